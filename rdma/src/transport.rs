@@ -1,0 +1,239 @@
+//! The one interface between "what is asked" and "how bytes move", shaped like verbs.
+//!
+//! A requester lends a [`Landing`] with its request. The owner of the data *pushes* into that landing and then sends a
+//! message that vouches for what it pushed; a reply may come in parts. Nobody ever receives freshly allocated bytes.
+//!
+//! This file owns the vocabulary. It does not choose a transport (`peer`), and it does not know what the messages mean.
+//!
+//! # Who may touch a landing, and when
+//! From [`Connection::call`] on, the landing belongs to the peer. What a [`Event::Part`] vouches for may be read; the rest
+//! may not. The memory goes back to the arena when *both* hold: every piece handed out is dropped, and the call is *settled*:
+//! its last part arrived, or its cancel was acknowledged, or the connection that could still write to it is gone.
+//! Dropping a [`Call`] cancels it; the landing stays in quarantine until then.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use crate::landing::Landing;
+
+/// How bytes reached this host. Reported in every answer, so that a silent fallback can't exist.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum TransportKind {
+    /// Within one process or one host: the owner's memory itself is handed over, pinned until dropped.
+    Shm,
+    /// RDMA reliable connection (InfiniBand, RoCE, iWARP).
+    Verbs,
+    /// Frames over TCP (Ethernet, IPoIB).
+    Tcp,
+}
+
+impl TransportKind {
+    /// The value of the `transport` metric label and of the `x-verbs3-transport` header.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Shm => "shm",
+            Self::Verbs => "verbs",
+            Self::Tcp => "tcp",
+        }
+    }
+}
+
+impl fmt::Display for TransportKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Where a peer can be reached. More kinds of address (shm socket, verbs rails) join in later versions.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct PeerAddress {
+    /// Data address of the peer's TCP transport.
+    pub tcp: SocketAddr,
+}
+
+/// Why a call, or a connection, ended without its reply.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum TransportError {
+    /// The peer can't be reached at all; nothing was sent.
+    #[error(
+        "can't connect to {peer}: {reason}; check that the worker runs and that its data address is reachable"
+    )]
+    Unreachable { peer: String, reason: String },
+    /// The handshake failed: other version, other secret, other page or frame bounds.
+    #[error("handshake with {peer} failed: {reason}")]
+    Handshake { peer: String, reason: String },
+    /// The connection broke while the call was under way; whether the peer acted on it is unknown.
+    #[error("connection to {peer} was lost: {reason}")]
+    Lost { peer: String, reason: String },
+    /// The peer sent something that the protocol forbids; the connection has been cut.
+    #[error("{peer} broke the protocol: {reason}")]
+    Protocol { peer: String, reason: String },
+    /// A bound of this side: message larger than a frame may be, reply larger than the landing.
+    #[error("refused here: {reason}")]
+    Bound { reason: String },
+    /// The requester gave the call up (seen by the serving side only).
+    #[error("the requester gave the call up")]
+    Cancelled,
+}
+
+/// What a requester sees of its call.
+#[derive(Debug)]
+pub enum Event {
+    /// A part of the reply. `data` is what was pushed since the previous part, in order, and is vouched for.
+    Part(Part),
+    /// The peer wants `bytes` pushed to it; answer with [`Call::push`].
+    Wanted { message: Bytes, bytes: u64 },
+}
+
+/// A vouched-for part of a reply.
+#[derive(Debug)]
+pub struct Part {
+    /// What the serving side says; opaque here.
+    pub message: Bytes,
+    /// Offset in the landing of the first byte of `data`.
+    pub offset: u64,
+    /// The pushed bytes, in order, cut where landing segments (or the owner's pages) are cut. They pin their memory.
+    pub data: Vec<Bytes>,
+    /// Nothing follows: the call is settled.
+    pub last: bool,
+}
+
+/// The requesting side of one call, as a transport implements it. Dropping it cancels the call.
+pub trait CallDriver: Send {
+    /// The next event. After a `last` part or an error it is not polled again.
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, TransportError>>;
+    /// Pushes `data` into the landing that the peer offered in the last [`Event::Wanted`].
+    fn poll_push(
+        &mut self,
+        cx: &mut Context<'_>,
+        data: &[Bytes],
+    ) -> Poll<Result<(), TransportError>>;
+}
+
+/// One request under way. Dropping it cancels.
+pub struct Call {
+    driver: Box<dyn CallDriver>,
+}
+
+impl Call {
+    pub fn new(driver: Box<dyn CallDriver>) -> Self {
+        Self { driver }
+    }
+
+    /// The next event of this call.
+    pub async fn next(&mut self) -> Result<Event, TransportError> {
+        poll_fn(|cx| self.driver.poll_event(cx)).await
+    }
+
+    /// As [`Call::next`], for hand-written futures.
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, TransportError>> {
+        self.driver.poll_event(cx)
+    }
+
+    /// Answers an [`Event::Wanted`]: pushes `data` to the peer. The sum of lengths must be what was wanted.
+    pub async fn push(&mut self, data: &[Bytes]) -> Result<(), TransportError> {
+        poll_fn(|cx| self.driver.poll_push(cx, data)).await
+    }
+}
+
+/// An established, authenticated connection (or bundle of them) to one peer.
+pub trait Connection: Send + Sync {
+    fn kind(&self) -> TransportKind;
+    /// Whether replies come into a lent landing. `false`: the owner's memory is handed over and no landing is needed.
+    fn wants_landing(&self) -> bool;
+    /// Starts a call. `message` is at most the configured frame bound. Waits inside the call for a credit, never here.
+    fn call(&self, message: Bytes, landing: Option<Landing>) -> Call;
+    /// The reason, once the connection can't take calls any more.
+    fn broken(&self) -> Option<TransportError>;
+}
+
+/// A way to reach peers.
+#[async_trait]
+pub trait Transport: Send + Sync {
+    fn kind(&self) -> TransportKind;
+    /// Connects and authenticates. Bounded by the transport's own connect deadline.
+    async fn connect(&self, peer: &PeerAddress) -> Result<Arc<dyn Connection>, TransportError>;
+}
+
+/// A request as the serving side sees it.
+#[derive(Debug)]
+pub struct Incoming {
+    pub message: Bytes,
+    /// Bytes of the landing that came with the request; `u64::MAX` where memory is handed over instead.
+    pub landing_bytes: u64,
+    /// Name of the requesting peer, for logs.
+    pub peer: Arc<str>,
+}
+
+/// The serving side of one call, as a transport implements it.
+#[async_trait]
+pub trait ReplyDriver: Send {
+    /// Pushes `data` into the requester's landing at `offset`, then sends `message`, which vouches for it.
+    /// `last` settles the call. `data` stays alive inside until the transport no longer reads from it.
+    async fn part(
+        &mut self,
+        message: Bytes,
+        offset: u64,
+        data: Vec<Bytes>,
+        last: bool,
+    ) -> Result<(), TransportError>;
+    /// Lends `landing` to the requester and waits until it has pushed all of it; returns the pushed bytes.
+    async fn pull(
+        &mut self,
+        message: Bytes,
+        landing: Landing,
+    ) -> Result<Vec<Bytes>, TransportError>;
+}
+
+/// The serving side of one call. Dropping it before a `last` part tells the requester that the call failed.
+pub struct Reply {
+    driver: Box<dyn ReplyDriver>,
+}
+
+impl Reply {
+    pub fn new(driver: Box<dyn ReplyDriver>) -> Self {
+        Self { driver }
+    }
+
+    /// A part that more will follow.
+    pub async fn part(
+        &mut self,
+        message: Bytes,
+        offset: u64,
+        data: Vec<Bytes>,
+    ) -> Result<(), TransportError> {
+        self.driver.part(message, offset, data, false).await
+    }
+
+    /// The last part: settles the call.
+    pub async fn last(
+        mut self,
+        message: Bytes,
+        offset: u64,
+        data: Vec<Bytes>,
+    ) -> Result<(), TransportError> {
+        self.driver.part(message, offset, data, true).await
+    }
+
+    /// Takes bytes from the requester into `landing` (populate on write).
+    pub async fn pull(
+        &mut self,
+        message: Bytes,
+        landing: Landing,
+    ) -> Result<Vec<Bytes>, TransportError> {
+        self.driver.pull(message, landing).await
+    }
+}
+
+/// What answers calls. A cancelled call drops the future at its next await: anything that must outlive one requester
+/// (a fill that others wait for) belongs in a task of its own.
+#[async_trait]
+pub trait Service: Send + Sync + 'static {
+    async fn serve(&self, request: Incoming, reply: Reply);
+}
