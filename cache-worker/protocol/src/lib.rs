@@ -1,1 +1,15 @@
+//! What gateways and workers say to each other: identifiers, geometry, placement and messages. Pure: no I/O, no clock.
+#![forbid(unsafe_code)]
 
+mod geometry;
+mod ids;
+mod messages;
+mod placement;
+
+pub use geometry::{Geometry, GeometryError, Span};
+pub use ids::{BlockIndex, Epoch, Generation, KeyHash, ObjectKey, PageIndex, Slot, Version, Volume, WorkerId, WriteId};
+pub use messages::{
+    Absent, Announce, Attributes, ByteRange, CacheVerdict, DecodeError, Forget, Lease, Open, Opened, PROTOCOL_VERSION,
+    Piece, Read, Refusal, RefusalKind, Reply, Report, Request, UfsAnswer, WriteOutcome,
+};
+pub use placement::{Member, Placement, PlacementError, SLOTS};

@@ -1,0 +1,119 @@
+//! Identifiers that cross the wire, as newtypes, and the hashes that place and guard them.
+
+use std::fmt;
+use std::hash::Hasher;
+
+use serde::{Deserialize, Serialize};
+use siphasher::sip::SipHasher13;
+
+/// A UFS and a bucket in it, `ufs-name/bucket`: what an object's identity starts with. Two mounts that lead to the same
+/// volume share blocks, attributes and coherence.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Volume(pub String);
+
+impl Volume {
+    /// `ufs` must not contain `/` (the configuration checks it), so that the pair is unambiguous.
+    pub fn new(ufs: &str, bucket: &str) -> Self {
+        Self(format!("{ufs}/{bucket}"))
+    }
+}
+
+impl fmt::Display for Volume {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// An object as the UFS names it: the key includes the mount's prefix.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ObjectKey {
+    pub volume: Volume,
+    pub key: String,
+}
+
+impl ObjectKey {
+    /// The slot of block 0, whose first worker is the object's home.
+    pub fn home_slot(&self) -> Slot {
+        self.block_slot(BlockIndex(0))
+    }
+
+    /// The slot of a block. The version is not part of it: an overwrite stays with the same workers.
+    pub fn block_slot(&self, block: BlockIndex) -> Slot {
+        let mut hasher = self.hasher();
+        hasher.write_u32(block.0);
+        Slot((hasher.finish() >> 48) as u16)
+    }
+
+    /// Guards the attributes of this key in the home's generation table.
+    pub fn hash(&self) -> KeyHash {
+        KeyHash(self.hasher().finish())
+    }
+
+    /// SipHash-1-3 under a fixed key: every process of a cluster, of whatever version, must agree on it.
+    fn hasher(&self) -> SipHasher13 {
+        let mut hasher = SipHasher13::new_with_keys(0x7665_7262_7333_0001, 0x706c_6163_656d_656e);
+        hasher.write(self.volume.0.as_bytes());
+        hasher.write_u8(0);
+        hasher.write(self.key.as_bytes());
+        hasher.write_u8(0xff);
+        hasher
+    }
+}
+
+impl fmt::Display for ObjectKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.volume, self.key)
+    }
+}
+
+/// One immutable state of an object: blocks belong to a version, never to a key.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Version {
+    /// Strong, as the UFS sends it, quotes included. A missing or weak ETag is never cached.
+    pub etag: String,
+    /// Length of the whole object.
+    pub bytes: u64,
+    /// Where the UFS versions the bucket. `null` is mutable and is kept out of here.
+    pub version_id: Option<String>,
+}
+
+/// Number of an aligned block within its object, from 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct BlockIndex(pub u32);
+
+/// Number of a page within its block, from 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct PageIndex(pub u16);
+
+/// One of [`crate::SLOTS`] hash buckets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Slot(pub u16);
+
+/// Hash of volume and key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct KeyHash(pub u64);
+
+/// Version of the placement map.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+pub struct Epoch(pub u64);
+
+/// The home's counter for a key hash; raised by announce and by report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+pub struct Generation(pub u64);
+
+/// A worker's configured name, unique in the cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct WorkerId(pub String);
+
+impl fmt::Display for WorkerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// One write of one gateway: a random number per gateway process, and a counter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct WriteId {
+    pub gateway: u64,
+    pub sequence: u64,
+}

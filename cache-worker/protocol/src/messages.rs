@@ -1,0 +1,275 @@
+//! The messages inside the transport's frames: what is asked and what is answered. Encoded with postcard.
+//!
+//! Bytes of objects are never in here: they are pushed into a landing beside the message that vouches for them.
+//! Lease and generation travel in every answer from the first version on, even while no lease is ever granted.
+//! Enum variants are appended, never reordered; anything else raises [`PROTOCOL_VERSION`].
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::geometry::Geometry;
+use crate::ids::{BlockIndex, Epoch, Generation, ObjectKey, Version, Volume, WriteId};
+
+/// Spoken in the handshake. Peers of different versions refuse each other.
+pub const PROTOCOL_VERSION: u32 = 1;
+
+/// What a gateway asks a worker.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Request {
+    Open(Open),
+    Read(Read),
+    Announce(Announce),
+    Report(Report),
+    Forget(Forget),
+}
+
+/// Attributes of an object and, in the same round trip, the wanted bytes of its first block.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Open {
+    pub object: ObjectKey,
+    /// A version id that the client named.
+    pub version_id: Option<String>,
+    pub epoch: Epoch,
+    pub geometry: Geometry,
+    /// Cached attributes older than this are asked again at the UFS; 0 asks every time, `u64::MAX` never (immutable).
+    pub attributes_age_ms_max: u64,
+    /// The same for a cached absence.
+    pub absence_age_ms_max: u64,
+    /// The client wants the object's checksums (`x-amz-checksum-mode`).
+    pub checksums: bool,
+    /// The bytes that the client wants; `None` for HEAD. Only the part in block 0 is answered, and no more than the landing holds.
+    pub want: Option<ByteRange>,
+    /// Most bytes to answer with; the landing is cut at page borders for a read from offset 0.
+    pub piece_bytes_max: u32,
+}
+
+/// A range as the client wrote it; resolved by whoever knows the length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ByteRange {
+    All,
+    /// First byte, and the last byte (inclusive) where one was named.
+    From {
+        first: u64,
+        last: Option<u64>,
+    },
+    /// The last `bytes` bytes.
+    Suffix {
+        bytes: u64,
+    },
+}
+
+impl ByteRange {
+    /// Resolves against an object's length. `None`: not satisfiable (416).
+    pub fn resolve(self, object_bytes: u64) -> Option<std::ops::Range<u64>> {
+        match self {
+            Self::All => Some(0..object_bytes),
+            Self::From { first, last } => {
+                let end = last.map_or(object_bytes, |last| last.saturating_add(1).min(object_bytes));
+                (first < end).then_some(first..end)
+            }
+            Self::Suffix { bytes } => {
+                (bytes > 0 && object_bytes > 0).then(|| object_bytes.saturating_sub(bytes)..object_bytes)
+            }
+        }
+    }
+}
+
+/// Bytes of one block of one version.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Read {
+    pub object: ObjectKey,
+    pub version: Version,
+    pub epoch: Epoch,
+    pub geometry: Geometry,
+    pub block: BlockIndex,
+    /// Bytes within the block.
+    pub start: u32,
+    pub end: u32,
+    /// Bytes past `end` that the reader is likely to want next, in this block; a hint for the fill.
+    pub ahead_bytes: u32,
+}
+
+/// A write is about to become visible.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Announce {
+    pub volume: Volume,
+    /// Keys of this home; a batch delete names many.
+    pub keys: Vec<String>,
+    pub write: WriteId,
+    pub epoch: Epoch,
+    /// How long reads of these keys ask the UFS if no report follows. Renewed by announcing again.
+    pub uncertain_ms: u64,
+}
+
+/// A write is over, whatever its outcome. Invalidates; never installs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    pub volume: Volume,
+    pub keys: Vec<String>,
+    pub write: WriteId,
+    pub epoch: Epoch,
+    pub outcome: WriteOutcome,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum WriteOutcome {
+    /// The UFS has acknowledged the write.
+    Done,
+    /// The UFS has refused it, or it was never sent: nothing changed.
+    Refused,
+    /// Sent, and no answer came: the key stays uncertain until its time is over.
+    Unknown,
+}
+
+/// Drop what is cached of these keys (explicit invalidation, a listing that contradicts the cache).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Forget {
+    pub volume: Volume,
+    pub keys: Vec<String>,
+}
+
+/// What a worker answers. The bytes that a [`Piece`] speaks of lie in the landing at the part's offset.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Reply {
+    /// To `Open`. Further parts are `Data`.
+    Opened(Box<Opened>),
+    /// To `Open`: the UFS says that there is no such object.
+    Absent(Absent),
+    /// Bytes; to `Read`, or after `Opened`.
+    Data(Piece),
+    /// To `Announce`, `Report`, `Forget`.
+    Done { generation: Generation, lease: Lease },
+    /// Not answered; what to do instead is in the kind.
+    Refused(Refusal),
+}
+
+/// How the asked bytes were found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CacheVerdict {
+    Hit,
+    /// Some pages were there.
+    Partial,
+    Miss,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Opened {
+    pub attributes: Attributes,
+    pub generation: Generation,
+    pub lease: Lease,
+    /// Of the attributes: answered from the cache, or from the UFS now.
+    pub attributes_cached: bool,
+    pub piece: Option<Piece>,
+}
+
+/// The right to answer from these attributes without asking the home, until it ends or is recalled. Zero: none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Lease {
+    pub id: u64,
+    pub milliseconds: u32,
+}
+
+/// What HEAD answers, for one version.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attributes {
+    pub version: Version,
+    /// Seconds since 1970, as the UFS's Last-Modified says.
+    pub last_modified: Option<i64>,
+    /// The UFS's representation headers (lower-case names), in its order: everything that HEAD answers but Content-Length,
+    /// Content-Range, Accept-Ranges, the date and the request ids.
+    pub headers: Vec<(String, Vec<u8>)>,
+    /// Whether the headers would hold the object's checksums if it had any.
+    pub checksums_known: bool,
+}
+
+/// A run of bytes of one block, beside the message in the landing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Piece {
+    pub block: BlockIndex,
+    /// Bytes within the block.
+    pub start: u32,
+    pub length: u32,
+    /// CRC64NVME of each page's part of the run, in order: as stored at fill for a whole page, as computed by the worker
+    /// for a cut one.
+    pub checksums: Vec<u64>,
+    pub verdict: CacheVerdict,
+}
+
+/// The UFS's own error answer, so that the client gets exactly that.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UfsAnswer {
+    pub status: u16,
+    pub headers: Vec<(String, Vec<u8>)>,
+    /// XML, at most 64 KiB; empty for HEAD.
+    pub body: Vec<u8>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Absent {
+    pub answer: UfsAnswer,
+    pub generation: Generation,
+    pub cached: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    pub kind: RefusalKind,
+    /// For the log of the asking side.
+    pub reason: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RefusalKind {
+    /// A write of this key is under way or was lost sight of: ask the UFS, cache nothing.
+    Uncertain,
+    /// No memory, or too many fills: ask a replica or the UFS.
+    Busy,
+    /// The object can't be cached (no strong ETag, encrypted with a client's key): ask the UFS.
+    Uncacheable,
+    /// This version is gone at the UFS: attributes must be asked anew.
+    VersionGone,
+    /// The UFS answered with an error.
+    Ufs(UfsAnswer),
+    /// The UFS could not be reached, or broke off.
+    UfsUnreachable,
+    /// This worker has no such volume in its configuration.
+    UnknownVolume,
+    /// Block or page size differ between asker and worker.
+    GeometryMismatch(Geometry),
+    /// A message that makes no sense.
+    Malformed,
+}
+
+/// A message that can't be read.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("malformed {what}: {source}")]
+pub struct DecodeError {
+    what: &'static str,
+    #[source]
+    source: postcard::Error,
+}
+
+macro_rules! wire {
+    ($type:ty, $what:literal) => {
+        impl $type {
+            /// Encodes for the wire.
+            pub fn encode(&self) -> Bytes {
+                // Serialising to a growing vector fails only for types postcard can't represent; ours are plain data.
+                Bytes::from(postcard::to_stdvec(self).expect("plain data always serialises"))
+            }
+
+            /// Decodes what a peer sent; rejects trailing bytes.
+            pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+                let fail = |source| DecodeError { what: $what, source };
+                let (value, rest) = postcard::take_from_bytes(bytes).map_err(fail)?;
+                if rest.is_empty() { Ok(value) } else { Err(fail(postcard::Error::DeserializeBadEncoding)) }
+            }
+        }
+    };
+}
+
+wire!(Request, "request");
+wire!(Reply, "reply");
+
+#[cfg(test)]
+mod tests;
