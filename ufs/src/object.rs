@@ -1,0 +1,48 @@
+//! What the cache asks of a UFS: one object's head, or a range of one version. Everything else goes through [`s3s::S3`].
+//!
+//! Owns the types and the identity checks of an answer. Does not cache, and does not know blocks.
+
+use std::ops::RangeInclusive;
+
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use http::HeaderMap;
+
+use crate::error::UfsError;
+
+/// A read of one object, as a fill needs it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReadObject {
+    pub bucket: String,
+    pub key: String,
+    pub version_id: Option<String>,
+    /// Strong ETag that the answer must have: sent as `If-Match` *and* compared with the answer's own ETag.
+    pub if_match: Option<String>,
+    /// Bytes wanted, both ends inclusive; `None` for the whole object.
+    pub range: Option<RangeInclusive<u64>>,
+    /// Ask for the object's checksums (`x-amz-checksum-mode: ENABLED`).
+    pub checksums: bool,
+}
+
+/// What HEAD says about one version, or GET beside its body.
+#[derive(Debug, Clone)]
+pub struct ObjectHead {
+    /// As sent, quotes included; `None` if the UFS sent none.
+    pub etag: Option<String>,
+    /// Length of the whole object, also when a range was read.
+    pub bytes: u64,
+    pub version_id: Option<String>,
+    /// Seconds since 1970.
+    pub last_modified: Option<i64>,
+    /// Representation headers, lower case, without hop-by-hop headers, Content-Length, Content-Range, Accept-Ranges, Date,
+    /// Server and request ids. Unknown ones of the UFS are kept.
+    pub headers: HeaderMap,
+}
+
+/// A body under way. Reading it to its end yields exactly `range`, or an error; it never ends early in silence.
+pub struct ObjectStream {
+    pub head: ObjectHead,
+    /// Bytes of the object that `body` carries.
+    pub range: std::ops::Range<u64>,
+    pub body: BoxStream<'static, Result<Bytes, UfsError>>,
+}
