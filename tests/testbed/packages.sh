@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Installs the Debian packages that a build and the tests need, if they are missing.
+#
+#   packages.sh [build]     only what a build needs with `build`, everything without
+set -euo pipefail
+
+build=(cmake g++ pkg-config libclang1-14 libclang-common-14-dev libnl-3-dev libnl-route-3-dev)
+tests=(python3-venv mmdebstrap qemu-system-x86 busybox-static cpio kmod iproute2 rdma-core ibverbs-utils
+    ibverbs-providers rdmacm-utils perftest procps curl)
+wanted=("${build[@]}"); [ "${1:-}" = build ] || wanted+=("${tests[@]}")
+
+missing=()
+for package in "${wanted[@]}"; do
+    dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q "install ok installed" || missing+=("$package")
+done
+[ ${#missing[@]} -gt 0 ] || exit 0
+
+as_root=(); [ "$(id -u)" -eq 0 ] || as_root=(sudo)
+echo "installing ${missing[*]}"
+"${as_root[@]}" apt-get update -q
+"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"
