@@ -3,8 +3,22 @@
 //! Owns the mapping, the classes and the rule that makes a cell safe to share while it is still being written: one
 //! writer appends, and what lies below its watermark never changes again. Does not decide what to keep or to evict.
 
-use bytes::Bytes;
-use std::ops::Range;
+mod cell;
+mod classes;
+mod mapping;
+mod pool;
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+pub(crate) use cell::CellSpan;
+pub use cell::{Cell, CellReader, CellWriter};
+
+use cell::Lease;
+use classes::Classes;
+use mapping::Mapping;
+use pool::Pool;
 
 /// Size and cut of an arena.
 #[derive(Debug, Clone)]
@@ -49,92 +63,105 @@ pub struct ArenaUsage {
     pub unassigned_bytes: u64,
 }
 
+/// A 2 MiB piece of the arena (more, where cells are wider than 256 KiB), owned by one size class at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ExtentId(pub u32);
+
 /// A mapped arena. Clones share it.
 #[derive(Clone)]
-pub struct Arena {}
+pub struct Arena {
+    shared: Arc<Shared>,
+}
+
+/// What every cell keeps alive.
+struct Shared {
+    mapping: Mapping,
+    classes: Classes,
+    /// One lock for all classes: it is held for some 30 ns, for each lease and each return.
+    pool: Mutex<Pool>,
+}
+
+impl Shared {
+    fn extent_of(&self, offset: usize) -> ExtentId {
+        ExtentId((offset / self.classes.extent_bytes()) as u32)
+    }
+}
 
 impl Arena {
     /// Maps the memory (a sealed memfd, so that another process of this host can map it read-only).
     pub fn map(options: ArenaOptions) -> Result<Self, ArenaError> {
-        let _ = options;
-        todo!()
+        let capacity_bytes = options.capacity_bytes;
+        let classes = Classes::new(options.cell_bytes_max);
+        let extent_bytes = classes.extent_bytes();
+        let extents = u32::try_from(capacity_bytes / extent_bytes).unwrap_or(u32::MAX);
+        if extents == 0 {
+            return Err(ArenaError::TooSmall {
+                capacity_bytes,
+                extent_bytes,
+            });
+        }
+        let mapping =
+            Mapping::new(extents as usize * extent_bytes, options.populate).map_err(|source| {
+                ArenaError::Map {
+                    capacity_bytes,
+                    source,
+                }
+            })?;
+        let pool = Pool::new(Classes::new(options.cell_bytes_max), extents);
+        Ok(Self {
+            shared: Arc::new(Shared {
+                mapping,
+                classes,
+                pool: Mutex::new(pool),
+            }),
+        })
     }
+
     /// A cell of at least `bytes` (≤ `cell_bytes_max`), or `None` when no memory of that class is free now.
     pub fn lease(&self, bytes: usize) -> Option<Cell> {
-        let _ = bytes;
-        todo!()
+        let class = self.shared.classes.class_of(bytes)?;
+        let slot = self.shared.pool.lock().lease(class, bytes)?;
+        let lease = Lease::new(self.shared.clone(), slot, bytes);
+        Some(Cell { lease })
     }
-    /// Width of the class that a lease of `bytes` would take.
+
+    /// Width of the class that a lease of `bytes` would take; of the widest, where no class holds as much.
     pub fn class_bytes(&self, bytes: usize) -> usize {
-        let _ = bytes;
-        todo!()
+        let classes = &self.shared.classes;
+        match classes.class_of(bytes) {
+            Some(class) => classes.width(class),
+            None => classes.width_max(),
+        }
     }
+
+    /// The largest cell that can be leased.
+    pub fn cell_bytes_max(&self) -> usize {
+        self.shared.classes.width_max()
+    }
+
     pub fn usage(&self) -> ArenaUsage {
-        todo!()
+        self.shared.pool.lock().usage()
     }
-    /// Identifies the extent that a cell lies in, for evacuation; see [`Arena::sparsest_extent`].
+
+    /// The assigned extent with the fewest leased cells: the cheapest one to empty, for a lease of another class to
+    /// find room. Looks at every extent under the arena's lock (about a millisecond for a terabyte), so call it rarely.
     pub fn sparsest_extent(&self) -> Option<ExtentId> {
-        todo!()
+        self.shared.pool.lock().sparsest()
+    }
+
+    /// Where the arena is mapped, for the registration with a NIC.
+    #[allow(dead_code, reason = "the verbs transport is the first user")]
+    pub(crate) fn base(&self) -> (std::ptr::NonNull<u8>, usize) {
+        (self.shared.mapping.base(), self.shared.mapping.bytes())
+    }
+
+    /// The sealed memfd, for a process of this host to map read-only.
+    #[cfg(not(miri))]
+    #[allow(dead_code, reason = "the shm transport is the first user")]
+    pub(crate) fn fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.shared.mapping.fd()
     }
 }
 
-/// A 2 MiB piece of the arena, owned by one size class at a time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ExtentId(pub u32);
-
-/// An exclusively owned range of the arena. Returned to it on drop.
-pub struct Cell {}
-
-impl Cell {
-    /// Bytes asked for.
-    pub fn len(&self) -> usize {
-        todo!()
-    }
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-    /// Turns the cell into its one writer and the first of its readers.
-    pub fn split(self) -> (CellWriter, CellReader) {
-        todo!()
-    }
-}
-
-/// Appends to a cell. Not `Clone`: one writer.
-pub struct CellWriter {}
-
-impl CellWriter {
-    pub fn written(&self) -> usize {
-        todo!()
-    }
-    /// The unwritten rest.
-    pub fn spare(&mut self) -> &mut [u8] {
-        todo!()
-    }
-    /// Publishes the first `bytes` of the spare range: readers may see them from now on, nobody may change them.
-    pub fn advance(&mut self, bytes: usize) {
-        let _ = bytes;
-        todo!()
-    }
-}
-
-/// Reads what has been written. Clones share the cell and keep it leased.
-#[derive(Clone)]
-pub struct CellReader {}
-
-impl CellReader {
-    pub fn written(&self) -> usize {
-        todo!()
-    }
-    pub fn extent(&self) -> ExtentId {
-        todo!()
-    }
-    /// A zero-copy view that pins the cell, or `None` while `range.end` has not been written.
-    pub fn bytes(&self, range: Range<usize>) -> Option<Bytes> {
-        let _ = range;
-        todo!()
-    }
-    /// Whether anything but this reader holds the cell (a pinned page is not evicted usefully).
-    pub fn is_shared(&self) -> bool {
-        todo!()
-    }
-}
+#[cfg(test)]
+mod tests;

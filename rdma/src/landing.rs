@@ -1,8 +1,16 @@
 //! Memory that a requester lends for one reply.
 //!
 //! Owns the cut of a landing in segments and who may see which bytes of it. Does not move bytes.
+//!
+//! A range of a landing goes through three hands: it is *lent* (in the [`Landing`], nobody reads it), *claimed* by the
+//! transport for one part ([`Fill`], written by that transport alone), and *vouched for* (`Bytes`, read by everyone,
+//! written by nobody). It can't be claimed twice, because claiming takes it out of the landing.
 
-use crate::arena::Arena;
+use std::io::IoSliceMut;
+
+use bytes::Bytes;
+
+use crate::arena::{Arena, CellSpan};
 
 /// What kind of memory a segment lies in. Device memory (dmabuf) and a client's own memory join later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,15 +23,288 @@ pub enum MemoryKind {
 pub struct RailId(pub u16);
 
 /// Lent memory: consecutive segments, addressed by one offset from 0 to `bytes()`.
-pub struct Landing {}
+pub struct Landing {
+    /// What has not been claimed, by ascending offset.
+    lent: Vec<Lent>,
+    bytes: u64,
+}
+
+struct Lent {
+    offset: u64,
+    span: CellSpan,
+    #[allow(dead_code, reason = "the verbs transport registers by kind")]
+    kind: MemoryKind,
+    #[allow(dead_code, reason = "the verbs transport posts by rail")]
+    rail: RailId,
+}
+
+impl Lent {
+    fn end(&self) -> u64 {
+        self.offset + self.span.len() as u64
+    }
+}
+
+/// Why a range of a landing can't be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ClaimError {
+    #[error("bytes {offset} to {end} lie outside the landing of {landing_bytes} bytes")]
+    Outside {
+        offset: u64,
+        end: u64,
+        landing_bytes: u64,
+    },
+    #[error("bytes {offset} to {end} of the landing were written before")]
+    Overlap { offset: u64, end: u64 },
+}
 
 impl Landing {
     /// Leases one segment for each of `segment_bytes` (each ≤ the arena's largest cell); all or nothing.
     pub fn lease(arena: &Arena, segment_bytes: &[usize]) -> Option<Self> {
-        let _ = (arena, segment_bytes);
-        todo!()
+        let mut lent = Vec::with_capacity(segment_bytes.len());
+        let mut offset = 0;
+        for &bytes in segment_bytes.iter().filter(|&&bytes| bytes > 0) {
+            lent.push(Lent {
+                offset,
+                span: arena.lease(bytes)?.into_span(),
+                kind: MemoryKind::Host,
+                rail: RailId(0),
+            });
+            offset += bytes as u64;
+        }
+        Some(Self {
+            lent,
+            bytes: offset,
+        })
     }
+
     pub fn bytes(&self) -> u64 {
-        todo!()
+        self.bytes
+    }
+
+    /// Takes `offset..offset + bytes` out, for one part to be written into; all or nothing.
+    pub(crate) fn claim(&mut self, offset: u64, bytes: u64) -> Result<Fill, ClaimError> {
+        let end = offset.saturating_add(bytes);
+        if end > self.bytes {
+            return Err(ClaimError::Outside {
+                offset,
+                end,
+                landing_bytes: self.bytes,
+            });
+        }
+        if bytes == 0 {
+            return Ok(Fill::default());
+        }
+        let first = self.lent.partition_point(|lent| lent.end() <= offset);
+        let mut covered = offset;
+        let mut last = first;
+        while covered < end {
+            match self.lent.get(last) {
+                Some(lent) if lent.offset <= covered => covered = lent.end(),
+                _ => return Err(ClaimError::Overlap { offset, end }),
+            }
+            last += 1;
+        }
+        Ok(self.take(first, last, offset, end))
+    }
+
+    /// Cuts `offset..end`, which the lent ranges `first..last` cover, out of them.
+    fn take(&mut self, first: usize, last: usize, offset: u64, end: u64) -> Fill {
+        let mut spans = Vec::with_capacity(last - first);
+        let mut kept = Vec::new();
+        for mut lent in self.lent.drain(first..last) {
+            let (kind, rail) = (lent.kind, lent.rail);
+            if lent.offset < offset {
+                let before = (offset - lent.offset) as usize;
+                kept.push(Lent {
+                    offset: lent.offset,
+                    span: lent.span.split_to(before),
+                    kind,
+                    rail,
+                });
+                lent.offset = offset;
+            }
+            let wanted = (end.min(lent.end()) - lent.offset) as usize;
+            spans.push(lent.span.split_to(wanted));
+            if lent.span.len() > 0 {
+                lent.offset += wanted as u64;
+                kept.push(lent);
+            }
+        }
+        self.lent.splice(first..first, kept);
+        Fill {
+            spans,
+            ..Fill::default()
+        }
+    }
+}
+
+/// A claimed range while it is written. Dropping it gives up the range, and never shows what it holds.
+#[derive(Default)]
+pub(crate) struct Fill {
+    spans: Vec<CellSpan>,
+    /// The span that is written next, and how far it is written.
+    at: usize,
+    filled: usize,
+}
+
+impl Fill {
+    /// Bytes still to be written.
+    pub(crate) fn missing(&self) -> usize {
+        let left: usize = self.spans[self.at..].iter().map(CellSpan::len).sum();
+        left - self.filled
+    }
+
+    /// Adds the unwritten ranges in order to `slices`, at most `slices_max` in all.
+    pub(crate) fn slices<'a>(&'a mut self, slices: &mut Vec<IoSliceMut<'a>>, slices_max: usize) {
+        let mut skip = self.filled;
+        for span in &mut self.spans[self.at..] {
+            if slices.len() == slices_max {
+                return;
+            }
+            slices.push(IoSliceMut::new(&mut span.as_mut()[skip..]));
+            skip = 0;
+        }
+    }
+
+    /// Notes that the next `bytes` were written.
+    pub(crate) fn advance(&mut self, mut bytes: usize) {
+        while let Some(span) = self.spans.get(self.at) {
+            let left = span.len() - self.filled;
+            if bytes < left {
+                self.filled += bytes;
+                return;
+            }
+            bytes -= left;
+            self.at += 1;
+            self.filled = 0;
+        }
+        assert_eq!(bytes, 0, "more bytes written than were claimed");
+    }
+
+    /// Copies from `source`, as a NIC would write; returns how many bytes fitted.
+    pub(crate) fn copy_from(&mut self, source: &[u8]) -> usize {
+        let mut copied = 0;
+        while copied < source.len() {
+            let filled = self.filled;
+            let Some(span) = self.spans.get_mut(self.at) else {
+                break;
+            };
+            let target = &mut span.as_mut()[filled..];
+            let bytes = target.len().min(source.len() - copied);
+            target[..bytes].copy_from_slice(&source[copied..copied + bytes]);
+            copied += bytes;
+            self.advance(bytes);
+        }
+        copied
+    }
+
+    /// The written bytes, once the peer has vouched for them.
+    ///
+    /// # Panics
+    /// When some are still missing: they would be old bytes of another call.
+    pub(crate) fn vouch(self) -> Vec<Bytes> {
+        assert_eq!(self.missing(), 0, "vouched for bytes that were not written");
+        self.spans.into_iter().map(CellSpan::freeze).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::arena::ArenaOptions;
+    use proptest::prelude::*;
+
+    fn arena() -> Arena {
+        Arena::map(ArenaOptions {
+            capacity_bytes: 16 << 20,
+            cell_bytes_max: 256 << 10,
+            populate: false,
+        })
+        .unwrap()
+    }
+
+    #[test]
+    fn a_lease_that_does_not_fit_leases_nothing() {
+        let arena = arena();
+        assert!(Landing::lease(&arena, &[256 << 10; 65]).is_none());
+        assert_eq!(arena.usage().leased_bytes, 0);
+        assert_eq!(Landing::lease(&arena, &[]).unwrap().bytes(), 0);
+    }
+
+    #[test]
+    fn pieces_are_cut_at_segment_borders() {
+        let mut landing = Landing::lease(&arena(), &[10, 10, 10]).unwrap();
+        let mut fill = landing.claim(5, 20).unwrap();
+        assert_eq!(fill.copy_from(&[7; 30]), 20);
+        let lengths: Vec<_> = fill.vouch().iter().map(Bytes::len).collect();
+        assert_eq!(lengths, [5, 10, 5]);
+        assert!(landing.claim(0, 5).is_ok());
+        assert!(landing.claim(25, 5).is_ok());
+    }
+
+    #[test]
+    fn a_range_can_be_claimed_once() {
+        let mut landing = Landing::lease(&arena(), &[10, 10]).unwrap();
+        landing.claim(4, 4).unwrap();
+        for (offset, bytes) in [(4, 4), (0, 5), (7, 2), (0, 20), (7, 13)] {
+            let error = landing.claim(offset, bytes).err().unwrap();
+            assert!(matches!(error, ClaimError::Overlap { .. }), "{error}");
+        }
+        assert!(landing.claim(8, 12).is_ok());
+        assert!(landing.claim(0, 4).is_ok());
+    }
+
+    #[test]
+    fn a_range_outside_is_refused_without_overflow() {
+        let mut landing = Landing::lease(&arena(), &[10]).unwrap();
+        for (offset, bytes) in [(0, 11), (10, 1), (u64::MAX, 1), (1, u64::MAX)] {
+            let error = landing.claim(offset, bytes).err().unwrap();
+            assert!(matches!(error, ClaimError::Outside { .. }), "{error}");
+        }
+        assert!(landing.claim(10, 0).is_ok());
+    }
+
+    #[test]
+    #[should_panic(expected = "not written")]
+    fn unwritten_bytes_are_never_vouched_for() {
+        let mut landing = Landing::lease(&arena(), &[10]).unwrap();
+        let mut fill = landing.claim(0, 10).unwrap();
+        fill.copy_from(&[1; 9]);
+        fill.vouch();
+    }
+
+    proptest! {
+        #[test]
+        fn parts_in_any_order_give_the_bytes_that_were_written(
+            segments in proptest::collection::vec(1usize..5000, 1..6),
+            cuts in proptest::collection::vec(any::<proptest::sample::Index>(), 0..8),
+            order in any::<u64>(),
+        ) {
+            let arena = arena();
+            let mut landing = Landing::lease(&arena, &segments).unwrap();
+            let total = landing.bytes() as usize;
+            let mut edges: Vec<usize> = cuts.iter().map(|cut| cut.index(total)).collect();
+            edges.extend([0, total]);
+            edges.sort_unstable();
+            let mut parts: Vec<_> = edges.windows(2).map(|pair| (pair[0], pair[1])).collect();
+            let turn = order as usize % parts.len();
+            parts.rotate_left(turn);
+            let source: Vec<u8> = (0..total).map(|at| (at % 251) as u8).collect();
+            let mut seen = vec![0u8; total];
+            for (from, to) in parts {
+                let mut fill = landing.claim(from as u64, (to - from) as u64).unwrap();
+                prop_assert_eq!(fill.copy_from(&source[from..to]), to - from);
+                let mut at = from;
+                for piece in fill.vouch() {
+                    seen[at..at + piece.len()].copy_from_slice(&piece);
+                    at += piece.len();
+                }
+                prop_assert_eq!(at, to);
+            }
+            prop_assert_eq!(seen, source);
+            drop(landing);
+            prop_assert_eq!(arena.usage().leased_bytes, 0);
+        }
     }
 }

@@ -3,5 +3,8 @@
 //! Knows no bucket, no object and no block. The only crate of the workspace with `unsafe`.
 
 pub mod arena;
+pub mod inprocess;
 pub mod landing;
+pub mod metrics;
+mod pending;
 pub mod transport;

@@ -74,6 +74,9 @@ pub enum TransportError {
     /// The peer sent something that the protocol forbids; the connection has been cut.
     #[error("{peer} broke the protocol: {reason}")]
     Protocol { peer: String, reason: String },
+    /// The peer's handler ended without a reply (it failed, panicked, or the peer shuts down); the connection is well.
+    #[error("{peer} gave no reply: {reason}")]
+    Failed { peer: String, reason: String },
     /// A bound of this side: message larger than a frame may be, reply larger than the landing.
     #[error("refused here: {reason}")]
     Bound { reason: String },
@@ -102,6 +105,13 @@ pub struct Part {
     pub data: Vec<Bytes>,
     /// Nothing follows: the call is settled.
     pub last: bool,
+}
+
+impl Part {
+    /// Length of all of `data`.
+    pub fn bytes(&self) -> u64 {
+        self.data.iter().map(|piece| piece.len() as u64).sum()
+    }
 }
 
 /// The requesting side of one call, as a transport implements it. Dropping it cancels the call.
@@ -151,6 +161,10 @@ pub trait Connection: Send + Sync {
     fn call(&self, message: Bytes, landing: Option<Landing>) -> Call;
     /// The reason, once the connection can't take calls any more.
     fn broken(&self) -> Option<TransportError>;
+    /// Calls that are not settled, to choose the least loaded of several connections.
+    fn in_flight(&self) -> usize {
+        0
+    }
 }
 
 /// A way to reach peers.

@@ -1,0 +1,216 @@
+//! Leased ranges of the arena, and the two ways of filling one safely.
+//!
+//! *Append*: one [`CellWriter`] and many [`CellReader`]s share a cell; what lies below the watermark never changes.
+//! *Split*: a [`CellSpan`] owns a range alone, can be cut in two, filled in any order, and frozen into `Bytes`.
+//! A cell that is handed out again holds old bytes: neither way shows a byte that was not written since.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+
+use super::pool::Slot;
+use super::{ExtentId, Shared};
+
+/// A leased range; goes back to the arena on drop.
+pub(super) struct Lease {
+    arena: Arc<Shared>,
+    slot: Slot,
+    asked: usize,
+}
+
+impl Lease {
+    pub(super) fn new(arena: Arc<Shared>, slot: Slot, asked: usize) -> Self {
+        Self { arena, slot, asked }
+    }
+
+    fn at(&self, offset: usize) -> *mut u8 {
+        assert!(offset <= self.asked, "offset {offset} outside the cell");
+        // SAFETY: a slot lies within the mapping, and `offset` within the slot: the result stays in one allocation.
+        unsafe {
+            self.arena
+                .mapping
+                .base()
+                .as_ptr()
+                .add(self.slot.offset + offset)
+        }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.arena.pool.lock().release(self.slot, self.asked);
+    }
+}
+
+/// An exclusively owned range of the arena. Returned to it on drop.
+pub struct Cell {
+    pub(super) lease: Lease,
+}
+
+impl Cell {
+    /// Bytes asked for.
+    pub fn len(&self) -> usize {
+        self.lease.asked
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Turns the cell into its one writer and the first of its readers.
+    pub fn split(self) -> (CellWriter, CellReader) {
+        let cell = Arc::new(Appended {
+            lease: self.lease,
+            written: AtomicUsize::new(0),
+        });
+        let writer = CellWriter {
+            cell: cell.clone(),
+            written: 0,
+        };
+        (writer, CellReader { cell })
+    }
+
+    /// Turns the cell into a range that is filled in any order.
+    pub(crate) fn into_span(self) -> CellSpan {
+        let range = 0..self.len();
+        CellSpan {
+            lease: Arc::new(self.lease),
+            range,
+        }
+    }
+}
+
+struct Appended {
+    lease: Lease,
+    /// Bytes below this were written, will not change, and may be read by anyone who loaded it with Acquire.
+    written: AtomicUsize,
+}
+
+/// Appends to a cell. Not `Clone`: one writer.
+pub struct CellWriter {
+    cell: Arc<Appended>,
+    written: usize,
+}
+
+impl CellWriter {
+    pub fn written(&self) -> usize {
+        self.written
+    }
+
+    /// The unwritten rest.
+    pub fn spare(&mut self) -> &mut [u8] {
+        let bytes = self.cell.lease.asked - self.written;
+        let start = self.cell.lease.at(self.written);
+        // SAFETY: the range is leased and initialised (zeroed by the kernel, or old bytes). Readers stay below the
+        // watermark, this is the only writer, and `&mut self` is held as long as the slice lives.
+        unsafe { std::slice::from_raw_parts_mut(start, bytes) }
+    }
+
+    /// Publishes the first `bytes` of the spare range: readers may see them from now on, nobody may change them.
+    ///
+    /// # Panics
+    /// When fewer bytes than that are left.
+    pub fn advance(&mut self, bytes: usize) {
+        let left = self.cell.lease.asked - self.written;
+        assert!(bytes <= left, "{bytes} bytes published, {left} left");
+        self.written += bytes;
+        self.cell.written.store(self.written, Ordering::Release);
+    }
+}
+
+/// Reads what has been written. Clones share the cell and keep it leased.
+#[derive(Clone)]
+pub struct CellReader {
+    cell: Arc<Appended>,
+}
+
+impl CellReader {
+    pub fn written(&self) -> usize {
+        self.cell.written.load(Ordering::Acquire)
+    }
+
+    /// The extent that the cell lies in, for evacuation; see [`super::Arena::sparsest_extent`].
+    pub fn extent(&self) -> ExtentId {
+        let lease = &self.cell.lease;
+        lease.arena.extent_of(lease.slot.offset)
+    }
+
+    /// A zero-copy view that pins the cell, or `None` while `range.end` has not been written.
+    pub fn bytes(&self, range: Range<usize>) -> Option<Bytes> {
+        if range.start > range.end || range.end > self.written() {
+            return None;
+        }
+        Some(Bytes::from_owner(Written {
+            cell: self.cell.clone(),
+            range,
+        }))
+    }
+
+    /// Whether anything but this reader holds the cell (a pinned page is not evicted usefully).
+    pub fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.cell) > 1
+    }
+}
+
+struct Written {
+    cell: Arc<Appended>,
+    range: Range<usize>,
+}
+
+impl AsRef<[u8]> for Written {
+    fn as_ref(&self) -> &[u8] {
+        let start = self.cell.lease.at(self.range.start);
+        // SAFETY: `CellReader::bytes` saw the watermark (Acquire) at or above `range.end`, and nobody writes below it;
+        // the lease keeps the range from being handed out again.
+        unsafe { std::slice::from_raw_parts(start, self.range.len()) }
+    }
+}
+
+/// A range of a cell that nobody else can see. The parts of a cut span are disjoint, so each is exclusive.
+pub(crate) struct CellSpan {
+    lease: Arc<Lease>,
+    range: Range<usize>,
+}
+
+impl CellSpan {
+    pub(crate) fn len(&self) -> usize {
+        self.range.len()
+    }
+
+    /// Cuts the first `bytes` off and returns them.
+    pub(crate) fn split_to(&mut self, bytes: usize) -> Self {
+        assert!(bytes <= self.len(), "cut of {bytes} in {}", self.len());
+        let middle = self.range.start + bytes;
+        let first = self.range.start..middle;
+        self.range.start = middle;
+        Self {
+            lease: self.lease.clone(),
+            range: first,
+        }
+    }
+
+    /// For the transport that fills the range, and for nobody else: what it holds is vouched for by no one.
+    pub(crate) fn as_mut(&mut self) -> &mut [u8] {
+        let start = self.lease.at(self.range.start);
+        // SAFETY: spans are made from an exclusively owned cell and only ever cut in disjoint parts, so this one is the
+        // only way to its range; the memory is leased and initialised, and `&mut self` lasts as long as the slice.
+        unsafe { std::slice::from_raw_parts_mut(start, self.range.len()) }
+    }
+
+    /// Makes the range readable for ever; the caller has filled all of it, and its peer has vouched for it.
+    pub(crate) fn freeze(self) -> Bytes {
+        Bytes::from_owner(Frozen(self))
+    }
+}
+
+struct Frozen(CellSpan);
+
+impl AsRef<[u8]> for Frozen {
+    fn as_ref(&self) -> &[u8] {
+        let start = self.0.lease.at(self.0.range.start);
+        // SAFETY: as in `CellSpan::as_mut`, and the span was consumed: nothing can write to the range any more.
+        unsafe { std::slice::from_raw_parts(start, self.0.range.len()) }
+    }
+}

@@ -1,0 +1,141 @@
+//! The arena's memory: a memfd that is mapped once and never moves.
+//!
+//! Owns the file descriptor and the mapping. Hands out raw pointers only; who may use which range is `cell`'s business.
+
+use std::io;
+use std::ptr::NonNull;
+
+/// Mapped, zeroed, readable and writable memory.
+pub(super) struct Mapping {
+    base: NonNull<u8>,
+    bytes: usize,
+    #[cfg(not(miri))]
+    fd: std::os::fd::OwnedFd,
+}
+
+// SAFETY: the mapping is plain memory that stays in place until drop; `cell` guards every access to its ranges.
+unsafe impl Send for Mapping {}
+// SAFETY: as for Send: sharing the base address grants no access by itself.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    pub(super) fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+#[cfg(not(miri))]
+impl Mapping {
+    /// A memfd of `bytes`, sealed so that nobody can shrink it under a reader (which would be a SIGBUS).
+    pub(super) fn new(bytes: usize, populate: bool) -> io::Result<Self> {
+        use std::os::fd::AsRawFd;
+        let fd = create_memfd()?;
+        let length = libc::off_t::try_from(bytes)
+            .map_err(|_| io::Error::from_raw_os_error(libc::EOVERFLOW))?;
+        // SAFETY: `fd` is an open descriptor that this function owns.
+        check(unsafe { libc::ftruncate(fd.as_raw_fd(), length) })?;
+        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+        // SAFETY: as above; F_ADD_SEALS takes an int.
+        check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, seals) })?;
+        if populate {
+            // Allocates the pages now and reports a lack of memory as an error; a first touch would be killed instead.
+            // SAFETY: as above.
+            check(unsafe { libc::fallocate(fd.as_raw_fd(), 0, 0, length) })?;
+        }
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a fresh shared mapping at an address of the kernel's choice touches no existing object.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                protection,
+                libc::MAP_SHARED,
+                fd.as_raw_fd(),
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let base = NonNull::new(base.cast::<u8>())
+            .ok_or_else(|| io::Error::other("the kernel mapped the arena at address 0"))?;
+        let mapping = Self { base, bytes, fd };
+        // Hints: a kernel that doesn't know them changes nothing but speed and the size of a core dump.
+        mapping.advise(libc::MADV_HUGEPAGE);
+        mapping.advise(libc::MADV_DONTDUMP);
+        if populate {
+            mapping.advise(libc::MADV_POPULATE_WRITE);
+        }
+        Ok(mapping)
+    }
+
+    /// For a process of the same host that maps the arena read-only (`shm`).
+    #[allow(dead_code, reason = "the shm transport is the first user")]
+    pub(super) fn fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        use std::os::fd::AsFd;
+        self.fd.as_fd()
+    }
+
+    fn advise(&self, advice: libc::c_int) {
+        // SAFETY: the range is exactly this mapping, and none of the advices used discards contents.
+        let _ = unsafe { libc::madvise(self.base.as_ptr().cast(), self.bytes, advice) };
+    }
+}
+
+#[cfg(not(miri))]
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range was mapped by `new`, and every cell holds the arena, so no pointer into it is left.
+        let _ = unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
+    }
+}
+
+#[cfg(not(miri))]
+fn create_memfd() -> io::Result<std::os::fd::OwnedFd> {
+    use std::os::fd::FromRawFd;
+    // SAFETY: the name is a NUL-terminated constant.
+    let fd = check(unsafe {
+        libc::memfd_create(
+            c"verbs3-arena".as_ptr(),
+            libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING,
+        )
+    })?;
+    // SAFETY: the descriptor was just made and nobody else owns it.
+    Ok(unsafe { std::os::fd::OwnedFd::from_raw_fd(fd) })
+}
+
+#[cfg(not(miri))]
+fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
+}
+
+// Miri knows no memfd: plain zeroed memory lets it check everything above the mapping.
+#[cfg(miri)]
+impl Mapping {
+    pub(super) fn new(bytes: usize, _populate: bool) -> io::Result<Self> {
+        // SAFETY: the layout has a size above zero: an arena has one extent at least.
+        let base = unsafe { std::alloc::alloc_zeroed(Self::layout(bytes)) };
+        let base = NonNull::new(base).ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        Ok(Self { base, bytes })
+    }
+
+    fn layout(bytes: usize) -> std::alloc::Layout {
+        std::alloc::Layout::from_size_align(bytes, 4096).expect("an arena fits the address space")
+    }
+}
+
+#[cfg(miri)]
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: allocated by `new` with the same layout.
+        unsafe { std::alloc::dealloc(self.base.as_ptr(), Self::layout(self.bytes)) };
+    }
+}

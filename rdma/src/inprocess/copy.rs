@@ -1,0 +1,346 @@
+//! Memory copied into landings, as a NIC would: the in-process stand-in for a network, with faults.
+//!
+//! Owns the order of things that a network has: parts that are on their way, cancels that cross replies, connections
+//! that break in the middle of a part. For tests of every crate; no product path.
+
+use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::FutureExt;
+use parking_lot::Mutex;
+use tokio::task::AbortHandle;
+
+use super::faults::{FaultState, Faults};
+use super::share::{no_reply, panicked, pull_by_copy, push_by_copy};
+use crate::landing::Landing;
+use crate::metrics::Traffic;
+use crate::pending::Pending;
+use crate::transport::{
+    Call, CallDriver, Connection, Event, Incoming, Part, Reply, ReplyDriver, Service,
+    TransportError, TransportKind,
+};
+
+const PEER: &str = "in-process peer";
+
+pub(super) fn connection(service: Arc<dyn Service>, faults: Faults) -> Arc<dyn Connection> {
+    Arc::new(CopyConnection {
+        service,
+        wire: Arc::new(Wire {
+            faults: faults.state().clone(),
+            calls: Mutex::new(Calls::default()),
+        }),
+    })
+}
+
+struct CopyConnection {
+    service: Arc<dyn Service>,
+    wire: Arc<Wire>,
+}
+
+/// What both sides of the connection share.
+struct Wire {
+    faults: Arc<FaultState>,
+    calls: Mutex<Calls>,
+}
+
+#[derive(Default)]
+struct Calls {
+    next: u64,
+    open: HashMap<u64, Open>,
+    broken: Option<TransportError>,
+}
+
+struct Open {
+    pending: Arc<Pending>,
+    handler: Option<AbortHandle>,
+}
+
+impl Connection for CopyConnection {
+    fn kind(&self) -> TransportKind {
+        TransportKind::Tcp
+    }
+
+    fn wants_landing(&self) -> bool {
+        true
+    }
+
+    fn call(&self, message: Bytes, landing: Option<Landing>) -> Call {
+        let landing_bytes = landing.as_ref().map_or(0, Landing::bytes);
+        let pending = Arc::new(Pending::new(TransportKind::Tcp, landing, None));
+        let mut calls = self.wire.calls.lock();
+        calls.next += 1;
+        let id = calls.next;
+        if let Some(error) = calls.broken.clone() {
+            drop(calls);
+            pending.settle(error);
+        } else {
+            let open = Open {
+                pending: pending.clone(),
+                handler: None,
+            };
+            calls.open.insert(id, open);
+            drop(calls);
+            self.serve(id, message, landing_bytes, pending.clone());
+        }
+        Call::new(Box::new(CopyCall {
+            id,
+            pending,
+            wire: self.wire.clone(),
+        }))
+    }
+
+    fn broken(&self) -> Option<TransportError> {
+        self.wire.calls.lock().broken.clone()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.wire.calls.lock().open.len()
+    }
+}
+
+impl CopyConnection {
+    fn serve(&self, id: u64, message: Bytes, landing_bytes: u64, pending: Arc<Pending>) {
+        let reply = Reply::new(Box::new(CopyReply {
+            id,
+            landing_bytes,
+            pending: pending.clone(),
+            wire: self.wire.clone(),
+        }));
+        let incoming = Incoming {
+            message,
+            landing_bytes,
+            peer: PEER.into(),
+        };
+        let service = self.service.clone();
+        // May be aborted at any await: that is how a cancel reaches a handler. Ends with its call or its connection.
+        let task = tokio::spawn(async move {
+            let serve = service.serve(incoming, reply);
+            if let Err(panic) = AssertUnwindSafe(serve).catch_unwind().await {
+                pending.settle(panicked(PEER, &*panic));
+            }
+        });
+        if let Some(open) = self.wire.calls.lock().open.get_mut(&id) {
+            open.handler = Some(task.abort_handle());
+        }
+    }
+}
+
+impl Wire {
+    /// Applies a delivery to its call, unless the connection breaks instead.
+    fn arrive(&self, id: u64, delivery: Delivery) {
+        let Some(pending) = self.calls.lock().open.get(&id).map(|o| o.pending.clone()) else {
+            return;
+        };
+        if self.faults.breaks_now() {
+            if let Delivery::Part(part) = &delivery {
+                // Half of the bytes are there already: a requester must never see them.
+                write(&pending, part, part.bytes() / 2);
+            }
+            self.break_down();
+            return;
+        }
+        let settled = delivery.settles();
+        match delivery {
+            Delivery::Part(part) => {
+                if let Some(data) = write(&pending, &part, part.bytes()) {
+                    pending.deliver(Event::Part(Part { data, ..part }));
+                }
+            }
+            Delivery::Wanted { message, bytes } => {
+                pending.deliver(Event::Wanted { message, bytes });
+            }
+            Delivery::End(error) => pending.settle(error),
+        }
+        if settled {
+            self.calls.lock().open.remove(&id);
+        }
+    }
+
+    fn break_down(&self) {
+        let error = TransportError::Lost {
+            peer: PEER.into(),
+            reason: "broken by an injected fault".into(),
+        };
+        let mut calls = self.calls.lock();
+        calls.broken = Some(error.clone());
+        let open = std::mem::take(&mut calls.open);
+        drop(calls);
+        for (_, call) in open {
+            call.pending.settle(error.clone());
+            if let Some(handler) = call.handler {
+                handler.abort();
+            }
+        }
+    }
+
+    fn send(self: &Arc<Self>, id: u64, delivery: Delivery) {
+        let wire = self.clone();
+        self.faults.deliver(id, move || wire.arrive(id, delivery));
+    }
+}
+
+/// Writes the first `bytes` of a part into the landing; the pieces, when that is all of it.
+fn write(pending: &Pending, part: &Part, bytes: u64) -> Option<Vec<Bytes>> {
+    let mut fill = match pending.claim(part.offset, part.bytes()) {
+        Ok(fill) => fill,
+        Err(error) => {
+            pending.settle(TransportError::Protocol {
+                peer: PEER.into(),
+                reason: error.to_string(),
+            });
+            return None;
+        }
+    };
+    let mut left = bytes as usize;
+    for piece in &part.data {
+        let now = piece.len().min(left);
+        fill.copy_from(&piece[..now]);
+        left -= now;
+    }
+    (fill.missing() == 0).then(|| fill.vouch())
+}
+
+enum Delivery {
+    Part(Part),
+    Wanted { message: Bytes, bytes: u64 },
+    End(TransportError),
+}
+
+impl Delivery {
+    fn settles(&self) -> bool {
+        match self {
+            Self::Part(part) => part.last,
+            Self::Wanted { .. } => false,
+            Self::End(_) => true,
+        }
+    }
+}
+
+struct CopyCall {
+    id: u64,
+    pending: Arc<Pending>,
+    wire: Arc<Wire>,
+}
+
+impl CallDriver for CopyCall {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, TransportError>> {
+        self.pending.poll_pop(cx)
+    }
+
+    fn poll_push(
+        &mut self,
+        _cx: &mut Context<'_>,
+        data: &[Bytes],
+    ) -> Poll<Result<(), TransportError>> {
+        Poll::Ready(push_by_copy(&self.pending, data))
+    }
+}
+
+impl Drop for CopyCall {
+    fn drop(&mut self) {
+        if !self.pending.cancel() {
+            return;
+        }
+        if self.wire.faults.late_replies() {
+            // The handler's own last part, or its end, settles the call.
+            return;
+        }
+        let handler = self
+            .wire
+            .calls
+            .lock()
+            .open
+            .get_mut(&self.id)
+            .and_then(|open| open.handler.take());
+        if let Some(handler) = handler {
+            handler.abort();
+        }
+        // The acknowledgement queues up behind the parts that are still on their way.
+        self.wire
+            .send(self.id, Delivery::End(TransportError::Cancelled));
+    }
+}
+
+struct CopyReply {
+    id: u64,
+    landing_bytes: u64,
+    pending: Arc<Pending>,
+    wire: Arc<Wire>,
+}
+
+#[async_trait]
+impl ReplyDriver for CopyReply {
+    async fn part(
+        &mut self,
+        message: Bytes,
+        offset: u64,
+        data: Vec<Bytes>,
+        last: bool,
+    ) -> Result<(), TransportError> {
+        self.wire.faults.reorder().await;
+        let part = Part {
+            message,
+            offset,
+            data,
+            last,
+        };
+        check_part(&part, self.landing_bytes)?;
+        self.check_open()?;
+        Traffic::of(TransportKind::Tcp)
+            .bytes_out
+            .inc_by(part.bytes());
+        self.wire.send(self.id, Delivery::Part(part));
+        Ok(())
+    }
+
+    async fn pull(
+        &mut self,
+        message: Bytes,
+        landing: Landing,
+    ) -> Result<Vec<Bytes>, TransportError> {
+        self.check_open()?;
+        let (wire, id) = (self.wire.clone(), self.id);
+        pull_by_copy(&self.pending, landing, move |bytes| {
+            wire.send(id, Delivery::Wanted { message, bytes });
+            Ok(())
+        })
+        .await
+    }
+}
+
+impl CopyReply {
+    fn check_open(&self) -> Result<(), TransportError> {
+        if let Some(error) = self.wire.calls.lock().broken.clone() {
+            return Err(error);
+        }
+        if self.pending.is_cancelled() && !self.wire.faults.late_replies() {
+            return Err(TransportError::Cancelled);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for CopyReply {
+    fn drop(&mut self) {
+        // Behind a last part this finds no call any more, and does nothing.
+        self.wire.send(self.id, Delivery::End(no_reply(PEER)));
+    }
+}
+
+/// Refuses here what the requester would have to cut the connection for.
+pub(crate) fn check_part(part: &Part, landing_bytes: u64) -> Result<(), TransportError> {
+    let end = part.offset.saturating_add(part.bytes());
+    if end > landing_bytes {
+        return Err(TransportError::Bound {
+            reason: format!(
+                "bytes {} to {end} of the reply lie outside the requester's landing of {landing_bytes} bytes",
+                part.offset
+            ),
+        });
+    }
+    Ok(())
+}

@@ -1,0 +1,217 @@
+//! Every metric of this crate: name, labels and meaning in one table.
+//!
+//! Owns the values, which count for the whole process. Does not serve them; `cli` registers them and answers scrapes.
+
+use std::sync::LazyLock;
+
+use prometheus::core::{Collector, Desc};
+use prometheus::proto::MetricFamily;
+use prometheus::{
+    IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, Result as PrometheusResult,
+};
+
+use crate::arena::Arena;
+use crate::transport::TransportKind;
+
+macro_rules! table {
+    ($($field:ident: $kind:ident, $name:literal, [$($label:literal),*], $help:literal;)*) => {
+        /// The process's metrics; one field for each name.
+        pub(crate) struct Metrics { $(#[doc = $help] pub(crate) $field: $kind,)* }
+
+        impl Metrics {
+            fn new() -> PrometheusResult<Self> {
+                Ok(Self { $($field: table!(@make $kind, $name, [$($label),*], $help)?,)* })
+            }
+
+            fn register(&self, registry: &Registry) -> PrometheusResult<()> {
+                $(registry.register(Box::new(self.$field.clone()))?;)*
+                Ok(())
+            }
+        }
+
+        /// Name, labels and meaning of every metric, for the documentation and its test.
+        pub const TABLE: &[(&str, &[&str], &str)] = &[
+            $(($name, &[$($label),*], $help),)*
+            (ARENA_BYTES, &["kind"], ARENA_BYTES_HELP),
+        ];
+    };
+    (@make IntCounter, $name:literal, [], $help:literal) => { IntCounter::new($name, $help) };
+    (@make IntGauge, $name:literal, [], $help:literal) => { IntGauge::new($name, $help) };
+    (@make IntCounterVec, $name:literal, [$($label:literal),*], $help:literal) => {
+        IntCounterVec::new(Opts::new($name, $help), &[$($label),*])
+    };
+    (@make IntGaugeVec, $name:literal, [$($label:literal),*], $help:literal) => {
+        IntGaugeVec::new(Opts::new($name, $help), &[$($label),*])
+    };
+}
+
+const ARENA_BYTES: &str = "verbs3_arena_bytes";
+const ARENA_BYTES_HELP: &str =
+    "Arena memory by kind: capacity, leased (as wide as its classes), asked, unassigned.";
+
+table! {
+    connections: IntGaugeVec, "verbs3_rdma_connections", ["transport", "side"],
+        "Established connections, by transport and side (requester, server).";
+    calls: IntCounterVec, "verbs3_rdma_calls_total", ["transport", "outcome"],
+        "Settled calls of this requester, by outcome (done, failed, cancelled, lost).";
+    bytes_in: IntCounterVec, "verbs3_rdma_bytes_in_total", ["transport"],
+        "Payload bytes that arrived in landings, or were handed over.";
+    bytes_out: IntCounterVec, "verbs3_rdma_bytes_out_total", ["transport"],
+        "Payload bytes that were given to a transport to push.";
+    handshakes_failed: IntCounterVec, "verbs3_rdma_handshakes_failed_total", ["reason"],
+        "Handshakes that failed, by reason (version, secret, full, draining, deadline, malformed, lost).";
+    protocol_violations: IntCounterVec, "verbs3_rdma_protocol_violations_total", ["side"],
+        "Connections cut because the peer broke the protocol.";
+    quarantined_bytes: IntGauge, "verbs3_rdma_landings_quarantined_bytes", [],
+        "Landing bytes of cancelled calls that the peer may still write to.";
+    quarantined: IntGauge, "verbs3_rdma_landings_quarantined", [],
+        "Landings of cancelled calls that the peer may still write to.";
+    credits_in_use: IntGauge, "verbs3_rdma_credits_in_use", [],
+        "Calls that hold a credit of their connection.";
+    serving: IntGauge, "verbs3_rdma_calls_serving", [],
+        "Calls that this host is answering.";
+    queued_bytes: IntGauge, "verbs3_rdma_write_queue_bytes", [],
+        "Payload bytes that wait in the write queues of all connections.";
+    reconnects: IntCounter, "verbs3_rdma_reconnects_total", [],
+        "Connections made in place of a lost one.";
+    connects_failed: IntCounter, "verbs3_rdma_connects_failed_total", [],
+        "Attempts to connect that failed.";
+}
+
+static METRICS: LazyLock<Metrics> = LazyLock::new(|| {
+    Metrics::new().expect("the table's names and labels are valid; a test makes them all")
+});
+
+pub(crate) fn metrics() -> &'static Metrics {
+    &METRICS
+}
+
+/// Makes every metric of the table but the arenas' visible in `registry`.
+pub fn register(registry: &Registry) -> PrometheusResult<()> {
+    METRICS.register(registry)
+}
+
+/// Makes the usage of `arena` visible in `registry`. One arena a registry.
+pub fn register_arena(registry: &Registry, arena: Arena) -> PrometheusResult<()> {
+    let bytes = IntGaugeVec::new(Opts::new(ARENA_BYTES, ARENA_BYTES_HELP), &["kind"])?;
+    registry.register(Box::new(ArenaCollector { arena, bytes }))
+}
+
+struct ArenaCollector {
+    arena: Arena,
+    bytes: IntGaugeVec,
+}
+
+impl Collector for ArenaCollector {
+    fn desc(&self) -> Vec<&Desc> {
+        self.bytes.desc()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        let usage = self.arena.usage();
+        for (kind, bytes) in [
+            ("capacity", usage.capacity_bytes),
+            ("leased", usage.leased_bytes),
+            ("asked", usage.asked_bytes),
+            ("unassigned", usage.unassigned_bytes),
+        ] {
+            let gauge = self.bytes.with_label_values(&[kind]);
+            gauge.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+        }
+        self.bytes.collect()
+    }
+}
+
+/// The counters of one transport, resolved once: a label look-up for each part would cost more than the part.
+#[derive(Clone)]
+pub(crate) struct Traffic {
+    pub(crate) bytes_in: IntCounter,
+    pub(crate) bytes_out: IntCounter,
+    pub(crate) done: IntCounter,
+    pub(crate) failed: IntCounter,
+    pub(crate) cancelled: IntCounter,
+    pub(crate) lost: IntCounter,
+}
+
+impl Traffic {
+    fn new(kind: TransportKind) -> Self {
+        let all = metrics();
+        let calls = |outcome| all.calls.with_label_values(&[kind.as_str(), outcome]);
+        Self {
+            bytes_in: all.bytes_in.with_label_values(&[kind.as_str()]),
+            bytes_out: all.bytes_out.with_label_values(&[kind.as_str()]),
+            done: calls("done"),
+            failed: calls("failed"),
+            cancelled: calls("cancelled"),
+            lost: calls("lost"),
+        }
+    }
+
+    pub(crate) fn of(kind: TransportKind) -> &'static Self {
+        static SHM: LazyLock<Traffic> = LazyLock::new(|| Traffic::new(TransportKind::Shm));
+        static VERBS: LazyLock<Traffic> = LazyLock::new(|| Traffic::new(TransportKind::Verbs));
+        static TCP: LazyLock<Traffic> = LazyLock::new(|| Traffic::new(TransportKind::Tcp));
+        match kind {
+            TransportKind::Shm => &SHM,
+            TransportKind::Verbs => &VERBS,
+            TransportKind::Tcp => &TCP,
+        }
+    }
+}
+
+/// Adds to a gauge now, and takes the same away on drop.
+pub(crate) struct GaugeGuard {
+    gauge: IntGauge,
+    by: i64,
+}
+
+impl GaugeGuard {
+    pub(crate) fn add(gauge: &IntGauge, by: u64) -> Self {
+        let by = i64::try_from(by).unwrap_or(i64::MAX);
+        gauge.add(by);
+        Self {
+            gauge: gauge.clone(),
+            by,
+        }
+    }
+}
+
+impl Drop for GaugeGuard {
+    fn drop(&mut self) {
+        self.gauge.sub(self.by);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::arena::ArenaOptions;
+
+    #[test]
+    fn every_metric_of_the_table_is_registered_under_its_name() {
+        let registry = Registry::new();
+        register(&registry).unwrap();
+        let arena = Arena::map(ArenaOptions {
+            capacity_bytes: 2 << 20,
+            cell_bytes_max: 256 << 10,
+            populate: false,
+        })
+        .unwrap();
+        register_arena(&registry, arena).unwrap();
+        let _ = Traffic::of(TransportKind::Tcp);
+        let all = metrics();
+        let _ = all.connections.with_label_values(&["tcp", "server"]);
+        let _ = all.handshakes_failed.with_label_values(&["secret"]);
+        let _ = all.protocol_violations.with_label_values(&["server"]);
+        let mut names: Vec<_> = registry
+            .gather()
+            .iter()
+            .map(|m| m.name().to_owned())
+            .collect();
+        names.sort();
+        let mut table: Vec<_> = TABLE.iter().map(|row| row.0.to_owned()).collect();
+        table.sort();
+        assert_eq!(names, table);
+    }
+}

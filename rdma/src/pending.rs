@@ -1,0 +1,267 @@
+//! One call as the requesting side of a transport keeps it: its landing, its events, and whether it is settled.
+//!
+//! Owns the rule of quarantine: the landing stays here until the call is settled, whoever has lost interest in it. Does
+//! not move bytes and sends nothing; a transport asks it what to do.
+
+use std::collections::VecDeque;
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use prometheus::IntCounter;
+use tokio::sync::oneshot;
+
+use crate::landing::{ClaimError, Fill, Landing};
+use crate::metrics::{GaugeGuard, Traffic, metrics};
+use crate::transport::{Event, TransportError, TransportKind};
+
+/// Events that a call may hold before its requester takes them. A landing of 16 MiB in pages of 4 KiB has as many parts;
+/// more is a peer that floods a requester which can't make it stop.
+pub(crate) const EVENTS_QUEUED_MAX: usize = 4096;
+
+type Outcome = Result<Event, TransportError>;
+
+/// A requester's push that somebody in this process waits for (in-process transports only).
+pub(crate) struct Pull {
+    pub(crate) fill: Fill,
+    pub(crate) done: oneshot::Sender<Vec<Bytes>>,
+}
+
+pub(crate) struct Pending {
+    traffic: &'static Traffic,
+    state: Mutex<State>,
+}
+
+struct State {
+    landing: Option<Landing>,
+    events: VecDeque<Outcome>,
+    requester: Option<Waker>,
+    server: Option<Waker>,
+    /// Bytes of the last `Wanted` that has not been answered.
+    wanted: Option<u64>,
+    pull: Option<Pull>,
+    cancelled: bool,
+    settled: bool,
+    quarantine: Option<Quarantine>,
+    /// What must live as long as the call is not settled: its credit, its place in a table.
+    held: Option<Box<dyn Send>>,
+}
+
+/// What a settled call lets go of; dropped outside the lock.
+type Remains = (
+    Option<Landing>,
+    Option<Quarantine>,
+    Option<Box<dyn Send>>,
+    Option<Pull>,
+);
+
+/// Shows a landing in the metrics while it is in quarantine.
+struct Quarantine {
+    _count: GaugeGuard,
+    _bytes: GaugeGuard,
+}
+
+impl Pending {
+    pub(crate) fn new(
+        kind: TransportKind,
+        landing: Option<Landing>,
+        held: Option<Box<dyn Send>>,
+    ) -> Self {
+        Self {
+            traffic: Traffic::of(kind),
+            state: Mutex::new(State {
+                landing,
+                events: VecDeque::new(),
+                requester: None,
+                server: None,
+                wanted: None,
+                pull: None,
+                cancelled: false,
+                settled: false,
+                quarantine: None,
+                held,
+            }),
+        }
+    }
+
+    /// Takes a range of the landing out to be written. Also for a cancelled call: its memory is still its own.
+    pub(crate) fn claim(&self, offset: u64, bytes: u64) -> Result<Fill, ClaimError> {
+        match &mut self.state.lock().landing {
+            Some(landing) => landing.claim(offset, bytes),
+            None if bytes == 0 => Ok(Fill::default()),
+            None => Err(ClaimError::Outside {
+                offset,
+                end: offset.saturating_add(bytes),
+                landing_bytes: 0,
+            }),
+        }
+    }
+
+    /// Gives the requester an event; `false` when its queue is over the bound. A cancelled call forgets it.
+    pub(crate) fn deliver(&self, event: Event) -> bool {
+        let mut state = self.state.lock();
+        if state.settled {
+            return true;
+        }
+        let mut remains = None;
+        match &event {
+            Event::Part(part) => {
+                let bytes: usize = part.data.iter().map(Bytes::len).sum();
+                self.traffic.bytes_in.inc_by(bytes as u64);
+                if part.last {
+                    remains = Some(self.settle_locked(&mut state, &self.traffic.done));
+                }
+            }
+            Event::Wanted { bytes, .. } => state.wanted = Some(*bytes),
+        }
+        let room = state.events.len() < EVENTS_QUEUED_MAX;
+        let wake = if state.cancelled {
+            None
+        } else {
+            state.events.push_back(Ok(event));
+            state.requester.take()
+        };
+        drop(state);
+        drop(remains);
+        if let Some(waker) = wake {
+            waker.wake();
+        }
+        room
+    }
+
+    /// Ends the call with an error. The peer must be unable to write to the landing from now on.
+    pub(crate) fn settle(&self, error: TransportError) {
+        let mut state = self.state.lock();
+        if state.settled {
+            return;
+        }
+        let outcome = match &error {
+            TransportError::Failed { .. } => &self.traffic.failed,
+            _ => &self.traffic.lost,
+        };
+        let remains = self.settle_locked(&mut state, outcome);
+        if !state.cancelled {
+            state.events.push_back(Err(error));
+        }
+        let wake = state.requester.take();
+        drop(state);
+        drop(remains);
+        if let Some(waker) = wake {
+            waker.wake();
+        }
+    }
+
+    /// The requester gave up. `true`: the peer has to be told, and the landing is in quarantine until it has answered.
+    pub(crate) fn cancel(&self) -> bool {
+        let mut state = self.state.lock();
+        let events = std::mem::take(&mut state.events);
+        let (pull, server) = (state.pull.take(), state.server.take());
+        state.requester = None;
+        let tell = !state.settled && !state.cancelled;
+        if tell {
+            state.cancelled = true;
+            let metrics = metrics();
+            state.quarantine = state.landing.as_ref().map(|landing| Quarantine {
+                _count: GaugeGuard::add(&metrics.quarantined, 1),
+                _bytes: GaugeGuard::add(&metrics.quarantined_bytes, landing.bytes()),
+            });
+        }
+        drop(state);
+        drop((events, pull));
+        if let Some(waker) = server {
+            waker.wake();
+        }
+        tell
+    }
+
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.state.lock().cancelled
+    }
+
+    /// The next event, if there is one.
+    pub(crate) fn pop(&self) -> Option<Outcome> {
+        let mut state = self.state.lock();
+        let event = state.events.pop_front()?;
+        let server = state.server.take();
+        drop(state);
+        if let Some(waker) = server {
+            waker.wake();
+        }
+        Some(event)
+    }
+
+    pub(crate) fn poll_pop(&self, cx: &mut Context<'_>) -> Poll<Outcome> {
+        if let Some(event) = self.pop() {
+            return Poll::Ready(event);
+        }
+        let mut state = self.state.lock();
+        // An event may have come between the two locks.
+        if let Some(event) = state.events.pop_front() {
+            return Poll::Ready(event);
+        }
+        if state.settled {
+            return Poll::Ready(Err(TransportError::Bound {
+                reason: "the call was polled after its end".into(),
+            }));
+        }
+        match &mut state.requester {
+            Some(waker) if waker.will_wake(cx.waker()) => {}
+            waker => *waker = Some(cx.waker().clone()),
+        }
+        Poll::Pending
+    }
+
+    /// For transports that can make the serving side wait: ready while fewer than `events_max` events are queued.
+    pub(crate) fn poll_room(&self, cx: &mut Context<'_>, events_max: usize) -> Poll<()> {
+        let mut state = self.state.lock();
+        if state.events.len() < events_max {
+            return Poll::Ready(());
+        }
+        state.server = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    /// Notes who waits for the requester's push; at most one pull at a time.
+    pub(crate) fn offer(&self, pull: Pull) {
+        self.state.lock().pull = Some(pull);
+    }
+
+    pub(crate) fn take_pull(&self) -> Option<Pull> {
+        self.state.lock().pull.take()
+    }
+
+    /// Checks a push against the last `Wanted`, which it answers.
+    pub(crate) fn answer_wanted(&self, data: &[Bytes]) -> Result<u64, TransportError> {
+        let bytes: u64 = data.iter().map(|piece| piece.len() as u64).sum();
+        let mut state = self.state.lock();
+        match state.wanted {
+            Some(wanted) if wanted == bytes => {
+                state.wanted = None;
+                self.traffic.bytes_out.inc_by(bytes);
+                Ok(bytes)
+            }
+            Some(wanted) => Err(TransportError::Bound {
+                reason: format!("the peer wants {wanted} bytes, {bytes} were pushed"),
+            }),
+            None => Err(TransportError::Bound {
+                reason: "the peer wants nothing pushed".into(),
+            }),
+        }
+    }
+
+    fn settle_locked(&self, state: &mut State, outcome: &IntCounter) -> Remains {
+        let outcome = if state.cancelled {
+            &self.traffic.cancelled
+        } else {
+            outcome
+        };
+        outcome.inc();
+        state.settled = true;
+        (
+            state.landing.take(),
+            state.quarantine.take(),
+            state.held.take(),
+            state.pull.take(),
+        )
+    }
+}
