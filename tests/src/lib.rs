@@ -1,1 +1,8 @@
+//! Whole-system tests: real processes, real sockets, real clients. The vocabulary lives here, the tests in `tests/`.
+#![forbid(unsafe_code)]
 
+pub mod cluster;
+pub mod content;
+pub mod seed;
+
+pub use cluster::{Cluster, Gateway};

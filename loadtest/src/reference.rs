@@ -1,0 +1,69 @@
+//! The reference: nginx sending files from tmpfs, started for one measurement and ended by its pid.
+
+use std::fs;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+
+pub struct Nginx {
+    child: Child,
+    folder: PathBuf,
+    pub address: SocketAddr,
+}
+
+impl Nginx {
+    /// One worker process, sendfile, kept connections: nginx as its documentation recommends it for static files.
+    pub fn start() -> anyhow::Result<Self> {
+        let folder = PathBuf::from(format!("/dev/shm/verbs3-loadtest-{}", std::process::id()));
+        fs::create_dir_all(folder.join("files"))?;
+        let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        let shown = folder.display();
+        fs::write(
+            folder.join("nginx.conf"),
+            format!(
+                "daemon off; master_process off; worker_processes 1; pid {shown}/pid; error_log {shown}/error.log;\n\
+                 events {{ worker_connections 1024; }}\n\
+                 http {{ access_log off; sendfile on; tcp_nopush on; tcp_nodelay on; keepalive_requests 1000000000;\n\
+                 client_body_temp_path {shown}/b; proxy_temp_path {shown}/p; fastcgi_temp_path {shown}/f; \
+                 uwsgi_temp_path {shown}/u; scgi_temp_path {shown}/s;\n\
+                 open_file_cache max=1000; server {{ listen {address}; root {shown}/files; }} }}\n"
+            ),
+        )?;
+        let child = Command::new("nginx")
+            .args(["-p", &shown.to_string(), "-c", &format!("{shown}/nginx.conf")])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .context("can't start nginx; install it: apt-get install nginx-light")?;
+        let started = Self { child, folder, address };
+        let began = Instant::now();
+        while TcpStream::connect(address).is_err() {
+            ensure!(began.elapsed() < Duration::from_secs(10), "nginx does not answer on {address}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(started)
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn put(&self, name: &str, body: &[u8]) -> anyhow::Result<()> {
+        fs::write(self.files().join(name), body).context("can't write to /dev/shm")
+    }
+
+    fn files(&self) -> PathBuf {
+        Path::new(&self.folder).join("files")
+    }
+}
+
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
