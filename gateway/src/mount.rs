@@ -1,0 +1,169 @@
+//! Mounts: the bucket names that clients see, and the UFS, bucket and prefix behind each.
+//!
+//! Owns the table and the rewriting of keys. Does not decide who may use a mount (`auth`), and reads nothing.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use verbs3_protocol::{ObjectKey, Volume};
+
+mod ufs_seam;
+pub use ufs_seam::Ufs;
+
+/// S3's own bound on the length of a key in bytes ("Naming Amazon S3 objects").
+pub const KEY_BYTES_MAX: usize = 1024;
+
+/// How old cached attributes may be before the UFS is asked again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Freshness {
+    Ttl(Duration),
+    /// Every read asks the UFS with `If-None-Match`.
+    AlwaysAsk,
+    /// Objects never change behind the gateways' back; only writes through a gateway invalidate.
+    Immutable,
+}
+
+impl Freshness {
+    /// The bound that requests carry: 0 asks every time, `u64::MAX` never.
+    pub fn age_ms_max(self) -> u64 {
+        match self {
+            Self::Ttl(ttl) => u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX - 1).min(u64::MAX - 1),
+            Self::AlwaysAsk => 0,
+            Self::Immutable => u64::MAX,
+        }
+    }
+}
+
+/// What a write does when the home of its key can't be told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Coherence {
+    /// The write gets 503: no read may see the older version after a write's acknowledgement.
+    Strict,
+    /// The write goes on; readers see it after the attributes' time is over.
+    Ttl,
+}
+
+/// One bucket name that clients see.
+#[derive(Clone)]
+pub struct Mount {
+    /// The bucket's name as clients see it.
+    pub name: String,
+    /// What blocks, attributes and coherence are keyed by: mounts over the same UFS bucket share it.
+    pub volume: Volume,
+    pub ufs: Ufs,
+    /// The UFS's name of the bucket.
+    pub bucket: String,
+    /// Put before each key; empty, or ending in `/`.
+    pub prefix: String,
+    pub attributes: Freshness,
+    pub absence_ttl: Duration,
+    pub coherence: Coherence,
+    pub read_only: bool,
+    /// `false`: everything goes to the UFS, nothing is asked of or told to the tier.
+    pub cached: bool,
+}
+
+impl Mount {
+    /// The key in the UFS for a client's key.
+    pub fn ufs_key(&self, client_key: &str) -> String {
+        let mut key = String::with_capacity(self.prefix.len() + client_key.len());
+        key.push_str(&self.prefix);
+        key.push_str(client_key);
+        key
+    }
+
+    /// The client's key for a key in the UFS; `None` if it lies outside the mount.
+    pub fn client_key<'a>(&self, ufs_key: &'a str) -> Option<&'a str> {
+        ufs_key.strip_prefix(self.prefix.as_str())
+    }
+
+    /// The identity of a client's key in the tier.
+    pub fn object(&self, client_key: &str) -> ObjectKey {
+        ObjectKey { volume: self.volume.clone(), key: self.ufs_key(client_key) }
+    }
+
+    /// A mount of a part of a bucket: bucket administration is refused on it.
+    pub fn is_prefix(&self) -> bool {
+        !self.prefix.is_empty()
+    }
+
+    fn check(&self) -> Result<(), MountError> {
+        let mount = || self.name.clone();
+        if !s3s::path::check_bucket_name(&self.name) {
+            return Err(MountError::Name { mount: mount() });
+        }
+        if self.bucket.is_empty() || self.bucket.contains('/') {
+            return Err(MountError::Bucket { mount: mount(), bucket: self.bucket.clone() });
+        }
+        if self.ufs.name().is_empty() || self.ufs.name().contains('/') {
+            return Err(MountError::UfsName { mount: mount(), ufs: self.ufs.name().to_owned() });
+        }
+        let expected = Volume::new(self.ufs.name(), &self.bucket);
+        if self.volume != expected {
+            return Err(MountError::Volume { mount: mount(), volume: self.volume.clone(), expected });
+        }
+        if !self.prefix.is_empty() && !self.prefix.ends_with('/') {
+            return Err(MountError::Prefix { mount: mount(), prefix: self.prefix.clone() });
+        }
+        if self.prefix.len() >= KEY_BYTES_MAX {
+            return Err(MountError::PrefixLong { mount: mount(), bytes: self.prefix.len() });
+        }
+        Ok(())
+    }
+}
+
+/// Why a mount table can't be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MountError {
+    #[error("mount {mount:?} is not a valid bucket name: use 3 to 63 lower-case letters, digits, dots and hyphens")]
+    Name { mount: String },
+    #[error("mount {mount} is defined twice; bucket names are unique")]
+    Duplicate { mount: String },
+    #[error(
+        "mount {mount}: {bucket:?} is not a bucket of the ufs; name one, without a slash (a folder goes into `prefix`)"
+    )]
+    Bucket { mount: String, bucket: String },
+    #[error("mount {mount}: the ufs name {ufs:?} is empty or holds a slash; rename it")]
+    UfsName { mount: String, ufs: String },
+    #[error("mount {mount} has volume {volume}, but its ufs and bucket make {expected}")]
+    Volume { mount: String, volume: Volume, expected: Volume },
+    #[error(
+        "mount {mount}: prefix {prefix:?} does not end in a slash; write {prefix:?} + \"/\", or clients would see parts of names"
+    )]
+    Prefix { mount: String, prefix: String },
+    #[error("mount {mount}: a prefix of {bytes} bytes leaves no room for keys, which have at most 1024 bytes")]
+    PrefixLong { mount: String, bytes: usize },
+}
+
+/// The mount table. Fixed for the life of the process.
+#[derive(Clone, Default)]
+pub struct Mounts {
+    by_name: BTreeMap<String, Arc<Mount>>,
+}
+
+impl Mounts {
+    pub fn new(mounts: impl IntoIterator<Item = Mount>) -> Result<Self, MountError> {
+        let mut by_name = BTreeMap::new();
+        for mount in mounts {
+            mount.check()?;
+            let name = mount.name.clone();
+            if by_name.insert(name.clone(), Arc::new(mount)).is_some() {
+                return Err(MountError::Duplicate { mount: name });
+            }
+        }
+        Ok(Self { by_name })
+    }
+
+    pub fn get(&self, name: &str) -> Option<&Arc<Mount>> {
+        self.by_name.get(name)
+    }
+
+    /// By name, in order: what ListBuckets answers.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Mount>> {
+        self.by_name.values()
+    }
+}
+
+#[cfg(test)]
+mod tests;

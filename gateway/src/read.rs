@@ -1,0 +1,1 @@
+//! GET and HEAD through the cache tier.

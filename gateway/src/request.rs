@@ -1,0 +1,176 @@
+//! What is known of one client request while it is served: who, since when, and what became of it.
+//!
+//! Made by `http` for each request and put into its extensions as `Arc<RequestContext>`; `read` and `write` note what
+//! they did; `http` writes headers, the access log and metrics from it. Decides nothing.
+
+use std::fmt;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use verbs3_rdma::transport::TransportKind;
+use verbs3_ufs::RawAnswer;
+
+/// Names one request in headers, logs and traces: 16 upper-case hexadecimal digits, as S3's own ids look.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RequestId(u64);
+
+impl RequestId {
+    pub fn generate() -> Self {
+        Self(rand::random())
+    }
+}
+
+impl fmt::Display for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016X}", self.0)
+    }
+}
+
+impl fmt::Debug for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// How the cache took part: the value of `x-verbs3-cache`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    Hit,
+    Partial,
+    Miss,
+    Bypass,
+}
+
+impl Verdict {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Hit => "hit",
+            Self::Partial => "partial",
+            Self::Miss => "miss",
+            Self::Bypass => "bypass",
+        }
+    }
+}
+
+/// How the first bytes reached this gateway: the value of `x-verbs3-transport`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Via {
+    Tier(TransportKind),
+    Ufs,
+}
+
+impl Via {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Tier(kind) => kind.as_str(),
+            Self::Ufs => "ufs",
+        }
+    }
+}
+
+/// One request under way. Shared by everything that serves it.
+#[derive(Debug)]
+pub struct RequestContext {
+    id: RequestId,
+    started: Instant,
+    principal: OnceLock<String>,
+    answer: Mutex<Option<RawAnswer>>,
+    verdict: OnceLock<Verdict>,
+    via: OnceLock<Via>,
+    body_bytes: AtomicU64,
+    ufs_bytes: AtomicU64,
+}
+
+impl RequestContext {
+    pub fn new(id: RequestId, started: Instant) -> Self {
+        Self {
+            id,
+            started,
+            principal: OnceLock::new(),
+            answer: Mutex::new(None),
+            verdict: OnceLock::new(),
+            via: OnceLock::new(),
+            body_bytes: AtomicU64::new(0),
+            ufs_bytes: AtomicU64::new(0),
+        }
+    }
+
+    pub fn id(&self) -> RequestId {
+        self.id
+    }
+
+    pub fn started(&self) -> Instant {
+        self.started
+    }
+
+    /// Who asks, once the signature has been verified. Set once; later calls are ignored.
+    pub fn set_principal(&self, name: &str) {
+        let _ = self.principal.set(name.to_owned());
+    }
+
+    pub fn principal(&self) -> Option<&str> {
+        self.principal.get().map(String::as_str)
+    }
+
+    /// Keeps the UFS's own answer to be sent in place of what s3s would make of the error.
+    pub fn put_answer(&self, answer: RawAnswer) {
+        *self.answer.lock() = Some(answer);
+    }
+
+    /// Takes the UFS's own answer, if the request's failure came with one.
+    pub fn take_answer(&self) -> Option<RawAnswer> {
+        self.answer.lock().take()
+    }
+
+    /// The first outcome counts: it is what the headers say.
+    pub fn note_outcome(&self, verdict: Verdict, via: Via) {
+        let _ = self.verdict.set(verdict);
+        let _ = self.via.set(via);
+    }
+
+    pub fn verdict(&self) -> Option<Verdict> {
+        self.verdict.get().copied()
+    }
+
+    pub fn via(&self) -> Option<Via> {
+        self.via.get().copied()
+    }
+
+    /// Adds to the bytes of the response's body that were handed to the socket.
+    pub fn add_body_bytes(&self, bytes: u64) {
+        self.body_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub fn body_bytes(&self) -> u64 {
+        self.body_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Adds to the bytes that this gateway itself read from the UFS for this request.
+    pub fn add_ufs_bytes(&self, bytes: u64) {
+        self.ufs_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub fn ufs_bytes(&self) -> u64 {
+        self.ufs_bytes.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_has_sixteen_digits() {
+        assert_eq!(RequestId(10).to_string(), "000000000000000A");
+    }
+
+    #[test]
+    fn the_first_outcome_counts() {
+        let cx = RequestContext::new(RequestId(1), Instant::now());
+        cx.note_outcome(Verdict::Hit, Via::Tier(TransportKind::Tcp));
+        cx.note_outcome(Verdict::Bypass, Via::Ufs);
+        assert_eq!((cx.verdict(), cx.via()), (Some(Verdict::Hit), Some(Via::Tier(TransportKind::Tcp))));
+    }
+}
