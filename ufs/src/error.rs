@@ -1,7 +1,10 @@
-//! Why a UFS did not give what was asked. Keeps the UFS's own answer, so that a client gets exactly that.
+//! Why a UFS did not give what was asked, and what may be done about it. Keeps the UFS's own answer, so that a client
+//! gets exactly that. How an [`s3s::S3Error`] becomes one of these is `capture`'s business.
+
+use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, StatusCode, header};
 
 /// An error answer as the UFS sent it.
 #[derive(Debug, Clone)]
@@ -31,9 +34,66 @@ pub enum UfsError {
     Unreachable { ufs: String, reason: String },
     #[error("ufs {ufs} broke off after {got} of {want} bytes: {reason}")]
     Truncated { ufs: String, got: u64, want: u64, reason: String },
-    /// The answer contradicts itself or the request: wrong ETag, length, range or version. Never cached, never passed on.
+    /// The answer contradicts itself or the request: wrong length, range or version. Never cached, never passed on.
     #[error("ufs {ufs} gave an answer that can't be trusted: {reason}")]
     Untrusted { ufs: String, reason: String },
-    #[error("ufs {ufs} has its configured {limit} requests under way and none ended within {waited_ms} ms; raise requests_in_flight_max or slow down")]
+    /// The UFS ignored `If-Match` and answered with another version than the one asked for. Never cached, never passed on.
+    #[error(
+        "ufs {ufs} answered with version {got} where {wanted} was asked for: the object was replaced; read it anew"
+    )]
+    Changed { ufs: String, wanted: String, got: String },
+    #[error(
+        "ufs {ufs} has its configured {limit} requests under way and none ended within {waited_ms} ms; raise requests_in_flight_max or slow down"
+    )]
     Throttled { ufs: String, limit: usize, waited_ms: u64 },
+}
+
+impl UfsError {
+    /// Whether asking the UFS again may help. This crate has already done its own bounded retries before the first byte.
+    pub fn retry(&self) -> Retry {
+        match self {
+            Self::Answer { answer, .. } => answer.retry(),
+            Self::Unreachable { .. } | Self::Truncated { .. } | Self::Throttled { .. } => Retry::Later,
+            Self::Untrusted { .. } | Self::Changed { .. } => Retry::Never,
+        }
+    }
+
+    /// The version that was asked for is no longer the object's: the UFS said so (412), or answered with another one.
+    pub fn version_changed(&self) -> bool {
+        match self {
+            Self::Changed { .. } => true,
+            Self::Answer { answer, .. } => answer.status == StatusCode::PRECONDITION_FAILED,
+            Self::Unreachable { .. } | Self::Truncated { .. } | Self::Untrusted { .. } | Self::Throttled { .. } => {
+                false
+            }
+        }
+    }
+
+    /// The UFS's own answer, where it gave one.
+    pub fn answer(&self) -> Option<&RawAnswer> {
+        match self {
+            Self::Answer { answer, .. } => Some(answer),
+            Self::Unreachable { .. }
+            | Self::Truncated { .. }
+            | Self::Untrusted { .. }
+            | Self::Changed { .. }
+            | Self::Throttled { .. } => None,
+        }
+    }
+}
+
+impl RawAnswer {
+    /// Whether the UFS invites another try: its own trouble (500, 502, 503, 504), a timeout (408) or a throttle (429).
+    pub fn retry(&self) -> Retry {
+        match self.status.as_u16() {
+            408 | 429 | 500 | 502 | 503 | 504 => Retry::Later,
+            _ => Retry::Never,
+        }
+    }
+
+    /// `Retry-After` in its form of seconds. The date form is not used by object stores and is ignored.
+    pub fn retry_after(&self) -> Option<Duration> {
+        let seconds: u64 = self.headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+        Some(Duration::from_secs(seconds))
+    }
 }

@@ -1,8 +1,21 @@
 //! What an object store can do: S3 stores through aws-sdk-s3, and a local directory. Every store is an [`s3s::S3`].
 #![forbid(unsafe_code)]
 
+mod body;
+pub mod capture;
+mod circuit;
 mod error;
+pub mod headers;
+mod identity;
+mod metered;
+pub mod metrics;
 mod object;
+mod operations;
+mod retries;
+mod ufs;
 
+pub use circuit::{CircuitLimits, CircuitState};
 pub use error::{RawAnswer, Retry, UfsError};
 pub use object::{ObjectHead, ObjectStream, ReadObject};
+pub use retries::RetryLimits;
+pub use ufs::{Randomness, Ufs, UfsLimits};

@@ -1,0 +1,212 @@
+//! Keeps a UFS's own HTTP answer, which the typed S3 interface drops: status, headers, and an error's body.
+//!
+//! [`observe`] gives the raw answer of a call on a remote store. [`answer_of`] gives one form for errors of remote and
+//! local stores. The part that listens to the SDK is `s3::listen`; what a gateway makes of an answer is the gateway's.
+
+use std::error::Error as StdError;
+use std::future::Future;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use parking_lot::Mutex;
+use s3s::S3Error;
+
+use crate::error::{RawAnswer, UfsError};
+
+/// An error's body is an XML document of a few hundred bytes; what is longer is not one, and is cut.
+pub(crate) const ERROR_BODY_BYTES_MAX: usize = 64 * 1024;
+
+type Slot = Arc<Mutex<Option<RawAnswer>>>;
+
+tokio::task_local! {
+    static SLOT: Slot;
+}
+
+/// Runs a call on a store and returns what the UFS answered to its last attempt, as sent. `None`: no answer came
+/// (local store, broken connection). On success the body is empty: it is in the output.
+///
+/// The call must run within `call` itself: an answer to a request made by a task that `call` spawned is not seen.
+pub async fn observe<F: Future>(call: F) -> (F::Output, Option<RawAnswer>) {
+    let slot = Slot::default();
+    let output = SLOT.scope(slot.clone(), call).await;
+    let answer = slot.lock().take();
+    if let Some(answer) = &answer {
+        // Observers nest: a wrapper's use of `observe` must not hide the answer from its caller.
+        note(Some(answer.clone()));
+    }
+    (output, answer)
+}
+
+/// Puts the latest answer in the observer's hands; `None` when an attempt begins, so that none of an older one is left.
+pub(crate) fn note(answer: Option<RawAnswer>) {
+    // Nobody observes: nothing to do.
+    let _ = SLOT.try_with(|slot| *slot.lock() = answer);
+}
+
+/// Adds the body of an error to the answer noted last.
+pub(crate) fn note_body(body: &[u8]) {
+    let _ = SLOT.try_with(|slot| {
+        if let Some(answer) = slot.lock().as_mut() {
+            answer.body = Bytes::copy_from_slice(&body[..body.len().min(ERROR_BODY_BYTES_MAX)]);
+        }
+    });
+}
+
+/// What a remote store attaches to an [`S3Error`] as its source.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum RemoteFailure {
+    /// The UFS answered with an error.
+    #[error("the ufs answered {}", .0.status)]
+    Answer(RawAnswer),
+    /// No answer came. Whether a write took effect is not known.
+    #[error("{0}")]
+    NoAnswer(String),
+    /// An answer came that is not S3. Whether a write took effect is not known.
+    #[error("{0}")]
+    Unintelligible(String),
+}
+
+/// One form for the errors of all stores: the raw answer where there is one, else the error's own status, headers and
+/// an S3 error document made from its code and message.
+pub fn answer_of(error: &S3Error, raw: Option<RawAnswer>) -> RawAnswer {
+    let from_remote = match remote_failure(error) {
+        Some(RemoteFailure::Answer(answer)) => Some(answer.clone()),
+        // The raw answer, if any, is not an error answer: passing it on would turn a failure into a success.
+        Some(RemoteFailure::NoAnswer(_) | RemoteFailure::Unintelligible(_)) => return synthetic(error),
+        None => None,
+    };
+    from_remote.or(raw.filter(is_error)).unwrap_or_else(|| synthetic(error))
+}
+
+/// Why a remote store failed, if `error` came from one.
+pub fn remote_failure(error: &S3Error) -> Option<&RemoteFailure> {
+    error.source().and_then(|source| {
+        let source: &(dyn StdError + 'static) = source;
+        source.downcast_ref::<RemoteFailure>()
+    })
+}
+
+/// CompleteMultipartUpload and CopyObject may say 200 and carry an error document all the same.
+pub(crate) fn is_error(answer: &RawAnswer) -> bool {
+    !answer.status.is_success() || answer.body.windows(6).any(|window| window == b"<Error")
+}
+
+fn synthetic(error: &S3Error) -> RawAnswer {
+    let status = error.status_code().unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut headers = error.headers().cloned().unwrap_or_default();
+    let bodiless = status == StatusCode::NOT_MODIFIED || status == StatusCode::NO_CONTENT;
+    let body = if bodiless { Bytes::new() } else { document(error, &mut headers) };
+    RawAnswer { status, headers, body }
+}
+
+fn document(error: &S3Error, headers: &mut HeaderMap) -> Bytes {
+    let mut xml = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error>");
+    let mut element = |name: &str, text: &str| {
+        xml.push_str(&format!("<{name}>"));
+        for c in text.chars() {
+            match c {
+                '<' => xml.push_str("&lt;"),
+                '>' => xml.push_str("&gt;"),
+                '&' => xml.push_str("&amp;"),
+                // XML 1.0 knows no other control characters, not even escaped.
+                c if c.is_control() && !matches!(c, '\t' | '\n' | '\r') => xml.push('\u{fffd}'),
+                c => xml.push(c),
+            }
+        }
+        xml.push_str(&format!("</{name}>"));
+    };
+    element("Code", error.code().as_str());
+    if let Some(message) = error.message() {
+        element("Message", message);
+    }
+    if let Some(id) = error.request_id() {
+        element("RequestId", id);
+    }
+    xml.push_str("</Error>");
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/xml"));
+    Bytes::from(xml)
+}
+
+impl UfsError {
+    /// What an [`S3Error`] of the store behind `ufs` means.
+    pub fn from_s3(ufs: &str, error: &S3Error, raw: Option<RawAnswer>) -> Self {
+        let ufs = ufs.to_owned();
+        match remote_failure(error) {
+            Some(RemoteFailure::NoAnswer(reason)) => Self::Unreachable { ufs, reason: reason.clone() },
+            Some(RemoteFailure::Unintelligible(reason)) => Self::Untrusted { ufs, reason: reason.clone() },
+            Some(RemoteFailure::Answer(_)) | None => Self::Answer { ufs, answer: Box::new(answer_of(error, raw)) },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use s3s::{S3ErrorCode, s3_error};
+
+    fn raw(status: u16, body: &'static str) -> RawAnswer {
+        RawAnswer {
+            status: StatusCode::from_u16(status).unwrap(),
+            headers: HeaderMap::new(),
+            body: Bytes::from_static(body.as_bytes()),
+        }
+    }
+
+    #[tokio::test]
+    async fn an_inner_observer_does_not_hide_the_answer_from_the_outer_one() {
+        let call = async {
+            let ((), inner) = observe(async { note(Some(raw(412, ""))) }).await;
+            inner.unwrap().status
+        };
+        let (inner, outer) = observe(call).await;
+        assert_eq!((inner.as_u16(), outer.unwrap().status.as_u16()), (412, 412));
+    }
+
+    #[tokio::test]
+    async fn an_attempt_without_an_answer_leaves_none_of_the_attempt_before() {
+        let ((), answer) = observe(async {
+            note(Some(raw(503, "")));
+            note(None);
+        })
+        .await;
+        assert!(answer.is_none());
+    }
+
+    #[test]
+    fn a_local_stores_error_becomes_its_status_its_headers_and_a_document() {
+        let mut error = s3_error!(NoSuchKey, "no key <a&b>");
+        let mut headers = HeaderMap::new();
+        headers.insert("x-amz-delete-marker", HeaderValue::from_static("true"));
+        error.set_headers(headers);
+        let answer = answer_of(&error, None);
+        assert_eq!(answer.status, StatusCode::NOT_FOUND);
+        assert_eq!(answer.headers["x-amz-delete-marker"], "true");
+        let body = std::str::from_utf8(&answer.body).unwrap();
+        assert!(body.contains("<Code>NoSuchKey</Code><Message>no key &lt;a&amp;b&gt;</Message>"), "{body}");
+    }
+
+    #[test]
+    fn a_304_has_no_document() {
+        let mut error = S3Error::new(S3ErrorCode::NotModified);
+        error.set_status_code(StatusCode::NOT_MODIFIED);
+        assert!(answer_of(&error, None).body.is_empty());
+    }
+
+    #[test]
+    fn a_success_is_never_taken_for_the_answer_to_a_failed_call() {
+        let error = s3_error!(InternalError, "body could not be parsed");
+        assert_eq!(answer_of(&error, Some(raw(200, ""))).status, StatusCode::INTERNAL_SERVER_ERROR);
+        let said_so = answer_of(&error, Some(raw(200, "<?xml?><Error><Code>SlowDown</Code></Error>")));
+        assert_eq!(said_so.status, StatusCode::OK);
+    }
+
+    #[test]
+    fn silence_is_unreachable_and_not_an_answer() {
+        let failure = RemoteFailure::NoAnswer("connect timed out".into());
+        let error = S3Error::with_source(S3ErrorCode::ServiceUnavailable, Box::new(failure));
+        assert!(matches!(UfsError::from_s3("main", &error, None), UfsError::Unreachable { .. }));
+        assert_eq!(answer_of(&error, None).status, StatusCode::SERVICE_UNAVAILABLE);
+    }
+}

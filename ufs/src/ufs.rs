@@ -1,0 +1,383 @@
+//! One UFS as the cache sees it: heads and reads whose answers are checked, bounded, retried before the first byte, and
+//! refused at once while the store is down. Everything else goes to the store itself, through [`Ufs::s3`].
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use http::{Extensions, HeaderMap, Method, StatusCode, Uri};
+use parking_lot::Mutex;
+use s3s::dto::{ChecksumMode, ETag, ETagCondition, GetObjectInput, GetObjectOutput, HeadObjectInput, Range};
+use s3s::{S3, S3Request, S3Response, S3Result};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::body::CheckedBody;
+use crate::capture::observe;
+use crate::circuit::{Admission, Circuit, CircuitLimits, CircuitState, Ended};
+use crate::error::{RawAnswer, Retry, UfsError};
+use crate::headers::{of_get, of_head};
+use crate::identity::{Plan, Refusal, check_get, check_head, check_request};
+use crate::metered::Metered;
+use crate::metrics::METRICS;
+use crate::object::{ObjectHead, ObjectStream, ReadObject};
+use crate::retries::{Budget, RetryLimits};
+
+/// Bounds of the cache's heads and reads on one UFS. Pass-through requests are bounded by the store's own connections.
+#[derive(Debug, Clone, PartialEq)]
+pub struct UfsLimits {
+    /// Heads and reads under way at once; a read counts until its body has ended.
+    pub requests_in_flight_max: usize,
+    /// How long one waits for its turn before it is throttled.
+    pub wait_max: Duration,
+    /// From sending a request to its answer's headers, one try.
+    pub first_byte_max: Duration,
+    /// Silence within a body.
+    pub idle_max: Duration,
+    /// Bytes that may be read and thrown away when a store ignores `Range`.
+    pub skip_bytes_max: u64,
+    pub retries: RetryLimits,
+    pub circuit: CircuitLimits,
+}
+
+impl Default for UfsLimits {
+    fn default() -> Self {
+        Self {
+            requests_in_flight_max: 256,
+            wait_max: Duration::from_secs(5),
+            first_byte_max: Duration::from_secs(20),
+            idle_max: Duration::from_secs(20),
+            skip_bytes_max: 16 * 1024 * 1024,
+            retries: RetryLimits::default(),
+            circuit: CircuitLimits::default(),
+        }
+    }
+}
+
+/// Numbers in `0.0..1.0`, for the pauses between tries.
+pub type Randomness = Arc<dyn Fn() -> f64 + Send + Sync>;
+
+/// One UFS. Clones share its limits.
+#[derive(Clone)]
+pub struct Ufs {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    name: String,
+    s3: Arc<dyn S3>,
+    limits: UfsLimits,
+    places: Arc<Semaphore>,
+    circuit: Mutex<Circuit>,
+    budget: Mutex<Budget>,
+    random: Randomness,
+}
+
+/// An admission by the circuit, given back however the request ends.
+struct Admitted<'a> {
+    shared: &'a Shared,
+    admission: Option<Admission>,
+}
+
+/// A place among the requests in flight.
+struct Place {
+    shared: Arc<Shared>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Ufs {
+    pub fn new(name: String, s3: Arc<dyn S3>, limits: UfsLimits) -> Self {
+        Self::with_randomness(name, s3, limits, Arc::new(rand::random::<f64>))
+    }
+
+    pub fn with_randomness(name: String, s3: Arc<dyn S3>, limits: UfsLimits, random: Randomness) -> Self {
+        let places = Arc::new(Semaphore::new(limits.requests_in_flight_max.clamp(1, Semaphore::MAX_PERMITS)));
+        let circuit = Mutex::new(Circuit::new(limits.circuit));
+        let budget = Mutex::new(Budget::new(limits.retries, Instant::now()));
+        let s3 = Arc::new(Metered::new(name.clone(), s3));
+        let shared = Shared { name, s3, limits, places, circuit, budget, random };
+        shared.show_circuit(CircuitState::Closed);
+        Self { shared: Arc::new(shared) }
+    }
+
+    pub fn name(&self) -> &str {
+        &self.shared.name
+    }
+
+    /// The store, with its requests counted. All but the cache's own heads and reads pass through it.
+    pub fn s3(&self) -> &Arc<dyn S3> {
+        &self.shared.s3
+    }
+
+    /// Whether reads are refused for now.
+    pub fn circuit(&self) -> CircuitState {
+        self.shared.circuit.lock().state()
+    }
+
+    /// What the UFS says about an object now. `wanted.range` is ignored.
+    pub async fn head(&self, wanted: ReadObject) -> Result<ObjectHead, UfsError> {
+        check_request(&wanted).map_err(|refusal| self.shared.refuse(refusal))?;
+        self.with_retries("head_object", async || {
+            let place = self.place().await?;
+            let head = self.shared.try_head(&wanted).await;
+            drop(place);
+            head
+        })
+        .await
+    }
+
+    /// A range of one version, or the whole object.
+    pub async fn read(&self, wanted: ReadObject) -> Result<ObjectStream, UfsError> {
+        check_request(&wanted).map_err(|refusal| self.shared.refuse(refusal))?;
+        let (plan, body, place) = self
+            .with_retries("get_object", async || {
+                let place = self.place().await?;
+                let (plan, output) = self.shared.try_get(&wanted).await?;
+                Ok((plan, output.body, place))
+            })
+            .await?;
+        let body = body.unwrap_or_else(|| s3s::Body::empty().into());
+        let count = METRICS.bytes_read.with_label_values(&[&self.shared.name]);
+        let on_bytes = Box::new(move |bytes| count.inc_by(bytes));
+        let checked =
+            CheckedBody::new(self.shared.name.clone(), body, &plan, self.shared.limits.idle_max, place, on_bytes);
+        Ok(ObjectStream { head: plan.head, range: plan.range, body: Box::pin(checked) })
+    }
+
+    async fn place(&self) -> Result<Place, UfsError> {
+        let shared = &self.shared;
+        let turn = tokio::time::timeout(shared.limits.wait_max, shared.places.clone().acquire_owned()).await;
+        let Ok(permit) = turn else {
+            METRICS.throttled.with_label_values(&[&shared.name]).inc();
+            return Err(UfsError::Throttled {
+                ufs: shared.name.clone(),
+                limit: shared.limits.requests_in_flight_max,
+                waited_ms: u64::try_from(shared.limits.wait_max.as_millis()).unwrap_or(u64::MAX),
+            });
+        };
+        let permit = permit.expect("the semaphore is never closed");
+        METRICS.in_flight.with_label_values(&[&shared.name]).inc();
+        Ok(Place { shared: shared.clone(), _permit: permit })
+    }
+
+    /// Runs tries until one ends the matter. The place is given back between tries.
+    async fn with_retries<T>(
+        &self,
+        op: &'static str,
+        attempt: impl AsyncFn() -> Result<T, UfsError>,
+    ) -> Result<T, UfsError> {
+        let shared = &self.shared;
+        let mut tried = 0;
+        loop {
+            let admitted = shared.admit()?;
+            let result = attempt().await;
+            tried += 1;
+            admitted.ended(result.as_ref().err());
+            let error = match result {
+                Ok(value) => return Ok(value),
+                Err(error) => error,
+            };
+            // A throttled read has waited its time already.
+            if error.retry() == Retry::Never || matches!(error, UfsError::Throttled { .. }) {
+                return Err(error);
+            }
+            let asked_for = error.answer().and_then(RawAnswer::retry_after);
+            let Some(pause) = shared.limits.retries.pause_after(tried, asked_for, (shared.random)()) else {
+                return Err(error);
+            };
+            if !shared.budget.lock().take(Instant::now()) {
+                return Err(error);
+            }
+            METRICS.retries.with_label_values(&[&shared.name, op]).inc();
+            tokio::time::sleep(pause).await;
+        }
+    }
+}
+
+impl Shared {
+    async fn try_head(&self, wanted: &ReadObject) -> Result<ObjectHead, UfsError> {
+        let input = HeadObjectInput {
+            bucket: wanted.bucket.clone(),
+            key: wanted.key.clone(),
+            version_id: wanted.version_id.clone(),
+            if_match: condition(wanted),
+            checksum_mode: checksum_mode(wanted),
+            ..Default::default()
+        };
+        let request = request(Method::HEAD, input);
+        let (response, raw) = self.ask(self.s3.head_object(request)).await?;
+        let (status, headers) = answered(raw, response.status, response.headers, || of_head(&response.output), None);
+        check_head(wanted, status, headers).map_err(|refusal| self.refuse(refusal))
+    }
+
+    async fn try_get(&self, wanted: &ReadObject) -> Result<(Plan, GetObjectOutput), UfsError> {
+        let input = GetObjectInput {
+            bucket: wanted.bucket.clone(),
+            key: wanted.key.clone(),
+            version_id: wanted.version_id.clone(),
+            if_match: condition(wanted),
+            checksum_mode: checksum_mode(wanted),
+            range: wanted.range.as_ref().map(|range| Range::Int { first: *range.start(), last: Some(*range.end()) }),
+            ..Default::default()
+        };
+        let request = request(Method::GET, input);
+        let (response, raw) = self.ask(self.s3.get_object(request)).await?;
+        let typed_status = response.output.content_range.as_ref().map(|_| StatusCode::PARTIAL_CONTENT);
+        let (status, headers) =
+            answered(raw, response.status, response.headers, || of_get(&response.output), typed_status);
+        let plan =
+            check_get(wanted, status, headers, self.limits.skip_bytes_max).map_err(|refusal| self.refuse(refusal))?;
+        Ok((plan, response.output))
+    }
+
+    /// One call on the store, with the deadline for its first byte.
+    async fn ask<T>(
+        &self,
+        call: impl Future<Output = S3Result<S3Response<T>>>,
+    ) -> Result<(S3Response<T>, Option<RawAnswer>), UfsError> {
+        let deadline = self.limits.first_byte_max;
+        let Ok((result, raw)) = tokio::time::timeout(deadline, observe(call)).await else {
+            let reason = format!("no answer within {} ms (first_byte_max)", deadline.as_millis());
+            return Err(UfsError::Unreachable { ufs: self.name.clone(), reason });
+        };
+        match result {
+            Ok(response) => Ok((response, raw)),
+            Err(error) => Err(UfsError::from_s3(&self.name, &error, raw)),
+        }
+    }
+
+    fn refuse(&self, refusal: Refusal) -> UfsError {
+        let ufs = self.name.clone();
+        let (reason, error) = match refusal {
+            Refusal::Untrusted(reason) => ("untrusted", UfsError::Untrusted { ufs, reason }),
+            Refusal::Changed { wanted, got } => ("changed", UfsError::Changed { ufs, wanted, got }),
+        };
+        METRICS.refused.with_label_values(&[&self.name, reason]).inc();
+        error
+    }
+
+    fn admit(&self) -> Result<Admitted<'_>, UfsError> {
+        let mut circuit = self.circuit.lock();
+        let admission = circuit.admit(Instant::now());
+        self.show_circuit(circuit.state());
+        match admission {
+            Ok(admission) => Ok(Admitted { shared: self, admission: Some(admission) }),
+            Err(wait) => {
+                let reason = format!(
+                    "it failed {} times in a row and is asked again in {} ms",
+                    self.limits.circuit.failures_max,
+                    wait.as_millis()
+                );
+                Err(UfsError::Unreachable { ufs: self.name.clone(), reason })
+            }
+        }
+    }
+
+    fn ended(&self, admission: Admission, ended: Ended) {
+        let mut circuit = self.circuit.lock();
+        let before = circuit.state();
+        circuit.ended(admission, ended, Instant::now());
+        let after = circuit.state();
+        self.show_circuit(after);
+        if before != after {
+            match after {
+                CircuitState::Open => {
+                    tracing::warn!(ufs = %self.name, "ufs fails; reads are refused until a probe succeeds")
+                }
+                CircuitState::Closed => tracing::info!(ufs = %self.name, "ufs answers again"),
+                CircuitState::HalfOpen => {}
+            }
+        }
+    }
+
+    fn show_circuit(&self, state: CircuitState) {
+        let value = match state {
+            CircuitState::Closed => 0,
+            CircuitState::HalfOpen => 1,
+            CircuitState::Open => 2,
+        };
+        METRICS.circuit.with_label_values(&[&self.name]).set(value);
+    }
+}
+
+impl Admitted<'_> {
+    fn ended(mut self, error: Option<&UfsError>) {
+        let Some(admission) = self.admission.take() else { return };
+        let ended = match error {
+            None => Ended::Success,
+            Some(UfsError::Unreachable { .. } | UfsError::Truncated { .. }) => Ended::Failure,
+            // A store that says 4xx, or that another version is there, works.
+            Some(UfsError::Answer { answer, .. }) => {
+                if answer.status.is_server_error() {
+                    Ended::Failure
+                } else {
+                    Ended::Success
+                }
+            }
+            Some(UfsError::Untrusted { .. } | UfsError::Changed { .. }) => Ended::Success,
+            // It was not asked.
+            Some(UfsError::Throttled { .. }) => Ended::Abandoned,
+        };
+        self.shared.ended(admission, ended);
+    }
+}
+
+impl Drop for Admitted<'_> {
+    fn drop(&mut self) {
+        if let Some(admission) = self.admission.take() {
+            self.shared.ended(admission, Ended::Abandoned);
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        METRICS.in_flight.with_label_values(&[&self.shared.name]).dec();
+    }
+}
+
+/// Status and headers as sent; for a local store, those that its typed answer stands for.
+fn answered(
+    raw: Option<RawAnswer>,
+    status: Option<StatusCode>,
+    own: HeaderMap,
+    typed: impl FnOnce() -> HeaderMap,
+    typed_status: Option<StatusCode>,
+) -> (StatusCode, HeaderMap) {
+    if let Some(raw) = raw {
+        return (raw.status, raw.headers);
+    }
+    let mut headers = typed();
+    // By s3s's rules a response's own headers and status override those of its output.
+    for name in own.keys() {
+        headers.remove(name);
+    }
+    headers.extend(own);
+    (status.or(typed_status).unwrap_or(StatusCode::OK), headers)
+}
+
+fn condition(wanted: &ReadObject) -> Option<ETagCondition> {
+    let etag = wanted.if_match.as_ref()?;
+    // Checked by check_request; without a condition the comparison of the answer's etag still holds.
+    ETag::parse_http_header(etag.as_bytes()).ok().map(ETagCondition::ETag)
+}
+
+fn checksum_mode(wanted: &ReadObject) -> Option<ChecksumMode> {
+    wanted.checksums.then(|| ChecksumMode::from_static(ChecksumMode::ENABLED))
+}
+
+/// A request as a store expects it from s3s. Stores use the input alone.
+pub(crate) fn request<T>(method: Method, input: T) -> S3Request<T> {
+    S3Request {
+        input,
+        method,
+        uri: Uri::from_static("/"),
+        headers: HeaderMap::new(),
+        extensions: Extensions::new(),
+        credentials: None,
+        region: None,
+        service: None,
+        trailing_headers: None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

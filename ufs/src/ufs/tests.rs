@@ -1,0 +1,180 @@
+//! `Ufs` over a store that answers from a script, one answer a request.
+#![allow(clippy::unwrap_used)]
+use super::*;
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt};
+use s3s::dto::{HeadObjectOutput, StreamingBlob};
+use s3s::s3_error;
+use std::collections::VecDeque;
+
+enum Step {
+    Bytes(&'static str),
+    Error(fn() -> s3s::S3Error),
+    Silence,
+}
+
+#[derive(Default)]
+struct Scripted {
+    steps: Mutex<VecDeque<Step>>,
+    asked: Mutex<Vec<GetObjectInput>>,
+}
+
+#[async_trait::async_trait]
+impl S3 for Scripted {
+    async fn get_object(&self, req: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
+        self.asked.lock().push(req.input);
+        let step = self.steps.lock().pop_front().expect("more requests than the script has answers");
+        match step {
+            Step::Bytes(text) => Ok(S3Response::new(GetObjectOutput {
+                body: Some(StreamingBlob::wrap(futures::stream::iter([Ok::<_, std::io::Error>(Bytes::from(text))]))),
+                content_length: Some(text.len() as i64),
+                e_tag: Some(ETag::Strong("a".into())),
+                ..Default::default()
+            })),
+            Step::Error(error) => Err(error()),
+            Step::Silence => std::future::pending().await,
+        }
+    }
+
+    async fn head_object(&self, _: S3Request<HeadObjectInput>) -> S3Result<S3Response<HeadObjectOutput>> {
+        let mut response = S3Response::new(HeadObjectOutput { content_length: Some(7), ..Default::default() });
+        response.headers.insert("x-vendor", "1".parse().unwrap());
+        Ok(response)
+    }
+}
+
+fn slow_down() -> s3s::S3Error {
+    s3_error!(SlowDown, "slow down")
+}
+
+fn limits() -> UfsLimits {
+    let retries = RetryLimits { pause: Duration::from_millis(1), ..Default::default() };
+    UfsLimits {
+        wait_max: Duration::from_millis(20),
+        first_byte_max: Duration::from_millis(50),
+        retries,
+        ..Default::default()
+    }
+}
+
+fn ufs(limits: UfsLimits, steps: impl IntoIterator<Item = Step>) -> (Ufs, Arc<Scripted>) {
+    let store = Arc::new(Scripted { steps: Mutex::new(steps.into_iter().collect()), ..Default::default() });
+    (Ufs::with_randomness("main".into(), store.clone(), limits, Arc::new(|| 0.5)), store)
+}
+
+fn wanted() -> ReadObject {
+    let (bucket, key) = ("b".into(), "k".into());
+    ReadObject { bucket, key, version_id: None, if_match: Some("\"a\"".into()), range: Some(0..=3), checksums: true }
+}
+
+async fn text(stream: ObjectStream) -> String {
+    let pieces: Vec<Bytes> = stream.body.try_collect().await.unwrap();
+    String::from_utf8(pieces.concat()).unwrap()
+}
+
+#[tokio::test]
+async fn a_read_sends_its_condition_and_cuts_what_was_not_asked_for() {
+    let (ufs, store) = ufs(limits(), [Step::Bytes("0123456789")]);
+    let stream = ufs.read(wanted()).await.unwrap();
+    assert_eq!((stream.head.bytes, stream.range.clone()), (10, 0..4));
+    assert_eq!(text(stream).await, "0123");
+    let asked = store.asked.lock();
+    assert_eq!(asked[0].if_match, Some(ETagCondition::ETag(ETag::Strong("a".into()))));
+    assert_eq!(asked[0].range.unwrap().to_header_string(), "bytes=0-3");
+    assert_eq!(asked[0].checksum_mode.as_ref().unwrap().as_str(), "ENABLED");
+}
+
+#[tokio::test]
+async fn a_head_keeps_headers_that_it_does_not_know() {
+    let head = ufs(limits(), []).0.head(ReadObject { if_match: None, ..wanted() }).await.unwrap();
+    assert_eq!((head.bytes, head.etag, &head.headers["x-vendor"]), (7, None, &"1".parse().unwrap()));
+}
+
+#[tokio::test]
+async fn a_store_in_trouble_is_asked_again_within_bounds() {
+    let (ufs_, store) = ufs(limits(), [Step::Error(slow_down), Step::Error(slow_down), Step::Bytes("0123")]);
+    assert_eq!(text(ufs_.read(wanted()).await.unwrap()).await, "0123");
+    assert_eq!(store.asked.lock().len(), 3);
+    let (ufs, store) = ufs(limits(), [Step::Error(slow_down), Step::Error(slow_down), Step::Error(slow_down)]);
+    let error = ufs.read(wanted()).await.err().unwrap();
+    assert_eq!(error.answer().unwrap().status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(store.asked.lock().len(), 3);
+}
+
+#[tokio::test]
+async fn all_reads_share_one_retry_budget() {
+    let retries = RetryLimits { budget_max: 1, budget_per_second: 0.0, ..limits().retries };
+    let (ufs, store) = ufs(UfsLimits { retries, ..limits() }, (0..3).map(|_| Step::Error(slow_down)));
+    assert!(ufs.read(wanted()).await.is_err());
+    assert_eq!(store.asked.lock().len(), 2);
+    assert!(ufs.read(wanted()).await.is_err());
+    assert_eq!(store.asked.lock().len(), 3);
+}
+
+#[tokio::test]
+async fn an_answer_that_is_final_is_not_asked_for_again() {
+    let (ufs, store) = ufs(limits(), [Step::Error(|| s3_error!(NoSuchKey))]);
+    assert_eq!(ufs.read(wanted()).await.err().unwrap().answer().unwrap().status, StatusCode::NOT_FOUND);
+    assert_eq!(store.asked.lock().len(), 1);
+}
+
+#[tokio::test]
+async fn another_version_is_an_error_and_not_a_body() {
+    let (ufs, _) = ufs(limits(), [Step::Bytes("0123")]);
+    let other = ReadObject { if_match: Some("\"b\"".into()), ..wanted() };
+    assert!(ufs.read(other).await.err().unwrap().version_changed());
+}
+
+#[tokio::test]
+async fn silence_before_the_first_byte_ends_at_the_deadline() {
+    let retries = RetryLimits { attempts_max: 1, ..Default::default() };
+    let (ufs, _) = ufs(UfsLimits { retries, ..limits() }, [Step::Silence]);
+    assert!(matches!(ufs.read(wanted()).await, Err(UfsError::Unreachable { .. })));
+}
+
+#[tokio::test]
+async fn a_read_holds_its_place_until_its_body_has_ended() {
+    let (ufs, _) = ufs(UfsLimits { requests_in_flight_max: 1, ..limits() }, (0..2).map(|_| Step::Bytes("0123")));
+    let mut first = ufs.read(wanted()).await.unwrap();
+    assert!(matches!(ufs.read(wanted()).await, Err(UfsError::Throttled { limit: 1, waited_ms: 20, .. })));
+    while first.body.next().await.is_some() {}
+    assert_eq!(text(ufs.read(wanted()).await.unwrap()).await, "0123");
+}
+
+#[tokio::test]
+async fn a_store_that_is_down_is_not_asked_until_a_probe_succeeds() {
+    let open_for = Duration::from_millis(20);
+    let circuit = CircuitLimits { failures_max: 2, open_for, open_for_max: open_for };
+    let steps = [Step::Error(slow_down), Step::Error(slow_down), Step::Bytes("0123"), Step::Bytes("0123")];
+    let (ufs, store) = ufs(UfsLimits { circuit, ..limits() }, steps);
+    assert!(matches!(ufs.read(wanted()).await, Err(UfsError::Unreachable { .. })));
+    assert_eq!((store.asked.lock().len(), ufs.circuit()), (2, CircuitState::Open));
+    let text_when_back = async {
+        loop {
+            match ufs.read(wanted()).await {
+                Ok(stream) => break text(stream).await,
+                Err(UfsError::Unreachable { .. }) => tokio::time::sleep(Duration::from_millis(5)).await,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    };
+    assert_eq!(text_when_back.await, "0123");
+    assert_eq!((store.asked.lock().len(), ufs.circuit()), (3, CircuitState::Closed));
+}
+
+#[tokio::test]
+async fn a_probe_that_is_dropped_leaves_room_for_another() {
+    let circuit = CircuitLimits { failures_max: 1, open_for: Duration::ZERO, open_for_max: Duration::ZERO };
+    let retries = RetryLimits { attempts_max: 1, ..Default::default() };
+    let steps = [Step::Error(slow_down), Step::Silence, Step::Bytes("0123")];
+    let (ufs, store) = ufs(UfsLimits { circuit, retries, ..limits() }, steps);
+    assert!(ufs.read(wanted()).await.is_err());
+    {
+        let probe = ufs.read(wanted());
+        tokio::pin!(probe);
+        assert!(futures::poll!(&mut probe).is_pending());
+        assert_eq!(ufs.circuit(), CircuitState::HalfOpen);
+    }
+    assert_eq!(text(ufs.read(wanted()).await.unwrap()).await, "0123");
+    assert_eq!(store.asked.lock().len(), 3);
+}
