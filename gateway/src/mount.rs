@@ -7,9 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use verbs3_protocol::{ObjectKey, Volume};
-
-mod ufs_seam;
-pub use ufs_seam::Ufs;
+use verbs3_ufs::Ufs;
 
 /// S3's own bound on the length of a key in bytes ("Naming Amazon S3 objects").
 pub const KEY_BYTES_MAX: usize = 1024;

@@ -1,1 +1,26 @@
+//! The gateway's side of the cache tier: which worker to ask, how long to wait for it, whom to ask next, and whether the
+//! bytes are right. Knows no HTTP and no UFS: where the tier can't help it says so, and the gateway goes to the UFS.
+#![forbid(unsafe_code)]
 
+mod attempt;
+mod health;
+mod link;
+mod metrics;
+mod open;
+mod options;
+mod place;
+mod span;
+mod tier;
+mod verify;
+mod write;
+
+pub use health::HealthOptions;
+pub use link::Link;
+pub use open::{Found, OpenOutcome, OpenRequest};
+pub use options::{OptionsError, TierOptions};
+pub use span::{BypassReason, SpanItem, SpanRead};
+pub use tier::{SpanRequest, Tier, TierError};
+pub use write::{Announced, CoherenceError};
+
+#[cfg(test)]
+mod tests;

@@ -10,7 +10,7 @@ fn mount(name: &str, prefix: &str) -> Mount {
     Mount {
         name: name.into(),
         volume: Volume::new("store", "train"),
-        ufs: Ufs::new("store".into(), Arc::new(Nothing)),
+        ufs: Ufs::new("store".into(), Arc::new(Nothing), verbs3_ufs::UfsLimits::default()),
         bucket: "train".into(),
         prefix: prefix.into(),
         attributes: Freshness::AlwaysAsk,

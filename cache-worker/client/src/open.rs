@@ -1,0 +1,250 @@
+//! Opening an object: attributes, and in the same round trip the first bytes. One call to the home, and to nobody else:
+//! a second worker that answered for attributes would not hear of writes.
+
+use std::future::poll_fn;
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::time::{Instant, timeout};
+use verbs3_protocol::{
+    Absent, BlockIndex, ByteRange, CacheVerdict, Geometry, ObjectKey, Open, Opened, Refusal, RefusalKind, Request,
+    Span, UfsAnswer,
+};
+use verbs3_rdma::landing::Landing;
+use verbs3_rdma::transport::{Connection, TransportKind};
+
+use crate::attempt::{Attempt, AttemptError, Opening, Step};
+use crate::place::Worker;
+use crate::span::{BypassReason, SpanRead};
+use crate::tier::{SpanRequest, Tier};
+
+/// What to open, and how fresh its attributes have to be.
+#[derive(Debug, Clone)]
+pub struct OpenRequest {
+    pub object: Arc<ObjectKey>,
+    pub version_id: Option<String>,
+    /// 0 asks the UFS every time, `u64::MAX` never again.
+    pub attributes_age_ms_max: u64,
+    pub absence_age_ms_max: u64,
+    pub checksums: bool,
+    /// The bytes that the client wants; `None` for HEAD.
+    pub want: Option<ByteRange>,
+}
+
+/// What an open found.
+pub enum OpenOutcome {
+    Found(Box<Found>),
+    Absent(Absent),
+    /// The UFS answered the home with an error; the client gets exactly that.
+    Ufs(UfsAnswer),
+    /// Ask the UFS instead.
+    Bypass(BypassReason),
+}
+
+/// An object that was found, and the first of its wanted bytes.
+pub struct Found {
+    pub opened: Opened,
+    /// Verified bytes of the opened piece.
+    pub data: Vec<Bytes>,
+    pub transport: TransportKind,
+    /// What follows `data` within `covered`; `None` if that is all.
+    pub rest: Option<SpanRead>,
+    /// The bytes of the object that `data` and `rest` give. Empty where the wanted ones are in later blocks.
+    pub covered: Range<u64>,
+}
+
+impl Found {
+    /// How the first bytes were found; without any, how the attributes were.
+    pub fn verdict(&self) -> CacheVerdict {
+        let attributes = if self.opened.attributes_cached { CacheVerdict::Hit } else { CacheVerdict::Miss };
+        self.opened.piece.as_ref().map_or(attributes, |piece| piece.verdict)
+    }
+}
+
+/// Opens that are tried again because the object changed between its attributes and its bytes.
+const CHANGES_MAX: usize = 3;
+
+impl Tier {
+    /// Opens an object at its home.
+    pub async fn open(self: &Arc<Self>, request: &OpenRequest) -> OpenOutcome {
+        let home = self.map.load().home(&request.object).clone();
+        if !home.health.admit(Instant::now()) {
+            return OpenOutcome::Bypass(self.bypass(BypassReason::Workers));
+        }
+        for _ in 0..CHANGES_MAX {
+            match self.open_at(&home, request).await {
+                Ok(Some(outcome)) => return outcome,
+                Ok(None) => {}
+                Err(error) => {
+                    self.failed("open", &home, &request.object, &error);
+                    return OpenOutcome::Bypass(self.bypass(BypassReason::Workers));
+                }
+            }
+        }
+        OpenOutcome::Bypass(self.bypass(BypassReason::Changing))
+    }
+
+    /// `None`: the object changed meanwhile.
+    async fn open_at(
+        self: &Arc<Self>,
+        home: &Arc<Worker>,
+        request: &OpenRequest,
+    ) -> Result<Option<OpenOutcome>, AttemptError> {
+        let silent = || AttemptError::Silent { worker: home.id.0.clone() };
+        let connection = match home.link.ready() {
+            Some(connection) => connection,
+            None => timeout(self.options.first_progress, home.link.connect()).await.map_err(|_| silent())??,
+        };
+        let Some(mut attempt) = self.ask(home, &*connection, request) else {
+            return Ok(Some(OpenOutcome::Bypass(self.bypass(BypassReason::Arena))));
+        };
+        let mut patience = self.options.first_progress;
+        loop {
+            let step = timeout(patience, poll_fn(|cx| attempt.poll_step(cx))).await.map_err(|_| silent())??;
+            patience = self.options.idle;
+            home.health.succeeded();
+            match step {
+                Step::Progress => {}
+                // The attempt lets no bytes pass before attributes.
+                Step::Bytes { .. } => {}
+                Step::Opened { opened, data, last } => {
+                    self.metrics.open_ok.inc();
+                    return Ok(Some(OpenOutcome::Found(Box::new(self.found(request, attempt, *opened, data, last)))));
+                }
+                Step::Absent(absent) => {
+                    self.metrics.open_ok.inc();
+                    return Ok(Some(OpenOutcome::Absent(absent)));
+                }
+                Step::Refused(refusal) => {
+                    self.metrics.call("open", "refused");
+                    return Ok(self.open_refused(home, request, refusal));
+                }
+            }
+        }
+    }
+
+    fn ask(&self, home: &Arc<Worker>, connection: &dyn Connection, request: &OpenRequest) -> Option<Attempt> {
+        let geometry = self.options.geometry;
+        let want = request.want.filter(|&want| touches_first_block(geometry, want));
+        let mut bytes_max = 0;
+        let mut landing = None;
+        if let Some(want) = want {
+            bytes_max = geometry.block_bytes;
+            if connection.wants_landing() {
+                let cut = landing_cut(geometry, want, self.options.open_landing_bytes);
+                bytes_max = cut.iter().sum::<usize>() as u32;
+                landing = Some(Landing::lease(&self.arena, &cut)?);
+            }
+        }
+        let message = Request::Open(Open {
+            object: ObjectKey::clone(&request.object),
+            version_id: request.version_id.clone(),
+            epoch: self.map.load().placement.epoch(),
+            geometry,
+            attributes_age_ms_max: request.attributes_age_ms_max,
+            absence_age_ms_max: request.absence_age_ms_max,
+            checksums: request.checksums,
+            want,
+            piece_bytes_max: bytes_max,
+        });
+        let call = connection.call(message.encode(), landing);
+        Some(Attempt::open(home.clone(), (call, connection.kind()), geometry, Opening { want, bytes_max }))
+    }
+
+    fn found(
+        self: &Arc<Self>,
+        request: &OpenRequest,
+        attempt: Attempt,
+        opened: Opened,
+        data: Vec<Bytes>,
+        last: bool,
+    ) -> Found {
+        let bytes: usize = data.iter().map(Bytes::len).sum();
+        let (transport, at, end) = (attempt.kind, attempt.at, attempt.end);
+        self.metrics.bytes(transport, bytes as u64);
+        let covered = u64::from(at) - bytes as u64..u64::from(end);
+        let rest = (at < end).then(|| {
+            let rest = self.read_span(SpanRequest {
+                object: request.object.clone(),
+                version: Arc::new(opened.attributes.version.clone()),
+                span: Span { block: BlockIndex(0), range: at..end },
+                ahead_bytes: 0,
+            });
+            if last { rest } else { rest.seeded(attempt) }
+        });
+        Found { opened, data, transport, rest, covered }
+    }
+
+    /// `None`: the object changed meanwhile.
+    fn open_refused(&self, home: &Worker, request: &OpenRequest, refusal: Refusal) -> Option<OpenOutcome> {
+        let reason = match refusal.kind {
+            RefusalKind::Ufs(answer) => return Some(OpenOutcome::Ufs(answer)),
+            RefusalKind::VersionGone => return None,
+            RefusalKind::Uncertain => BypassReason::Uncertain,
+            RefusalKind::Busy => BypassReason::Busy,
+            RefusalKind::Uncacheable => BypassReason::Uncacheable,
+            RefusalKind::UfsUnreachable => BypassReason::UfsUnreachable,
+            RefusalKind::UnknownVolume | RefusalKind::GeometryMismatch(_) | RefusalKind::Malformed => {
+                tracing::warn!(worker = %home.id, object = %request.object, kind = ?refusal.kind, reason = %refusal.reason,
+                    "a worker refused to open an object; gateway and worker must have the same ufs table, block and page size, and version");
+                BypassReason::Misconfigured
+            }
+        };
+        Some(OpenOutcome::Bypass(self.bypass(reason)))
+    }
+}
+
+/// Whether a range may have bytes in block 0. A suffix may, as long as the length is not known.
+fn touches_first_block(geometry: Geometry, want: ByteRange) -> bool {
+    match want {
+        ByteRange::All | ByteRange::Suffix { .. } => true,
+        ByteRange::From { first, .. } => first < u64::from(geometry.block_bytes),
+    }
+}
+
+/// Segments to lend for a range of block 0: cut at page borders where its start is known, and no longer than the range.
+fn landing_cut(geometry: Geometry, want: ByteRange, bytes_max: u32) -> Vec<usize> {
+    let (start, length) = match want {
+        ByteRange::All => (0, u64::from(bytes_max)),
+        ByteRange::From { first, last } => {
+            (first, last.map_or(u64::MAX, |last| last.saturating_sub(first).saturating_add(1)))
+        }
+        ByteRange::Suffix { bytes } => (0, bytes),
+    };
+    // `start` lies in block 0, see `touches_first_block`.
+    let start = start.min(u64::from(geometry.block_bytes)) as u32;
+    let length = length.min(u64::from(bytes_max)).min(u64::from(geometry.block_bytes - start)) as u32;
+    geometry.cuts(&(start..start + length)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GEOMETRY: Geometry = Geometry::DEFAULT;
+
+    #[test]
+    fn a_landing_is_no_longer_than_the_range() {
+        let from = |first, last| landing_cut(GEOMETRY, ByteRange::From { first, last }, 1 << 20);
+        assert_eq!(from(10, Some(19)), [10]);
+        assert_eq!(from((256 << 10) - 1, Some(256 << 10)), [1, 1]);
+        assert_eq!(from(0, None), [256 << 10; 4]);
+        assert_eq!(from((4 << 20) - 5, None), [5]);
+        assert_eq!(landing_cut(GEOMETRY, ByteRange::Suffix { bytes: 7 }, 1 << 20), [7]);
+        assert_eq!(landing_cut(GEOMETRY, ByteRange::All, 1 << 20), [256 << 10; 4]);
+    }
+
+    #[test]
+    fn absurd_ranges_do_not_overflow() {
+        assert_eq!(landing_cut(GEOMETRY, ByteRange::From { first: 0, last: Some(u64::MAX) }, 1 << 20).len(), 4);
+        assert_eq!(landing_cut(GEOMETRY, ByteRange::From { first: u64::MAX, last: Some(0) }, 1 << 20), [0usize; 0]);
+        assert_eq!(landing_cut(GEOMETRY, ByteRange::Suffix { bytes: u64::MAX }, 1 << 20).len(), 4);
+    }
+
+    #[test]
+    fn ranges_of_later_blocks_ask_for_no_bytes() {
+        assert!(!touches_first_block(GEOMETRY, ByteRange::From { first: 4 << 20, last: None }));
+        assert!(touches_first_block(GEOMETRY, ByteRange::Suffix { bytes: 1 }));
+    }
+}

@@ -1,0 +1,106 @@
+//! Deadlines and bounds of the tier's client.
+
+use std::time::Duration;
+
+use verbs3_protocol::Geometry;
+
+use crate::health::HealthOptions;
+
+/// How the tier is asked.
+#[derive(Debug, Clone)]
+pub struct TierOptions {
+    /// Block and page size; the same in the whole cluster.
+    pub geometry: Geometry,
+    /// Memory lent with the first request for an object, whose length is not known yet: larger objects come in one round
+    /// trip, smaller ones waste it for the length of a call.
+    pub open_landing_bytes: u32,
+    /// Longest wait for the first sign of life of a call: bytes, an answer, or news of a live fill.
+    pub first_progress: Duration,
+    /// Longest silence of a call that has shown life.
+    pub idle: Duration,
+    /// How long a worker may be silent before a replica is asked as well.
+    pub hedge_after: Duration,
+    /// How long the reads of an announced key ask the UFS if no report follows.
+    pub uncertain: Duration,
+    /// Longest wait for a home's acknowledgement of an announcement.
+    pub announce_deadline: Duration,
+    /// How long a report is tried before the writer is told that it failed.
+    pub report_deadline: Duration,
+    /// When a worker is left alone, and for how long.
+    pub health: HealthOptions,
+}
+
+impl Default for TierOptions {
+    fn default() -> Self {
+        Self {
+            geometry: Geometry::DEFAULT,
+            open_landing_bytes: 1 << 20,
+            // Workers tell of a live fill at once, so this bounds a dead worker and not a slow UFS.
+            first_progress: Duration::from_secs(2),
+            idle: Duration::from_secs(15),
+            hedge_after: Duration::from_millis(250),
+            uncertain: Duration::from_secs(60),
+            announce_deadline: Duration::from_secs(5),
+            report_deadline: Duration::from_secs(15),
+            health: HealthOptions::default(),
+        }
+    }
+}
+
+/// Why a tier's client can't run with its options.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OptionsError {
+    #[error(
+        "open landing of {bytes} bytes is not between one page ({page_bytes} bytes) and one block ({block_bytes} bytes)"
+    )]
+    OpenLanding { bytes: u32, page_bytes: u32, block_bytes: u32 },
+    #[error("{0} is 0; a call needs time")]
+    Zero(&'static str),
+    #[error("hedge_after of {hedge:?} is not below first_progress of {first:?}; a hedge would come too late")]
+    Hedge { hedge: Duration, first: Duration },
+}
+
+impl TierOptions {
+    /// Every value that can't work.
+    pub fn problems(&self) -> Vec<OptionsError> {
+        let Geometry { block_bytes, page_bytes } = self.geometry;
+        let mut problems = Vec::new();
+        if !(page_bytes..=block_bytes).contains(&self.open_landing_bytes) {
+            problems.push(OptionsError::OpenLanding { bytes: self.open_landing_bytes, page_bytes, block_bytes });
+        }
+        let times = [
+            ("first_progress", self.first_progress),
+            ("idle", self.idle),
+            ("hedge_after", self.hedge_after),
+            ("uncertain", self.uncertain),
+            ("announce_deadline", self.announce_deadline),
+            ("report_deadline", self.report_deadline),
+        ];
+        problems.extend(times.iter().filter(|(_, time)| time.is_zero()).map(|(name, _)| OptionsError::Zero(name)));
+        if self.hedge_after >= self.first_progress {
+            problems.push(OptionsError::Hedge { hedge: self.hedge_after, first: self.first_progress });
+        }
+        problems
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_can_work() {
+        assert_eq!(TierOptions::default().problems(), []);
+    }
+
+    #[test]
+    fn every_problem_is_named_at_once() {
+        let options = TierOptions {
+            open_landing_bytes: 1,
+            idle: Duration::ZERO,
+            hedge_after: Duration::from_secs(9),
+            ..TierOptions::default()
+        };
+        assert_eq!(options.problems().len(), 3);
+    }
+}

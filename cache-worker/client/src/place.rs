@@ -1,0 +1,70 @@
+//! Which workers to ask, in which order: the placement map joined with the ways to its members and their health.
+//!
+//! Asks nobody. Attributes come from the home alone: a second worker that answered for them would not hear of writes.
+
+use std::sync::Arc;
+
+use tokio::time::Instant;
+use verbs3_protocol::{BlockIndex, ObjectKey, Placement, WorkerId};
+
+use crate::health::Watch;
+use crate::link::Link;
+
+/// One worker as its askers share it.
+pub(crate) struct Worker {
+    pub(crate) id: WorkerId,
+    pub(crate) link: Arc<dyn Link>,
+    pub(crate) health: Watch,
+}
+
+/// Placement, and a worker for each of its members (same order).
+pub(crate) struct Map {
+    pub(crate) placement: Placement,
+    pub(crate) workers: Vec<Arc<Worker>>,
+}
+
+/// Replicas that one span tries at most; more would only delay the way to the UFS.
+const CANDIDATES_MAX: usize = 4;
+
+/// Workers to try for one block, best first.
+#[derive(Default)]
+pub(crate) struct Candidates {
+    workers: [Option<Arc<Worker>>; CANDIDATES_MAX],
+    next: usize,
+}
+
+impl Candidates {
+    /// The next worker that may be asked now.
+    pub(crate) fn next(&mut self, now: Instant) -> Option<Arc<Worker>> {
+        while let Some(slot) = self.workers.get_mut(self.next) {
+            self.next += 1;
+            match slot.take() {
+                Some(worker) if worker.health.admit(now) => return Some(worker),
+                Some(_) => {}
+                None => return None,
+            }
+        }
+        None
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.workers.get(self.next).is_none_or(Option::is_none)
+    }
+}
+
+impl Map {
+    /// The one worker that answers for an object's attributes and orders its writes.
+    pub(crate) fn home(&self, object: &ObjectKey) -> &Arc<Worker> {
+        &self.workers[usize::from(self.placement.owners(object.home_slot())[0])]
+    }
+
+    /// The owner of a block, then its replicas.
+    pub(crate) fn candidates(&self, object: &ObjectKey, block: BlockIndex) -> Candidates {
+        let mut candidates = Candidates::default();
+        let owners = self.placement.owners(object.block_slot(block));
+        for (slot, &owner) in candidates.workers.iter_mut().zip(owners) {
+            *slot = Some(self.workers[usize::from(owner)].clone());
+        }
+        candidates
+    }
+}

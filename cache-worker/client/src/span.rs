@@ -1,0 +1,432 @@
+//! The read of one span: verified bytes in order, from whichever worker gives them first.
+//!
+//! Owner, then replicas, then "ask the UFS". A worker that shows no life within `hedge_after` is joined by a replica (in a
+//! landing of its own); the first to show life goes on alone. A failure in the middle goes on elsewhere from the byte that
+//! was handed out last. Driven by its poller: no task, no channel.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use tokio::time::{Instant, Sleep, sleep_until};
+use verbs3_protocol::{CacheVerdict, ObjectKey, Read, Refusal, RefusalKind, Request, Version};
+use verbs3_rdma::landing::Landing;
+use verbs3_rdma::transport::{Connection, TransportError, TransportKind};
+
+use crate::attempt::{Attempt, AttemptError, Step};
+use crate::place::{Candidates, Worker};
+use crate::tier::{SpanRequest, Tier};
+
+/// Why the gateway has to ask the UFS itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum BypassReason {
+    /// No memory for a landing.
+    Arena,
+    /// No worker for it can be reached, or all that can be failed.
+    Workers,
+    /// The workers have no memory, or too many fills.
+    Busy,
+    /// A write is under way, or was lost sight of.
+    Uncertain,
+    /// Has no strong ETag, or is encrypted with a client's key.
+    Uncacheable,
+    /// The object changes faster than it can be opened.
+    Changing,
+    /// The worker could not reach the UFS; perhaps the gateway can, and if not its error is the right one.
+    UfsUnreachable,
+    /// The worker got an error from the UFS in the middle of a body; asked again for the UFS's own answer.
+    UfsError,
+    /// Gateway and worker are configured differently.
+    Misconfigured,
+}
+
+impl BypassReason {
+    /// The value of the metric's label.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Arena => "arena",
+            Self::Workers => "workers",
+            Self::Busy => "busy",
+            Self::Uncertain => "uncertain",
+            Self::Uncacheable => "uncacheable",
+            Self::Changing => "changing",
+            Self::UfsUnreachable => "ufs_unreachable",
+            Self::UfsError => "ufs_error",
+            Self::Misconfigured => "misconfigured",
+        }
+    }
+}
+
+/// What a span's read gives next. After anything but `Bytes` it gives nothing more.
+#[derive(Debug)]
+pub enum SpanItem {
+    /// The next bytes, verified.
+    Bytes(Vec<Bytes>),
+    End,
+    /// The rest, from [`SpanRead::at`] on, has to come from the UFS.
+    Bypass(BypassReason),
+    /// The UFS no longer has this version.
+    VersionGone,
+}
+
+/// Calls that only continue a short answer of the same worker.
+const SHORT_ANSWERS_MAX: u8 = 8;
+
+/// A poll that comes this much after a deadline says that nobody drove the call (a slow client), not that a worker is slow.
+const LATE: Duration = Duration::from_millis(200);
+
+/// The read of one span. Dropping it cancels its calls.
+pub struct SpanRead {
+    tier: Arc<Tier>,
+    request: SpanRequest,
+    candidates: Candidates,
+    /// The worker at work, and its hedge.
+    legs: [Option<Leg>; 2],
+    hedged: bool,
+    /// Continue with the worker that gave a short answer.
+    again: Option<Arc<Worker>>,
+    short_answers: u8,
+    at: u32,
+    reason: BypassReason,
+    over: bool,
+    timer: Option<Pin<Box<Sleep>>>,
+    origin: Option<(CacheVerdict, TransportKind)>,
+}
+
+struct Leg {
+    worker: Arc<Worker>,
+    state: LegState,
+    /// Of the start, or of the last sign of life.
+    since: Instant,
+    live: bool,
+}
+
+enum LegState {
+    Connecting(BoxFuture<'static, Result<Arc<dyn Connection>, TransportError>>),
+    Running(Attempt),
+}
+
+enum LegEvent {
+    Connected(Arc<dyn Connection>),
+    Step(Step, TransportKind),
+}
+
+/// No memory for a landing.
+struct NoMemory;
+
+impl SpanRead {
+    pub(crate) fn new(tier: Arc<Tier>, request: SpanRequest, candidates: Candidates) -> Self {
+        Self {
+            tier,
+            at: request.span.range.start,
+            request,
+            candidates,
+            legs: [None, None],
+            hedged: false,
+            again: None,
+            short_answers: 0,
+            reason: BypassReason::Workers,
+            over: false,
+            timer: None,
+            origin: None,
+        }
+    }
+
+    /// Goes on with a call that has begun already.
+    pub(crate) fn seeded(mut self, attempt: Attempt) -> Self {
+        let leg = Leg {
+            worker: attempt.worker.clone(),
+            state: LegState::Running(attempt),
+            since: Instant::now(),
+            live: true,
+        };
+        self.legs[0] = Some(leg);
+        self
+    }
+
+    /// Next byte of the block that has not been handed out.
+    pub fn at(&self) -> u32 {
+        self.at
+    }
+
+    pub fn request(&self) -> &SpanRequest {
+        &self.request
+    }
+
+    /// How the first bytes were found and came, once they have.
+    pub fn origin(&self) -> Option<(CacheVerdict, TransportKind)> {
+        self.origin
+    }
+
+    /// Asks the first worker now. `false`: there is no memory for the reply, nothing was asked; try again later.
+    pub fn start(&mut self) -> bool {
+        if self.legs[0].is_some() || self.over {
+            return true;
+        }
+        let Some(worker) = self.candidates.next(Instant::now()) else { return true };
+        match self.launch(worker.clone()) {
+            Ok(leg) => self.legs[0] = Some(leg),
+            Err(NoMemory) => self.again = Some(worker),
+        }
+        self.legs[0].is_some()
+    }
+
+    /// The next bytes, or how the read ended.
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<SpanItem> {
+        loop {
+            if self.at == self.request.span.range.end || self.over {
+                self.legs = [None, None];
+                self.over = true;
+                return Poll::Ready(SpanItem::End);
+            }
+            if self.legs[0].is_none() {
+                self.legs.swap(0, 1);
+            }
+            if self.legs[0].is_none() {
+                let Some(worker) = self.again.take().or_else(|| self.candidates.next(Instant::now())) else {
+                    return Poll::Ready(self.end(SpanItem::Bypass(self.reason)));
+                };
+                match self.launch(worker) {
+                    Ok(leg) => self.legs[0] = Some(leg),
+                    Err(NoMemory) => return Poll::Ready(self.end(SpanItem::Bypass(BypassReason::Arena))),
+                }
+            }
+            match self.poll_legs(cx) {
+                Poll::Ready(Some(item)) => return Poll::Ready(item),
+                Poll::Ready(None) => continue,
+                Poll::Pending => ready!(self.poll_timer(cx)),
+            }
+        }
+    }
+
+    /// As [`SpanRead::poll_next`].
+    pub async fn next(&mut self) -> SpanItem {
+        std::future::poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    fn end(&mut self, item: SpanItem) -> SpanItem {
+        self.over = true;
+        self.legs = [None, None];
+        if let SpanItem::Bypass(reason) = item {
+            self.tier.bypass(reason);
+        }
+        item
+    }
+
+    fn launch(&self, worker: Arc<Worker>) -> Result<Leg, NoMemory> {
+        let state = match worker.link.ready() {
+            Some(connection) => LegState::Running(self.call(&worker, &*connection)?),
+            None => LegState::Connecting(worker.link.connect()),
+        };
+        Ok(Leg { worker, state, since: Instant::now(), live: false })
+    }
+
+    fn call(&self, worker: &Arc<Worker>, connection: &dyn Connection) -> Result<Attempt, NoMemory> {
+        let SpanRequest { object, version, span, ahead_bytes } = &self.request;
+        let (geometry, range) = (self.tier.options.geometry, self.at..span.range.end);
+        let landing = if connection.wants_landing() {
+            let cuts: Vec<usize> = geometry.cuts(&range).collect();
+            Some(Landing::lease(&self.tier.arena, &cuts).ok_or(NoMemory)?)
+        } else {
+            None
+        };
+        let message = Request::Read(Read {
+            object: ObjectKey::clone(object),
+            version: Version::clone(version),
+            epoch: self.tier.map.load().placement.epoch(),
+            geometry,
+            block: span.block,
+            start: range.start,
+            end: range.end,
+            ahead_bytes: *ahead_bytes,
+        });
+        let call = connection.call(message.encode(), landing);
+        Ok(Attempt::read(worker.clone(), (call, connection.kind()), geometry, span.block, range))
+    }
+
+    fn poll_legs(&mut self, cx: &mut Context<'_>) -> Poll<Option<SpanItem>> {
+        for index in 0..2 {
+            let Some(leg) = &mut self.legs[index] else { continue };
+            let event = match &mut leg.state {
+                LegState::Connecting(connect) => connect.as_mut().poll(cx).map(|it| Ok(LegEvent::Connected(it?))),
+                LegState::Running(attempt) => {
+                    let kind = attempt.kind;
+                    attempt.poll_step(cx).map(|it| Ok(LegEvent::Step(it?, kind)))
+                }
+            };
+            if let Poll::Ready(event) = event {
+                return Poll::Ready(self.on_event(index, event));
+            }
+        }
+        Poll::Pending
+    }
+
+    fn on_event(&mut self, index: usize, event: Result<LegEvent, AttemptError>) -> Option<SpanItem> {
+        match event {
+            Ok(LegEvent::Connected(connection)) => self.connected(index, &*connection),
+            Ok(LegEvent::Step(Step::Progress, _)) => {
+                self.only(index);
+                None
+            }
+            Ok(LegEvent::Step(Step::Bytes { data, verdict, last }, kind)) => {
+                self.only(index);
+                self.bytes(data, (verdict, kind), last)
+            }
+            Ok(LegEvent::Step(Step::Refused(refusal), _)) => self.refused(index, refusal),
+            Ok(LegEvent::Step(Step::Opened { .. } | Step::Absent(_), _)) => {
+                // The attempt lets neither pass in a read.
+                self.failed(
+                    index,
+                    &AttemptError::Malformed { worker: String::new(), reason: "attributes in a read".into() },
+                );
+                None
+            }
+            Err(error) => {
+                self.failed(index, &error);
+                None
+            }
+        }
+    }
+
+    fn connected(&mut self, index: usize, connection: &dyn Connection) -> Option<SpanItem> {
+        let worker = self.legs[index].as_ref()?.worker.clone();
+        match self.call(&worker, connection) {
+            Ok(attempt) => {
+                if let Some(leg) = &mut self.legs[index] {
+                    leg.state = LegState::Running(attempt);
+                }
+                None
+            }
+            Err(NoMemory) => {
+                self.legs[index] = None;
+                let alone = self.legs.iter().all(Option::is_none);
+                alone.then(|| self.end(SpanItem::Bypass(BypassReason::Arena)))
+            }
+        }
+    }
+
+    /// A leg has shown life: it goes on alone.
+    fn only(&mut self, index: usize) {
+        self.legs.swap(0, index);
+        self.legs[1] = None;
+        if let Some(leg) = &mut self.legs[0] {
+            (leg.since, leg.live) = (Instant::now(), true);
+            leg.worker.health.succeeded();
+        }
+    }
+
+    fn bytes(&mut self, data: Vec<Bytes>, origin: (CacheVerdict, TransportKind), last: bool) -> Option<SpanItem> {
+        let bytes: usize = data.iter().map(Bytes::len).sum();
+        self.tier.metrics.bytes(origin.1, bytes as u64);
+        // The attempt has held the piece against the span: it does not go past its end.
+        self.at += bytes as u32;
+        let missing = self.at < self.request.span.range.end;
+        if last || !missing {
+            let leg = self.legs[0].take();
+            self.tier.metrics.read_ok.inc();
+            if missing {
+                self.reason = BypassReason::Busy;
+                if bytes > 0 && self.short_answers < SHORT_ANSWERS_MAX {
+                    self.short_answers += 1;
+                    self.again = leg.map(|leg| leg.worker);
+                }
+            }
+        }
+        if data.is_empty() {
+            return None;
+        }
+        self.origin.get_or_insert(origin);
+        Some(SpanItem::Bytes(data))
+    }
+
+    fn refused(&mut self, index: usize, refusal: Refusal) -> Option<SpanItem> {
+        let leg = self.legs[index].take()?;
+        // It answered: it lives.
+        leg.worker.health.succeeded();
+        self.tier.metrics.call("read", "refused");
+        let misconfigured = |what| {
+            tracing::warn!(worker = %leg.worker.id, object = %self.request.object, reason = %refusal.reason, "{what}");
+            BypassReason::Misconfigured
+        };
+        self.reason = match &refusal.kind {
+            RefusalKind::VersionGone => return Some(self.end(SpanItem::VersionGone)),
+            RefusalKind::Busy => BypassReason::Busy,
+            RefusalKind::UfsUnreachable => BypassReason::UfsUnreachable,
+            RefusalKind::Ufs(_) => BypassReason::UfsError,
+            RefusalKind::Uncertain => BypassReason::Uncertain,
+            RefusalKind::Uncacheable => BypassReason::Uncacheable,
+            RefusalKind::UnknownVolume => {
+                misconfigured("a worker does not know this volume; give it the same ufs table as the gateway")
+            }
+            RefusalKind::GeometryMismatch(_) => {
+                misconfigured("a worker has another block or page size; configure the same everywhere")
+            }
+            RefusalKind::Malformed => misconfigured("a worker could not read a request; do both run the same version?"),
+        };
+        let elsewhere = matches!(self.reason, BypassReason::Busy | BypassReason::Misconfigured);
+        let alone = self.legs.iter().all(Option::is_none);
+        (alone && !elsewhere).then(|| self.end(SpanItem::Bypass(self.reason)))
+    }
+
+    fn failed(&mut self, index: usize, error: &AttemptError) {
+        let Some(leg) = self.legs[index].take() else { return };
+        self.tier.failed("read", &leg.worker, &self.request.object, error);
+        self.reason = BypassReason::Workers;
+        if self.legs.iter().all(Option::is_none) && !self.candidates.is_empty() {
+            self.tier.metrics.failovers.inc();
+        }
+    }
+
+    fn hedge_at(&self) -> Option<Instant> {
+        let leg = self.legs[0].as_ref().filter(|leg| !leg.live)?;
+        let possible = self.legs[1].is_none() && !self.hedged && !self.candidates.is_empty();
+        possible.then(|| leg.since + self.tier.options.hedge_after)
+    }
+
+    fn silent_at(&self, leg: &Leg) -> Instant {
+        leg.since + if leg.live { self.tier.options.idle } else { self.tier.options.first_progress }
+    }
+
+    /// Ready when time has changed something.
+    fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let legs = self.legs.iter().flatten().map(|leg| self.silent_at(leg));
+        let Some(deadline) = legs.chain(self.hedge_at()).min() else { return Poll::Ready(()) };
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
+        if timer.deadline() != deadline {
+            timer.as_mut().reset(deadline);
+        }
+        ready!(timer.as_mut().poll(cx));
+        let now = Instant::now();
+        if now > deadline + LATE {
+            for leg in self.legs.iter_mut().flatten() {
+                leg.since = now;
+            }
+            return Poll::Ready(());
+        }
+        if self.hedge_at().is_some_and(|at| now >= at) {
+            self.hedge(now);
+        }
+        for index in [1, 0] {
+            if let Some(leg) = &self.legs[index]
+                && now >= self.silent_at(leg)
+            {
+                let worker = leg.worker.id.0.clone();
+                self.failed(index, &AttemptError::Silent { worker });
+            }
+        }
+        Poll::Ready(())
+    }
+
+    fn hedge(&mut self, now: Instant) {
+        self.hedged = true;
+        if let Some(worker) = self.candidates.next(now)
+            && let Ok(leg) = self.launch(worker)
+        {
+            self.tier.metrics.hedges.inc();
+            self.legs[1] = Some(leg);
+        }
+    }
+}

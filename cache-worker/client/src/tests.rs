@@ -1,0 +1,236 @@
+//! The tier's client against scripted workers, over the copying in-process transport with faults.
+#![allow(clippy::unwrap_used)]
+
+mod opening;
+mod reading;
+mod writing;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use crc_fast::CrcAlgorithm;
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use prometheus::Registry;
+use verbs3_protocol::{
+    BlockIndex, CacheVerdict, Epoch, Geometry, Member, ObjectKey, Piece, Placement, Refusal, RefusalKind, Reply,
+    Request, Version, Volume, WorkerId,
+};
+use verbs3_rdma::arena::{Arena, ArenaOptions};
+use verbs3_rdma::inprocess::{FaultHandle, Faults, InProcess, Mode};
+use verbs3_rdma::transport::{self, Connection, Incoming, PeerAddress, Service, Transport, TransportError};
+
+use crate::{HealthOptions, Link, SpanItem, SpanRead, Tier, TierOptions};
+
+const GEOMETRY: Geometry = Geometry { block_bytes: 1 << 20, page_bytes: 64 << 10 };
+const PAGE: u32 = 64 << 10;
+
+/// What a scripted worker does with a request.
+type Script = Box<dyn Fn(Request, transport::Reply) -> BoxFuture<'static, ()> + Send + Sync>;
+
+struct Scripted {
+    asked: Arc<Mutex<Vec<Request>>>,
+    script: Script,
+}
+
+#[async_trait]
+impl Service for Scripted {
+    async fn serve(&self, request: Incoming, reply: transport::Reply) {
+        let message = Request::decode(&request.message).unwrap();
+        self.asked.lock().push(message.clone());
+        (self.script)(message, reply).await;
+    }
+}
+
+/// A worker of a test.
+struct TestWorker {
+    id: WorkerId,
+    asked: Arc<Mutex<Vec<Request>>>,
+    faults: FaultHandle,
+    link: Arc<TestLink>,
+}
+
+impl TestWorker {
+    fn new(id: &str, script: Script) -> Self {
+        Self::with_faults(id, Faults::none(), script)
+    }
+
+    fn with_faults(id: &str, faults: Faults, script: Script) -> Self {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let service = Arc::new(Scripted { asked: asked.clone(), script });
+        let handle = faults.handle();
+        let transport = InProcess::transport(service, Mode::Copy(faults));
+        Self {
+            id: WorkerId(id.into()),
+            asked,
+            faults: handle,
+            link: Arc::new(TestLink { transport, now: Mutex::default() }),
+        }
+    }
+
+    fn asked(&self) -> Vec<Request> {
+        self.asked.lock().clone()
+    }
+}
+
+struct TestLink {
+    transport: Arc<dyn Transport>,
+    now: Mutex<Option<Arc<dyn Connection>>>,
+}
+
+impl Link for Arc<TestLink> {
+    fn ready(&self) -> Option<Arc<dyn Connection>> {
+        self.now.lock().clone().filter(|connection| connection.broken().is_none())
+    }
+
+    fn connect(&self) -> BoxFuture<'static, Result<Arc<dyn Connection>, TransportError>> {
+        let link = self.clone();
+        Box::pin(async move {
+            let address = PeerAddress { tcp: ([127, 0, 0, 1], 1).into() };
+            let connection = link.transport.connect(&address).await?;
+            *link.now.lock() = Some(connection.clone());
+            Ok(connection)
+        })
+    }
+}
+
+fn options() -> TierOptions {
+    TierOptions {
+        geometry: GEOMETRY,
+        open_landing_bytes: 4 * PAGE,
+        health: HealthOptions { failures_max: 2, ..HealthOptions::default() },
+        ..TierOptions::default()
+    }
+}
+
+fn arena(bytes: usize) -> Arena {
+    Arena::map(ArenaOptions { capacity_bytes: bytes, cell_bytes_max: PAGE as usize, populate: false }).unwrap()
+}
+
+fn tier(workers: &[&TestWorker]) -> Arc<Tier> {
+    tier_in(workers, arena(16 << 20))
+}
+
+fn tier_in(workers: &[&TestWorker], arena: Arena) -> Arc<Tier> {
+    let members = workers.iter().map(|worker| Member { id: worker.id.clone(), weight: 1.0 }).collect();
+    let placement = Placement::new(Epoch(1), members, workers.len()).unwrap();
+    let links = workers.iter().map(|worker| (worker.id.clone(), Arc::new(worker.link.clone()) as Arc<dyn Link>));
+    Tier::new(options(), placement, links.collect::<HashMap<_, _>>(), arena, &Registry::new()).unwrap()
+}
+
+/// An object whose home, and whose owner of `block`, is the worker with this id.
+fn object_of(tier: &Tier, id: &str, block: u32) -> Arc<ObjectKey> {
+    (0..1000)
+        .map(|n| ObjectKey { volume: Volume::new("store", "train"), key: format!("key-{n}") })
+        .find(|object| {
+            let map = tier.map.load();
+            map.placement.owner(object.block_slot(BlockIndex(block))).id.0 == id && map.home(object).id.0 == id
+        })
+        .map(Arc::new)
+        .unwrap()
+}
+
+fn version(bytes: u64) -> Arc<Version> {
+    Arc::new(Version { etag: "\"v1\"".into(), bytes, version_id: None })
+}
+
+/// Bytes of every test's block.
+fn content(start: u32, end: u32) -> Vec<u8> {
+    (start..end).map(|at| ((u64::from(at) * 2_654_435_761) >> 13) as u8).collect()
+}
+
+fn piece(start: u32, end: u32) -> (Piece, Vec<Bytes>) {
+    let data = content(start, end);
+    let (mut at, range) = (0, start..end);
+    let checksums = GEOMETRY.cuts(&range).map(|length| {
+        at += length;
+        crc_fast::checksum(CrcAlgorithm::Crc64Nvme, &data[at - length..at])
+    });
+    let checksums = checksums.collect();
+    let piece = Piece { block: BlockIndex(0), start, length: end - start, checksums, verdict: CacheVerdict::Hit };
+    (piece, vec![Bytes::from(data)])
+}
+
+/// Sends `start..end` of a read that began at `from`.
+async fn send(reply: &mut transport::Reply, from: u32, start: u32, end: u32) {
+    let (piece, data) = piece(start, end);
+    reply.part(Reply::Data(piece).encode(), u64::from(start - from), data).await.unwrap();
+}
+
+/// Sends the rest of a read, page by page.
+async fn send_all(mut reply: transport::Reply, start: u32, end: u32) {
+    let mut at = start;
+    while at + PAGE < end {
+        send(&mut reply, start, at, at + PAGE).await;
+        at += PAGE;
+    }
+    let (piece, data) = piece(at, end);
+    let _ = reply.last(Reply::Data(piece).encode(), u64::from(at - start), data).await;
+}
+
+fn read_of(request: Request) -> (u32, u32) {
+    match request {
+        Request::Read(read) => (read.start, read.end),
+        other => panic!("expected a read, got {other:?}"),
+    }
+}
+
+/// Answers every read in full.
+fn honest() -> Script {
+    Box::new(|request, reply| {
+        Box::pin(async move {
+            if let Request::Read(_) = &request {
+                let (start, end) = read_of(request);
+                send_all(reply, start, end).await;
+            } else {
+                let done = Reply::Done {
+                    generation: verbs3_protocol::Generation(1),
+                    lease: verbs3_protocol::Lease::default(),
+                };
+                let _ = reply.last(done.encode(), 0, vec![]).await;
+            }
+        })
+    })
+}
+
+fn refuses(kind: RefusalKind) -> Script {
+    Box::new(move |_, reply| {
+        let refused = Reply::Refused(Refusal { kind: kind.clone(), reason: "test".into() });
+        Box::pin(async move {
+            let _ = reply.last(refused.encode(), 0, vec![]).await;
+        })
+    })
+}
+
+/// Never answers.
+fn silent() -> Script {
+    Box::new(|_, reply| {
+        Box::pin(async move {
+            std::future::pending::<()>().await;
+            drop(reply);
+        })
+    })
+}
+
+/// Reads a span to its end: the bytes, and how it ended.
+async fn drain(read: &mut SpanRead) -> (Vec<u8>, SpanItem) {
+    let mut bytes = Vec::new();
+    loop {
+        match read.next().await {
+            SpanItem::Bytes(data) => data.iter().for_each(|data| bytes.extend_from_slice(data)),
+            end => return (bytes, end),
+        }
+    }
+}
+
+/// Runs everything that can run without time going on.
+async fn settle() {
+    for _ in 0..50 {
+        tokio::task::yield_now().await;
+    }
+}
+
+const SECOND: Duration = Duration::from_secs(1);

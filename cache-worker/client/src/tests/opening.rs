@@ -1,0 +1,182 @@
+//! Opens: one call to the home alone, and what becomes of its answer.
+
+use super::*;
+use crate::{BypassReason, Found, OpenOutcome, OpenRequest};
+use verbs3_protocol::{Absent, Attributes, ByteRange, Generation, Lease, Open, Opened, UfsAnswer};
+
+const BYTES: u64 = 3 * (1 << 20);
+
+fn request(tier: &Tier, want: Option<ByteRange>) -> OpenRequest {
+    OpenRequest {
+        object: object_of(tier, "a", 0),
+        version_id: None,
+        attributes_age_ms_max: 0,
+        absence_age_ms_max: 0,
+        checksums: false,
+        want,
+    }
+}
+
+fn opened(etag: &str, bytes: u64, piece: Option<Piece>) -> Reply {
+    Reply::Opened(Box::new(Opened {
+        attributes: Attributes {
+            version: Version { etag: etag.into(), bytes, version_id: None },
+            last_modified: None,
+            headers: vec![],
+            checksums_known: false,
+        },
+        generation: Generation(0),
+        lease: Lease::default(),
+        attributes_cached: true,
+        piece,
+    }))
+}
+
+fn wanted(open: &Open, bytes: u64) -> Option<(u32, u32)> {
+    let range = open.want?.resolve(bytes)?;
+    let end = range.end.min(1 << 20).min(range.start + u64::from(open.piece_bytes_max));
+    (range.start < end).then_some((range.start as u32, end as u32))
+}
+
+/// Answers an open with its first page in the first part and the others in parts of their own.
+fn opens(bytes: u64) -> Script {
+    Box::new(move |request, mut reply| {
+        Box::pin(async move {
+            let open = match request {
+                Request::Open(open) => open,
+                other => return honest()(other, reply).await,
+            };
+            let Some((start, end)) = wanted(&open, bytes) else {
+                reply.last(opened("\"v1\"", bytes, None).encode(), 0, vec![]).await.unwrap();
+                return;
+            };
+            let first = ((start / PAGE + 1) * PAGE).min(end);
+            let (head, data) = piece(start, first);
+            if first == end {
+                reply.last(opened("\"v1\"", bytes, Some(head)).encode(), 0, data).await.unwrap();
+                return;
+            }
+            reply.part(opened("\"v1\"", bytes, Some(head)).encode(), 0, data).await.unwrap();
+            let (tail, data) = piece(first, end);
+            reply.last(Reply::Data(tail).encode(), u64::from(first - start), data).await.unwrap();
+        })
+    })
+}
+
+async fn all(found: Found) -> Vec<u8> {
+    let mut bytes = found.data.concat();
+    if let Some(mut rest) = found.rest {
+        bytes.extend(drain(&mut rest).await.0);
+    }
+    bytes
+}
+
+async fn found(tier: &Arc<Tier>, want: Option<ByteRange>) -> Found {
+    match tier.open(&request(tier, want)).await {
+        OpenOutcome::Found(found) => *found,
+        _ => panic!("not found"),
+    }
+}
+
+#[tokio::test]
+async fn an_open_gives_attributes_and_the_first_bytes_in_one_call() {
+    let a = TestWorker::new("a", opens(BYTES));
+    let tier = tier(&[&a]);
+    let ranges = [
+        (ByteRange::All, 0..4 * PAGE),
+        (ByteRange::From { first: 5, last: Some(9) }, 5..10),
+        (ByteRange::From { first: 70_000, last: None }, 70_000..70_000 + 4 * PAGE),
+        (ByteRange::From { first: (1 << 20) - 3, last: None }, (1 << 20) - 3..1 << 20),
+    ];
+    for (want, expected) in ranges {
+        let found = found(&tier, Some(want)).await;
+        assert_eq!(found.covered, u64::from(expected.start)..u64::from(expected.end).min(1 << 20));
+        assert!(all(found).await == content(expected.start, expected.end), "{want:?}");
+    }
+    assert_eq!(a.asked().len(), 4);
+}
+
+#[tokio::test]
+async fn ranges_without_bytes_in_the_first_block_give_attributes_alone() {
+    let a = TestWorker::new("a", opens(BYTES));
+    let tier = tier(&[&a]);
+    for want in [None, Some(ByteRange::From { first: 2 << 20, last: None }), Some(ByteRange::Suffix { bytes: 10 })] {
+        let found = found(&tier, want).await;
+        assert_eq!(found.opened.attributes.version.bytes, BYTES);
+        assert!(found.covered.is_empty() && found.rest.is_none() && found.data.is_empty(), "{want:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_open_that_breaks_after_its_first_part_goes_on_at_a_replica() {
+    // Delivery 1 is the first part, 2 the second.
+    let a = TestWorker::with_faults("a", Faults::none().drop_at_event(2), opens(BYTES));
+    let b = TestWorker::new("b", honest());
+    let tier = tier(&[&a, &b]);
+    let found = found(&tier, Some(ByteRange::All)).await;
+    assert!(all(found).await == content(0, 4 * PAGE));
+}
+
+#[tokio::test]
+async fn attributes_are_never_asked_of_another_worker_than_the_home() {
+    let a = TestWorker::with_faults("a", Faults::none().refuse_connects(100), opens(BYTES));
+    let b = TestWorker::new("b", opens(BYTES));
+    let tier = tier(&[&a, &b]);
+    for _ in 0..4 {
+        let outcome = tier.open(&request(&tier, Some(ByteRange::All))).await;
+        assert!(matches!(outcome, OpenOutcome::Bypass(BypassReason::Workers)));
+    }
+    assert!(b.asked().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_home_costs_one_deadline() {
+    let a = TestWorker::new("a", silent());
+    let tier = tier(&[&a]);
+    let began = tokio::time::Instant::now();
+    assert!(matches!(tier.open(&request(&tier, None)).await, OpenOutcome::Bypass(BypassReason::Workers)));
+    assert!(began.elapsed() < tier.options.first_progress + SECOND);
+}
+
+#[tokio::test]
+async fn answers_of_the_ufs_are_passed_on() {
+    let answer = UfsAnswer { status: 404, headers: vec![], body: b"<Error/>".to_vec() };
+    let absent = Absent { answer: answer.clone(), generation: Generation(0), cached: true };
+    let script: Script = Box::new(move |_, reply| {
+        let message = Reply::Absent(absent.clone()).encode();
+        Box::pin(async move { reply.last(message, 0, vec![]).await.unwrap() })
+    });
+    let a = TestWorker::new("a", script);
+    let tier = tier(&[&a]);
+    assert!(matches!(tier.open(&request(&tier, None)).await, OpenOutcome::Absent(absent) if absent.answer == answer));
+    let a = TestWorker::new("a", refuses(RefusalKind::Ufs(answer.clone())));
+    let tier = super::tier(&[&a]);
+    assert!(matches!(tier.open(&request(&tier, None)).await, OpenOutcome::Ufs(got) if got == answer));
+}
+
+#[tokio::test]
+async fn refusals_send_the_reader_to_the_ufs() {
+    for (kind, reason) in [
+        (RefusalKind::Uncertain, BypassReason::Uncertain),
+        (RefusalKind::Busy, BypassReason::Busy),
+        (RefusalKind::Uncacheable, BypassReason::Uncacheable),
+        (RefusalKind::VersionGone, BypassReason::Changing),
+        (RefusalKind::UnknownVolume, BypassReason::Misconfigured),
+    ] {
+        let a = TestWorker::new("a", refuses(kind));
+        let tier = tier(&[&a]);
+        let outcome = tier.open(&request(&tier, Some(ByteRange::All))).await;
+        assert!(matches!(outcome, OpenOutcome::Bypass(got) if got == reason), "{reason:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_weak_version_is_refused() {
+    let script: Script = Box::new(|_, reply| {
+        let message = opened("W/\"v1\"", 10, None).encode();
+        Box::pin(async move { reply.last(message, 0, vec![]).await.unwrap() })
+    });
+    let a = TestWorker::new("a", script);
+    let tier = tier(&[&a]);
+    assert!(matches!(tier.open(&request(&tier, None)).await, OpenOutcome::Bypass(BypassReason::Workers)));
+}

@@ -1,0 +1,221 @@
+//! Spans: failover, hedges, corruption, disorder, late replies, and the end of memory.
+
+use super::*;
+use crate::{BypassReason, SpanRequest};
+use verbs3_protocol::Span;
+
+const END: u32 = 5 * PAGE + 100;
+
+fn read(tier: &Arc<Tier>, owner: &str, start: u32) -> SpanRead {
+    tier.read_span(SpanRequest {
+        object: object_of(tier, owner, 0),
+        version: version(1 << 20),
+        span: Span { block: BlockIndex(0), range: start..END },
+        ahead_bytes: 0,
+    })
+}
+
+#[tokio::test]
+async fn a_span_gives_its_bytes_in_order() {
+    let (a, b) = (TestWorker::new("a", honest()), TestWorker::new("b", honest()));
+    let tier = tier(&[&a, &b]);
+    let mut read = read(&tier, "a", 77);
+    let (bytes, end) = drain(&mut read).await;
+    assert!(bytes == content(77, END) && matches!(end, SpanItem::End));
+    assert_eq!((a.asked().len(), b.asked().len()), (1, 0));
+    drop(read);
+    settle().await;
+    assert_eq!(tier.arena.usage().leased_bytes, 0);
+}
+
+#[tokio::test]
+async fn a_worker_that_gives_up_in_the_middle_is_replaced_at_the_byte_where_it_stopped() {
+    let quits: Script = Box::new(|request, mut reply| {
+        Box::pin(async move {
+            let (start, _) = read_of(request);
+            send(&mut reply, start, start, 2 * PAGE).await;
+        })
+    });
+    let (a, b) = (TestWorker::new("a", quits), TestWorker::new("b", honest()));
+    let tier = tier(&[&a, &b]);
+    let (bytes, end) = drain(&mut read(&tier, "a", 5)).await;
+    assert!(bytes == content(5, END) && matches!(end, SpanItem::End));
+    assert_eq!(read_of(b.asked()[0].clone()), (2 * PAGE, END));
+    assert_eq!(tier.metrics.failovers.get(), 1);
+}
+
+#[tokio::test]
+async fn a_connection_that_breaks_anywhere_loses_and_repeats_no_byte() {
+    for nth in 1..=6 {
+        let a = TestWorker::with_faults("a", Faults::none().drop_at_event(nth), honest());
+        let b = TestWorker::new("b", honest());
+        let tier = tier(&[&a, &b]);
+        let (bytes, end) = drain(&mut read(&tier, "a", 0)).await;
+        assert!(bytes == content(0, END) && matches!(end, SpanItem::End), "broken at {nth}");
+        assert_eq!(b.asked().len(), 1, "broken at {nth}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_owner_is_hedged_and_its_late_reply_changes_nothing() {
+    let a = TestWorker::with_faults("a", Faults::none().hold().late_replies(), honest());
+    let b = TestWorker::new("b", honest());
+    let tier = tier(&[&a, &b]);
+    let (bytes, end) = drain(&mut read(&tier, "a", 0)).await;
+    assert!(bytes == content(0, END) && matches!(end, SpanItem::End));
+    assert_eq!(tier.metrics.hedges.get(), 1);
+    a.faults.release();
+    settle().await;
+    assert_eq!(tier.arena.usage().leased_bytes, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_live_fill_is_not_hedged_however_slow() {
+    let slow: Script = Box::new(|request, mut reply| {
+        Box::pin(async move {
+            let (start, end) = read_of(request);
+            for _ in 0..3 {
+                let (mut progress, _) = piece(start, start);
+                progress.checksums.clear();
+                reply.part(Reply::Data(progress).encode(), 0, vec![]).await.unwrap();
+                tokio::time::sleep(10 * SECOND).await;
+            }
+            send_all(reply, start, end).await;
+        })
+    });
+    let (a, b) = (TestWorker::new("a", slow), TestWorker::new("b", honest()));
+    let tier = tier(&[&a, &b]);
+    let (bytes, _) = drain(&mut read(&tier, "a", 0)).await;
+    assert!(bytes == content(0, END));
+    assert_eq!((tier.metrics.hedges.get(), b.asked().len()), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_falls_silent_after_some_bytes_is_replaced() {
+    let stalls: Script = Box::new(|request, mut reply| {
+        Box::pin(async move {
+            let (start, _) = read_of(request);
+            send(&mut reply, start, start, start + PAGE).await;
+            std::future::pending::<()>().await;
+        })
+    });
+    let (a, b) = (TestWorker::new("a", stalls), TestWorker::new("b", honest()));
+    let tier = tier(&[&a, &b]);
+    let began = tokio::time::Instant::now();
+    let (bytes, _) = drain(&mut read(&tier, "a", 0)).await;
+    assert!(bytes == content(0, END));
+    assert!(began.elapsed() >= tier.options.idle);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_living_worker_the_rest_is_left_to_the_ufs() {
+    let (a, b) = (TestWorker::new("a", silent()), TestWorker::new("b", silent()));
+    let tier = tier(&[&a, &b]);
+    let mut read = read(&tier, "a", 9);
+    let (bytes, end) = drain(&mut read).await;
+    assert!(bytes.is_empty() && read.at() == 9);
+    assert!(matches!(end, SpanItem::Bypass(BypassReason::Workers)), "{end:?}");
+}
+
+#[tokio::test]
+async fn corrupted_bytes_are_never_handed_out_and_are_forgotten_at_their_worker() {
+    let corrupt: Script = Box::new(|request, mut reply| {
+        Box::pin(async move {
+            let Request::Read(_) = &request else {
+                return honest()(request, reply).await;
+            };
+            let (start, end) = read_of(request);
+            send(&mut reply, start, start, start + PAGE).await;
+            let (piece, data) = piece(start + PAGE, end);
+            let mut bad = data[0].to_vec();
+            *bad.last_mut().unwrap() ^= 1;
+            let _ = reply.last(Reply::Data(piece).encode(), u64::from(PAGE), vec![bad.into()]).await;
+        })
+    });
+    let (a, b) = (TestWorker::new("a", corrupt), TestWorker::new("b", honest()));
+    let tier = tier(&[&a, &b]);
+    let (bytes, _) = drain(&mut read(&tier, "a", 0)).await;
+    assert!(bytes == content(0, END));
+    assert_eq!(tier.metrics.checksum_failures.get(), 1);
+    tier.shutdown().await;
+    assert!(a.asked().iter().any(|request| matches!(request, Request::Forget(_))));
+}
+
+#[tokio::test]
+async fn bytes_out_of_order_out_of_bounds_or_unasked_are_a_failure() {
+    for (start, end) in [(PAGE, 2 * PAGE), (0, END + 1)] {
+        let wrong: Script = Box::new(move |_, mut reply| {
+            Box::pin(async move {
+                let (piece, data) = piece(start, end);
+                // The transport itself may refuse what does not fit the landing.
+                let _ = reply.part(Reply::Data(piece).encode(), 0, data).await;
+                std::future::pending::<()>().await;
+            })
+        });
+        let (a, b) = (TestWorker::new("a", wrong), TestWorker::new("b", honest()));
+        let tier = tier(&[&a, &b]);
+        let (bytes, _) = drain(&mut read(&tier, "a", 0)).await;
+        assert!(bytes == content(0, END), "{start}..{end}");
+    }
+}
+
+#[tokio::test]
+async fn a_busy_worker_is_passed_over_without_a_mark_against_it() {
+    let (a, b) = (TestWorker::new("a", refuses(RefusalKind::Busy)), TestWorker::new("b", honest()));
+    let tier = tier(&[&a, &b]);
+    for _ in 0..5 {
+        assert!(drain(&mut read(&tier, "a", 0)).await.0 == content(0, END));
+    }
+    assert_eq!((a.asked().len(), tier.workers_up()), (5, (2, 2)));
+}
+
+#[tokio::test]
+async fn a_version_that_is_gone_is_said_so_and_asked_of_nobody_else() {
+    let (a, b) = (TestWorker::new("a", refuses(RefusalKind::VersionGone)), TestWorker::new("b", honest()));
+    let tier = tier(&[&a, &b]);
+    assert!(matches!(drain(&mut read(&tier, "a", 0)).await.1, SpanItem::VersionGone));
+    assert!(b.asked().is_empty());
+}
+
+#[tokio::test]
+async fn a_short_answer_is_continued() {
+    let short: Script = Box::new(|request, reply| {
+        Box::pin(async move {
+            let (start, end) = read_of(request);
+            send_all(reply, start, end.min(start + 2 * PAGE)).await;
+        })
+    });
+    let a = TestWorker::new("a", short);
+    let tier = tier(&[&a]);
+    assert!(drain(&mut read(&tier, "a", 0)).await.0 == content(0, END));
+    assert_eq!(a.asked().len(), 3);
+}
+
+#[tokio::test]
+async fn without_memory_nobody_is_asked() {
+    let a = TestWorker::new("a", honest());
+    let arena = arena(4 << 20);
+    let held: Vec<_> = std::iter::from_fn(|| arena.lease(PAGE as usize)).collect();
+    let tier = tier_in(&[&a], arena);
+    let mut first = read(&tier, "a", 0);
+    assert!(first.start(), "a connection is made first");
+    assert!(matches!(drain(&mut first).await.1, SpanItem::Bypass(BypassReason::Arena)));
+    let mut later = read(&tier, "a", 0);
+    assert!(!later.start());
+    drop(held);
+    assert!(later.start());
+    assert!(drain(&mut later).await.0 == content(0, END));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_rests_is_not_asked_and_is_tried_again_by_itself() {
+    let a = TestWorker::with_faults("a", Faults::none().refuse_connects(2), honest());
+    let tier = tier(&[&a]);
+    for _ in 0..3 {
+        assert!(matches!(drain(&mut read(&tier, "a", 0)).await.1, SpanItem::Bypass(BypassReason::Workers)));
+    }
+    assert_eq!((tier.metrics.rests.get(), tier.workers_up()), (1, (0, 1)));
+    tokio::time::advance(tier.options.health.rest_min).await;
+    assert!(drain(&mut read(&tier, "a", 0)).await.0 == content(0, END));
+    assert_eq!(tier.workers_up(), (1, 1));
+}

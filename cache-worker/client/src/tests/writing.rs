@@ -1,0 +1,149 @@
+//! Announcements and reports: all homes, no home forgotten, nothing left open.
+
+use super::*;
+use crate::CoherenceError;
+use verbs3_protocol::{Generation, Lease, WriteOutcome};
+
+fn volume() -> Volume {
+    Volume::new("store", "train")
+}
+
+fn keys(count: usize) -> Vec<String> {
+    (0..count).map(|n| format!("key-{n}")).collect()
+}
+
+fn reports(worker: &TestWorker) -> Vec<WriteOutcome> {
+    let asked = worker.asked();
+    asked
+        .iter()
+        .filter_map(|request| if let Request::Report(report) = request { Some(report.outcome) } else { None })
+        .collect()
+}
+
+fn announced_keys(worker: &TestWorker) -> Vec<String> {
+    let asked = worker.asked();
+    asked
+        .iter()
+        .flat_map(|request| if let Request::Announce(it) = request { it.keys.clone() } else { vec![] })
+        .collect()
+}
+
+#[tokio::test]
+async fn every_key_is_announced_to_its_own_home_in_one_message_each() {
+    let (a, b) = (TestWorker::new("a", honest()), TestWorker::new("b", honest()));
+    let tier = tier(&[&a, &b]);
+    let announced = tier.announce(&volume(), &keys(100)).await.unwrap();
+    assert_eq!((a.asked().len(), b.asked().len()), (1, 1));
+    let mut told = [announced_keys(&a), announced_keys(&b)].concat();
+    for (worker, keys) in [("a", announced_keys(&a)), ("b", announced_keys(&b))] {
+        let home = |key: &String| tier.map.load().home(&ObjectKey { volume: volume(), key: key.clone() }).id.0.clone();
+        assert!(keys.iter().all(|key| home(key) == worker));
+    }
+    told.sort();
+    let mut expected = keys(100);
+    expected.sort();
+    assert_eq!(told, expected);
+    tier.report(announced, WriteOutcome::Done).await.unwrap();
+    assert_eq!((reports(&a), reports(&b)), (vec![WriteOutcome::Done], vec![WriteOutcome::Done]));
+    assert_eq!(tier.metrics.writes_open.get(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_home_that_can_not_be_told_stops_the_write_and_the_others_are_freed() {
+    let (a, b) = (TestWorker::new("a", honest()), TestWorker::new("b", silent()));
+    let tier = tier(&[&a, &b]);
+    let error = tier.announce(&volume(), &keys(100)).await.err().unwrap();
+    assert!(matches!(&error, CoherenceError::HomeUnreachable { worker, .. } if worker.0 == "b"), "{error}");
+    tier.shutdown().await;
+    assert_eq!(reports(&a), [WriteOutcome::Refused]);
+    assert_eq!(tier.metrics.writes_open.get(), 0);
+}
+
+#[tokio::test]
+async fn a_home_that_refuses_stops_the_write() {
+    let a = TestWorker::new("a", refuses(RefusalKind::Busy));
+    let tier = tier(&[&a]);
+    assert!(matches!(tier.announce(&volume(), &keys(1)).await, Err(CoherenceError::HomeRefused { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_connection_is_tried_again_for_announcements_and_reports() {
+    let a = TestWorker::with_faults("a", Faults::none().refuse_connects(3).drop_at_event(1), honest());
+    let tier = tier(&[&a]);
+    let announced = tier.announce(&volume(), &keys(1)).await.unwrap();
+    a.faults.drop_at_event(1);
+    tier.report(announced, WriteOutcome::Done).await.unwrap();
+    assert_eq!(reports(&a).last(), Some(&WriteOutcome::Done));
+}
+
+#[tokio::test]
+async fn a_write_that_is_dropped_is_reported_as_unknown() {
+    let a = TestWorker::new("a", honest());
+    let tier = tier(&[&a]);
+    drop(tier.announce(&volume(), &keys(1)).await.unwrap());
+    tier.shutdown().await;
+    assert_eq!(reports(&a), [WriteOutcome::Unknown]);
+}
+
+#[tokio::test]
+async fn an_announcement_that_is_dropped_half_way_is_reported_as_unknown() {
+    let a = TestWorker::with_faults("a", Faults::none().hold(), honest());
+    let tier = tier(&[&a]);
+    let announcing = tokio::spawn({
+        let tier = tier.clone();
+        async move { tier.announce(&volume(), &keys(1)).await.map(drop) }
+    });
+    a.faults.wait_held(1).await;
+    announcing.abort();
+    assert!(announcing.await.unwrap_err().is_cancelled());
+    a.faults.release();
+    tier.shutdown().await;
+    assert_eq!(reports(&a), [WriteOutcome::Unknown]);
+}
+
+#[tokio::test]
+async fn a_report_goes_on_when_its_caller_goes_away() {
+    let a = TestWorker::with_faults("a", Faults::none(), honest());
+    let tier = tier(&[&a]);
+    let announced = tier.announce(&volume(), &keys(1)).await.unwrap();
+    a.faults.hold();
+    let reporting = tokio::spawn({
+        let tier = tier.clone();
+        async move { tier.report(announced, WriteOutcome::Done).await }
+    });
+    a.faults.wait_held(1).await;
+    reporting.abort();
+    a.faults.release();
+    tier.shutdown().await;
+    assert_eq!(reports(&a), [WriteOutcome::Done]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_write_is_announced_anew_until_it_is_reported() {
+    let a = TestWorker::new("a", honest());
+    let tier = tier(&[&a]);
+    let announced = tier.announce(&volume(), &keys(1)).await.unwrap();
+    tokio::time::sleep(tier.options.uncertain + SECOND).await;
+    assert_eq!(announced_keys(&a).len(), 4);
+    tier.report(announced, WriteOutcome::Done).await.unwrap();
+    tokio::time::sleep(tier.options.uncertain).await;
+    assert_eq!(announced_keys(&a).len(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_report_that_nobody_hears_fails_after_its_deadline() {
+    let deaf: Script = Box::new(|request, reply| {
+        Box::pin(async move {
+            if let Request::Announce(_) = request {
+                let done = Reply::Done { generation: Generation(1), lease: Lease::default() };
+                let _ = reply.last(done.encode(), 0, vec![]).await;
+            }
+        })
+    });
+    let a = TestWorker::new("a", deaf);
+    let tier = tier(&[&a]);
+    let announced = tier.announce(&volume(), &keys(1)).await.unwrap();
+    assert!(tier.report(announced, WriteOutcome::Done).await.is_err());
+    assert!(reports(&a).len() > 3);
+    assert_eq!(tier.metrics.report_failures.get(), 1);
+}

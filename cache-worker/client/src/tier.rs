@@ -1,0 +1,159 @@
+//! The client of the cache tier: owns the map, the memory for landings, and the tasks that outlive a request.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use prometheus::Registry;
+use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
+use verbs3_protocol::{ObjectKey, Placement, Request, Span, Version, Volume, WorkerId};
+use verbs3_rdma::arena::Arena;
+
+use crate::attempt::AttemptError;
+use crate::health::Watch;
+use crate::link::Link;
+use crate::metrics::Metrics;
+use crate::options::{OptionsError, TierOptions};
+use crate::place::{Map, Worker};
+use crate::span::{BypassReason, SpanRead};
+
+/// Why no client of the tier can be made.
+#[derive(Debug, thiserror::Error)]
+pub enum TierError {
+    #[error("worker {0} is in the placement map, but there is no way to reach it; give its address")]
+    NoLink(WorkerId),
+    #[error(transparent)]
+    Options(#[from] OptionsError),
+    #[error("can't register the client's metrics")]
+    Metrics(#[from] prometheus::Error),
+}
+
+/// One span of one object version, to be read from the tier.
+#[derive(Debug, Clone)]
+pub struct SpanRequest {
+    pub object: Arc<ObjectKey>,
+    pub version: Arc<Version>,
+    pub span: Span,
+    /// Bytes after the span, in its block, that the reader is likely to want next.
+    pub ahead_bytes: u32,
+}
+
+/// The client of the cache tier. One per process.
+pub struct Tier {
+    pub(crate) options: TierOptions,
+    pub(crate) arena: Arena,
+    pub(crate) metrics: Metrics,
+    pub(crate) map: ArcSwap<Map>,
+    /// This process among all writers of the cluster.
+    pub(crate) gateway: u64,
+    pub(crate) writes: std::sync::atomic::AtomicU64,
+    /// Reports, renewals and invalidations that outlive the request which caused them.
+    pub(crate) tasks: TaskTracker,
+}
+
+impl Tier {
+    /// `links` must reach every member of `placement`; landings are leased from `arena`.
+    pub fn new(
+        options: TierOptions,
+        placement: Placement,
+        links: HashMap<WorkerId, Arc<dyn Link>>,
+        arena: Arena,
+        registry: &Registry,
+    ) -> Result<Arc<Self>, TierError> {
+        if let Some(problem) = options.problems().into_iter().next() {
+            return Err(problem.into());
+        }
+        let map = join(placement, &links)?;
+        Ok(Arc::new(Self {
+            options,
+            arena,
+            metrics: Metrics::new(registry)?,
+            map: ArcSwap::from_pointee(map),
+            gateway: rand::random(),
+            writes: std::sync::atomic::AtomicU64::new(0),
+            tasks: TaskTracker::new(),
+        }))
+    }
+
+    pub fn options(&self) -> &TierOptions {
+        &self.options
+    }
+
+    /// Workers that are not resting, and all workers: for readiness.
+    pub fn workers_up(&self) -> (usize, usize) {
+        let map = self.map.load();
+        (map.workers.iter().filter(|worker| worker.health.is_up()).count(), map.workers.len())
+    }
+
+    /// Prepares the read of one span. Nothing is asked before the first poll or [`SpanRead::start`].
+    pub fn read_span(self: &Arc<Self>, request: SpanRequest) -> SpanRead {
+        let candidates = self.map.load().candidates(&request.object, request.span.block);
+        SpanRead::new(self.clone(), request, candidates)
+    }
+
+    /// Has the homes drop what they hold of `keys`. Best effort, in the background: nothing that must not be stale may
+    /// rest on it.
+    pub fn forget(self: &Arc<Self>, volume: &Volume, keys: Vec<String>) {
+        for (worker, keys) in self.groups(volume, &keys) {
+            self.forget_at(worker, volume.clone(), keys);
+        }
+    }
+
+    /// Waits for reports, renewals and invalidations under way.
+    pub async fn shutdown(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    pub(crate) fn forget_at(self: &Arc<Self>, worker: Arc<Worker>, volume: Volume, keys: Vec<String>) {
+        let tier = self.clone();
+        // May be cancelled at any time: an invalidation of this kind is a service, not a promise.
+        self.tasks.spawn(async move {
+            let message = Request::Forget(verbs3_protocol::Forget { volume, keys }).encode();
+            let until = Instant::now() + tier.options.announce_deadline;
+            if let Err(error) = tier.tell("forget", &worker, message, until).await {
+                tracing::warn!(worker = %worker.id, %error, "could not have a worker forget keys");
+            }
+        });
+    }
+
+    pub(crate) fn bypass(&self, reason: BypassReason) -> BypassReason {
+        self.metrics.bypasses.with_label_values(&[reason.as_str()]).inc();
+        reason
+    }
+
+    /// Notes that a worker failed a call, logs it once, and has it drop what it holds of an object that came corrupted.
+    pub(crate) fn failed(
+        self: &Arc<Self>,
+        kind: &'static str,
+        worker: &Arc<Worker>,
+        object: &ObjectKey,
+        error: &AttemptError,
+    ) {
+        self.metrics.call(kind, "failed");
+        let rest = self.note_failure(worker);
+        tracing::warn!(worker = %worker.id, %object, kind, %error, rest_ms = rest.map(|rest| rest.as_millis() as u64), "a call to a worker failed");
+        if let AttemptError::Corrupt { .. } = error {
+            self.metrics.checksum_failures.inc();
+            self.forget_at(worker.clone(), object.volume.clone(), vec![object.key.clone()]);
+        }
+    }
+
+    pub(crate) fn note_failure(&self, worker: &Worker) -> Option<std::time::Duration> {
+        let rest = worker.health.failed(Instant::now(), &self.options.health);
+        if rest.is_some() {
+            self.metrics.rests.inc();
+        }
+        rest
+    }
+}
+
+fn join(placement: Placement, links: &HashMap<WorkerId, Arc<dyn Link>>) -> Result<Map, TierError> {
+    let workers = placement.members().iter().map(|member| {
+        let link = links.get(&member.id).ok_or_else(|| TierError::NoLink(member.id.clone()))?.clone();
+        Ok(Arc::new(Worker { id: member.id.clone(), link, health: Watch::new() }))
+    });
+    let workers = workers.collect::<Result<_, TierError>>()?;
+    Ok(Map { placement, workers })
+}
