@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-pub(crate) use cell::CellSpan;
 pub use cell::{Cell, CellReader, CellWriter};
+pub(crate) use cell::{CellHold, CellSpan};
 
 use cell::Lease;
 use classes::Classes;
@@ -34,16 +34,9 @@ pub struct ArenaOptions {
 /// Why no arena could be mapped.
 #[derive(Debug, thiserror::Error)]
 pub enum ArenaError {
-    #[error(
-        "arena of {capacity_bytes} bytes is smaller than one extent ({extent_bytes} bytes); raise memory.capacity"
-    )]
-    TooSmall {
-        capacity_bytes: usize,
-        extent_bytes: usize,
-    },
-    #[error(
-        "can't map an arena of {capacity_bytes} bytes; lower memory.capacity or the container's memory request"
-    )]
+    #[error("arena of {capacity_bytes} bytes is smaller than one extent ({extent_bytes} bytes); raise memory.capacity")]
+    TooSmall { capacity_bytes: usize, extent_bytes: usize },
+    #[error("can't map an arena of {capacity_bytes} bytes; lower memory.capacity or the container's memory request")]
     Map {
         capacity_bytes: usize,
         #[source]
@@ -95,26 +88,12 @@ impl Arena {
         let extent_bytes = classes.extent_bytes();
         let extents = u32::try_from(capacity_bytes / extent_bytes).unwrap_or(u32::MAX);
         if extents == 0 {
-            return Err(ArenaError::TooSmall {
-                capacity_bytes,
-                extent_bytes,
-            });
+            return Err(ArenaError::TooSmall { capacity_bytes, extent_bytes });
         }
-        let mapping =
-            Mapping::new(extents as usize * extent_bytes, options.populate).map_err(|source| {
-                ArenaError::Map {
-                    capacity_bytes,
-                    source,
-                }
-            })?;
+        let mapping = Mapping::new(extents as usize * extent_bytes, options.populate)
+            .map_err(|source| ArenaError::Map { capacity_bytes, source })?;
         let pool = Pool::new(Classes::new(options.cell_bytes_max), extents);
-        Ok(Self {
-            shared: Arc::new(Shared {
-                mapping,
-                classes,
-                pool: Mutex::new(pool),
-            }),
-        })
+        Ok(Self { shared: Arc::new(Shared { mapping, classes, pool: Mutex::new(pool) }) })
     }
 
     /// A cell of at least `bytes` (≤ `cell_bytes_max`), or `None` when no memory of that class is free now.

@@ -10,9 +10,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use crate::transport::{
-    Connection, PeerAddress, Service, Transport, TransportError, TransportKind,
-};
+use crate::transport::{Connection, PeerAddress, Service, Transport, TransportError, TransportKind};
 
 pub use faults::{FaultHandle, Faults};
 
@@ -66,9 +64,6 @@ impl Transport for InProcessTransport {
                 reason: "refused by an injected fault".into(),
             });
         }
-        Ok(InProcess::connection(
-            self.service.clone(),
-            self.mode.clone(),
-        ))
+        Ok(InProcess::connection(self.service.clone(), self.mode.clone()))
     }
 }

@@ -10,7 +10,7 @@ use std::io::IoSliceMut;
 
 use bytes::Bytes;
 
-use crate::arena::{Arena, CellSpan};
+use crate::arena::{Arena, CellHold, CellSpan};
 
 /// What kind of memory a segment lies in. Device memory (dmabuf) and a client's own memory join later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +26,9 @@ pub struct RailId(pub u16);
 pub struct Landing {
     /// What has not been claimed, by ascending offset.
     lent: Vec<Lent>,
+    /// All of the memory, claimed or not: pieces that are dropped early must not give back what the peer can still
+    /// write to. The landing itself is dropped when its call is settled.
+    _held: Vec<CellHold>,
     bytes: u64,
 }
 
@@ -48,11 +51,7 @@ impl Lent {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ClaimError {
     #[error("bytes {offset} to {end} lie outside the landing of {landing_bytes} bytes")]
-    Outside {
-        offset: u64,
-        end: u64,
-        landing_bytes: u64,
-    },
+    Outside { offset: u64, end: u64, landing_bytes: u64 },
     #[error("bytes {offset} to {end} of the landing were written before")]
     Overlap { offset: u64, end: u64 },
 }
@@ -61,20 +60,15 @@ impl Landing {
     /// Leases one segment for each of `segment_bytes` (each ≤ the arena's largest cell); all or nothing.
     pub fn lease(arena: &Arena, segment_bytes: &[usize]) -> Option<Self> {
         let mut lent = Vec::with_capacity(segment_bytes.len());
+        let mut held = Vec::with_capacity(segment_bytes.len());
         let mut offset = 0;
         for &bytes in segment_bytes.iter().filter(|&&bytes| bytes > 0) {
-            lent.push(Lent {
-                offset,
-                span: arena.lease(bytes)?.into_span(),
-                kind: MemoryKind::Host,
-                rail: RailId(0),
-            });
+            let span = arena.lease(bytes)?.into_span();
+            held.push(span.hold());
+            lent.push(Lent { offset, span, kind: MemoryKind::Host, rail: RailId(0) });
             offset += bytes as u64;
         }
-        Some(Self {
-            lent,
-            bytes: offset,
-        })
+        Some(Self { lent, _held: held, bytes: offset })
     }
 
     pub fn bytes(&self) -> u64 {
@@ -85,11 +79,7 @@ impl Landing {
     pub(crate) fn claim(&mut self, offset: u64, bytes: u64) -> Result<Fill, ClaimError> {
         let end = offset.saturating_add(bytes);
         if end > self.bytes {
-            return Err(ClaimError::Outside {
-                offset,
-                end,
-                landing_bytes: self.bytes,
-            });
+            return Err(ClaimError::Outside { offset, end, landing_bytes: self.bytes });
         }
         if bytes == 0 {
             return Ok(Fill::default());
@@ -115,12 +105,7 @@ impl Landing {
             let (kind, rail) = (lent.kind, lent.rail);
             if lent.offset < offset {
                 let before = (offset - lent.offset) as usize;
-                kept.push(Lent {
-                    offset: lent.offset,
-                    span: lent.span.split_to(before),
-                    kind,
-                    rail,
-                });
+                kept.push(Lent { offset: lent.offset, span: lent.span.split_to(before), kind, rail });
                 lent.offset = offset;
             }
             let wanted = (end.min(lent.end()) - lent.offset) as usize;
@@ -131,10 +116,7 @@ impl Landing {
             }
         }
         self.lent.splice(first..first, kept);
-        Fill {
-            spans,
-            ..Fill::default()
-        }
+        Fill { spans, ..Fill::default() }
     }
 }
 
@@ -154,16 +136,16 @@ impl Fill {
         left - self.filled
     }
 
-    /// Adds the unwritten ranges in order to `slices`, at most `slices_max` in all.
-    pub(crate) fn slices<'a>(&'a mut self, slices: &mut Vec<IoSliceMut<'a>>, slices_max: usize) {
+    /// Puts the unwritten ranges in order into `slices`; returns how many there are.
+    pub(crate) fn slices<'a>(&'a mut self, slices: &mut [IoSliceMut<'a>]) -> usize {
         let mut skip = self.filled;
-        for span in &mut self.spans[self.at..] {
-            if slices.len() == slices_max {
-                return;
-            }
-            slices.push(IoSliceMut::new(&mut span.as_mut()[skip..]));
+        let mut used = 0;
+        for (span, slice) in self.spans[self.at..].iter_mut().zip(slices) {
+            *slice = IoSliceMut::new(&mut span.as_mut()[skip..]);
             skip = 0;
+            used += 1;
         }
+        used
     }
 
     /// Notes that the next `bytes` were written.
@@ -216,12 +198,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn arena() -> Arena {
-        Arena::map(ArenaOptions {
-            capacity_bytes: 16 << 20,
-            cell_bytes_max: 256 << 10,
-            populate: false,
-        })
-        .unwrap()
+        Arena::map(ArenaOptions { capacity_bytes: 16 << 20, cell_bytes_max: 256 << 10, populate: false }).unwrap()
     }
 
     #[test]
@@ -263,6 +240,26 @@ mod tests {
             assert!(matches!(error, ClaimError::Outside { .. }), "{error}");
         }
         assert!(landing.claim(10, 0).is_ok());
+    }
+
+    #[test]
+    fn memory_stays_leased_until_both_the_landing_and_its_pieces_are_gone() {
+        for landing_first in [true, false] {
+            let arena = arena();
+            let mut landing = Landing::lease(&arena, &[10]).unwrap();
+            let mut fill = landing.claim(0, 10).unwrap();
+            fill.copy_from(&[1; 10]);
+            let pieces = fill.vouch();
+            let (first, second): (Box<dyn Send>, Box<dyn Send>) = if landing_first {
+                (Box::new(landing), Box::new(pieces))
+            } else {
+                (Box::new(pieces), Box::new(landing))
+            };
+            drop(first);
+            assert_eq!(arena.usage().asked_bytes, 10);
+            drop(second);
+            assert_eq!(arena.usage().asked_bytes, 0);
+        }
     }
 
     #[test]

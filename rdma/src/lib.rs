@@ -7,4 +7,5 @@ pub mod inprocess;
 pub mod landing;
 pub mod metrics;
 mod pending;
+pub mod tcp;
 pub mod transport;

@@ -6,9 +6,7 @@ use std::sync::LazyLock;
 
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
-use prometheus::{
-    IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, Result as PrometheusResult,
-};
+use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, Result as PrometheusResult};
 
 use crate::arena::Arena;
 use crate::transport::TransportKind;
@@ -46,8 +44,7 @@ macro_rules! table {
 }
 
 const ARENA_BYTES: &str = "verbs3_arena_bytes";
-const ARENA_BYTES_HELP: &str =
-    "Arena memory by kind: capacity, leased (as wide as its classes), asked, unassigned.";
+const ARENA_BYTES_HELP: &str = "Arena memory by kind: capacity, leased (as wide as its classes), asked, unassigned.";
 
 table! {
     connections: IntGaugeVec, "verbs3_rdma_connections", ["transport", "side"],
@@ -78,9 +75,8 @@ table! {
         "Attempts to connect that failed.";
 }
 
-static METRICS: LazyLock<Metrics> = LazyLock::new(|| {
-    Metrics::new().expect("the table's names and labels are valid; a test makes them all")
-});
+static METRICS: LazyLock<Metrics> =
+    LazyLock::new(|| Metrics::new().expect("the table's names and labels are valid; a test makes them all"));
 
 pub(crate) fn metrics() -> &'static Metrics {
     &METRICS
@@ -169,10 +165,7 @@ impl GaugeGuard {
     pub(crate) fn add(gauge: &IntGauge, by: u64) -> Self {
         let by = i64::try_from(by).unwrap_or(i64::MAX);
         gauge.add(by);
-        Self {
-            gauge: gauge.clone(),
-            by,
-        }
+        Self { gauge: gauge.clone(), by }
     }
 }
 
@@ -192,23 +185,15 @@ mod tests {
     fn every_metric_of_the_table_is_registered_under_its_name() {
         let registry = Registry::new();
         register(&registry).unwrap();
-        let arena = Arena::map(ArenaOptions {
-            capacity_bytes: 2 << 20,
-            cell_bytes_max: 256 << 10,
-            populate: false,
-        })
-        .unwrap();
+        let arena =
+            Arena::map(ArenaOptions { capacity_bytes: 2 << 20, cell_bytes_max: 256 << 10, populate: false }).unwrap();
         register_arena(&registry, arena).unwrap();
         let _ = Traffic::of(TransportKind::Tcp);
         let all = metrics();
         let _ = all.connections.with_label_values(&["tcp", "server"]);
         let _ = all.handshakes_failed.with_label_values(&["secret"]);
         let _ = all.protocol_violations.with_label_values(&["server"]);
-        let mut names: Vec<_> = registry
-            .gather()
-            .iter()
-            .map(|m| m.name().to_owned())
-            .collect();
+        let mut names: Vec<_> = registry.gather().iter().map(|m| m.name().to_owned()).collect();
         names.sort();
         let mut table: Vec<_> = TABLE.iter().map(|row| row.0.to_owned()).collect();
         table.sort();

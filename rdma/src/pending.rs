@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use prometheus::IntCounter;
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::landing::{ClaimError, Fill, Landing};
 use crate::metrics::{GaugeGuard, Traffic, metrics};
@@ -18,6 +18,18 @@ use crate::transport::{Event, TransportError, TransportKind};
 /// Events that a call may hold before its requester takes them. A landing of 16 MiB in pages of 4 KiB has as many parts;
 /// more is a peer that floods a requester which can't make it stop.
 pub(crate) const EVENTS_QUEUED_MAX: usize = 4096;
+
+/// The right to have one call under way on a connection.
+pub(crate) struct Credit {
+    _permit: OwnedSemaphorePermit,
+    _gauge: GaugeGuard,
+}
+
+impl Credit {
+    pub(crate) fn new(permit: OwnedSemaphorePermit) -> Self {
+        Self { _permit: permit, _gauge: GaugeGuard::add(&metrics().credits_in_use, 1) }
+    }
+}
 
 type Outcome = Result<Event, TransportError>;
 
@@ -43,17 +55,12 @@ struct State {
     cancelled: bool,
     settled: bool,
     quarantine: Option<Quarantine>,
-    /// What must live as long as the call is not settled: its credit, its place in a table.
-    held: Option<Box<dyn Send>>,
+    /// Given back when the call is settled, not when it is cancelled: a cancelled call still costs the peer.
+    credit: Option<Credit>,
 }
 
 /// What a settled call lets go of; dropped outside the lock.
-type Remains = (
-    Option<Landing>,
-    Option<Quarantine>,
-    Option<Box<dyn Send>>,
-    Option<Pull>,
-);
+type Remains = (Option<Landing>, Option<Quarantine>, Option<Credit>, Option<Pull>);
 
 /// Shows a landing in the metrics while it is in quarantine.
 struct Quarantine {
@@ -62,11 +69,7 @@ struct Quarantine {
 }
 
 impl Pending {
-    pub(crate) fn new(
-        kind: TransportKind,
-        landing: Option<Landing>,
-        held: Option<Box<dyn Send>>,
-    ) -> Self {
+    pub(crate) fn new(kind: TransportKind, landing: Option<Landing>, credit: Option<Credit>) -> Self {
         Self {
             traffic: Traffic::of(kind),
             state: Mutex::new(State {
@@ -79,7 +82,7 @@ impl Pending {
                 cancelled: false,
                 settled: false,
                 quarantine: None,
-                held,
+                credit,
             }),
         }
     }
@@ -89,11 +92,7 @@ impl Pending {
         match &mut self.state.lock().landing {
             Some(landing) => landing.claim(offset, bytes),
             None if bytes == 0 => Ok(Fill::default()),
-            None => Err(ClaimError::Outside {
-                offset,
-                end: offset.saturating_add(bytes),
-                landing_bytes: 0,
-            }),
+            None => Err(ClaimError::Outside { offset, end: offset.saturating_add(bytes), landing_bytes: 0 }),
         }
     }
 
@@ -200,9 +199,7 @@ impl Pending {
             return Poll::Ready(event);
         }
         if state.settled {
-            return Poll::Ready(Err(TransportError::Bound {
-                reason: "the call was polled after its end".into(),
-            }));
+            return Poll::Ready(Err(TransportError::Bound { reason: "the call was polled after its end".into() }));
         }
         match &mut state.requester {
             Some(waker) if waker.will_wake(cx.waker()) => {}
@@ -240,28 +237,17 @@ impl Pending {
                 self.traffic.bytes_out.inc_by(bytes);
                 Ok(bytes)
             }
-            Some(wanted) => Err(TransportError::Bound {
-                reason: format!("the peer wants {wanted} bytes, {bytes} were pushed"),
-            }),
-            None => Err(TransportError::Bound {
-                reason: "the peer wants nothing pushed".into(),
-            }),
+            Some(wanted) => {
+                Err(TransportError::Bound { reason: format!("the peer wants {wanted} bytes, {bytes} were pushed") })
+            }
+            None => Err(TransportError::Bound { reason: "the peer wants nothing pushed".into() }),
         }
     }
 
     fn settle_locked(&self, state: &mut State, outcome: &IntCounter) -> Remains {
-        let outcome = if state.cancelled {
-            &self.traffic.cancelled
-        } else {
-            outcome
-        };
+        let outcome = if state.cancelled { &self.traffic.cancelled } else { outcome };
         outcome.inc();
         state.settled = true;
-        (
-            state.landing.take(),
-            state.quarantine.take(),
-            state.held.take(),
-            state.pull.take(),
-        )
+        (state.landing.take(), state.quarantine.take(), state.credit.take(), state.pull.take())
     }
 }

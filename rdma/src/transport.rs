@@ -61,9 +61,7 @@ pub struct PeerAddress {
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum TransportError {
     /// The peer can't be reached at all; nothing was sent.
-    #[error(
-        "can't connect to {peer}: {reason}; check that the worker runs and that its data address is reachable"
-    )]
+    #[error("can't connect to {peer}: {reason}; check that the worker runs and that its data address is reachable")]
     Unreachable { peer: String, reason: String },
     /// The handshake failed: other version, other secret, other page or frame bounds.
     #[error("handshake with {peer} failed: {reason}")]
@@ -119,11 +117,7 @@ pub trait CallDriver: Send {
     /// The next event. After a `last` part or an error it is not polled again.
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, TransportError>>;
     /// Pushes `data` into the landing that the peer offered in the last [`Event::Wanted`].
-    fn poll_push(
-        &mut self,
-        cx: &mut Context<'_>,
-        data: &[Bytes],
-    ) -> Poll<Result<(), TransportError>>;
+    fn poll_push(&mut self, cx: &mut Context<'_>, data: &[Bytes]) -> Poll<Result<(), TransportError>>;
 }
 
 /// One request under way. Dropping it cancels.
@@ -190,19 +184,9 @@ pub struct Incoming {
 pub trait ReplyDriver: Send {
     /// Pushes `data` into the requester's landing at `offset`, then sends `message`, which vouches for it.
     /// `last` settles the call. `data` stays alive inside until the transport no longer reads from it.
-    async fn part(
-        &mut self,
-        message: Bytes,
-        offset: u64,
-        data: Vec<Bytes>,
-        last: bool,
-    ) -> Result<(), TransportError>;
+    async fn part(&mut self, message: Bytes, offset: u64, data: Vec<Bytes>, last: bool) -> Result<(), TransportError>;
     /// Lends `landing` to the requester and waits until it has pushed all of it; returns the pushed bytes.
-    async fn pull(
-        &mut self,
-        message: Bytes,
-        landing: Landing,
-    ) -> Result<Vec<Bytes>, TransportError>;
+    async fn pull(&mut self, message: Bytes, landing: Landing) -> Result<Vec<Bytes>, TransportError>;
 }
 
 /// The serving side of one call. Dropping it before a `last` part tells the requester that the call failed.
@@ -216,31 +200,17 @@ impl Reply {
     }
 
     /// A part that more will follow.
-    pub async fn part(
-        &mut self,
-        message: Bytes,
-        offset: u64,
-        data: Vec<Bytes>,
-    ) -> Result<(), TransportError> {
+    pub async fn part(&mut self, message: Bytes, offset: u64, data: Vec<Bytes>) -> Result<(), TransportError> {
         self.driver.part(message, offset, data, false).await
     }
 
     /// The last part: settles the call.
-    pub async fn last(
-        mut self,
-        message: Bytes,
-        offset: u64,
-        data: Vec<Bytes>,
-    ) -> Result<(), TransportError> {
+    pub async fn last(mut self, message: Bytes, offset: u64, data: Vec<Bytes>) -> Result<(), TransportError> {
         self.driver.part(message, offset, data, true).await
     }
 
     /// Takes bytes from the requester into `landing` (populate on write).
-    pub async fn pull(
-        &mut self,
-        message: Bytes,
-        landing: Landing,
-    ) -> Result<Vec<Bytes>, TransportError> {
+    pub async fn pull(&mut self, message: Bytes, landing: Landing) -> Result<Vec<Bytes>, TransportError> {
         self.driver.pull(message, landing).await
     }
 }

@@ -28,13 +28,7 @@ impl Lease {
     fn at(&self, offset: usize) -> *mut u8 {
         assert!(offset <= self.asked, "offset {offset} outside the cell");
         // SAFETY: a slot lies within the mapping, and `offset` within the slot: the result stays in one allocation.
-        unsafe {
-            self.arena
-                .mapping
-                .base()
-                .as_ptr()
-                .add(self.slot.offset + offset)
-        }
+        unsafe { self.arena.mapping.base().as_ptr().add(self.slot.offset + offset) }
     }
 }
 
@@ -61,24 +55,15 @@ impl Cell {
 
     /// Turns the cell into its one writer and the first of its readers.
     pub fn split(self) -> (CellWriter, CellReader) {
-        let cell = Arc::new(Appended {
-            lease: self.lease,
-            written: AtomicUsize::new(0),
-        });
-        let writer = CellWriter {
-            cell: cell.clone(),
-            written: 0,
-        };
+        let cell = Arc::new(Appended { lease: self.lease, written: AtomicUsize::new(0) });
+        let writer = CellWriter { cell: cell.clone(), written: 0 };
         (writer, CellReader { cell })
     }
 
     /// Turns the cell into a range that is filled in any order.
     pub(crate) fn into_span(self) -> CellSpan {
         let range = 0..self.len();
-        CellSpan {
-            lease: Arc::new(self.lease),
-            range,
-        }
+        CellSpan { lease: Arc::new(self.lease), range }
     }
 }
 
@@ -142,10 +127,7 @@ impl CellReader {
         if range.start > range.end || range.end > self.written() {
             return None;
         }
-        Some(Bytes::from_owner(Written {
-            cell: self.cell.clone(),
-            range,
-        }))
+        Some(Bytes::from_owner(Written { cell: self.cell.clone(), range }))
     }
 
     /// Whether anything but this reader holds the cell (a pinned page is not evicted usefully).
@@ -179,16 +161,18 @@ impl CellSpan {
         self.range.len()
     }
 
+    /// Keeps the whole cell from being leased again, and grants nothing else.
+    pub(crate) fn hold(&self) -> CellHold {
+        CellHold { _lease: self.lease.clone() }
+    }
+
     /// Cuts the first `bytes` off and returns them.
     pub(crate) fn split_to(&mut self, bytes: usize) -> Self {
         assert!(bytes <= self.len(), "cut of {bytes} in {}", self.len());
         let middle = self.range.start + bytes;
         let first = self.range.start..middle;
         self.range.start = middle;
-        Self {
-            lease: self.lease.clone(),
-            range: first,
-        }
+        Self { lease: self.lease.clone(), range: first }
     }
 
     /// For the transport that fills the range, and for nobody else: what it holds is vouched for by no one.
@@ -203,6 +187,11 @@ impl CellSpan {
     pub(crate) fn freeze(self) -> Bytes {
         Bytes::from_owner(Frozen(self))
     }
+}
+
+/// Keeps a cell leased after its spans are gone: a peer that was lent it may still write to it.
+pub(crate) struct CellHold {
+    _lease: Arc<Lease>,
 }
 
 struct Frozen(CellSpan);

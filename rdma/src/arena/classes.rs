@@ -39,10 +39,7 @@ impl Classes {
         }
         widths.push(max);
         let extent_bytes = (max * CELLS_PER_EXTENT_MIN).next_multiple_of(EXTENT_STEP_BYTES);
-        Self {
-            widths,
-            extent_bytes,
-        }
+        Self { widths, extent_bytes }
     }
 
     pub(super) fn extent_bytes(&self) -> usize {

@@ -34,8 +34,7 @@ impl Mapping {
     pub(super) fn new(bytes: usize, populate: bool) -> io::Result<Self> {
         use std::os::fd::AsRawFd;
         let fd = create_memfd()?;
-        let length = libc::off_t::try_from(bytes)
-            .map_err(|_| io::Error::from_raw_os_error(libc::EOVERFLOW))?;
+        let length = libc::off_t::try_from(bytes).map_err(|_| io::Error::from_raw_os_error(libc::EOVERFLOW))?;
         // SAFETY: `fd` is an open descriptor that this function owns.
         check(unsafe { libc::ftruncate(fd.as_raw_fd(), length) })?;
         let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
@@ -48,16 +47,7 @@ impl Mapping {
         }
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a fresh shared mapping at an address of the kernel's choice touches no existing object.
-        let base = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                protection,
-                libc::MAP_SHARED,
-                fd.as_raw_fd(),
-                0,
-            )
-        };
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, libc::MAP_SHARED, fd.as_raw_fd(), 0) };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
@@ -98,23 +88,15 @@ impl Drop for Mapping {
 fn create_memfd() -> io::Result<std::os::fd::OwnedFd> {
     use std::os::fd::FromRawFd;
     // SAFETY: the name is a NUL-terminated constant.
-    let fd = check(unsafe {
-        libc::memfd_create(
-            c"verbs3-arena".as_ptr(),
-            libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING,
-        )
-    })?;
+    let fd =
+        check(unsafe { libc::memfd_create(c"verbs3-arena".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) })?;
     // SAFETY: the descriptor was just made and nobody else owns it.
     Ok(unsafe { std::os::fd::OwnedFd::from_raw_fd(fd) })
 }
 
 #[cfg(not(miri))]
 fn check(result: libc::c_int) -> io::Result<libc::c_int> {
-    if result < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(result)
-    }
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
 // Miri knows no memfd: plain zeroed memory lets it check everything above the mapping.

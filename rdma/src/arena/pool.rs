@@ -40,11 +40,7 @@ pub(super) struct Pool {
 impl Pool {
     pub(super) fn new(classes: Classes, extents: u32) -> Self {
         let words = (classes.extent_bytes() / CELL_BYTES_MIN).div_ceil(64);
-        let blank = Extent {
-            class: UNASSIGNED,
-            leased: 0,
-            partial_at: 0,
-        };
+        let blank = Extent { class: UNASSIGNED, leased: 0, partial_at: 0 };
         Self {
             extents: vec![blank; extents as usize],
             free: vec![0; extents as usize * words],
@@ -77,10 +73,7 @@ impl Pool {
         }
         self.leased_bytes += width as u64;
         self.asked_bytes += asked as u64;
-        Some(Slot {
-            offset: extent as usize * self.classes.extent_bytes() + cell * width,
-            class,
-        })
+        Some(Slot { offset: extent as usize * self.classes.extent_bytes() + cell * width, class })
     }
 
     pub(super) fn release(&mut self, slot: Slot, asked: usize) {
@@ -95,8 +88,7 @@ impl Pool {
         self.leased_bytes -= width as u64;
         self.asked_bytes -= asked as u64;
 
-        let was_full =
-            self.extents[extent].leased as usize == self.classes.cells_per_extent(slot.class);
+        let was_full = self.extents[extent].leased as usize == self.classes.cells_per_extent(slot.class);
         self.extents[extent].leased -= 1;
         if was_full {
             let list = &mut self.partial[usize::from(slot.class)];
@@ -134,18 +126,10 @@ impl Pool {
         let first = extent as usize * self.words;
         for (at, word) in self.free[first..first + self.words].iter_mut().enumerate() {
             let bits = cells.saturating_sub(at * 64).min(64);
-            *word = if bits == 64 {
-                u64::MAX
-            } else {
-                (1u64 << bits) - 1
-            };
+            *word = if bits == 64 { u64::MAX } else { (1u64 << bits) - 1 };
         }
         let list = &mut self.partial[usize::from(class)];
-        self.extents[extent as usize] = Extent {
-            class,
-            leased: 0,
-            partial_at: list.len() as u32,
-        };
+        self.extents[extent as usize] = Extent { class, leased: 0, partial_at: list.len() as u32 };
         list.push(extent);
         Some(extent)
     }

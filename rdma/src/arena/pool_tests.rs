@@ -49,9 +49,7 @@ fn an_empty_extent_serves_another_class() {
 fn the_sparsest_extent_is_the_one_with_the_fewest_cells() {
     let mut pool = pool(3);
     assert_eq!(pool.sparsest(), None);
-    let full: Vec<_> = (0..8)
-        .map(|_| lease(&mut pool, 256 << 10).unwrap())
-        .collect();
+    let full: Vec<_> = (0..8).map(|_| lease(&mut pool, 256 << 10).unwrap()).collect();
     let second = lease(&mut pool, 256 << 10).unwrap();
     assert_eq!(pool.sparsest(), Some(extent_of(second.offset)));
     assert_ne!(extent_of(full[0].offset), extent_of(second.offset));

@@ -20,8 +20,7 @@ use crate::landing::Landing;
 use crate::metrics::Traffic;
 use crate::pending::Pending;
 use crate::transport::{
-    Call, CallDriver, Connection, Event, Incoming, Part, Reply, ReplyDriver, Service,
-    TransportError, TransportKind,
+    Call, CallDriver, Connection, Event, Incoming, Part, Reply, ReplyDriver, Service, TransportError, TransportKind,
 };
 
 const PEER: &str = "in-process peer";
@@ -29,10 +28,7 @@ const PEER: &str = "in-process peer";
 pub(super) fn connection(service: Arc<dyn Service>, faults: Faults) -> Arc<dyn Connection> {
     Arc::new(CopyConnection {
         service,
-        wire: Arc::new(Wire {
-            faults: faults.state().clone(),
-            calls: Mutex::new(Calls::default()),
-        }),
+        wire: Arc::new(Wire { faults: faults.state().clone(), calls: Mutex::new(Calls::default()) }),
     })
 }
 
@@ -78,19 +74,12 @@ impl Connection for CopyConnection {
             drop(calls);
             pending.settle(error);
         } else {
-            let open = Open {
-                pending: pending.clone(),
-                handler: None,
-            };
+            let open = Open { pending: pending.clone(), handler: None };
             calls.open.insert(id, open);
             drop(calls);
             self.serve(id, message, landing_bytes, pending.clone());
         }
-        Call::new(Box::new(CopyCall {
-            id,
-            pending,
-            wire: self.wire.clone(),
-        }))
+        Call::new(Box::new(CopyCall { id, pending, wire: self.wire.clone() }))
     }
 
     fn broken(&self) -> Option<TransportError> {
@@ -104,17 +93,9 @@ impl Connection for CopyConnection {
 
 impl CopyConnection {
     fn serve(&self, id: u64, message: Bytes, landing_bytes: u64, pending: Arc<Pending>) {
-        let reply = Reply::new(Box::new(CopyReply {
-            id,
-            landing_bytes,
-            pending: pending.clone(),
-            wire: self.wire.clone(),
-        }));
-        let incoming = Incoming {
-            message,
-            landing_bytes,
-            peer: PEER.into(),
-        };
+        let reply =
+            Reply::new(Box::new(CopyReply { id, landing_bytes, pending: pending.clone(), wire: self.wire.clone() }));
+        let incoming = Incoming { message, landing_bytes, peer: PEER.into() };
         let service = self.service.clone();
         // May be aborted at any await: that is how a cancel reaches a handler. Ends with its call or its connection.
         let task = tokio::spawn(async move {
@@ -161,10 +142,7 @@ impl Wire {
     }
 
     fn break_down(&self) {
-        let error = TransportError::Lost {
-            peer: PEER.into(),
-            reason: "broken by an injected fault".into(),
-        };
+        let error = TransportError::Lost { peer: PEER.into(), reason: "broken by an injected fault".into() };
         let mut calls = self.calls.lock();
         calls.broken = Some(error.clone());
         let open = std::mem::take(&mut calls.open);
@@ -188,10 +166,7 @@ fn write(pending: &Pending, part: &Part, bytes: u64) -> Option<Vec<Bytes>> {
     let mut fill = match pending.claim(part.offset, part.bytes()) {
         Ok(fill) => fill,
         Err(error) => {
-            pending.settle(TransportError::Protocol {
-                peer: PEER.into(),
-                reason: error.to_string(),
-            });
+            pending.settle(TransportError::Protocol { peer: PEER.into(), reason: error.to_string() });
             return None;
         }
     };
@@ -231,11 +206,7 @@ impl CallDriver for CopyCall {
         self.pending.poll_pop(cx)
     }
 
-    fn poll_push(
-        &mut self,
-        _cx: &mut Context<'_>,
-        data: &[Bytes],
-    ) -> Poll<Result<(), TransportError>> {
+    fn poll_push(&mut self, _cx: &mut Context<'_>, data: &[Bytes]) -> Poll<Result<(), TransportError>> {
         Poll::Ready(push_by_copy(&self.pending, data))
     }
 }
@@ -249,19 +220,12 @@ impl Drop for CopyCall {
             // The handler's own last part, or its end, settles the call.
             return;
         }
-        let handler = self
-            .wire
-            .calls
-            .lock()
-            .open
-            .get_mut(&self.id)
-            .and_then(|open| open.handler.take());
+        let handler = self.wire.calls.lock().open.get_mut(&self.id).and_then(|open| open.handler.take());
         if let Some(handler) = handler {
             handler.abort();
         }
         // The acknowledgement queues up behind the parts that are still on their way.
-        self.wire
-            .send(self.id, Delivery::End(TransportError::Cancelled));
+        self.wire.send(self.id, Delivery::End(TransportError::Cancelled));
     }
 }
 
@@ -274,34 +238,17 @@ struct CopyReply {
 
 #[async_trait]
 impl ReplyDriver for CopyReply {
-    async fn part(
-        &mut self,
-        message: Bytes,
-        offset: u64,
-        data: Vec<Bytes>,
-        last: bool,
-    ) -> Result<(), TransportError> {
+    async fn part(&mut self, message: Bytes, offset: u64, data: Vec<Bytes>, last: bool) -> Result<(), TransportError> {
         self.wire.faults.reorder().await;
-        let part = Part {
-            message,
-            offset,
-            data,
-            last,
-        };
+        let part = Part { message, offset, data, last };
         check_part(&part, self.landing_bytes)?;
         self.check_open()?;
-        Traffic::of(TransportKind::Tcp)
-            .bytes_out
-            .inc_by(part.bytes());
+        Traffic::of(TransportKind::Tcp).bytes_out.inc_by(part.bytes());
         self.wire.send(self.id, Delivery::Part(part));
         Ok(())
     }
 
-    async fn pull(
-        &mut self,
-        message: Bytes,
-        landing: Landing,
-    ) -> Result<Vec<Bytes>, TransportError> {
+    async fn pull(&mut self, message: Bytes, landing: Landing) -> Result<Vec<Bytes>, TransportError> {
         self.check_open()?;
         let (wire, id) = (self.wire.clone(), self.id);
         pull_by_copy(&self.pending, landing, move |bytes| {

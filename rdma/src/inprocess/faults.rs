@@ -70,9 +70,7 @@ impl Faults {
 
     /// Drives the faults while calls are under way.
     pub fn handle(&self) -> FaultHandle {
-        FaultHandle {
-            state: self.state.clone(),
-        }
+        FaultHandle { state: self.state.clone() }
     }
 
     pub(super) fn state(&self) -> &Arc<FaultState> {
@@ -182,11 +180,7 @@ impl FaultState {
     }
 
     pub(super) fn refuses_connect(&self) -> bool {
-        self.refuse
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
-                left.checked_sub(1)
-            })
-            .is_ok()
+        self.refuse.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
     }
 
     pub(super) fn late_replies(&self) -> bool {

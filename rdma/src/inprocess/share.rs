@@ -18,8 +18,7 @@ use crate::landing::Landing;
 use crate::metrics::Traffic;
 use crate::pending::{Pending, Pull};
 use crate::transport::{
-    Call, CallDriver, Connection, Event, Incoming, Part, Reply, ReplyDriver, Service,
-    TransportError, TransportKind,
+    Call, CallDriver, Connection, Event, Incoming, Part, Reply, ReplyDriver, Service, TransportError, TransportKind,
 };
 
 /// Parts that a handler may be ahead of its requester; each pins the owner's memory.
@@ -28,10 +27,7 @@ const PARTS_AHEAD_MAX: usize = 8;
 const PEER: &str = "this process";
 
 pub(super) fn connection(service: Arc<dyn Service>) -> Arc<dyn Connection> {
-    Arc::new(ShareConnection {
-        service,
-        peer: PEER.into(),
-    })
+    Arc::new(ShareConnection { service, peer: PEER.into() })
 }
 
 struct ShareConnection {
@@ -52,18 +48,9 @@ impl Connection for ShareConnection {
         // Nothing is written to a landing here; one that came along goes back at once.
         drop(landing);
         let pending = Arc::new(Pending::new(TransportKind::Shm, None, None));
-        let reply = Reply::new(Box::new(ShareReply {
-            pending: pending.clone(),
-        }));
-        let incoming = Incoming {
-            message,
-            landing_bytes: u64::MAX,
-            peer: self.peer.clone(),
-        };
-        Call::new(Box::new(ShareCall {
-            handler: Some(Handler::start(self.service.clone(), incoming, reply)),
-            pending,
-        }))
+        let reply = Reply::new(Box::new(ShareReply { pending: pending.clone() }));
+        let incoming = Incoming { message, landing_bytes: u64::MAX, peer: self.peer.clone() };
+        Call::new(Box::new(ShareCall { handler: Some(Handler::start(self.service.clone(), incoming, reply)), pending }))
     }
 
     fn broken(&self) -> Option<TransportError> {
@@ -84,12 +71,8 @@ impl Handler {
         let future: ServeFuture<'_> = service.serve(incoming, reply);
         // SAFETY: the future borrows `*service` only, which the Arc beside it keeps alive and in place for as long as
         // the future exists; neither field ever leaves this struct.
-        let future =
-            unsafe { std::mem::transmute::<ServeFuture<'_>, ServeFuture<'static>>(future) };
-        Self {
-            future,
-            _service: service,
-        }
+        let future = unsafe { std::mem::transmute::<ServeFuture<'_>, ServeFuture<'static>>(future) };
+        Self { future, _service: service }
     }
 }
 
@@ -116,11 +99,7 @@ impl CallDriver for ShareCall {
         self.pending.poll_pop(cx)
     }
 
-    fn poll_push(
-        &mut self,
-        _cx: &mut Context<'_>,
-        data: &[Bytes],
-    ) -> Poll<Result<(), TransportError>> {
+    fn poll_push(&mut self, _cx: &mut Context<'_>, data: &[Bytes]) -> Poll<Result<(), TransportError>> {
         Poll::Ready(push_by_copy(&self.pending, data))
     }
 }
@@ -159,11 +138,7 @@ pub(super) async fn pull_by_copy(
     want: impl FnOnce(u64) -> Result<(), TransportError>,
 ) -> Result<Vec<Bytes>, TransportError> {
     let bytes = landing.bytes();
-    let fill = landing
-        .claim(0, bytes)
-        .map_err(|error| TransportError::Bound {
-            reason: error.to_string(),
-        })?;
+    let fill = landing.claim(0, bytes).map_err(|error| TransportError::Bound { reason: error.to_string() })?;
     let (done, pushed) = oneshot::channel();
     pending.offer(Pull { fill, done });
     want(bytes)?;
@@ -177,16 +152,17 @@ pub(super) fn panicked(peer: &str, panic: &(dyn Any + Send)) -> TransportError {
         .or_else(|| panic.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "no message".to_owned());
     tracing::error!(panic = %text, "a handler panicked");
-    TransportError::Failed {
-        peer: peer.into(),
-        reason: format!("the handler panicked: {text}"),
-    }
+    TransportError::Failed { peer: peer.into(), reason: format!("the handler panicked: {text}") }
 }
 
 pub(super) fn no_reply(peer: &str) -> TransportError {
     TransportError::Failed {
         peer: peer.into(),
-        reason: "the handler ended before its last part".into(),
+        reason: if std::thread::panicking() {
+            "its handler panicked".into()
+        } else {
+            "its handler ended before the last part".into()
+        },
     }
 }
 
@@ -196,35 +172,18 @@ struct ShareReply {
 
 #[async_trait]
 impl ReplyDriver for ShareReply {
-    async fn part(
-        &mut self,
-        message: Bytes,
-        offset: u64,
-        data: Vec<Bytes>,
-        last: bool,
-    ) -> Result<(), TransportError> {
+    async fn part(&mut self, message: Bytes, offset: u64, data: Vec<Bytes>, last: bool) -> Result<(), TransportError> {
         poll_fn(|cx| self.pending.poll_room(cx, PARTS_AHEAD_MAX)).await;
         if self.pending.is_cancelled() {
             return Err(TransportError::Cancelled);
         }
         let bytes: usize = data.iter().map(Bytes::len).sum();
-        Traffic::of(TransportKind::Shm)
-            .bytes_out
-            .inc_by(bytes as u64);
-        self.pending.deliver(Event::Part(Part {
-            message,
-            offset,
-            data,
-            last,
-        }));
+        Traffic::of(TransportKind::Shm).bytes_out.inc_by(bytes as u64);
+        self.pending.deliver(Event::Part(Part { message, offset, data, last }));
         Ok(())
     }
 
-    async fn pull(
-        &mut self,
-        message: Bytes,
-        landing: Landing,
-    ) -> Result<Vec<Bytes>, TransportError> {
+    async fn pull(&mut self, message: Bytes, landing: Landing) -> Result<Vec<Bytes>, TransportError> {
         let pending = self.pending.clone();
         pull_by_copy(&self.pending, landing, move |bytes| {
             pending.deliver(Event::Wanted { message, bytes });

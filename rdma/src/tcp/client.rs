@@ -1,0 +1,481 @@
+//! The requesting side: connects, calls, and keeps every landing until its call is settled.
+//!
+//! Owns the table of open calls and the two tasks of a connection. The reader task is the only one that settles calls;
+//! when it ends, for whatever reason, nothing can write to a landing any more.
+
+use std::collections::{HashMap, VecDeque};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::sync::{AcquireError, Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::frame::{Header, Kind};
+use super::handshake::{self, Agreed, HandshakeError};
+use super::intake::{Intake, IntakeError};
+use super::outbox::{Outbox, Outgoing};
+use super::{TcpOptions, controls_max};
+use crate::landing::{Fill, Landing};
+use crate::metrics::{GaugeGuard, metrics};
+use crate::pending::{Credit, Pending};
+use crate::transport::{
+    Call, CallDriver, Connection, Event, Part, PeerAddress, Transport, TransportError, TransportKind,
+};
+
+/// Connects to `TcpServer`s.
+pub struct TcpTransport {
+    options: TcpOptions,
+    tasks: TaskTracker,
+}
+
+impl TcpTransport {
+    pub fn new(options: TcpOptions) -> Self {
+        Self { options, tasks: TaskTracker::new() }
+    }
+
+    /// Waits until the tasks of every connection have ended. Drop the connections and their calls first.
+    pub async fn shutdown(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    async fn handshake(&self, peer: &PeerAddress) -> Result<(TcpStream, Agreed), TransportError> {
+        let unreachable = |reason: String| TransportError::Unreachable { peer: peer.tcp.to_string(), reason };
+        let connect = async {
+            let socket = self.options.socket(peer.tcp)?;
+            if let Some(address) = self.options.bind_address {
+                socket.bind(&std::net::SocketAddr::new(address, 0).into())?;
+            }
+            let stream = TcpSocket::from_std_stream(socket.into()).connect(peer.tcp).await?;
+            self.options.tune(&stream)?;
+            std::io::Result::Ok(stream)
+        };
+        let deadline = Instant::now() + self.options.connect_deadline;
+        let mut stream = tokio::time::timeout_at(deadline, connect)
+            .await
+            .map_err(|_| unreachable(format!("no answer in {:?}", self.options.connect_deadline)))?
+            .map_err(|error| unreachable(error.to_string()))?;
+        let terms = self.options.terms();
+        let shake = handshake::request(&mut stream, &terms);
+        let result = match tokio::time::timeout_at(deadline, shake).await {
+            Ok(result) => result,
+            Err(_) => Err(HandshakeError::Deadline),
+        };
+        match result {
+            Ok(agreed) => Ok((stream, agreed)),
+            Err(error) => {
+                let reason = error.label();
+                metrics().handshakes_failed.with_label_values(&[reason]).inc();
+                Err(TransportError::Handshake { peer: peer.tcp.to_string(), reason: error.to_string() })
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Transport for TcpTransport {
+    fn kind(&self) -> TransportKind {
+        TransportKind::Tcp
+    }
+
+    async fn connect(&self, peer: &PeerAddress) -> Result<Arc<dyn Connection>, TransportError> {
+        let (stream, agreed) = self.handshake(peer).await?;
+        let stream = Arc::new(stream);
+        let line = Arc::new(Line {
+            peer: format!("{} ({})", agreed.peer_name, peer.tcp),
+            outbox: Outbox::new(
+                stream.clone(),
+                self.options.write_queue_bytes_max,
+                controls_max(agreed.calls_in_flight_max),
+            ),
+            message_bytes_max: agreed.frame_bytes_max,
+            cancel_ack_deadline: self.options.cancel_ack_deadline,
+            credits: Arc::new(Semaphore::new(agreed.calls_in_flight_max as usize)),
+            calls: Mutex::new(Calls::default()),
+            cancels: Mutex::new(VecDeque::new()),
+            cancelled: Notify::new(),
+        });
+        let hung_up = CancellationToken::new();
+        let intake = Intake::new(stream, agreed.frame_bytes_max);
+        // Ends with the connection: when the last handle is dropped, or the line breaks. Joined by `shutdown`.
+        self.tasks.spawn(run(line.clone(), intake, hung_up.clone()));
+        Ok(Arc::new(TcpConnection { handle: Arc::new(Handle { line, hung_up }) }))
+    }
+}
+
+/// Reader and writer of one connection, in one task each of the same future.
+async fn run(line: Arc<Line>, mut intake: Intake, hung_up: CancellationToken) {
+    let all = metrics();
+    let _open = GaugeGuard::add(&all.connections.with_label_values(&["tcp", "requester"]), 1);
+    let lost = |reason: String| TransportError::Lost { peer: line.peer.clone(), reason };
+    let error = tokio::select! {
+        error = line.read(&mut intake) => error,
+        written = line.outbox.run() => match written {
+            Ok(()) => lost("closed here".into()),
+            Err(error) => lost(error.to_string()),
+        },
+        () = line.overdue() => lost(format!(
+            "no acknowledgement of a cancel in {:?}", line.cancel_ack_deadline
+        )),
+        () = hung_up.cancelled() => lost("closed here".into()),
+    };
+    if let TransportError::Protocol { peer, reason } = &error {
+        all.protocol_violations.with_label_values(&["requester"]).inc();
+        tracing::warn!(peer, reason, "cut a connection whose peer broke the protocol");
+    }
+    line.end(error);
+}
+
+/// What the handle, the calls and the tasks of one connection share.
+struct Line {
+    peer: String,
+    outbox: Outbox,
+    message_bytes_max: u32,
+    cancel_ack_deadline: Duration,
+    credits: Arc<Semaphore>,
+    calls: Mutex<Calls>,
+    /// Cancels that may not have been acknowledged, oldest first, with the end of the peer's time.
+    cancels: Mutex<VecDeque<(u64, Instant)>>,
+    cancelled: Notify,
+}
+
+#[derive(Default)]
+struct Calls {
+    next: u64,
+    open: HashMap<u64, Arc<Pending>>,
+    broken: Option<TransportError>,
+}
+
+impl Line {
+    async fn read(&self, intake: &mut Intake) -> TransportError {
+        loop {
+            let header = match intake.header().await {
+                Ok(Some(header)) => header,
+                Ok(None) => return self.lost("the peer closed it".into()),
+                Err(error) => return self.unreadable(error),
+            };
+            if let Err(error) = self.handle(&header, intake).await {
+                return error;
+            }
+        }
+    }
+
+    async fn handle(&self, header: &Header, intake: &mut Intake) -> Result<(), TransportError> {
+        match header.kind {
+            Kind::Part | Kind::Wanted | Kind::Fail => {}
+            Kind::CancelAck => return self.acknowledged(header.call),
+            Kind::Goodbye => {
+                let goodbye =
+                    TransportError::Lost { peer: self.peer.clone(), reason: "the peer is shutting down".into() };
+                // Calls under way go on; new ones go elsewhere.
+                self.calls.lock().broken.get_or_insert(goodbye);
+                return Ok(());
+            }
+            kind => return Err(self.violation(format!("{kind:?} frame to a requester"))),
+        }
+        let pending = self.calls.lock().open.get(&header.call).cloned();
+        let Some(pending) = pending else {
+            let (kind, call) = (header.kind, header.call);
+            return Err(self.violation(format!("{kind:?} for call {call}, which is not open")));
+        };
+        let mut fill =
+            pending.claim(header.offset, header.data_bytes).map_err(|error| self.violation(error.to_string()))?;
+        let message = intake.body(header, &mut fill).await.map_err(|error| self.unreadable(error))?;
+        self.arrived(header, &pending, message, fill)
+    }
+
+    fn arrived(&self, header: &Header, pending: &Pending, message: Bytes, fill: Fill) -> Result<(), TransportError> {
+        if header.last || header.kind == Kind::Fail {
+            self.close_call(header);
+        }
+        let event = match header.kind {
+            Kind::Fail => {
+                pending.settle(TransportError::Failed {
+                    peer: self.peer.clone(),
+                    reason: String::from_utf8_lossy(&message).into_owned(),
+                });
+                return Ok(());
+            }
+            Kind::Wanted => Event::Wanted { message, bytes: header.lent_bytes },
+            _ => Event::Part(Part { message, offset: header.offset, data: fill.vouch(), last: header.last }),
+        };
+        if pending.deliver(event) {
+            Ok(())
+        } else {
+            Err(self.violation("more parts than a requester can be made to hold".into()))
+        }
+    }
+
+    /// Takes a settled call out of the table; tells the peer that no push follows, if it lent memory for one.
+    fn close_call(&self, header: &Header) {
+        let acknowledge = {
+            let mut calls = self.calls.lock();
+            let pending = calls.open.remove(&header.call);
+            // A cancel that is under way says the same.
+            let cancelled = pending.is_some_and(|pending| pending.is_cancelled());
+            header.pull_open && !cancelled
+        };
+        if acknowledge {
+            self.outbox.push(Outgoing::control(Kind::CancelAck, header.call));
+            self.outbox.flush();
+        }
+    }
+
+    fn acknowledged(&self, call: u64) -> Result<(), TransportError> {
+        let mut calls = self.calls.lock();
+        match calls.open.get(&call) {
+            Some(pending) if pending.is_cancelled() => {}
+            _ => {
+                drop(calls);
+                return Err(self.violation(format!("acknowledged no cancel of call {call}")));
+            }
+        }
+        let pending = calls.open.remove(&call);
+        drop(calls);
+        if let Some(pending) = pending {
+            pending.settle(TransportError::Cancelled);
+        }
+        Ok(())
+    }
+
+    fn cancel(&self, id: u64, pending: &Pending) {
+        let tell = {
+            let calls = self.calls.lock();
+            let tell = pending.cancel() && calls.open.contains_key(&id);
+            if tell {
+                self.outbox.push(Outgoing::control(Kind::Cancel, id));
+            }
+            tell
+        };
+        if tell {
+            self.outbox.flush();
+            let mut cancels = self.cancels.lock();
+            let calls = self.calls.lock();
+            while cancels.front().is_some_and(|(id, _)| !calls.open.contains_key(id)) {
+                cancels.pop_front();
+            }
+            drop(calls);
+            cancels.push_back((id, Instant::now() + self.cancel_ack_deadline));
+            drop(cancels);
+            self.cancelled.notify_one();
+        }
+    }
+
+    /// Ends when a cancel has waited for its acknowledgement too long.
+    async fn overdue(&self) {
+        loop {
+            let oldest = self.cancels.lock().front().copied();
+            let Some((call, until)) = oldest else {
+                self.cancelled.notified().await;
+                continue;
+            };
+            tokio::time::sleep_until(until).await;
+            if self.calls.lock().open.contains_key(&call) {
+                return;
+            }
+            self.cancels.lock().retain(|(other, _)| *other != call);
+        }
+    }
+
+    /// Settles everything: the reader is gone, so no landing can be written to any more.
+    fn end(&self, error: TransportError) {
+        let open = {
+            let mut calls = self.calls.lock();
+            calls.broken = Some(error.clone());
+            std::mem::take(&mut calls.open)
+        };
+        self.outbox.close();
+        self.credits.close();
+        for pending in open.into_values() {
+            pending.settle(error.clone());
+        }
+    }
+
+    fn broken(&self) -> TransportError {
+        let broken = self.calls.lock().broken.clone();
+        broken.unwrap_or_else(|| self.lost("it closed".into()))
+    }
+
+    fn lost(&self, reason: String) -> TransportError {
+        TransportError::Lost { peer: self.peer.clone(), reason }
+    }
+
+    fn violation(&self, reason: String) -> TransportError {
+        TransportError::Protocol { peer: self.peer.clone(), reason }
+    }
+
+    fn unreadable(&self, error: IntakeError) -> TransportError {
+        match error {
+            IntakeError::Frame(error) => self.violation(error.to_string()),
+            error => self.lost(error.to_string()),
+        }
+    }
+}
+
+/// Dropped with the connection and its last call; the tasks end then.
+struct Handle {
+    line: Arc<Line>,
+    hung_up: CancellationToken,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.hung_up.cancel();
+    }
+}
+
+struct TcpConnection {
+    handle: Arc<Handle>,
+}
+
+impl Connection for TcpConnection {
+    fn kind(&self) -> TransportKind {
+        TransportKind::Tcp
+    }
+
+    fn wants_landing(&self) -> bool {
+        true
+    }
+
+    fn call(&self, message: Bytes, landing: Option<Landing>) -> Call {
+        let line = &self.handle.line;
+        let bound = line.message_bytes_max as usize;
+        let state = if message.len() > bound {
+            let reason = format!("message of {} bytes; the bound is {bound}", message.len());
+            State::Refused(Some(TransportError::Bound { reason }))
+        } else {
+            match line.credits.clone().try_acquire_owned() {
+                Ok(permit) => self.handle.start(permit, message, landing),
+                Err(_) => State::Waiting {
+                    permit: Box::pin(line.credits.clone().acquire_owned()),
+                    request: Some((message, landing)),
+                },
+            }
+        };
+        Call::new(Box::new(TcpCall { handle: self.handle.clone(), state, push: None }))
+    }
+
+    fn broken(&self) -> Option<TransportError> {
+        self.handle.line.calls.lock().broken.clone()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.handle.line.calls.lock().open.len()
+    }
+}
+
+impl Handle {
+    fn start(&self, permit: OwnedSemaphorePermit, message: Bytes, landing: Option<Landing>) -> State {
+        let lent_bytes = landing.as_ref().map_or(0, Landing::bytes);
+        let credit = Some(Credit::new(permit));
+        let pending = Arc::new(Pending::new(TransportKind::Tcp, landing, credit));
+        let mut calls = self.line.calls.lock();
+        if let Some(error) = calls.broken.clone() {
+            return State::Refused(Some(error));
+        }
+        calls.next += 1;
+        let id = calls.next;
+        calls.open.insert(id, pending.clone());
+        let header = Header { lent_bytes, ..Header::new(Kind::Call, id) };
+        // Under the lock, so that calls go out in the order of their ids, which the server relies on.
+        self.line.outbox.push(Outgoing::new(header, message, Vec::new()));
+        drop(calls);
+        self.line.outbox.flush();
+        State::Sent { id, pending }
+    }
+}
+
+type Acquire = Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>> + Send>>;
+type Push = Pin<Box<dyn Future<Output = Result<(), TransportError>> + Send>>;
+
+enum State {
+    /// Every credit is in use. Nothing has been sent.
+    Waiting {
+        permit: Acquire,
+        request: Option<(Bytes, Option<Landing>)>,
+    },
+    Sent {
+        id: u64,
+        pending: Arc<Pending>,
+    },
+    Refused(Option<TransportError>),
+}
+
+struct TcpCall {
+    handle: Arc<Handle>,
+    state: State,
+    push: Option<Push>,
+}
+
+impl CallDriver for TcpCall {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, TransportError>> {
+        loop {
+            let next = match &mut self.state {
+                State::Sent { pending, .. } => return pending.poll_pop(cx),
+                State::Refused(error) => {
+                    let again = || TransportError::Bound { reason: "the call was polled after its end".into() };
+                    return Poll::Ready(Err(error.take().unwrap_or_else(again)));
+                }
+                State::Waiting { permit, request } => {
+                    match (std::task::ready!(permit.as_mut().poll(cx)), request.take()) {
+                        (Ok(permit), Some((message, landing))) => self.handle.start(permit, message, landing),
+                        _ => State::Refused(Some(self.handle.line.broken())),
+                    }
+                }
+            };
+            self.state = next;
+        }
+    }
+
+    fn poll_push(&mut self, cx: &mut Context<'_>, data: &[Bytes]) -> Poll<Result<(), TransportError>> {
+        let State::Sent { id, pending } = &self.state else {
+            return Poll::Ready(Err(TransportError::Bound { reason: "the peer wants nothing pushed".into() }));
+        };
+        if self.push.is_none() {
+            let bytes = pending.answer_wanted(data)?;
+            let push = send_push(self.handle.line.clone(), *id, data.to_vec(), bytes);
+            self.push = Some(Box::pin(push));
+        }
+        let Some(push) = &mut self.push else {
+            return Poll::Pending;
+        };
+        let result = std::task::ready!(push.as_mut().poll(cx));
+        self.push = None;
+        Poll::Ready(result)
+    }
+}
+
+async fn send_push(line: Arc<Line>, id: u64, data: Vec<Bytes>, bytes: u64) -> Result<(), TransportError> {
+    let room = line.outbox.room(bytes).await.ok_or_else(|| line.broken())?;
+    let frame = Outgoing::new(Header::new(Kind::Push, id), Bytes::new(), data).within(room);
+    {
+        // Once the call is out of the table the peer may have been told that no push follows.
+        let calls = line.calls.lock();
+        if !calls.open.contains_key(&id) {
+            return Err(TransportError::Failed {
+                peer: line.peer.clone(),
+                reason: "the call ended before the push".into(),
+            });
+        }
+        line.outbox.push(frame);
+    }
+    line.outbox.flush();
+    Ok(())
+}
+
+impl Drop for TcpCall {
+    fn drop(&mut self) {
+        if let State::Sent { id, pending } = &self.state {
+            self.handle.line.cancel(*id, pending);
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! What a frame looks like on the wire: 64 bytes of header, then a message, then data.
+//!
+//! Owns the layout and the checks that need no state (bounds, fields that a kind must leave zero). Reads and writes
+//! nothing, allocates nothing, and never panics, whatever the bytes are.
+
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Version of the frames *and* of their order. Raise it with every change that the other side must know.
+pub(super) const PROTOCOL_VERSION: u32 = 1;
+
+pub(super) const HEADER_BYTES: usize = 64;
+
+const MAGIC: [u8; 4] = *b"vb3F";
+
+/// The call is settled by this part.
+const FLAG_LAST: u8 = 1;
+/// The call ends while memory that was lent by `Wanted` has not been filled: the requester acknowledges with `CancelAck`.
+const FLAG_PULL_OPEN: u8 = 2;
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+struct WireHeader {
+    magic: [u8; 4],
+    kind: u8,
+    flags: u8,
+    reserved: U16,
+    message_bytes: U32,
+    reserved_segments: U32,
+    call: U64,
+    offset: U64,
+    data_bytes: U64,
+    /// Bytes of the landing (`Call`) or of the memory lent for a push (`Wanted`).
+    lent_bytes: U64,
+    /// Where lent memory lies, for transports that write to it directly. Zero over TCP.
+    reserved_address: U64,
+    /// The key that opens it. Zero over TCP.
+    reserved_key: U64,
+}
+
+const _: () = assert!(size_of::<WireHeader>() == HEADER_BYTES);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Kind {
+    Hello = 1,
+    Challenge = 2,
+    Proof = 3,
+    Welcome = 4,
+    Reject = 5,
+    Call = 16,
+    Part = 17,
+    Wanted = 18,
+    Push = 19,
+    Cancel = 20,
+    CancelAck = 21,
+    Fail = 22,
+    Goodbye = 23,
+}
+
+impl Kind {
+    fn from_wire(kind: u8) -> Option<Self> {
+        Some(match kind {
+            1 => Self::Hello,
+            2 => Self::Challenge,
+            3 => Self::Proof,
+            4 => Self::Welcome,
+            5 => Self::Reject,
+            16 => Self::Call,
+            17 => Self::Part,
+            18 => Self::Wanted,
+            19 => Self::Push,
+            20 => Self::Cancel,
+            21 => Self::CancelAck,
+            22 => Self::Fail,
+            23 => Self::Goodbye,
+            _ => return None,
+        })
+    }
+
+    fn is_handshake(self) -> bool {
+        (self as u8) < Self::Call as u8
+    }
+
+    fn may(self, field: Field) -> bool {
+        match field {
+            Field::Call => !self.is_handshake() && self != Self::Goodbye,
+            Field::Offset => self == Self::Part,
+            Field::Data => matches!(self, Self::Part | Self::Push),
+            Field::Lent => matches!(self, Self::Call | Self::Wanted),
+            Field::Message => !matches!(self, Self::Push | Self::Cancel | Self::CancelAck | Self::Goodbye),
+        }
+    }
+
+    fn flags_allowed(self) -> u8 {
+        match self {
+            Self::Part => FLAG_LAST | FLAG_PULL_OPEN,
+            Self::Fail => FLAG_PULL_OPEN,
+            _ => 0,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Field {
+    Call,
+    Offset,
+    Data,
+    Lent,
+    Message,
+}
+
+/// Why 64 bytes are no header of this protocol.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum FrameError {
+    #[error("this is no verbs3 frame: it begins with {0:02x?}")]
+    Magic([u8; 4]),
+    #[error("unknown frame kind {0}")]
+    Kind(u8),
+    #[error("{kind:?} frame with flags {flags:#04x}")]
+    Flags { kind: Kind, flags: u8 },
+    #[error("{0:?} frame with reserved fields that are not zero")]
+    Reserved(Kind),
+    #[error("{kind:?} frame must not carry {field:?}")]
+    Unexpected { kind: Kind, field: Field },
+    #[error("message of {bytes} bytes; the bound is {bytes_max}")]
+    Message { bytes: u32, bytes_max: u32 },
+}
+
+/// A decoded header. Fields that a kind doesn't use are zero.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) kind: Kind,
+    pub(super) last: bool,
+    pub(super) pull_open: bool,
+    pub(super) message_bytes: u32,
+    pub(super) call: u64,
+    pub(super) offset: u64,
+    pub(super) data_bytes: u64,
+    pub(super) lent_bytes: u64,
+}
+
+impl Header {
+    pub(super) fn new(kind: Kind, call: u64) -> Self {
+        Self { kind, last: false, pull_open: false, message_bytes: 0, call, offset: 0, data_bytes: 0, lent_bytes: 0 }
+    }
+
+    pub(super) fn encode(&self) -> [u8; HEADER_BYTES] {
+        let flags = if self.last { FLAG_LAST } else { 0 } | if self.pull_open { FLAG_PULL_OPEN } else { 0 };
+        let wire = WireHeader {
+            magic: MAGIC,
+            kind: self.kind as u8,
+            flags,
+            reserved: U16::ZERO,
+            message_bytes: self.message_bytes.into(),
+            reserved_segments: U32::ZERO,
+            call: self.call.into(),
+            offset: self.offset.into(),
+            data_bytes: self.data_bytes.into(),
+            lent_bytes: self.lent_bytes.into(),
+            reserved_address: U64::ZERO,
+            reserved_key: U64::ZERO,
+        };
+        zerocopy::transmute!(wire)
+    }
+
+    pub(super) fn decode(bytes: &[u8; HEADER_BYTES], message_bytes_max: u32) -> Result<Self, FrameError> {
+        let wire: &WireHeader = zerocopy::transmute_ref!(bytes);
+        if wire.magic != MAGIC {
+            return Err(FrameError::Magic(wire.magic));
+        }
+        let kind = Kind::from_wire(wire.kind).ok_or(FrameError::Kind(wire.kind))?;
+        let flags = wire.flags;
+        if flags & !kind.flags_allowed() != 0 {
+            return Err(FrameError::Flags { kind, flags });
+        }
+        let reserved = u64::from(wire.reserved.get())
+            | u64::from(wire.reserved_segments.get())
+            | wire.reserved_address.get()
+            | wire.reserved_key.get();
+        if reserved != 0 {
+            return Err(FrameError::Reserved(kind));
+        }
+        let header = Self {
+            kind,
+            last: flags & FLAG_LAST != 0,
+            pull_open: flags & FLAG_PULL_OPEN != 0,
+            message_bytes: wire.message_bytes.get(),
+            call: wire.call.get(),
+            offset: wire.offset.get(),
+            data_bytes: wire.data_bytes.get(),
+            lent_bytes: wire.lent_bytes.get(),
+        };
+        header.check(message_bytes_max)?;
+        Ok(header)
+    }
+
+    fn check(&self, bytes_max: u32) -> Result<(), FrameError> {
+        let kind = self.kind;
+        for (field, value) in [
+            (Field::Call, self.call),
+            (Field::Offset, self.offset),
+            (Field::Data, self.data_bytes),
+            (Field::Lent, self.lent_bytes),
+            (Field::Message, u64::from(self.message_bytes)),
+        ] {
+            if value != 0 && !kind.may(field) {
+                return Err(FrameError::Unexpected { kind, field });
+            }
+        }
+        if self.message_bytes > bytes_max {
+            return Err(FrameError::Message { bytes: self.message_bytes, bytes_max });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    const MAX: u32 = 1 << 16;
+
+    #[test]
+    fn a_part_survives_the_wire() {
+        let part =
+            Header { last: true, message_bytes: 17, offset: 1 << 40, data_bytes: 3, ..Header::new(Kind::Part, 9) };
+        assert_eq!(Header::decode(&part.encode(), MAX), Ok(part));
+    }
+
+    #[test]
+    fn the_layout_is_what_the_version_promises() {
+        let call = Header { message_bytes: 0x0102, lent_bytes: 0x0A0B, ..Header::new(Kind::Call, 7) };
+        let bytes = call.encode();
+        assert_eq!(&bytes[..16], b"vb3F\x10\0\0\0\x02\x01\0\0\0\0\0\0");
+        assert_eq!(bytes[16], 7);
+        assert_eq!(&bytes[40..42], &[0x0B, 0x0A]);
+        assert!(bytes[48..].iter().all(|&byte| byte == 0));
+    }
+
+    #[test]
+    fn bytes_that_break_a_rule_are_refused_by_its_name() {
+        let good = Header::new(Kind::Cancel, 1).encode();
+        let with = |at: usize, value: u8| {
+            let mut bytes = good;
+            bytes[at] = value;
+            Header::decode(&bytes, MAX).unwrap_err()
+        };
+        assert!(matches!(with(0, b'G'), FrameError::Magic(_)));
+        assert_eq!(with(4, 99), FrameError::Kind(99));
+        assert!(matches!(with(5, 1), FrameError::Flags { .. }));
+        assert_eq!(with(63, 1), FrameError::Reserved(Kind::Cancel));
+        assert!(matches!(with(32, 1), FrameError::Unexpected { field: Field::Data, .. }));
+        assert!(matches!(with(8, 1), FrameError::Unexpected { field: Field::Message, .. }));
+        let long = Header { message_bytes: MAX + 1, ..Header::new(Kind::Call, 1) };
+        assert!(matches!(Header::decode(&long.encode(), MAX), Err(FrameError::Message { .. })));
+    }
+
+    proptest! {
+        #[test]
+        fn any_64_bytes_decode_or_are_refused(mut bytes in any::<[u8; HEADER_BYTES]>(), framed in any::<bool>(), plain in any::<bool>()) {
+            if framed {
+                bytes[..4].copy_from_slice(&MAGIC);
+            }
+            if plain {
+                bytes[4] %= 24;
+                bytes[5..8].fill(0);
+                bytes[10..16].fill(0);
+                bytes[48..].fill(0);
+            }
+            if let Ok(header) = Header::decode(&bytes, MAX) {
+                prop_assert_eq!(header.encode(), bytes);
+                prop_assert!(header.message_bytes <= MAX);
+            }
+        }
+    }
+}

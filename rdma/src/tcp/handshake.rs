@@ -1,0 +1,286 @@
+//! The first frames of a connection: version, then proof of the cluster secret from both sides.
+//!
+//! Owns what is said before anything else is believed. The connecting side speaks first (iWARP demands it, so every
+//! transport does it). Nothing here is encrypted: the proofs keep strangers out, they don't keep a line private.
+//!
+//! ```text
+//! requester: Hello(version, nonce, bounds, name)      server: Challenge(version, nonce, bounds, name) | Reject
+//! requester: Proof(HMAC("requester", both greetings)) server: Welcome(HMAC("server", both greetings)) | Reject
+//! ```
+
+use std::fmt;
+use std::sync::Arc;
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+use subtle::ConstantTimeEq;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use zerocopy::little_endian::U32;
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+use super::frame::{FrameError, HEADER_BYTES, Header, Kind, PROTOCOL_VERSION};
+
+/// The secret that every host of a cluster knows. Never printed.
+#[derive(Clone)]
+pub struct Secret(Arc<[u8]>);
+
+impl Secret {
+    pub fn new(secret: impl AsRef<[u8]>) -> Self {
+        Self(secret.as_ref().into())
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+const NAME_BYTES: usize = 64;
+const PROOF_BYTES: usize = 32;
+
+/// Says who is there. The layout before and with `version` holds for every version to come.
+#[derive(Clone, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+struct Greeting {
+    version: U32,
+    frame_bytes_max: U32,
+    calls_in_flight_max: U32,
+    name_bytes: U32,
+    nonce: [u8; 32],
+    name: [u8; NAME_BYTES],
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+struct Rejection {
+    reason: U32,
+    version: U32,
+}
+
+/// What one side brings to a handshake.
+pub(super) struct Terms<'a> {
+    pub(super) secret: &'a Secret,
+    pub(super) name: &'a str,
+    pub(super) frame_bytes_max: u32,
+    pub(super) calls_in_flight_max: u32,
+}
+
+/// What both sides agreed on: the smaller of the two bounds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Agreed {
+    pub(super) peer_name: String,
+    pub(super) frame_bytes_max: u32,
+    pub(super) calls_in_flight_max: u32,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum HandshakeError {
+    #[error(
+        "it speaks protocol version {theirs}, this side {PROTOCOL_VERSION}; run the same release of verbs3 on both"
+    )]
+    Version { theirs: u32 },
+    #[error("the cluster secrets differ; give both sides the same secret")]
+    Secret,
+    #[error("it has as many connections as it may; raise its connections_max")]
+    Full,
+    #[error("it is shutting down")]
+    Draining,
+    #[error("it took longer than the deadline")]
+    Deadline,
+    #[error("it does not speak verbs3: {0}")]
+    Malformed(String),
+    #[error("the line broke")]
+    Lost(#[from] std::io::Error),
+}
+
+impl HandshakeError {
+    /// The value of the metric's label.
+    pub(super) fn label(&self) -> &'static str {
+        match self {
+            Self::Version { .. } => "version",
+            Self::Secret => "secret",
+            Self::Full => "full",
+            Self::Draining => "draining",
+            Self::Deadline => "deadline",
+            Self::Malformed(_) => "malformed",
+            Self::Lost(_) => "lost",
+        }
+    }
+
+    fn code(&self) -> u32 {
+        match self {
+            Self::Version { .. } => 1,
+            Self::Secret => 2,
+            Self::Full => 3,
+            Self::Draining => 4,
+            Self::Deadline | Self::Malformed(_) | Self::Lost(_) => 5,
+        }
+    }
+
+    fn from_rejection(rejection: &Rejection) -> Self {
+        match rejection.reason.get() {
+            1 => Self::Version { theirs: rejection.version.get() },
+            2 => Self::Secret,
+            3 => Self::Full,
+            4 => Self::Draining,
+            code => Self::Malformed(format!("it refused this side's greeting (code {code})")),
+        }
+    }
+}
+
+impl From<FrameError> for HandshakeError {
+    fn from(error: FrameError) -> Self {
+        Self::Malformed(error.to_string())
+    }
+}
+
+/// The connecting side.
+pub(super) async fn request<S>(stream: &mut S, terms: &Terms<'_>) -> Result<Agreed, HandshakeError>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let hello = greeting(terms);
+    send(stream, Kind::Hello, hello.as_bytes()).await?;
+    let challenge: Greeting = receive(stream, Kind::Challenge).await?;
+    check_version(&challenge)?;
+    let proof = prove(terms.secret, b"verbs3 requester", &hello, &challenge);
+    send(stream, Kind::Proof, &proof).await?;
+    let welcome: [u8; PROOF_BYTES] = receive(stream, Kind::Welcome).await?;
+    verify(terms.secret, b"verbs3 server", &hello, &challenge, &welcome)?;
+    Ok(agree(terms, &challenge))
+}
+
+/// The accepting side. `admit` says whether there is room; it is asked only for a peer that proved the secret.
+pub(super) async fn accept<S>(
+    stream: &mut S,
+    terms: &Terms<'_>,
+    admit: impl FnOnce() -> Result<(), HandshakeError>,
+) -> Result<Agreed, HandshakeError>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let result = accept_or_say_why(stream, terms, admit).await;
+    if let Err(error) = &result
+        && !matches!(error, HandshakeError::Lost(_))
+    {
+        let rejection = Rejection { reason: error.code().into(), version: PROTOCOL_VERSION.into() };
+        // The peer may be gone already; what counts is the error itself.
+        let _ = send(stream, Kind::Reject, rejection.as_bytes()).await;
+    }
+    result
+}
+
+async fn accept_or_say_why<S>(
+    stream: &mut S,
+    terms: &Terms<'_>,
+    admit: impl FnOnce() -> Result<(), HandshakeError>,
+) -> Result<Agreed, HandshakeError>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let hello: Greeting = receive(stream, Kind::Hello).await?;
+    check_version(&hello)?;
+    let challenge = greeting(terms);
+    send(stream, Kind::Challenge, challenge.as_bytes()).await?;
+    let proof: [u8; PROOF_BYTES] = receive(stream, Kind::Proof).await?;
+    verify(terms.secret, b"verbs3 requester", &hello, &challenge, &proof)?;
+    admit()?;
+    let welcome = prove(terms.secret, b"verbs3 server", &hello, &challenge);
+    send(stream, Kind::Welcome, &welcome).await?;
+    Ok(agree(terms, &hello))
+}
+
+fn greeting(terms: &Terms<'_>) -> Greeting {
+    let mut name_bytes = terms.name.len().min(NAME_BYTES);
+    while !terms.name.is_char_boundary(name_bytes) {
+        name_bytes -= 1;
+    }
+    let mut name = [0; NAME_BYTES];
+    name[..name_bytes].copy_from_slice(&terms.name.as_bytes()[..name_bytes]);
+    let mut nonce = [0; 32];
+    rand::fill(&mut nonce);
+    Greeting {
+        version: PROTOCOL_VERSION.into(),
+        frame_bytes_max: terms.frame_bytes_max.into(),
+        calls_in_flight_max: terms.calls_in_flight_max.into(),
+        name_bytes: (name_bytes as u32).into(),
+        nonce,
+        name,
+    }
+}
+
+fn check_version(greeting: &Greeting) -> Result<(), HandshakeError> {
+    let theirs = greeting.version.get();
+    if theirs == PROTOCOL_VERSION { Ok(()) } else { Err(HandshakeError::Version { theirs }) }
+}
+
+fn agree(terms: &Terms<'_>, peer: &Greeting) -> Agreed {
+    let name = &peer.name[..(peer.name_bytes.get() as usize).min(NAME_BYTES)];
+    let peer_name = String::from_utf8_lossy(name).chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+    Agreed {
+        peer_name,
+        frame_bytes_max: terms.frame_bytes_max.min(peer.frame_bytes_max.get()),
+        // A bound of zero would make every call wait for ever.
+        calls_in_flight_max: terms.calls_in_flight_max.min(peer.calls_in_flight_max.get()).max(1),
+    }
+}
+
+/// Each side proves under its own role, over both nonces: neither proof can be sent back or used again.
+fn prove(secret: &Secret, role: &[u8], hello: &Greeting, challenge: &Greeting) -> [u8; PROOF_BYTES] {
+    let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(&secret.0).expect("HMAC takes keys of any length");
+    mac.update(role);
+    mac.update(&[0]);
+    mac.update(hello.as_bytes());
+    mac.update(challenge.as_bytes());
+    mac.finalize().into_bytes().into()
+}
+
+fn verify(
+    secret: &Secret,
+    role: &[u8],
+    hello: &Greeting,
+    challenge: &Greeting,
+    proof: &[u8; PROOF_BYTES],
+) -> Result<(), HandshakeError> {
+    let expected = prove(secret, role, hello, challenge);
+    if bool::from(expected.ct_eq(proof)) { Ok(()) } else { Err(HandshakeError::Secret) }
+}
+
+async fn send<S>(stream: &mut S, kind: Kind, payload: &[u8]) -> Result<(), HandshakeError>
+where
+    S: AsyncWrite + Unpin,
+{
+    let header = Header { message_bytes: payload.len() as u32, ..Header::new(kind, 0) };
+    let mut frame = header.encode().to_vec();
+    frame.extend_from_slice(payload);
+    stream.write_all(&frame).await?;
+    Ok(stream.flush().await?)
+}
+
+/// Reads exactly one frame of `kind`, whose payload has exactly the size of `T`; a `Reject` becomes its error.
+async fn receive<S, T>(stream: &mut S, kind: Kind) -> Result<T, HandshakeError>
+where
+    S: AsyncRead + Unpin,
+    T: FromBytes + IntoBytes + FromZeros,
+{
+    let mut header = [0; HEADER_BYTES];
+    stream.read_exact(&mut header).await?;
+    let header = Header::decode(&header, size_of::<Greeting>() as u32)?;
+    if header.kind == Kind::Reject && header.message_bytes as usize == size_of::<Rejection>() {
+        let mut rejection = Rejection::new_zeroed();
+        stream.read_exact(rejection.as_mut_bytes()).await?;
+        return Err(HandshakeError::from_rejection(&rejection));
+    }
+    if header.kind != kind || header.message_bytes as usize != size_of::<T>() {
+        let reason = format!("{:?} frame where {kind:?} was due", header.kind);
+        return Err(HandshakeError::Malformed(reason));
+    }
+    let mut payload = T::new_zeroed();
+    stream.read_exact(payload.as_mut_bytes()).await?;
+    Ok(payload)
+}
+
+#[cfg(test)]
+#[path = "handshake_tests.rs"]
+mod tests;

@@ -1,0 +1,156 @@
+//! What fails: handlers, servers, requesters. Nothing hangs, nothing leaks.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::sync::{Notify, Semaphore};
+use verbs3_rdma::transport::{Event, TransportError};
+
+use crate::rig::{PAGE, Rig, arena, collect, eventually, landing, pattern, service};
+
+pub async fn a_handler_that_ends_without_a_reply_fails_its_call(rig: Rig) {
+    rig.serve(service(|_, mut reply| async move {
+        reply.part("head".into(), 0, vec![pattern(1, 0, 10)]).await.unwrap();
+    }));
+    let mut call = rig.call("", PAGE);
+    assert!(matches!(call.next().await, Ok(Event::Part(_))));
+    let error = call.next().await.unwrap_err();
+    assert!(matches!(error, TransportError::Failed { .. }), "{error}");
+    drop(call);
+    rig.all_memory_is_back().await;
+}
+
+pub async fn a_handler_that_panics_fails_its_call_only(rig: Rig) {
+    rig.serve(service(|request, reply| async move {
+        if request.message == "late" {
+            tokio::task::yield_now().await;
+        }
+        assert!(request.message == "good", "a handler of this test panics");
+        reply.last("".into(), 0, vec![]).await.unwrap();
+    }));
+    for message in ["at once", "late"] {
+        let mut call = rig.call(message, PAGE);
+        let error = call.next().await.unwrap_err();
+        assert!(error.to_string().contains("panicked"), "{error}");
+    }
+    collect(&mut rig.call("good", 0)).await.unwrap();
+    rig.all_memory_is_back().await;
+}
+
+pub async fn a_reply_from_another_task_reaches_the_requester(rig: Rig) {
+    rig.serve(service(|_, reply| async move {
+        tokio::spawn(async move {
+            tokio::task::yield_now().await;
+            reply.last("from afar".into(), 0, vec![]).await.unwrap();
+        });
+    }));
+    let mut call = rig.call("", 0);
+    assert_eq!(collect(&mut call).await.unwrap().messages, ["from afar"]);
+}
+
+pub async fn a_handler_that_gives_a_pull_up_gets_its_memory_back(rig: Rig) {
+    let server_arena = arena(1);
+    let lender = server_arena.clone();
+    rig.serve(service(move |request, mut reply| {
+        let lent = landing(&lender, PAGE).unwrap();
+        async move {
+            let pull = reply.pull("".into(), lent);
+            let _ = tokio::time::timeout(std::time::Duration::ZERO, pull).await;
+            if request.message == "answer" {
+                reply.last("".into(), 0, vec![]).await.unwrap();
+            }
+        }
+    }));
+    for (message, push) in [("answer", true), ("answer", false), ("fail", true), ("fail", false)] {
+        let mut call = rig.call(message, 0);
+        assert!(matches!(call.next().await, Ok(Event::Wanted { .. })));
+        if push {
+            // Either it crosses the end of the call, or this side has seen the end already.
+            let _ = call.push(&[pattern(1, 0, PAGE)]).await;
+        }
+        let end = call.next().await;
+        assert_eq!(end.is_ok(), message == "answer");
+        drop(call);
+        eventually("the lent page is back", || server_arena.usage().leased_bytes == 0).await;
+    }
+    assert!(rig.connection.broken().is_none());
+}
+
+pub async fn shutdown_lets_calls_under_way_finish(mut rig: Rig) {
+    let gate = Arc::new(Semaphore::new(0));
+    let (open, started) = (gate.clone(), Arc::new(Notify::new()));
+    let begun = started.clone();
+    rig.serve(service(move |_, reply| {
+        let (gate, started) = (gate.clone(), started.clone());
+        async move {
+            started.notify_one();
+            gate.acquire().await.unwrap().forget();
+            reply.last("".into(), 0, vec![pattern(2, 0, 1 << 20)]).await.unwrap();
+        }
+    }));
+    let mut call = rig.call("", 1 << 20);
+    begun.notified().await;
+    let server = rig.server.take().unwrap();
+    let shutdown = tokio::spawn(server.shutdown());
+    let connection = rig.connection.clone();
+    eventually("the connection takes no more calls", || connection.broken().is_some()).await;
+    let refused = rig.call("", 0).next().await.unwrap_err();
+    assert!(matches!(refused, TransportError::Lost { .. }), "{refused}");
+    assert!(!shutdown.is_finished());
+    open.add_permits(1);
+    assert!(collect(&mut call).await.unwrap().bytes() == pattern(2, 0, 1 << 20));
+    shutdown.await.unwrap();
+}
+
+pub async fn a_server_that_dies_settles_every_call(mut rig: Rig) {
+    let started = Arc::new(Semaphore::new(0));
+    let begun = started.clone();
+    rig.serve(service(move |_, mut reply| {
+        let started = started.clone();
+        async move {
+            reply.part("".into(), 0, vec![pattern(3, 0, 100)]).await.unwrap();
+            started.add_permits(1);
+            std::future::pending::<()>().await;
+            drop(reply);
+        }
+    }));
+    let mut calls: Vec<_> = (0..4).map(|_| rig.call("", PAGE)).collect();
+    let given_up = rig.call("", PAGE);
+    begun.acquire_many(5).await.unwrap().forget();
+    drop(given_up);
+    drop(rig.server.take());
+    for call in &mut calls {
+        let error = collect(call).await.unwrap_err();
+        assert!(matches!(error, TransportError::Lost { .. }), "{error}");
+    }
+    drop(calls);
+    rig.all_memory_is_back().await;
+    assert!(rig.connection.broken().is_some());
+}
+
+pub async fn a_handler_ends_when_its_requester_is_gone(rig: Rig) {
+    struct Ended(Arc<AtomicBool>);
+    impl Drop for Ended {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+    let ended = Arc::new(AtomicBool::new(false));
+    let started = Arc::new(Notify::new());
+    let (flag, begun) = (ended.clone(), started.clone());
+    rig.serve(service(move |_, reply| {
+        let (guard, started) = (Ended(flag.clone()), started.clone());
+        async move {
+            started.notify_one();
+            std::future::pending::<()>().await;
+            drop((guard, reply));
+        }
+    }));
+    let call = rig.call("", PAGE);
+    begun.notified().await;
+    let Rig { connection, arena, server, .. } = rig;
+    drop((call, connection));
+    eventually("the handler ended", || ended.load(Ordering::SeqCst)).await;
+    eventually("the landing is back", || arena.usage().leased_bytes == 0).await;
+    server.unwrap().shutdown().await;
+}

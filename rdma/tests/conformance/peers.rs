@@ -1,0 +1,1 @@
+//! Peers over real connections: filled in with `Peer`.

@@ -1,0 +1,163 @@
+//! The rule that stale bytes hang on: a landing is not reused while its old call could still write to it.
+
+use std::sync::Arc;
+
+use tokio::sync::Semaphore;
+use verbs3_rdma::inprocess::{Faults, InProcess, Mode};
+use verbs3_rdma::transport::{Event, TransportError};
+
+use crate::raw::{self, Kind, RawServer};
+use crate::rig::{PAGE, Rig, arena, collect, eventually, landing, pattern, service, within_deadline};
+
+/// The whole arena: whoever leases this again gets the same memory, or nothing.
+const ALL: usize = 2 << 20;
+
+pub async fn a_cancelled_landing_comes_back_after_the_acknowledgement(rig: Rig) {
+    let gate = Arc::new(Semaphore::new(0));
+    let open = gate.clone();
+    rig.serve(service(move |request, mut reply| {
+        let gate = gate.clone();
+        async move {
+            if request.message == "old" {
+                reply.part("".into(), 0, vec![pattern(1, 0, PAGE)]).await.unwrap();
+                gate.acquire().await.unwrap().forget();
+            }
+            let _ = reply.last("".into(), PAGE as u64, vec![pattern(1, 0, PAGE)]).await;
+        }
+    }));
+    let mut old = rig.call("old", 4 * PAGE);
+    assert!(matches!(old.next().await, Ok(Event::Part(_))));
+    drop(old);
+    rig.all_memory_is_back().await;
+    open.add_permits(1);
+    let mut new = rig.call("new", 4 * PAGE);
+    assert_eq!(collect(&mut new).await.unwrap().messages.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn copy_a_late_reply_does_not_touch_a_reused_landing() {
+    within_deadline(async {
+        let faults = Faults::none().hold().late_replies();
+        let handle = faults.handle();
+        let serve = service(|request, reply| async move {
+            let seed = if request.message == "old" { 1 } else { 2 };
+            reply.last("".into(), 0, vec![pattern(seed, 0, ALL)]).await.unwrap();
+        });
+        let connection = InProcess::connection(serve, Mode::Copy(faults));
+        let arena = arena(1);
+
+        let old = connection.call("old".into(), landing(&arena, ALL));
+        handle.wait_held(1).await;
+        drop(old);
+        assert!(landing(&arena, PAGE).is_none(), "leased before the old call was settled");
+        handle.release();
+        eventually("the landing is back", || arena.usage().leased_bytes == 0).await;
+
+        let mut new = connection.call("new".into(), landing(&arena, ALL));
+        assert!(collect(&mut new).await.unwrap().bytes() == pattern(2, 0, ALL));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn copy_a_part_in_flight_at_the_cancel_arrives_before_the_acknowledgement() {
+    within_deadline(async {
+        let faults = Faults::none().hold();
+        let handle = faults.handle();
+        let serve = service(|_, mut reply| async move {
+            reply.part("".into(), 0, vec![pattern(1, 0, ALL)]).await.unwrap();
+            std::future::pending::<()>().await;
+        });
+        let connection = InProcess::connection(serve, Mode::Copy(faults));
+        let arena = arena(1);
+        let call = connection.call("".into(), landing(&arena, ALL));
+        handle.wait_held(1).await;
+        drop(call);
+        // The part and, behind it, the acknowledgement.
+        handle.wait_held(2).await;
+        assert!(handle.release_one());
+        assert!(landing(&arena, PAGE).is_none(), "leased before the acknowledgement");
+        assert!(handle.release_one());
+        eventually("the landing is back", || arena.usage().leased_bytes == 0).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn copy_a_connection_that_breaks_in_mid_part_shows_none_of_it() {
+    within_deadline(async {
+        let serve = service(|_, mut reply| async move {
+            reply.part("".into(), 0, vec![pattern(1, 0, PAGE)]).await.unwrap();
+            let _ = reply.last("".into(), PAGE as u64, vec![pattern(1, 0, PAGE)]).await;
+        });
+        let faults = Faults::none().drop_at_event(2);
+        let connection = InProcess::connection(serve, Mode::Copy(faults));
+        let arena = arena(1);
+        let mut call = connection.call("".into(), landing(&arena, ALL));
+        assert!(matches!(call.next().await, Ok(Event::Part(_))));
+        let error = call.next().await.unwrap_err();
+        assert!(matches!(error, TransportError::Lost { .. }));
+        assert!(connection.broken().is_some());
+        assert_eq!(arena.usage().leased_bytes, 0);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tcp_a_late_reply_does_not_touch_a_reused_landing() {
+    within_deadline(async {
+        let (connection, mut server) = RawServer::pair().await;
+        let arena = arena(1);
+        let mut old = connection.call("old".into(), landing(&arena, ALL));
+        let call = server.expect(Kind::Call).await;
+        assert_eq!(call.lent_bytes, ALL as u64);
+        // A part is half read when its call is given up.
+        let part = raw::header(Kind::Part, call.id).data(ALL as u64);
+        let late = pattern(1, 0, ALL);
+        server.send(&part, &late[..ALL / 2]).await;
+        let event = futures::poll!(std::pin::pin!(old.next()));
+        assert!(event.is_pending(), "shown before all of it was there");
+        drop(old);
+        assert_eq!(server.expect(Kind::Cancel).await.id, call.id);
+        assert!(landing(&arena, PAGE).is_none(), "leased before the acknowledgement");
+        server.raw(&late[ALL / 2..]).await;
+        // Another call proves that the reader is through with the late part.
+        let mut other = connection.call("other".into(), None);
+        let id = server.expect(Kind::Call).await.id;
+        server.send(&raw::header(Kind::Part, id).last(), &[]).await;
+        collect(&mut other).await.unwrap();
+        assert!(landing(&arena, PAGE).is_none(), "leased before the acknowledgement");
+
+        server.send(&raw::header(Kind::CancelAck, call.id), &[]).await;
+        eventually("the landing is back", || arena.usage().leased_bytes == 0).await;
+        let mut new = connection.call("new".into(), landing(&arena, ALL));
+        let id = server.expect(Kind::Call).await.id;
+        let fresh = pattern(2, 0, ALL);
+        server.send(&raw::header(Kind::Part, id).data(ALL as u64).last(), &fresh).await;
+        let answer = collect(&mut new).await.unwrap();
+        assert!(answer.bytes() == fresh);
+
+        // The old call is over: a part for it now is a lie, and must not reach the reused memory.
+        server.send(&raw::header(Kind::Part, call.id).data(8), &[0xEE; 8]).await;
+        eventually("the liar is cut off", || connection.broken().is_some()).await;
+        assert!(answer.bytes() == fresh, "the reused landing was written to");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tcp_a_cancel_that_is_never_acknowledged_costs_the_connection() {
+    within_deadline(async {
+        let (connection, mut server) = RawServer::pair().await;
+        let arena = arena(1);
+        let call = connection.call("".into(), landing(&arena, ALL));
+        server.expect(Kind::Call).await;
+        drop(call);
+        server.expect(Kind::Cancel).await;
+        assert!(landing(&arena, PAGE).is_none());
+        eventually("the landing is back", || arena.usage().leased_bytes == 0).await;
+        let broken = connection.broken().unwrap().to_string();
+        assert!(broken.contains("no acknowledgement"), "{broken}");
+    })
+    .await;
+}

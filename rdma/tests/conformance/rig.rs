@@ -1,0 +1,194 @@
+//! What the cases are written in: a connected pair, an arena, handlers from closures, and bytes that tell where they are.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use verbs3_rdma::arena::{Arena, ArenaOptions};
+use verbs3_rdma::inprocess::{Faults, InProcess, Mode};
+use verbs3_rdma::landing::Landing;
+use verbs3_rdma::tcp::{Secret, TcpOptions, TcpServer, TcpServerOptions, TcpTransport};
+use verbs3_rdma::transport::{
+    Call, Connection, Event, Incoming, PeerAddress, Reply, Service, Transport, TransportError,
+};
+
+pub const DEADLINE: Duration = Duration::from_secs(60);
+pub const PAGE: usize = 256 << 10;
+/// Few, so that a test can use them all.
+pub const CREDITS: u32 = 8;
+
+pub async fn within_deadline(case: impl Future<Output = ()>) {
+    tokio::time::timeout(DEADLINE, case).await.expect("the case hangs");
+}
+
+/// Waits for a condition that another task brings about.
+pub async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let waited = tokio::time::timeout(Duration::from_secs(20), async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    });
+    assert!(waited.await.is_ok(), "never: {what}");
+}
+
+pub fn arena(extents: usize) -> Arena {
+    Arena::map(ArenaOptions { capacity_bytes: extents * (2 << 20), cell_bytes_max: PAGE, populate: false }).unwrap()
+}
+
+/// A landing of `bytes`, in pages and a rest.
+pub fn landing(arena: &Arena, bytes: usize) -> Option<Landing> {
+    let mut segments = vec![PAGE; bytes / PAGE];
+    segments.push(bytes % PAGE);
+    Landing::lease(arena, &segments)
+}
+
+/// Bytes that differ from place to place and from call to call.
+pub fn pattern(seed: u64, offset: u64, bytes: usize) -> Bytes {
+    (offset..offset + bytes as u64)
+        .map(|at| (at.wrapping_mul(0x9E37_79B9).wrapping_add(seed * 131) >> 7) as u8)
+        .collect()
+}
+
+type Handler = dyn Fn(Incoming, Reply) -> futures::future::BoxFuture<'static, ()> + Send + Sync;
+
+struct Closure(Box<Handler>);
+
+#[async_trait]
+impl Service for Closure {
+    async fn serve(&self, request: Incoming, reply: Reply) {
+        (self.0)(request, reply).await;
+    }
+}
+
+pub fn service<F, R>(handler: F) -> Arc<dyn Service>
+where
+    F: Fn(Incoming, Reply) -> R + Send + Sync + 'static,
+    R: Future<Output = ()> + Send + 'static,
+{
+    Arc::new(Closure(Box::new(move |request, reply| Box::pin(handler(request, reply)))))
+}
+
+/// Forwards to a service that the case installs once it knows what it needs.
+#[derive(Default)]
+pub struct Installed(OnceLock<Arc<dyn Service>>);
+
+#[async_trait]
+impl Service for Installed {
+    async fn serve(&self, request: Incoming, reply: Reply) {
+        let service = self.0.get().expect("a service is installed").clone();
+        service.serve(request, reply).await;
+    }
+}
+
+/// A connected pair.
+pub struct Rig {
+    pub connection: Arc<dyn Connection>,
+    pub arena: Arena,
+    pub server: Option<TcpServer>,
+    service: Arc<Installed>,
+}
+
+impl Rig {
+    pub fn share() -> Self {
+        Self::in_process(Mode::Share)
+    }
+
+    pub fn copy() -> Self {
+        let seed = rand::random();
+        println!("SEED={seed}");
+        Self::in_process(Mode::Copy(Faults::seeded(seed)))
+    }
+
+    fn in_process(mode: Mode) -> Self {
+        let service = Arc::new(Installed::default());
+        Self { connection: InProcess::connection(service.clone(), mode), arena: arena(16), server: None, service }
+    }
+
+    pub async fn tcp() -> Self {
+        let service = Arc::new(Installed::default());
+        let server = serve(service.clone(), server_options()).await;
+        let transport = TcpTransport::new(options());
+        let address = PeerAddress { tcp: server.local_addr() };
+        Self { connection: transport.connect(&address).await.unwrap(), arena: arena(16), server: Some(server), service }
+    }
+
+    pub fn serve(&self, service: Arc<dyn Service>) {
+        assert!(self.service.0.set(service).is_ok(), "one service a rig");
+    }
+
+    /// Starts a call with a landing of `bytes`, where the transport wants one.
+    pub fn call(&self, message: impl Into<Bytes>, bytes: usize) -> Call {
+        let landing = self.connection.wants_landing().then(|| landing(&self.arena, bytes).expect("room for a landing"));
+        self.connection.call(message.into(), landing)
+    }
+
+    pub async fn all_memory_is_back(&self) {
+        let arena = self.arena.clone();
+        eventually("every landing is back", || arena.usage().leased_bytes == 0).await;
+    }
+}
+
+pub fn options() -> TcpOptions {
+    TcpOptions {
+        name: "conformance".into(),
+        calls_in_flight_max: CREDITS,
+        ..TcpOptions::new(Secret::new("the cluster's secret"))
+    }
+}
+
+pub fn server_options() -> TcpServerOptions {
+    TcpServerOptions::new(options())
+}
+
+pub fn listen_address() -> SocketAddr {
+    let ip: IpAddr = match std::env::var("VERBS3_TEST_ADDRESS") {
+        Ok(text) => text.parse().expect("VERBS3_TEST_ADDRESS is an IP address"),
+        Err(_) => IpAddr::from([127, 0, 0, 1]),
+    };
+    SocketAddr::new(ip, 0)
+}
+
+pub async fn serve(service: Arc<dyn Service>, options: TcpServerOptions) -> TcpServer {
+    TcpServer::bind(listen_address(), options, service).await.unwrap()
+}
+
+/// A whole reply: its messages in order, and its bytes by offset.
+#[derive(Debug, Default)]
+pub struct Answer {
+    pub messages: Vec<Bytes>,
+    parts: BTreeMap<u64, Vec<Bytes>>,
+}
+
+impl Answer {
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut all = Vec::new();
+        for (offset, pieces) in &self.parts {
+            assert_eq!(*offset, all.len() as u64, "a hole in the reply");
+            pieces.iter().for_each(|piece| all.extend_from_slice(piece));
+        }
+        all
+    }
+}
+
+pub async fn collect(call: &mut Call) -> Result<Answer, TransportError> {
+    let mut answer = Answer::default();
+    loop {
+        match call.next().await? {
+            Event::Part(part) => {
+                answer.messages.push(part.message.clone());
+                if part.bytes() > 0 {
+                    let before = answer.parts.insert(part.offset, part.data);
+                    assert!(before.is_none(), "two parts at one offset");
+                }
+                if part.last {
+                    return Ok(answer);
+                }
+            }
+            Event::Wanted { .. } => panic!("nothing to push in this case"),
+        }
+    }
+}
