@@ -1,1 +1,35 @@
+//! Every setting of every process, its default and its check. Imported by the binary alone: libraries take `Options` of
+//! their own.
+#![forbid(unsafe_code)]
 
+mod check;
+mod cluster;
+mod dev;
+mod environment;
+mod gateway;
+mod layers;
+mod mount;
+mod problem;
+mod process;
+mod quantity;
+mod root;
+mod schema;
+mod secret;
+mod show;
+mod ufs;
+mod worker;
+
+pub use check::Role;
+pub use cluster::{Cluster, ClusterWorker};
+pub use dev::Dev;
+pub use environment::Environment;
+pub use gateway::{Gateway, GatewayLimits, GatewayTier, GatewayTimeouts, GatewayTls};
+pub use layers::{Flag, Layers, Loaded, Origin, load};
+pub use mount::{AttributesTtl, Coherence, Mount};
+pub use problem::{Problem, Problems, Severity};
+pub use process::{Log, LogFormat, Memory, Process};
+pub use quantity::{ByteSize, Period, QuantityError};
+pub use root::Config;
+pub use secret::{Secret, SecretError};
+pub use ufs::{Credentials, CredentialsKind, Ufs, UfsDeadlines, UfsKind, UfsLimits};
+pub use worker::{Worker, WorkerFill, WorkerIndex};

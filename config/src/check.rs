@@ -1,0 +1,83 @@
+//! What must hold between settings, and the range of each. Every problem is collected; nothing is changed.
+
+mod cluster;
+mod endpoint;
+mod mount;
+mod ufs;
+
+use std::fmt::Display;
+use std::path::Path;
+
+use crate::problem::Problem;
+use crate::process::{Log, Memory, Process};
+use crate::quantity::{ByteSize, Period};
+use crate::root::Config;
+
+/// What a process is; decides which sections must be complete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    Gateway,
+    Worker,
+    Dev,
+}
+
+/// Collects what is wrong.
+#[derive(Default)]
+pub(crate) struct Findings {
+    problems: Vec<Problem>,
+}
+
+impl Findings {
+    fn error(&mut self, path: impl Into<String>, message: impl Into<String>) {
+        self.problems.push(Problem::error(path, message));
+    }
+
+    fn warning(&mut self, path: impl Into<String>, message: impl Into<String>) {
+        self.problems.push(Problem::warning(path, message));
+    }
+
+    fn range<T: PartialOrd + Display + Copy>(&mut self, path: impl Into<String>, value: T, min: T, max: T) {
+        if !(min..=max).contains(&value) {
+            self.error(path, format!("{value} is not between {min} and {max}"));
+        }
+    }
+
+    fn readable(&mut self, path: impl Into<String>, file: &Path) {
+        match std::fs::File::open(file).and_then(|file| file.metadata()) {
+            Ok(metadata) if metadata.is_file() => {}
+            Ok(_) => self.error(path, format!("{} is not a file", file.display())),
+            Err(source) => self.error(path, format!("can't read {}: {source}", file.display())),
+        }
+    }
+}
+
+/// Everything that is wrong with `config` for a process that plays `roles`.
+pub(crate) fn check(config: &Config, roles: &[Role]) -> Vec<Problem> {
+    let mut findings = Findings::default();
+    let Config { cluster, ufs, mount, gateway, worker, dev, process, log } = config;
+    cluster::check(cluster, roles, &mut findings);
+    ufs::check(ufs, roles, &mut findings);
+    mount::check(mount, ufs, roles, &mut findings);
+    endpoint::check_gateway(gateway, roles, &mut findings);
+    endpoint::check_worker(worker, cluster, roles, &mut findings);
+    findings.range("dev.workers", dev.workers, 1, 64);
+    if dev.dir.as_os_str().is_empty() {
+        findings.error("dev.dir", "is empty; name a folder");
+    }
+    let Process { threads, drain_for } = process;
+    findings.range("process.threads", *threads, 0, 1024);
+    findings.range("process.drain_for", *drain_for, Period::millis(0), Period::seconds(3600));
+    let Log { level, format: _ } = log;
+    if level.trim().is_empty() {
+        findings.error("log.level", "is empty; write a level, such as \"info\"");
+    }
+    findings.problems
+}
+
+fn check_memory(path: &str, memory: &Memory, findings: &mut Findings) {
+    let Memory { capacity, populate: _ } = memory;
+    findings.range(format!("{path}.capacity"), *capacity, ByteSize::mib(16), ByteSize(16 << 40));
+}
+
+#[cfg(test)]
+mod tests;

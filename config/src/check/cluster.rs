@@ -1,0 +1,111 @@
+//! Checks of `[cluster]`.
+
+use std::collections::BTreeMap;
+
+use super::{Findings, Role};
+use crate::cluster::{Cluster, ClusterWorker};
+use crate::quantity::ByteSize;
+use crate::secret::Secret;
+
+/// Shorter secrets can be guessed off line from one recorded handshake.
+const SECRET_CHARS_MIN: usize = 16;
+
+pub(super) fn check(cluster: &Cluster, roles: &[Role], findings: &mut Findings) {
+    let Cluster { name, secret: _, secret_file: _, block, page, replicas, workers } = cluster;
+    if name.trim().is_empty() {
+        findings.error("cluster.name", "is empty; name the cluster");
+    }
+    check_secret(cluster, roles, findings);
+    check_geometry(*block, *page, findings);
+    findings.range("cluster.replicas", *replicas, 1, 8);
+    check_workers(workers, findings);
+    if workers.is_empty() && roles.iter().any(|role| matches!(role, Role::Gateway | Role::Worker)) {
+        findings.error(
+            "cluster.workers",
+            "is empty; list every worker: [[cluster.workers]] id = \"…\", address = \"host:9400\"",
+        );
+    }
+}
+
+fn check_secret(cluster: &Cluster, roles: &[Role], findings: &mut Findings) {
+    if cluster.secret.is_some() && cluster.secret_file.is_some() {
+        findings.error("cluster.secret_file", "cluster.secret is set too; keep one of them");
+    }
+    let (path, secret) = match (&cluster.secret, &cluster.secret_file) {
+        (Some(secret), _) => ("cluster.secret", Some(secret.clone())),
+        (None, Some(file)) => match Secret::read(file) {
+            Ok(secret) => ("cluster.secret_file", Some(secret)),
+            Err(error) => {
+                let cause = std::error::Error::source(&error).map(|source| format!(": {source}")).unwrap_or_default();
+                return findings.error("cluster.secret_file", format!("{error}{cause}"));
+            }
+        },
+        (None, None) => ("cluster.secret", None),
+    };
+    match secret {
+        Some(secret) if secret.reveal().chars().count() < SECRET_CHARS_MIN => {
+            findings.error(path, format!("is shorter than {SECRET_CHARS_MIN} characters; `openssl rand -hex 32` makes a good one"));
+        }
+        None if roles.iter().any(|role| matches!(role, Role::Gateway | Role::Worker)) => findings.error(
+            path,
+            "gateways and workers prove a shared secret to each other; set cluster.secret_file, or VERBS3_CLUSTER__SECRET",
+        ),
+        _ => {}
+    }
+}
+
+fn check_geometry(block: ByteSize, page: ByteSize, findings: &mut Findings) {
+    findings.range("cluster.block", block, ByteSize::mib(1), ByteSize::mib(16));
+    findings.range("cluster.page", page, ByteSize::kib(64), ByteSize::mib(1));
+    if !page.0.is_power_of_two() {
+        findings.error("cluster.page", format!("{page} is not a power of two"));
+    } else if !block.0.is_multiple_of(page.0) {
+        findings.error("cluster.block", format!("{block} is not a multiple of cluster.page ({page})"));
+    }
+}
+
+fn check_workers(workers: &[ClusterWorker], findings: &mut Findings) {
+    let mut ids = BTreeMap::new();
+    let mut addresses = BTreeMap::new();
+    for (index, ClusterWorker { id, address, weight }) in workers.iter().enumerate() {
+        let path = |field: &str| format!("cluster.workers[{index}].{field}");
+        if id.trim().is_empty() {
+            findings.error(path("id"), "is missing; a worker has the name that its own worker.id says");
+        } else if let Some(first) = ids.insert(id.as_str(), index) {
+            findings.error(path("id"), format!("{id:?} is the name of cluster.workers[{first}] too; names are unique"));
+        }
+        match check_address(address) {
+            Err(message) => findings.error(path("address"), message),
+            Ok(()) => {
+                if let Some(first) = addresses.insert(address.as_str(), index) {
+                    findings
+                        .error(path("address"), format!("{address:?} is the address of cluster.workers[{first}] too"));
+                }
+            }
+        }
+        if !weight.is_finite() {
+            findings.error(path("weight"), format!("{weight} is not a number that weights can be compared with"));
+        } else {
+            findings.range(path("weight"), *weight, 0.001, 1_000_000.0);
+        }
+    }
+}
+
+/// `host:port`, the host being a name, an IPv4 address or a bracketed IPv6 address.
+fn check_address(address: &str) -> Result<(), String> {
+    if address.is_empty() {
+        return Err("is missing; write host:port".to_owned());
+    }
+    let wrong = |why: &str| Err(format!("{address:?} is not host:port: {why}"));
+    let Some((host, port)) = address.rsplit_once(':') else { return wrong("it has no port") };
+    if host.is_empty() || host.contains(char::is_whitespace) || host.contains('/') {
+        return wrong("the host is not one");
+    }
+    if host.contains(':') && !(host.starts_with('[') && host.ends_with(']')) {
+        return wrong("an IPv6 address stands in brackets");
+    }
+    match port.parse::<u16>() {
+        Ok(0) | Err(_) => wrong("the port is not between 1 and 65535"),
+        Ok(_) => Ok(()),
+    }
+}

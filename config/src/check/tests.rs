@@ -1,0 +1,437 @@
+//! Every problem that a configuration can have, by its message.
+#![allow(clippy::unwrap_used)]
+
+use std::path::PathBuf;
+
+use super::Role;
+use crate::layers::{Layers, load};
+
+/// Two UFSs, two mounts, one worker; complete for a gateway and for a worker, but for the files.
+const GOOD: &str = r#"
+[cluster]
+secret = "0123456789abcdef"
+workers = [{ id = "w0", address = "10.0.0.1:9400" }]
+[[ufs]]
+name = "ceph"
+endpoint = "http://127.0.0.1:7480"
+[[ufs]]
+name = "aws"
+[[mount]]
+name = "train"
+ufs = "ceph"
+[[mount]]
+name = "eval"
+ufs = "aws"
+[gateway]
+identities = "IDENTITIES"
+[worker]
+id = "w0"
+"#;
+
+/// What is wrong with `text`, one line each.
+fn findings(text: &str, roles: &[Role]) -> Vec<String> {
+    let folder = tempfile::tempdir().unwrap();
+    let identities = folder.path().join("identities.toml");
+    std::fs::write(&identities, "").unwrap();
+    let file = folder.path().join("verbs3.toml");
+    std::fs::write(&file, text.replace("IDENTITIES", identities.to_str().unwrap())).unwrap();
+    let problems = match load(&Layers { file: Some(file), ..Layers::default() }, roles) {
+        Ok(loaded) => loaded.warnings,
+        Err(problems) => problems.0,
+    };
+    problems.iter().map(|problem| problem.to_string().replace(folder.path().to_str().unwrap(), "DIR")).collect()
+}
+
+const BOTH: &[Role] = &[Role::Gateway, Role::Worker];
+
+/// `GOOD` with one text replaced has exactly `wanted` wrong.
+#[track_caller]
+fn broken(from: &str, to: &str, wanted: &[&str]) {
+    assert!(GOOD.contains(from), "{from:?} is not in the good configuration");
+    assert_eq!(findings(&GOOD.replacen(from, to, 1), BOTH), wanted);
+}
+
+#[test]
+fn a_complete_configuration_has_no_problem() {
+    assert_eq!(findings(GOOD, BOTH), [""; 0]);
+}
+
+#[test]
+fn an_empty_configuration_lists_all_that_is_missing() {
+    let missing = findings("", BOTH);
+    let paths: Vec<&str> = missing.iter().map(|line| line.split(": ").next().unwrap()).collect();
+    assert_eq!(paths, ["cluster.secret", "cluster.workers", "ufs", "mount", "gateway.identities", "worker.id"]);
+}
+
+#[test]
+fn the_development_process_needs_nothing() {
+    assert_eq!(findings("", &[Role::Dev]), [""; 0]);
+}
+
+#[test]
+fn a_section_in_the_file_decides_what_must_be_complete() {
+    let of_worker = findings("[worker]\n", &[]);
+    assert!(of_worker.iter().any(|line| line.starts_with("worker.id:")), "{of_worker:?}");
+    assert!(!of_worker.iter().any(|line| line.starts_with("gateway")), "{of_worker:?}");
+}
+
+#[test]
+fn names_that_are_unknown_come_with_a_suggestion() {
+    broken(
+        "ufs = \"ceph\"",
+        "ufs = \"cephh\"",
+        &["mount[0].ufs: no [[ufs]] is named \"cephh\"; did you mean \"ceph\"?"],
+    );
+    broken("ufs = \"ceph\"", "ufs = \"zzzzzz\"", &["mount[0].ufs: no [[ufs]] is named \"zzzzzz\""]);
+    broken(
+        "id = \"w0\"\n",
+        "id = \"w1\"\n",
+        &["worker.id: cluster.workers has no worker named \"w1\"; did you mean \"w0\"?"],
+    );
+    broken("endpoint =", "endpiont =", &["ufs[0].endpiont: no such setting; did you mean \"endpoint\"?"]);
+    broken(
+        "[gateway]",
+        "[gateway]\nlisten_address = 1",
+        &[
+            "gateway.listen_address: no such setting; there are listen, admin_listen, domains, identities, memory, tls, limits, timeouts, tier",
+        ],
+    );
+    broken(
+        "name = \"aws\"",
+        "name = \"aws\"\nkind = \"s33\"",
+        &["ufs[1].kind: \"s33\" is not one of \"s3\", \"local\"; did you mean \"s3\"?"],
+    );
+}
+
+#[test]
+fn values_of_the_wrong_type_say_what_is_wanted() {
+    broken(
+        "[worker]",
+        "[worker.memory]\ncapacity = 5\n[worker]",
+        &["worker.memory.capacity: wants a size in quotes, such as \"4MiB\", got 5"],
+    );
+    broken(
+        "[worker]",
+        "[worker.memory]\ncapacity = \"5 apples\"\n[worker]",
+        &[
+            "worker.memory.capacity: \"5 apples\" is not a size; write an integer with a unit: \"256KiB\", \"4MiB\", \"64GiB\"",
+        ],
+    );
+    broken(
+        "name = \"train\"",
+        "name = \"train\"\nattributes_ttl = \"soon\"",
+        &[
+            "mount[0].attributes_ttl: \"soon\" is not a duration; write integers with units: \"500ms\", \"10s\", \"1m30s\", \"12h\"; or \"0\" (ask every time), or \"immutable\"",
+        ],
+    );
+    broken(
+        "name = \"train\"",
+        "name = \"train\"\nread_only = \"yes\"",
+        &["mount[0].read_only: wants a boolean, got \"yes\""],
+    );
+    broken("[gateway]", "[gateway]\nlisten = \"localhost\"", &["gateway.listen: invalid socket address syntax"]);
+}
+
+#[test]
+fn a_secret_of_the_wrong_type_is_not_printed() {
+    broken(
+        "secret = \"0123456789abcdef\"",
+        "secret = 123456789",
+        &["cluster.secret: wants a string, got another type of value"],
+    );
+}
+
+#[test]
+fn every_problem_is_found_at_once() {
+    let text = GOOD
+        .replace("ufs = \"ceph\"", "ufs = \"cephh\"\ncolour = \"red\"\nabsence_ttl = 1")
+        .replace("id = \"w0\"\n", "id = \"w0\"\nlisten = true\n[worker.fill]\nin_flight_max = 0\n");
+    let paths: Vec<String> =
+        findings(&text, BOTH).iter().map(|line| line.split(": ").next().unwrap().to_owned()).collect();
+    let mut sorted = paths.clone();
+    sorted.sort();
+    assert_eq!(
+        sorted,
+        ["mount[0].absence_ttl", "mount[0].colour", "mount[0].ufs", "worker.fill.in_flight_max", "worker.listen"]
+    );
+}
+
+#[test]
+fn cluster_problems() {
+    broken("[cluster]", "[cluster]\nname = \" \"", &["cluster.name: is empty; name the cluster"]);
+    broken(
+        "0123456789abcdef",
+        "short",
+        &["cluster.secret: is shorter than 16 characters; `openssl rand -hex 32` makes a good one"],
+    );
+    broken(
+        "[cluster]",
+        "[cluster]\nsecret_file = \"/x\"",
+        &["cluster.secret_file: cluster.secret is set too; keep one of them"],
+    );
+    broken(
+        "secret = \"0123456789abcdef\"",
+        "secret_file = \"/no/such\"",
+        &[
+            "cluster.secret_file: can't read the secret in /no/such; check that the file exists and that this user may read it: No such file or directory (os error 2)",
+        ],
+    );
+    broken("[cluster]", "[cluster]\npage = \"100KiB\"", &["cluster.page: 100KiB is not a power of two"]);
+    broken(
+        "[cluster]",
+        "[cluster]\nblock = \"4100KiB\"",
+        &["cluster.block: 4100KiB is not a multiple of cluster.page (256KiB)"],
+    );
+    broken("[cluster]", "[cluster]\nblock = \"32MiB\"", &["cluster.block: 32MiB is not between 1MiB and 16MiB"]);
+    let twice = "{ id = \"w0\", address = \"10.0.0.1:9400\" }, { id = \"w0\", address = \"10.0.0.1:9400\" }";
+    broken(
+        "{ id = \"w0\", address = \"10.0.0.1:9400\" }",
+        twice,
+        &[
+            "cluster.workers[1].id: \"w0\" is the name of cluster.workers[0] too; names are unique",
+            "cluster.workers[1].address: \"10.0.0.1:9400\" is the address of cluster.workers[0] too",
+        ],
+    );
+    for (address, why) in [
+        ("10.0.0.1", "it has no port"),
+        (":9400", "the host is not one"),
+        ("::1:9400", "an IPv6 address stands in brackets"),
+        ("host:99400", "the port is not between 1 and 65535"),
+    ] {
+        broken(
+            "10.0.0.1:9400",
+            address,
+            &[&format!("cluster.workers[0].address: {address:?} is not host:port: {why}")],
+        );
+    }
+    broken(
+        "address = \"10.0.0.1:9400\"",
+        "address = \"10.0.0.1:9400\", weight = nan",
+        &["cluster.workers[0].weight: NaN is not a number that weights can be compared with"],
+    );
+}
+
+#[test]
+fn ufs_problems() {
+    broken(
+        "name = \"aws\"",
+        "name = \"ceph\"",
+        &[
+            "ufs[1].name: \"ceph\" is the name of ufs[0] too; names are unique",
+            "mount[1].ufs: no [[ufs]] is named \"aws\"",
+        ],
+    );
+    broken(
+        "name = \"aws\"",
+        "name = \"a/b\"",
+        &[
+            "ufs[1].name: \"a/b\" contains '/', which separates a UFS from its bucket",
+            "mount[1].ufs: no [[ufs]] is named \"aws\"",
+        ],
+    );
+    for (endpoint, message) in [
+        ("ceph:7480", "\"ceph:7480\" is not a URL; write https://host or http://host:port"),
+        ("http://", "\"http://\" is not a store's URL; it has a host and perhaps a port, and no path"),
+        ("http://a/b", "\"http://a/b\" is not a store's URL; it has a host and perhaps a port, and no path"),
+        ("http://me:pw@a", "has a user in it; credentials belong into the credentials table"),
+    ] {
+        broken("http://127.0.0.1:7480", endpoint, &[&format!("ufs[0].endpoint: {message}")]);
+    }
+    broken(
+        "name = \"aws\"",
+        "name = \"aws\"\nkind = \"local\"",
+        &["ufs[1].path: is missing; kind = \"local\" needs a folder"],
+    );
+    broken(
+        "name = \"aws\"",
+        "name = \"aws\"\npath = \"/tmp\"",
+        &["ufs[1].path: does nothing with kind = \"s3\"; a folder needs kind = \"local\""],
+    );
+    broken(
+        "name = \"aws\"",
+        "name = \"aws\"\nkind = \"local\"\npath = \"IDENTITIES\"\nendpoint = \"http://a\"",
+        &["ufs[1].path: DIR/identities.toml is not a folder", "ufs[1].endpoint: does nothing with kind = \"local\""],
+    );
+}
+
+#[test]
+fn credentials_that_do_not_fit_their_kind_are_refused() {
+    broken(
+        "name = \"aws\"",
+        "name = \"aws\"\ncredentials = { kind = \"static\" }",
+        &[
+            "ufs[1].credentials.access_key_id: is missing; kind = \"static\" needs it",
+            "ufs[1].credentials.secret_access_key: is missing; kind = \"static\" needs it",
+        ],
+    );
+    broken(
+        "name = \"aws\"",
+        "name = \"aws\"\ncredentials = { access_key_id = \"a\", role_arn = \"r\" }",
+        &[
+            "ufs[1].credentials.access_key_id: does nothing with kind = \"default\"; it belongs to \"static\"",
+            "ufs[1].credentials.role_arn: does nothing with kind = \"default\"; it belongs to \"assume_role\" and \"web_identity\"",
+        ],
+    );
+    broken(
+        "name = \"aws\"",
+        "name = \"aws\"\ncredentials = { kind = \"web_identity\", role_arn = \"r\", token_file = \"/no/such\" }",
+        &["ufs[1].credentials.token_file: can't read /no/such: No such file or directory (os error 2)"],
+    );
+    broken(
+        "name = \"aws\"",
+        "name = \"aws\"\ncredentials = { kind = \"assume_role\" }",
+        &["ufs[1].credentials.role_arn: is missing; kind = \"assume_role\" needs it"],
+    );
+}
+
+#[test]
+fn mount_problems() {
+    broken(
+        "name = \"eval\"",
+        "name = \"train\"",
+        &["mount[1].name: \"train\" is the name of mount[0] too; names are unique"],
+    );
+    broken(
+        "name = \"eval\"",
+        "name = \"Eval\"",
+        &["mount[1].name: \"Eval\" is not a bucket name: 3 to 63 lower-case letters, digits, dots and hyphens"],
+    );
+    broken("name = \"eval\"", "name = \"eval\"\nprefix = \"a/b\"", &["mount[1].prefix: \"a/b\" does not end in '/'"]);
+    broken(
+        "name = \"eval\"",
+        "name = \"eval\"\nbucket = \"a/b\"",
+        &["mount[1].bucket: is not a bucket name; put a folder into prefix"],
+    );
+    broken(
+        "name = \"eval\"",
+        "name = \"*\"\nbucket = \"b\"\nprefix = \"p/\"",
+        &[
+            "mount[1].bucket: does nothing with name = \"*\": every bucket keeps its own name",
+            "mount[1].prefix: does nothing with name = \"*\": every bucket is seen whole",
+        ],
+    );
+    broken(
+        "name = \"eval\"",
+        "name = \"eval\"\nattributes_ttl = \"0\"",
+        &[
+            "warning: mount[1].absence_ttl: attributes are asked for on every read, but an absence is believed for 1s; set it to \"0\"",
+        ],
+    );
+}
+
+#[test]
+fn mounts_that_show_the_same_objects_are_warned_of() {
+    broken(
+        "name = \"eval\"\nufs = \"aws\"",
+        "name = \"eval\"\nufs = \"ceph\"\nbucket = \"train\"\nprefix = \"eval/\"",
+        &[
+            "warning: mount[1]: \"eval\" and \"train\" (mount[0]) show the same objects of ceph/train; the rules of each hold only for its own clients",
+        ],
+    );
+    broken("name = \"eval\"\nufs = \"aws\"", "name = \"*\"\nufs = \"ceph\"", &[]);
+    broken(
+        "name = \"train\"\nufs = \"ceph\"\n[[mount]]\nname = \"eval\"\nufs = \"aws\"",
+        "name = \"train\"\nufs = \"ceph\"\nbucket = \"real\"\n[[mount]]\nname = \"*\"\nufs = \"ceph\"",
+        &[
+            "warning: mount[1]: \"train\" and \"*\" both show ceph/real; the rules of each hold only for its own clients",
+        ],
+    );
+}
+
+#[test]
+fn gateway_problems() {
+    let gateway = |lines: &str| format!("[gateway]\n{lines}\n");
+    broken(
+        "[gateway]",
+        &gateway("listen = \"127.0.0.1:9001\""),
+        &["gateway.admin_listen: 127.0.0.1:9001 is gateway.listen too; give it another port"],
+    );
+    broken(
+        "[gateway]",
+        &gateway("domains = [\"s3.example\", \"a b\"]"),
+        &["gateway.domains[1]: \"a b\" is not a host name"],
+    );
+    broken(
+        "[gateway]",
+        &gateway("tls = { key = \"/k\" }"),
+        &["gateway.tls.certificate: is missing; a key needs its certificate"],
+    );
+    broken(
+        "[gateway]",
+        &gateway("tls = { key = \"/k\", certificate = \"/c\" }"),
+        &[
+            "gateway.tls.certificate: can't read /c: No such file or directory (os error 2)",
+            "gateway.tls.key: can't read /k: No such file or directory (os error 2)",
+        ],
+    );
+    broken(
+        "IDENTITIES",
+        "/no/such",
+        &["gateway.identities: can't read /no/such: No such file or directory (os error 2)"],
+    );
+    broken(
+        "[gateway]",
+        &gateway("memory = { capacity = \"256MiB\" }"),
+        &[
+            "gateway.memory.capacity: 256MiB is too small for gateway.limits.bytes_in_flight_max (512MiB); raise the one or lower the other",
+        ],
+    );
+    broken(
+        "[gateway]",
+        &gateway("limits = { requests_in_flight_max = 5000 }"),
+        &[
+            "gateway.memory.capacity: 1GiB is too small for gateway.limits.requests_in_flight_max × open_landing (5000 × 256KiB = 1250MiB)",
+        ],
+    );
+    broken(
+        "[gateway]",
+        &gateway("limits = { bytes_in_flight_max = \"16MiB\", window = \"32MiB\" }"),
+        &["gateway.limits.window: 32MiB is more than bytes_in_flight_max (16MiB): no request could start"],
+    );
+    broken(
+        "[gateway]",
+        &gateway("tier = { hedge_after = \"5s\" }"),
+        &["gateway.tier.hedge_after: 5s is not shorter than reply_deadline (5s): no hedge would ever be sent"],
+    );
+}
+
+#[test]
+fn worker_problems() {
+    broken(
+        "[worker]",
+        "[worker]\nlisten = \"0.0.0.0:9500\"",
+        &[
+            "warning: worker.listen: listens on port 9500, but cluster.workers sends gateways to 10.0.0.1:9400; right only if something forwards it",
+        ],
+    );
+    broken(
+        "[worker]",
+        "[worker]\nadmin_listen = \"0.0.0.0:9400\"",
+        &["worker.admin_listen: 0.0.0.0:9400 is worker.listen too; give it another port"],
+    );
+    broken(
+        "[worker]",
+        "[worker]\nindex = { generation_slots = 5000 }",
+        &["worker.index.generation_slots: 5000 is not a power of two; the nearest are 4096 and 8192"],
+    );
+    broken(
+        "[worker]",
+        "[worker]\nfill = { request_max = \"128KiB\" }",
+        &["worker.fill.request_max: 128KiB is less than one page (cluster.page is 256KiB)"],
+    );
+    broken("[worker]", "[worker]\nfill = { reserve = 0.9 }", &["worker.fill.reserve: 0.9 is not between 0.01 and 0.5"]);
+}
+
+#[test]
+fn what_is_not_toml_is_located_without_its_text() {
+    let found = findings("[cluster]\nsecret = hunter2\n", BOTH);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].starts_with("DIR/verbs3.toml:2:") && !found[0].contains("hunter2"), "{found:?}");
+}
+
+#[test]
+fn a_missing_file_is_named() {
+    let layers = Layers { file: Some(PathBuf::from("/no/such.toml")), ..Layers::default() };
+    let problems = load(&layers, &[]).unwrap_err();
+    assert_eq!(problems.to_string(), "can't read /no/such.toml: No such file or directory (os error 2)");
+}

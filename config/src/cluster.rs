@@ -1,0 +1,76 @@
+//! What all processes of a cluster must agree on: name, secret, workers, geometry.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::quantity::ByteSize;
+use crate::secret::{Secret, SecretError};
+
+/// The `[cluster]` section. The same in every process of a cluster.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Cluster {
+    /// Name of the cluster. Processes of different clusters refuse each other. Default: `"verbs3"`.
+    pub name: String,
+    /// Shared secret that gateways and workers prove to each other before anything else is said; at least 16
+    /// characters. Better kept in `secret_file`, or given as `VERBS3_CLUSTER__SECRET`. Default: none.
+    pub secret: Option<Secret>,
+    /// File that holds the secret; white space at its end is ignored. Default: none.
+    pub secret_file: Option<PathBuf>,
+    /// Size of a block: the unit of placement. Objects are spread over workers in blocks of this size. A multiple of
+    /// `page`. Default: `"4MiB"`. Range: `"1MiB"` to `"16MiB"`.
+    pub block: ByteSize,
+    /// Size of a page: the unit of a fill and of memory. A small read of a large object takes whole pages from the UFS. A power
+    /// of two. Default: `"256KiB"`. Range: `"64KiB"` to `"1MiB"`.
+    pub page: ByteSize,
+    /// Workers that each block may be served by: its owner, and those that are asked when the owner does not answer.
+    /// Default: `2`. Range: `1` to `8`.
+    pub replicas: u16,
+    /// The workers. Order does not matter; the same list everywhere. Default: `[]`.
+    pub workers: Vec<ClusterWorker>,
+}
+
+/// One `[[cluster.workers]]` entry.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ClusterWorker {
+    /// Name of the worker, unique in the cluster; the worker's own `worker.id`. Placement follows it, so a worker that
+    /// moves to another address keeps its blocks. Required.
+    pub id: String,
+    /// Where gateways reach it: host name or address, and the port of its `worker.listen`. Required.
+    pub address: String,
+    /// Share of the blocks, relative to the other workers: usually its memory. Default: `1.0`. Range: `0.001` to `1000000.0`.
+    pub weight: f64,
+}
+
+impl Default for Cluster {
+    fn default() -> Self {
+        Self {
+            name: "verbs3".to_owned(),
+            secret: None,
+            secret_file: None,
+            block: ByteSize::mib(4),
+            page: ByteSize::kib(256),
+            replicas: 2,
+            workers: Vec::new(),
+        }
+    }
+}
+
+impl Default for ClusterWorker {
+    fn default() -> Self {
+        Self { id: String::new(), address: String::new(), weight: 1.0 }
+    }
+}
+
+impl Cluster {
+    /// The secret, from wherever it was given; `None` if it was not.
+    pub fn resolve_secret(&self) -> Result<Option<Secret>, SecretError> {
+        match (&self.secret, &self.secret_file) {
+            (Some(secret), _) => Ok(Some(secret.clone())),
+            (None, Some(path)) => Secret::read(path).map(Some),
+            (None, None) => Ok(None),
+        }
+    }
+}

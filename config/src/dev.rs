@@ -1,0 +1,23 @@
+//! What `verbs3 dev` starts: everything in one process, over a folder.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// The `[dev]` section. `verbs3 dev` brings a UFS, a mount of all its buckets and an identity of its own where the file has none.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Dev {
+    /// Folder for the objects and the generated credentials, made if absent and kept across restarts. Default: `".verbs3"`.
+    pub dir: PathBuf,
+    /// Cache workers in the process; they share `worker.memory`. Default: `1`. Range: `1` to `64`.
+    pub workers: u16,
+    /// Show at start that it works: read a sample dataset twice and print what the cache did. Default: `true`.
+    pub demo: bool,
+}
+
+impl Default for Dev {
+    fn default() -> Self {
+        Self { dir: PathBuf::from(".verbs3"), workers: 1, demo: true }
+    }
+}

@@ -1,0 +1,53 @@
+//! The process environment, read here alone.
+//!
+//! `VERBS3_SECTION__SETTING=value` sets `section.setting`; a number names a list entry (`VERBS3_UFS__0__ENDPOINT`). Names without a
+//! double underscore are not settings. `RUST_LOG` sets `log.level`.
+
+use std::ffi::OsString;
+
+use crate::layers::Origin;
+
+/// Settings as an environment gives them.
+#[derive(Debug, Clone, Default)]
+pub struct Environment {
+    variables: Vec<(String, String)>,
+}
+
+/// One setting of a layer above the file: its path as steps, and its raw text.
+#[derive(Debug, Clone)]
+pub(crate) struct Override {
+    pub steps: Vec<String>,
+    pub text: String,
+    pub origin: Origin,
+}
+
+const PREFIX: &str = "VERBS3_";
+
+impl Environment {
+    /// The environment of this process.
+    pub fn of_process() -> Self {
+        Self::from_variables(std::env::vars_os())
+    }
+
+    /// An environment made of `variables`. Those that are not UTF-8 can't be settings and are left out.
+    pub fn from_variables(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
+        let mut variables: Vec<(String, String)> = variables
+            .into_iter()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .filter(|(name, _)| name == "RUST_LOG" || (name.starts_with(PREFIX) && name.contains("__")))
+            .collect();
+        // RUST_LOG first: the name of our own wins. Entries of a list in order, so that they can be made one after the other.
+        variables.sort_by(|a, b| (a.0 != "RUST_LOG", &a.0).cmp(&(b.0 != "RUST_LOG", &b.0)));
+        Self { variables }
+    }
+
+    pub(crate) fn overrides(&self) -> impl Iterator<Item = Override> + '_ {
+        self.variables.iter().map(|(name, text)| {
+            let steps = match name.strip_prefix(PREFIX) {
+                Some(path) => path.to_ascii_lowercase().split("__").map(str::to_owned).collect(),
+                None => vec!["log".to_owned(), "level".to_owned()],
+            };
+            Override { steps, text: text.clone(), origin: Origin::Environment(name.clone()) }
+        })
+    }
+}

@@ -1,0 +1,189 @@
+//! Defaults, under the file, under the environment, under flags: merged, read, checked.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use figment::providers::Serialized;
+use figment::value::{Dict, Tag, Value};
+use figment::{Figment, Profile, Provider};
+
+use crate::check::{self, Role};
+use crate::environment::{Environment, Override};
+use crate::problem::{Problem, Problems, Severity};
+use crate::root::Config;
+use crate::schema;
+
+/// Where the settings of a process come from; each layer wins over those before it.
+#[derive(Debug, Clone, Default)]
+pub struct Layers {
+    pub file: Option<PathBuf>,
+    pub environment: Environment,
+    pub flags: Vec<Flag>,
+}
+
+/// A setting from the command line.
+#[derive(Debug, Clone)]
+pub struct Flag {
+    /// As the user wrote it, for messages: `--listen`.
+    pub name: String,
+    /// TOML path: `gateway.listen`, `ufs[0].endpoint`.
+    pub path: String,
+    pub value: String,
+}
+
+/// Where a value came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    Default,
+    File(PathBuf),
+    Environment(String),
+    Flag(String),
+}
+
+/// A configuration that can be started.
+#[derive(Debug, Clone)]
+pub struct Loaded {
+    pub config: Config,
+    pub warnings: Vec<Problem>,
+    pub(crate) origins: BTreeMap<String, Origin>,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::File(path) => write!(f, "{}", path.display()),
+            Self::Environment(name) => write!(f, "environment variable {name}"),
+            Self::Flag(name) => write!(f, "flag {name}"),
+        }
+    }
+}
+
+/// Merges the layers, reads them and checks the result for `roles` (none: the roles whose sections the file has).
+pub fn load(layers: &Layers, roles: &[Role]) -> Result<Loaded, Problems> {
+    let mut problems = Vec::new();
+    let mut origins = BTreeMap::new();
+    let file = match &layers.file {
+        Some(path) => read_file(path).map_err(|problem| Problems(vec![problem]))?,
+        None => toml::Table::new(),
+    };
+    let mut tree = merge(&file);
+    if let Some(path) = &layers.file {
+        let file_tree = Value::serialize(&file).expect("TOML is made of texts, numbers, lists and tables");
+        note_origins(&file_tree, &mut Vec::new(), &Origin::File(path.clone()), &mut origins);
+    }
+    let flags = layers.flags.iter().map(|flag| Override {
+        steps: steps(&flag.path),
+        text: flag.value.clone(),
+        origin: Origin::Flag(flag.name.clone()),
+    });
+    for setting in layers.environment.overrides().chain(flags) {
+        let path = schema::show_path(&setting.steps);
+        match set(&mut tree, &setting) {
+            Ok(()) => drop(origins.insert(path, setting.origin)),
+            Err(message) => {
+                problems.push(Problem { origin: Some(setting.origin), ..Problem::error(path, message) });
+            }
+        }
+    }
+    let (config, misfits) = schema::read(tree);
+    problems.extend(misfits);
+    if let Some(config) = &config {
+        let roles = if roles.is_empty() { roles_in(&file) } else { roles.to_vec() };
+        let unreadable: Vec<String> = problems.iter().map(|problem| problem.path.clone()).collect();
+        // What could not be read has its default in `config`: a second message about it would mislead.
+        problems.extend(check::check(config, &roles).into_iter().filter(|found| !unreadable.contains(&found.path)));
+    }
+    for problem in &mut problems {
+        problem.origin = problem.origin.take().or_else(|| origins.get(&problem.path).cloned());
+    }
+    match config {
+        Some(config) if problems.iter().all(|problem| problem.severity == Severity::Warning) => {
+            Ok(Loaded { config, warnings: problems, origins })
+        }
+        _ => Err(Problems(problems)),
+    }
+}
+
+fn read_file(path: &Path) -> Result<toml::Table, Problem> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|source| Problem::error("", format!("can't read {}: {source}", path.display())))?;
+    text.parse::<toml::Table>().map_err(|error| {
+        let before = &text[..error.span().map_or(0, |span| span.start.min(text.len()))];
+        let line = before.matches('\n').count() + 1;
+        let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
+        // Not the line itself: it may hold a secret.
+        Problem::error("", format!("{}:{line}:{column}: not TOML: {}", path.display(), error.message().trim()))
+    })
+}
+
+fn merge(file: &toml::Table) -> Value {
+    let merged = Figment::from(Serialized::defaults(Config::default())).merge(Serialized::defaults(file));
+    let mut profiles = merged.data().expect("defaults and TOML are made of texts, numbers, lists and tables");
+    Value::Dict(Tag::Default, profiles.remove(&Profile::Default).unwrap_or_default())
+}
+
+fn steps(path: &str) -> Vec<String> {
+    path.replace('[', ".").replace(']', "").split('.').map(str::to_owned).collect()
+}
+
+/// Sets one value, read as its default's type says: a text stays a text, even when it looks like a number.
+fn set(tree: &mut Value, setting: &Override) -> Result<(), String> {
+    let value = match schema::default_at(&setting.steps) {
+        Some(Value::Bool(..) | Value::Num(..) | Value::Array(..) | Value::Dict(..)) => {
+            let Ok(value) = setting.text.parse::<Value>();
+            value
+        }
+        _ => Value::String(Tag::Default, setting.text.clone()),
+    };
+    let (last, parents) = setting.steps.split_last().ok_or("no setting is named")?;
+    let mut at = tree;
+    for step in parents {
+        at = child(at, step)?;
+    }
+    match at {
+        Value::Dict(_, dict) => drop(dict.insert(last.clone(), value)),
+        other => *child(other, last)? = value,
+    }
+    Ok(())
+}
+
+/// The table at `step`, made where it is missing; in a list, the entry after the last may be made.
+fn child<'a>(value: &'a mut Value, step: &str) -> Result<&'a mut Value, String> {
+    let empty = || Value::Dict(Tag::Default, Dict::new());
+    match value {
+        Value::Dict(_, dict) => Ok(dict.entry(step.to_owned()).or_insert_with(empty)),
+        Value::Array(_, list) => {
+            let index: usize = step.parse().map_err(|_| format!("{step:?} is not the number of a list entry"))?;
+            if index == list.len() {
+                list.push(empty());
+            }
+            let length = list.len();
+            list.get_mut(index).ok_or_else(|| format!("the list has {length} entries; set entry {length} first"))
+        }
+        _ => Err(format!("no such setting: what is above {step:?} is a plain value")),
+    }
+}
+
+fn note_origins(value: &Value, at: &mut Vec<String>, origin: &Origin, origins: &mut BTreeMap<String, Origin>) {
+    let children: Vec<(String, &Value)> = match value {
+        Value::Dict(_, dict) => dict.iter().map(|(name, value)| (name.clone(), value)).collect(),
+        Value::Array(_, list) => list.iter().enumerate().map(|(index, value)| (index.to_string(), value)).collect(),
+        _ => Vec::new(),
+    };
+    origins.insert(schema::show_path(at), origin.clone());
+    for (step, value) in children {
+        at.push(step);
+        note_origins(value, at, origin, origins);
+        at.pop();
+    }
+}
+
+fn roles_in(file: &toml::Table) -> Vec<Role> {
+    let roles = [("gateway", Role::Gateway), ("worker", Role::Worker), ("dev", Role::Dev)];
+    roles.into_iter().filter(|(section, _)| file.contains_key(*section)).map(|(_, role)| role).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,119 @@
+//! Which layer wins, and where a value is said to come from.
+#![allow(clippy::unwrap_used)]
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use super::{Flag, Layers, Loaded, load};
+use crate::check::Role;
+use crate::environment::Environment;
+use crate::problem::Problems;
+use crate::quantity::ByteSize;
+
+fn environment(variables: &[(&str, &str)]) -> Environment {
+    Environment::from_variables(variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))))
+}
+
+fn flag(name: &str, path: &str, value: &str) -> Flag {
+    Flag { name: name.into(), path: path.into(), value: value.into() }
+}
+
+fn load_text(folder: &Path, text: &str, variables: &[(&str, &str)], flags: &[Flag]) -> Result<Loaded, Problems> {
+    let file = folder.join("verbs3.toml");
+    std::fs::write(&file, text).unwrap();
+    load(&Layers { file: Some(file), environment: environment(variables), flags: flags.to_vec() }, &[Role::Dev])
+}
+
+#[test]
+fn file_environment_and_flags_win_in_this_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let text =
+        "[gateway]\nlisten = \"127.0.0.1:1\"\nadmin_listen = \"127.0.0.1:2\"\n[worker]\nlisten = \"127.0.0.1:3\"\n";
+    let variables =
+        [("VERBS3_GATEWAY__ADMIN_LISTEN", "127.0.0.1:20"), ("VERBS3_WORKER__LISTEN", "127.0.0.1:30"), ("HOME", "/x")];
+    let flags = [flag("--listen", "worker.listen", "127.0.0.1:300")];
+    let loaded = load_text(folder.path(), text, &variables, &flags).unwrap();
+    let config = &loaded.config;
+    assert_eq!(config.gateway.listen.port(), 1);
+    assert_eq!(config.gateway.admin_listen.port(), 20);
+    assert_eq!(config.worker.listen.port(), 300);
+    assert_eq!(config.worker.admin_listen.port(), 9401);
+    let shown = loaded.show();
+    for (setting, origin) in [
+        ("gateway.listen = \"127.0.0.1:1\"", "verbs3.toml"),
+        ("gateway.admin_listen = \"127.0.0.1:20\"", "environment variable VERBS3_GATEWAY__ADMIN_LISTEN"),
+        ("worker.listen = \"127.0.0.1:300\"", "flag --listen"),
+        ("worker.admin_listen = \"127.0.0.1:9401\"", "default"),
+    ] {
+        let line =
+            shown.lines().find(|line| line.starts_with(setting)).unwrap_or_else(|| panic!("{setting} in {shown}"));
+        assert!(line.ends_with(origin), "{line}");
+    }
+}
+
+#[test]
+fn texts_from_the_environment_keep_their_type() {
+    let folder = tempfile::tempdir().unwrap();
+    let variables = [
+        ("VERBS3_CLUSTER__SECRET", "00000000000000001234"),
+        ("VERBS3_CLUSTER__NAME", "true"),
+        ("VERBS3_WORKER__FILL__RESERVE", "0.25"),
+        ("VERBS3_WORKER__MEMORY__POPULATE", "true"),
+        ("VERBS3_WORKER__MEMORY__CAPACITY", "2GiB"),
+        ("VERBS3_GATEWAY__DOMAINS", "[\"s3.a\", \"s3.b\"]"),
+        ("RUST_LOG", "debug"),
+    ];
+    let config = load_text(folder.path(), "[log]\nlevel = \"warn\"\n", &variables, &[]).unwrap().config;
+    assert_eq!(config.cluster.secret.unwrap().reveal(), "00000000000000001234");
+    assert_eq!(config.cluster.name, "true");
+    assert_eq!(config.worker.fill.reserve, 0.25);
+    assert!(config.worker.memory.populate);
+    assert_eq!(config.worker.memory.capacity, ByteSize(2 << 30));
+    assert_eq!(config.gateway.domains, ["s3.a", "s3.b"]);
+    assert_eq!(config.log.level, "debug");
+}
+
+#[test]
+fn list_entries_are_set_and_added_by_number() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "[[ufs]]\nname = \"ceph\"\n";
+    let variables = [
+        ("VERBS3_UFS__0__ENDPOINT", "http://ceph:7480"),
+        ("VERBS3_UFS__1__NAME", "aws"),
+        ("VERBS3_UFS__1__LIMITS__ATTEMPTS_MAX", "7"),
+    ];
+    let config = load_text(folder.path(), text, &variables, &[]).unwrap().config;
+    assert_eq!(config.ufs[0].endpoint.as_deref(), Some("http://ceph:7480"));
+    assert_eq!((config.ufs[1].name.as_str(), config.ufs[1].limits.attempts_max), ("aws", 7));
+}
+
+#[test]
+fn problems_of_the_environment_and_of_flags_say_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let variables = [
+        ("VERBS3_GATEWAY__LISTNE", "127.0.0.1:1"),
+        ("VERBS3_WORKER__FILL__IN_FLIGHT_MAX", "many"),
+        ("VERBS3_UFS__5__NAME", "far"),
+    ];
+    let flags = [flag("--listen", "gateway.listen", "nowhere")];
+    let problems = load_text(folder.path(), "", &variables, &flags).unwrap_err().to_string();
+    for line in [
+        "gateway.listne: no such setting; did you mean \"listen\"? (environment variable VERBS3_GATEWAY__LISTNE)",
+        "worker.fill.in_flight_max: wants a whole number, got \"many\" (environment variable VERBS3_WORKER__FILL__IN_FLIGHT_MAX)",
+        "ufs[5].name: the list has 0 entries; set entry 0 first (environment variable VERBS3_UFS__5__NAME)",
+        "gateway.listen: invalid socket address syntax (flag --listen)",
+    ] {
+        assert!(problems.lines().any(|found| found == line), "{line}\nnot in\n{problems}");
+    }
+}
+
+#[test]
+fn secrets_are_shown_nowhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "[cluster]\nsecret = \"hunter2hunter2hunter2\"\n[[ufs]]\nname = \"a\"\n[ufs.credentials]\nkind = \"static\"\naccess_key_id = \"AK\"\nsecret_access_key = \"hunter2\"\nsession_token = \"hunter2\"\n";
+    let loaded = load_text(folder.path(), text, &[], &[]).unwrap();
+    let (shown, debug) = (loaded.show(), format!("{loaded:?}"));
+    assert!(!shown.contains("hunter2") && !debug.contains("hunter2"), "{shown}\n{debug}");
+    assert_eq!(shown.matches("(redacted)").count(), 3, "{shown}");
+    assert!(shown.contains("ufs[0].credentials.access_key_id = \"AK\""), "{shown}");
+}

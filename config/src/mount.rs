@@ -1,0 +1,125 @@
+//! The mount table: bucket names that clients see, and what stands behind them.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::de::{self, Deserializer, Visitor};
+use serde::{Deserialize, Serialize, Serializer};
+
+use crate::quantity::Period;
+
+/// One `[[mount]]` entry.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Mount {
+    /// Bucket name that clients use; `"*"` for every bucket of the UFS under its own name, those made later included. Required.
+    pub name: String,
+    /// Name of a `[[ufs]]`. Required.
+    pub ufs: String,
+    /// Bucket in the UFS; none means the mount's own name. Default: none.
+    pub bucket: Option<String>,
+    /// Only keys under this prefix are seen, without it; empty or ending in `/`. Bucket administration is refused on such a mount. Default: `""`.
+    pub prefix: String,
+    /// How long attributes (length, ETag, headers) are believed without asking the UFS, where objects may change behind the gateways' back:
+    /// a duration, `"0"` to ask on every read, or `"immutable"` if that never happens. Default: `"10s"`.
+    pub attributes_ttl: AttributesTtl,
+    /// How long "there is no such object" is believed. Default: `"1s"`. Range: `"0"` to `"1h"`.
+    pub absence_ttl: Period,
+    /// What a write does while the worker that guards its key can't be told: `"strict"` refuses it (503), `"ttl"` lets it through, and
+    /// readers may see the old version for `attributes_ttl`. Default: `"strict"`.
+    pub coherence: Coherence,
+    /// Refuse every write. Default: `false`.
+    pub read_only: bool,
+    /// `false`: everything goes to the UFS and nothing is cached. Default: `true`.
+    pub cached: bool,
+}
+
+/// How long cached attributes are believed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AttributesTtl {
+    /// Every read asks the UFS.
+    AlwaysAsk,
+    For(Duration),
+    /// Objects never change but through a gateway.
+    Immutable,
+}
+
+/// What a write does when its home can't be told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Coherence {
+    Strict,
+    Ttl,
+}
+
+impl Default for Mount {
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            ufs: String::new(),
+            bucket: None,
+            prefix: String::new(),
+            attributes_ttl: AttributesTtl::For(Duration::from_secs(10)),
+            absence_ttl: Period::seconds(1),
+            coherence: Coherence::Strict,
+            read_only: false,
+            cached: true,
+        }
+    }
+}
+
+impl Mount {
+    /// Every bucket of the UFS under its own name.
+    pub fn is_wildcard(&self) -> bool {
+        self.name == "*"
+    }
+
+    /// The UFS's name of the bucket; `None` for `"*"`.
+    pub fn ufs_bucket(&self) -> Option<&str> {
+        match (&self.bucket, self.is_wildcard()) {
+            (_, true) => None,
+            (Some(bucket), false) => Some(bucket),
+            (None, false) => Some(&self.name),
+        }
+    }
+}
+
+impl fmt::Display for AttributesTtl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AlwaysAsk => f.write_str("0"),
+            Self::For(ttl) => Period(*ttl).fmt(f),
+            Self::Immutable => f.write_str("immutable"),
+        }
+    }
+}
+
+impl Serialize for AttributesTtl {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for AttributesTtl {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Text;
+        impl Visitor<'_> for Text {
+            type Value = AttributesTtl;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a duration in quotes (\"10s\"), \"0\" or \"immutable\"")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<AttributesTtl, E> {
+                if text == "immutable" {
+                    return Ok(AttributesTtl::Immutable);
+                }
+                let Period(ttl) = text.parse().map_err(|source| {
+                    E::custom(format_args!("{source}; or \"0\" (ask every time), or \"immutable\""))
+                })?;
+                Ok(if ttl.is_zero() { AttributesTtl::AlwaysAsk } else { AttributesTtl::For(ttl) })
+            }
+        }
+        deserializer.deserialize_str(Text)
+    }
+}

@@ -1,0 +1,62 @@
+//! What every process has: threads, memory, logs, an end.
+
+use serde::{Deserialize, Serialize};
+
+use crate::quantity::{ByteSize, Period};
+
+/// The `[process]` section.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Process {
+    /// Threads that run requests; `0` means one per CPU that the process may use. Default: `0`. Range: `0` to `1024`.
+    pub threads: u16,
+    /// How long requests under way may take to end after SIGTERM, before they are cut. Default: `"30s"`. Range: `"0"` to `"1h"`.
+    pub drain_for: Period,
+}
+
+/// A `memory` table: an arena, mapped once at start.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Memory {
+    /// Bytes to map. Default: `"1GiB"`. Range: `"16MiB"` to `"16TiB"`.
+    pub capacity: ByteSize,
+    /// Touch all of it at start: a lack of memory then shows at once, not under load. Default: `false`.
+    pub populate: bool,
+}
+
+/// The `[log]` section.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Log {
+    /// What to log: `error`, `warn`, `info`, `debug`, `trace`, or filters such as `"info,verbs3_gateway=debug"`. `RUST_LOG` overrides it. Default: `"info"`.
+    pub level: String,
+    /// `"text"`, `"json"`, or `"auto"`: text on a terminal, else json. Default: `"auto"`.
+    pub format: LogFormat,
+}
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    Auto,
+    Text,
+    Json,
+}
+
+impl Default for Process {
+    fn default() -> Self {
+        Self { threads: 0, drain_for: Period::seconds(30) }
+    }
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self { capacity: ByteSize::mib(1024), populate: false }
+    }
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self { level: "info".to_owned(), format: LogFormat::Auto }
+    }
+}

@@ -1,0 +1,163 @@
+//! From a tree of values to a [`Config`], collecting every value that does not fit instead of stopping at the first.
+
+use std::fmt::Write as _;
+
+use figment::error::{Actual, Kind};
+use figment::value::{Dict, Tag, Value};
+use serde::{Deserialize, Serialize};
+
+use crate::cluster::ClusterWorker;
+use crate::mount::Mount;
+use crate::problem::{Problem, suggestion};
+use crate::root::Config;
+use crate::ufs::Ufs;
+
+/// The tree of all defaults.
+pub(crate) fn defaults() -> Value {
+    tree(&Config::default())
+}
+
+/// The default of the setting at `steps`, entries of lists included; `None` where there is no such setting.
+pub(crate) fn default_at(steps: &[String]) -> Option<Value> {
+    let mut value = defaults();
+    let mut at = Vec::new();
+    for step in steps {
+        value = match value {
+            Value::Dict(_, mut dict) => dict.remove(step)?,
+            Value::Array(..) if step.parse::<usize>().is_ok() => entry(&at)?,
+            _ => return None,
+        };
+        if step.parse::<usize>().is_err() {
+            at.push(step.as_str());
+        }
+    }
+    Some(value)
+}
+
+/// What an entry of the list at `path` is before anything is set; `None` where the entries are plain values.
+fn entry(path: &[&str]) -> Option<Value> {
+    match path {
+        ["ufs"] => Some(tree(&Ufs::default())),
+        ["mount"] => Some(tree(&Mount::default())),
+        ["cluster", "workers"] => Some(tree(&ClusterWorker::default())),
+        _ => None,
+    }
+}
+
+fn tree(value: &impl Serialize) -> Value {
+    Value::serialize(value).expect("configuration is made of texts, numbers, lists and tables")
+}
+
+/// Reads the tree. What does not fit is reported and taken out (its default then stands in), until the rest fits.
+pub(crate) fn read(mut tree: Value) -> (Option<Config>, Vec<Problem>) {
+    let mut problems = Vec::new();
+    loop {
+        let error = match Config::deserialize(&tree) {
+            Ok(config) => return (Some(config), problems),
+            Err(error) => error,
+        };
+        problems.push(Problem::error(show_path(&error.path), describe(&error.kind, &error.path)));
+        if !take_out(&mut tree, &error.path) {
+            return (None, problems);
+        }
+    }
+}
+
+/// `["mount", "2", "ufs"]` → `mount[2].ufs`.
+pub(crate) fn show_path(steps: &[String]) -> String {
+    let mut path = String::new();
+    for step in steps {
+        if step.parse::<usize>().is_ok() {
+            write!(path, "[{step}]").expect("writing to a string can't fail");
+        } else {
+            if !path.is_empty() {
+                path.push('.');
+            }
+            path.push_str(step);
+        }
+    }
+    path
+}
+
+fn take_out(tree: &mut Value, path: &[String]) -> bool {
+    let Some((last, parents)) = path.split_last() else { return false };
+    let mut value = tree;
+    for step in parents {
+        let next = match value {
+            Value::Dict(_, dict) => dict.get_mut(step),
+            Value::Array(_, list) => step.parse().ok().and_then(|index: usize| list.get_mut(index)),
+            _ => None,
+        };
+        let Some(next) = next else { return false };
+        value = next;
+    }
+    match value {
+        Value::Dict(_, dict) => dict.remove(last).is_some(),
+        // The others keep their number: an entry that fits anywhere takes its place.
+        Value::Array(_, list) => {
+            let Some(slot) = last.parse().ok().and_then(|index: usize| list.get_mut(index)) else { return false };
+            let steps: Vec<&str> = parents.iter().map(String::as_str).collect();
+            let fits = match entry(&steps) {
+                Some(_) => Value::Dict(Tag::Default, Dict::new()),
+                None => Value::String(Tag::Default, String::new()),
+            };
+            let changed = *slot != fits;
+            *slot = fits;
+            changed
+        }
+        _ => false,
+    }
+}
+
+/// The message of a value that does not fit. Values of secrets stay out of it.
+fn describe(kind: &Kind, path: &[String]) -> String {
+    let secret = path.last().is_some_and(|name| name.contains("secret") || name.contains("token"));
+    let got = |actual: &Actual| match actual {
+        _ if secret => "another type of value".to_owned(),
+        Actual::Signed(number) => number.to_string(),
+        Actual::Unsigned(number) => number.to_string(),
+        Actual::Float(number) => number.to_string(),
+        Actual::Bool(value) => value.to_string(),
+        Actual::Str(text) => format!("{text:?}"),
+        other => other.to_string(),
+    };
+    match kind {
+        Kind::UnknownField(name, known) => {
+            let close = suggestion(name, known.iter().copied());
+            if close.is_empty() {
+                format!("no such setting; there are {}", known.join(", "))
+            } else {
+                format!("no such setting{close}")
+            }
+        }
+        Kind::UnknownVariant(name, known) => {
+            let close = suggestion(name, known.iter().copied());
+            format!(
+                "{name:?} is not one of {}{close}",
+                known.iter().map(|k| format!("{k:?}")).collect::<Vec<_>>().join(", ")
+            )
+        }
+        Kind::InvalidType(actual, wanted) | Kind::InvalidValue(actual, wanted) => {
+            format!("wants {}, got {}", wish(wanted), got(actual))
+        }
+        Kind::InvalidLength(length, wanted) => format!("wants {wanted}, got {length} entries"),
+        Kind::ISizeOutOfRange(number) => format!("{number} is out of range"),
+        Kind::USizeOutOfRange(number) => format!("{number} is out of range"),
+        Kind::MissingField(name) => format!("{name} is missing"),
+        Kind::DuplicateField(name) => format!("{name} is set twice"),
+        Kind::Unsupported(actual) | Kind::UnsupportedKey(actual, _) => {
+            format!("wants another type of value, got {}", got(actual))
+        }
+        Kind::Message(text) => text.clone(),
+    }
+}
+
+/// serde's name of a type, as a user knows it.
+fn wish(wanted: &str) -> &str {
+    match wanted {
+        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number",
+        "f64" => "a number",
+        other if other.starts_with("struct ") => "a table",
+        other => other,
+    }
+}

@@ -1,0 +1,84 @@
+//! A text that must not appear in a log, an error or `config show`.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize, Serializer};
+
+/// Shown in place of a secret.
+pub(crate) const REDACTED: &str = "(redacted)";
+
+/// A secret. `Debug`, `Display` by way of serialisation, and every error leave its text out; [`Secret::reveal`] is the only way to it.
+#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct Secret(String);
+
+/// Why a secret can't be had.
+#[derive(Debug, thiserror::Error)]
+pub enum SecretError {
+    #[error("can't read the secret in {path}; check that the file exists and that this user may read it", path = path.display())]
+    Unreadable {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("the secret in {path} is empty", path = path.display())]
+    Empty { path: PathBuf },
+}
+
+impl Secret {
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// Reads a secret from a file; white space at the end is not part of it.
+    pub fn read(path: &Path) -> Result<Self, SecretError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| SecretError::Unreadable { path: path.to_owned(), source })?;
+        let text = text.trim_end();
+        if text.is_empty() {
+            return Err(SecretError::Empty { path: path.to_owned() });
+        }
+        Ok(Self(text.to_owned()))
+    }
+
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(REDACTED)
+    }
+}
+
+impl Serialize for Secret {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(REDACTED)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_secret_is_never_printed() {
+        let secret = Secret::new("hunter2");
+        assert_eq!(format!("{secret:?}"), "(redacted)");
+        assert_eq!(toml::Value::try_from(&secret).unwrap().as_str(), Some("(redacted)"));
+    }
+
+    #[test]
+    fn a_secret_file_may_end_in_a_newline() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("secret");
+        std::fs::write(&path, "hunter2\n").unwrap();
+        assert_eq!(Secret::read(&path).unwrap().reveal(), "hunter2");
+        std::fs::write(&path, "\n").unwrap();
+        assert!(matches!(Secret::read(&path), Err(SecretError::Empty { .. })));
+        assert!(matches!(Secret::read(folder.path()), Err(SecretError::Unreadable { .. })));
+    }
+}

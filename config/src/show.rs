@@ -1,0 +1,66 @@
+//! The effective configuration as text: every value, where it came from, and no secret.
+
+use std::fmt::Write as _;
+
+use figment::value::Value;
+
+use crate::layers::{Loaded, Origin};
+use crate::schema;
+
+impl Loaded {
+    /// One line per setting: `gateway.listen = "127.0.0.1:9000"  # default`.
+    pub fn show(&self) -> String {
+        let tree = Value::serialize(&self.config).expect("configuration is made of texts, numbers, lists and tables");
+        let mut lines = Vec::new();
+        self.collect(&tree, &mut Vec::new(), &mut lines);
+        let width = lines.iter().map(|(setting, _)| setting.chars().count()).filter(|w| *w <= 72).max().unwrap_or(0);
+        let mut text = String::new();
+        for (setting, origin) in lines {
+            writeln!(text, "{setting:width$}  # {origin}").expect("writing to a string can't fail");
+        }
+        text
+    }
+
+    fn collect(&self, value: &Value, at: &mut Vec<String>, lines: &mut Vec<(String, Origin)>) {
+        let path = schema::show_path(at);
+        match value {
+            Value::Dict(_, dict) => {
+                for (name, value) in dict {
+                    at.push(name.clone());
+                    self.collect(value, at, lines);
+                    at.pop();
+                }
+                return;
+            }
+            Value::Array(_, list) if list.iter().any(|entry| matches!(entry, Value::Dict(..))) => {
+                for (index, entry) in list.iter().enumerate() {
+                    at.push(index.to_string());
+                    self.collect(entry, at, lines);
+                    at.pop();
+                }
+                return;
+            }
+            _ => {}
+        }
+        let origin = self.origins.get(&path).cloned().unwrap_or(Origin::Default);
+        lines.push((format!("{path} = {}", literal(value)), origin));
+    }
+}
+
+/// A plain value as TOML would have it; `none` for what is not set.
+pub(crate) fn literal(value: &Value) -> String {
+    match value {
+        Value::String(_, text) => toml::Value::String(text.clone()).to_string(),
+        Value::Char(_, char) => toml::Value::String(char.to_string()).to_string(),
+        Value::Bool(_, bool) => bool.to_string(),
+        Value::Num(_, number) => match number.to_actual() {
+            figment::error::Actual::Float(float) => toml::Value::Float(float).to_string(),
+            figment::error::Actual::Unsigned(number) => number.to_string(),
+            figment::error::Actual::Signed(number) => number.to_string(),
+            other => other.to_string(),
+        },
+        Value::Empty(..) => "none".to_owned(),
+        Value::Array(_, list) => format!("[{}]", list.iter().map(literal).collect::<Vec<_>>().join(", ")),
+        Value::Dict(..) => "{…}".to_owned(),
+    }
+}
