@@ -54,12 +54,13 @@ impl Findings {
 /// Everything that is wrong with `config` for a process that plays `roles`.
 pub(crate) fn check(config: &Config, roles: &[Role]) -> Vec<Problem> {
     let mut findings = Findings::default();
-    let Config { cluster, ufs, mount, gateway, worker, dev, process, log } = config;
+    let Config { cluster, ufs, mount, gateway, worker, tcp, dev, process, log } = config;
     cluster::check(cluster, roles, &mut findings);
     ufs::check(ufs, roles, &mut findings);
     mount::check(mount, ufs, roles, &mut findings);
     endpoint::check_gateway(gateway, roles, &mut findings);
     endpoint::check_worker(worker, cluster, roles, &mut findings);
+    endpoint::check_tcp(tcp, &mut findings);
     findings.range("dev.workers", dev.workers, 1, 64);
     if dev.dir.as_os_str().is_empty() {
         findings.error("dev.dir", "is empty; name a folder");

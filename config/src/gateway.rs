@@ -50,8 +50,8 @@ pub struct GatewayLimits {
     pub connections_max: u32,
     /// Requests under way. Default: `1024`. Range: `1` to `1000000`.
     pub requests_in_flight_max: u32,
-    /// Bytes of bodies that requests under way may hold in memory together. Default: `"512MiB"`. Range: `"16MiB"` to `"1TiB"`.
-    pub bytes_in_flight_max: ByteSize,
+    /// Bytes of bodies that requests under way may hold in memory together; none means all of `gateway.memory`. Default: none.
+    pub bytes_in_flight_max: Option<ByteSize>,
     /// Bytes that one read asks of workers ahead of what its client has taken. Default: `"8MiB"`. Range: `"1MiB"` to `"256MiB"`.
     pub window: ByteSize,
     /// Bytes that a read lends with its first request, before it knows the object's length. Default: `"256KiB"`. Range: `"4KiB"` to `"16MiB"`.
@@ -116,7 +116,7 @@ impl Default for GatewayLimits {
         Self {
             connections_max: 4096,
             requests_in_flight_max: 1024,
-            bytes_in_flight_max: ByteSize::mib(512),
+            bytes_in_flight_max: None,
             window: ByteSize::mib(8),
             open_landing: ByteSize::kib(256),
             aws_chunk_max: ByteSize::mib(16),

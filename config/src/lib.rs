@@ -16,6 +16,7 @@ mod root;
 mod schema;
 mod secret;
 mod show;
+mod tcp;
 mod ufs;
 mod worker;
 
@@ -31,5 +32,6 @@ pub use process::{Log, LogFormat, Memory, Process};
 pub use quantity::{ByteSize, Period, QuantityError};
 pub use root::Config;
 pub use secret::{Secret, SecretError};
-pub use ufs::{Credentials, CredentialsKind, Ufs, UfsDeadlines, UfsKind, UfsLimits};
-pub use worker::{Worker, WorkerFill, WorkerIndex};
+pub use tcp::Tcp;
+pub use ufs::{Credentials, CredentialsKind, Ufs, UfsCircuit, UfsDeadlines, UfsKind, UfsLimits, UfsRetries};
+pub use worker::{Worker, WorkerFill, WorkerIndex, WorkerWrites};

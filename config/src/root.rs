@@ -7,6 +7,7 @@ use crate::dev::Dev;
 use crate::gateway::Gateway;
 use crate::mount::Mount;
 use crate::process::{Log, Process};
+use crate::tcp::Tcp;
 use crate::ufs::Ufs;
 use crate::worker::Worker;
 
@@ -24,6 +25,8 @@ pub struct Config {
     pub gateway: Gateway,
     /// The cache.
     pub worker: Worker,
+    /// How gateways and workers talk.
+    pub tcp: Tcp,
     /// Gateway, worker and a local store in one process.
     pub dev: Dev,
     /// Threads and the end of a process.

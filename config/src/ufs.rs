@@ -17,14 +17,18 @@ pub struct Ufs {
     pub kind: UfsKind,
     /// Folder of a `local` store, made if absent; one process only may use it. Default: none.
     pub path: Option<PathBuf>,
+    /// Whether an acknowledged write to a `local` store survives a power loss, or only the end of the process. Default: `true`.
+    pub sync: bool,
     /// URL of an `s3` store, such as `"https://rgw.example:8443"`; none means AWS in `region`. Default: none.
     pub endpoint: Option<String>,
+    /// PEM file of the certificates to trust instead of the system's, for an `https` endpoint. Default: none.
+    pub ca_file: Option<PathBuf>,
     /// Region of an `s3` store, as signatures name it. Default: `"us-east-1"`.
     pub region: String,
     /// Put the bucket in the path (`/bucket/key`) and not in the host name. Most stores other than AWS want it. Default: `true`.
     pub path_style: bool,
-    /// Send checksums of uploads to the store as trailers (aws-chunked). Off, because several stores refuse them; uploads are
-    /// verified by the gateway in both cases. Default: `false`.
+    /// Pass on checksums that clients send after a body. A store that refuses `STREAMING-UNSIGNED-PAYLOAD-TRAILER` needs `false`, and then
+    /// stores no such checksum; uploads are verified by the gateway in both cases. Default: `true`.
     pub trailing_checksums: bool,
     /// How to sign in to an `s3` store.
     pub credentials: Credentials,
@@ -32,6 +36,10 @@ pub struct Ufs {
     pub limits: UfsLimits,
     /// How long to wait for it.
     pub deadlines: UfsDeadlines,
+    /// When a head or read of the cache is tried again. Writes are sent once.
+    pub retries: UfsRetries,
+    /// When a store that fails is left alone.
+    pub circuit: UfsCircuit,
 }
 
 /// What stands behind a UFS.
@@ -61,12 +69,14 @@ pub struct Credentials {
     pub session_token: Option<Secret>,
     /// Name of the profile, for `profile`; none means the AWS default profile. Default: none.
     pub profile: Option<String>,
+    /// Credentials file that holds the profile, for `profile`; none means the usual places. Default: none.
+    pub profile_file: Option<PathBuf>,
     /// Role to assume, for `assume_role` and `web_identity`. Default: none.
     pub role_arn: Option<String>,
-    /// Name of the session, for `assume_role` and `web_identity`. Default: none.
+    /// Name of the session, for `assume_role` and `web_identity`; none means `verbs3`. Default: none.
     pub session_name: Option<String>,
     /// External id that the role demands, for `assume_role`. Default: none.
-    pub external_id: Option<String>,
+    pub external_id: Option<Secret>,
     /// File that holds the token, for `web_identity`; read again when it changes. Default: none.
     pub token_file: Option<PathBuf>,
 }
@@ -89,28 +99,58 @@ pub enum CredentialsKind {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct UfsLimits {
-    /// Heads and reads of the cache under way at once; more wait, and are throttled when they wait too long. Default: `256`. Range: `1` to `65536`.
+    /// Requests of every kind under way at once, so also connections; those beyond wait for `deadlines.connect`. Default: `512`. Range: `1` to `65536`.
+    pub connections_max: u32,
+    /// Heads and reads of the cache under way at once. Default: `256`. Range: `1` to `65536`.
     pub requests_in_flight_max: u32,
-    /// How long a head or read may wait for its turn. Default: `"10s"`. Range: `"100ms"` to `"5m"`.
+    /// How long a head or read of the cache may wait for its turn. Default: `"5s"`. Range: `"10ms"` to `"5m"`.
     pub wait_max: Period,
-    /// Attempts of one head or read before its first byte; writes are never repeated. Default: `3`. Range: `1` to `10`.
-    pub attempts_max: u32,
-    /// Idle connections kept open to the store. Default: `128`. Range: `1` to `65536`.
-    pub connections_idle_max: u32,
-    /// Largest error body that is kept and passed on to the client. Default: `"64KiB"`. Range: `"1KiB"` to `"64KiB"`.
-    pub error_body_max: ByteSize,
+    /// Bytes that may be read and thrown away when a store ignores ranges. Default: `"16MiB"`. Range: `"0B"` to `"1GiB"`.
+    pub skip_max: ByteSize,
 }
 
-/// The `[ufs.deadlines]` table.
+/// The `[ufs.deadlines]` table. A client that sends or takes a body slowly breaks none of them.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct UfsDeadlines {
-    /// For a new connection. Default: `"3s"`. Range: `"10ms"` to `"1m"`.
+    /// For a free place among `connections_max`, and then for the connection itself. Default: `"5s"`. Range: `"10ms"` to `"1m"`.
     pub connect: Period,
-    /// From a request to the first byte of its answer. Default: `"30s"`. Range: `"100ms"` to `"10m"`.
+    /// For the answer to a head or read of the cache to begin, one try. Default: `"20s"`. Range: `"100ms"` to `"10m"`.
     pub first_byte: Period,
-    /// Between two pieces of a body. Default: `"30s"`. Range: `"100ms"` to `"10m"`.
+    /// For the answer to any request to begin, once all of the request was sent. Default: `"1m"`. Range: `"100ms"` to `"1h"`.
+    pub answer: Period,
+    /// For the next piece of an answer's body. Default: `"20s"`. Range: `"100ms"` to `"10m"`.
     pub idle_body: Period,
+    /// How long a connection without requests is kept; shorter than the store keeps it. Default: `"20s"`. Range: `"1s"` to `"10m"`.
+    pub keep_alive: Period,
+}
+
+/// The `[ufs.retries]` table.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct UfsRetries {
+    /// Tries of one head or read before its first byte, the first included; `1` switches retries off. Default: `3`. Range: `1` to `10`.
+    pub attempts_max: u32,
+    /// Retries that all requests together may make in a burst. Default: `32`. Range: `0` to `10000`.
+    pub budget_max: u32,
+    /// Retries that come back to that budget per second. Default: `4.0`. Range: `0.01` to `1000.0`.
+    pub budget_per_second: f64,
+    /// Upper bound of the first pause; doubles with every try. Default: `"100ms"`. Range: `"1ms"` to `"10s"`.
+    pub pause: Period,
+    /// Upper bound of every pause. Default: `"2s"`. Range: `"1ms"` to `"1m"`.
+    pub pause_max: Period,
+}
+
+/// The `[ufs.circuit]` table.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct UfsCircuit {
+    /// Failures in a row after which reads of the cache are refused at once. Default: `16`. Range: `1` to `10000`.
+    pub failures_max: u32,
+    /// For how long, the first time; doubles while probes fail. Default: `"1s"`. Range: `"10ms"` to `"1m"`.
+    pub open_for: Period,
+    /// The longest time between two probes. Default: `"30s"`. Range: `"10ms"` to `"10m"`.
+    pub open_for_max: Period,
 }
 
 impl Default for Ufs {
@@ -119,13 +159,17 @@ impl Default for Ufs {
             name: String::new(),
             kind: UfsKind::S3,
             path: None,
+            sync: true,
             endpoint: None,
+            ca_file: None,
             region: "us-east-1".to_owned(),
             path_style: true,
-            trailing_checksums: false,
+            trailing_checksums: true,
             credentials: Credentials::default(),
             limits: UfsLimits::default(),
             deadlines: UfsDeadlines::default(),
+            retries: UfsRetries::default(),
+            circuit: UfsCircuit::default(),
         }
     }
 }
@@ -139,6 +183,7 @@ impl Default for Credentials {
             secret_access_key_file: None,
             session_token: None,
             profile: None,
+            profile_file: None,
             role_arn: None,
             session_name: None,
             external_id: None,
@@ -150,17 +195,40 @@ impl Default for Credentials {
 impl Default for UfsLimits {
     fn default() -> Self {
         Self {
+            connections_max: 512,
             requests_in_flight_max: 256,
-            wait_max: Period::seconds(10),
-            attempts_max: 3,
-            connections_idle_max: 128,
-            error_body_max: ByteSize::kib(64),
+            wait_max: Period::seconds(5),
+            skip_max: ByteSize::mib(16),
         }
     }
 }
 
 impl Default for UfsDeadlines {
     fn default() -> Self {
-        Self { connect: Period::seconds(3), first_byte: Period::seconds(30), idle_body: Period::seconds(30) }
+        Self {
+            connect: Period::seconds(5),
+            first_byte: Period::seconds(20),
+            answer: Period::seconds(60),
+            idle_body: Period::seconds(20),
+            keep_alive: Period::seconds(20),
+        }
+    }
+}
+
+impl Default for UfsRetries {
+    fn default() -> Self {
+        Self {
+            attempts_max: 3,
+            budget_max: 32,
+            budget_per_second: 4.0,
+            pause: Period::millis(100),
+            pause_max: Period::seconds(2),
+        }
+    }
+}
+
+impl Default for UfsCircuit {
+    fn default() -> Self {
+        Self { failures_max: 16, open_for: Period::seconds(1), open_for_max: Period::seconds(30) }
     }
 }

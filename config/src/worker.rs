@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 use crate::process::Memory;
-use crate::quantity::ByteSize;
+use crate::quantity::{ByteSize, Period};
 
 /// The `[worker]` section.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -23,33 +23,56 @@ pub struct Worker {
     pub fill: WorkerFill,
     /// What is known of objects.
     pub index: WorkerIndex,
+    /// How writes are ordered.
+    pub writes: WorkerWrites,
 }
 
 /// The `[worker.fill]` table.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct WorkerFill {
-    /// Part of the memory that is kept free for fills, so that a full cache never waits for itself. Default: `0.05`. Range: `0.01` to `0.5`.
+    /// Part of the memory that cached pages leave free, so that a fill finds memory at once. Default: `0.05`. Range: `0.0` to `0.9`.
     pub reserve: f64,
-    /// Requests of fills to the UFS at once; reads beyond are told to ask the UFS themselves. Default: `64`. Range: `1` to `65536`.
+    /// Requests of fills to the UFS under way at once. Default: `256`. Range: `1` to `65536`.
     pub in_flight_max: u32,
+    /// Fills that wait for their turn; readers beyond are told to ask the UFS themselves. Default: `4096`. Range: `1` to `1000000`.
+    pub queued_max: u32,
+    /// Bytes of all requests of fills under way. Default: `"1GiB"`. Range: `"1MiB"` to `"1TiB"`.
+    pub bytes_in_flight_max: ByteSize,
     /// Largest request of a fill: adjacent missing pages are asked for together up to here. At least one page. Default: `"4MiB"`. Range: `"64KiB"` to `"16MiB"`.
     pub request_max: ByteSize,
-    /// Bytes read ahead of a sequential reader, over all readers of an object; `"0B"` switches read-ahead off. Default: `"16MiB"`. Range: `"0B"` to `"1GiB"`.
+    /// How long a fill waits for its turn before its readers are told to ask the UFS themselves. Default: `"5s"`. Range: `"10ms"` to `"5m"`.
+    pub wait_max: Period,
+    /// Bytes that one sequential read may have fetched ahead of itself; `"0B"` switches read-ahead off. Default: `"4MiB"`. Range: `"0B"` to `"1GiB"`.
     pub read_ahead_max: ByteSize,
+    /// Pages that nobody read for as long are dropped; `"0"`: only when their memory is needed. Default: `"0"`. Range: `"0"` to `"365d"`.
+    pub page_idle_max: Period,
 }
 
 /// The `[worker.index]` table.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct WorkerIndex {
-    /// Objects whose attributes (or absence) are kept, about 1 KiB each. Default: `200000`. Range: `1000` to `100000000`.
-    pub attributes_max: u64,
-    /// Counters that order reads and writes; keys share them by hash, and a collision costs one question to the UFS. 8 bytes each; a
-    /// power of two. Default: `1048576`. Range: `1024` to `268435456`.
-    pub generation_slots: u64,
-    /// Keys whose last write has not been reported yet; beyond, writes are refused (503). Default: `100000`. Range: `1000` to `10000000`.
-    pub uncertain_max: u64,
+    /// Objects whose attributes (or absence) are kept, half a KiB each. Default: `1000000`. Range: `1000` to `100000000`.
+    pub attributes_max: u32,
+    /// Objects whose attributes are being asked at the UFS at once. Default: `4096`. Range: `1` to `65536`.
+    pub checks_in_flight_max: u32,
+    /// Counters that order reads and writes, 8 bytes each; keys share them by hash, and a collision costs one question to the UFS.
+    /// Default: `1048576`. Range: `1024` to `268435456`.
+    pub generation_slots: u32,
+}
+
+/// The `[worker.writes]` table.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct WorkerWrites {
+    /// Longest time that reads of a key ask the UFS because its writer has vanished. Not shorter than any `gateway.tier.write_uncertain_for`.
+    /// Default: `"5m"`. Range: `"1s"` to `"1h"`.
+    pub uncertain_for_max: Period,
+    /// Keys whose write is under way at once; beyond, writes are refused (503). Default: `100000`. Range: `1000` to `10000000`.
+    pub open_max: u32,
+    /// Keys that one message may name: a batch delete has up to 1000. Default: `1000`. Range: `1` to `1000`.
+    pub keys_per_message_max: u32,
 }
 
 impl Default for Worker {
@@ -61,18 +84,34 @@ impl Default for Worker {
             memory: Memory::default(),
             fill: WorkerFill::default(),
             index: WorkerIndex::default(),
+            writes: WorkerWrites::default(),
         }
     }
 }
 
 impl Default for WorkerFill {
     fn default() -> Self {
-        Self { reserve: 0.05, in_flight_max: 64, request_max: ByteSize::mib(4), read_ahead_max: ByteSize::mib(16) }
+        Self {
+            reserve: 0.05,
+            in_flight_max: 256,
+            queued_max: 4096,
+            bytes_in_flight_max: ByteSize::mib(1024),
+            request_max: ByteSize::mib(4),
+            wait_max: Period::seconds(5),
+            read_ahead_max: ByteSize::mib(4),
+            page_idle_max: Period::millis(0),
+        }
     }
 }
 
 impl Default for WorkerIndex {
     fn default() -> Self {
-        Self { attributes_max: 200_000, generation_slots: 1 << 20, uncertain_max: 100_000 }
+        Self { attributes_max: 1_000_000, checks_in_flight_max: 4096, generation_slots: 1 << 20 }
+    }
+}
+
+impl Default for WorkerWrites {
+    fn default() -> Self {
+        Self { uncertain_for_max: Period::seconds(300), open_max: 100_000, keys_per_message_max: 1000 }
     }
 }

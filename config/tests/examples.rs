@@ -42,22 +42,27 @@ const EXAMPLES: [Example; 3] = [
         file: "gateway.toml",
         role: Role::Gateway,
         intro: "verbs3 gateway --config gateway.toml: the S3 endpoint of a node.",
-        sections: &["cluster", "ufs", "mount", "gateway", "process", "log"],
+        sections: &["cluster", "ufs", "mount", "gateway", "tcp", "process", "log"],
         values: &[("gateway.identities", "\"/etc/verbs3/identities.toml\"")],
     },
     Example {
         file: "worker.toml",
         role: Role::Worker,
         intro: "verbs3 worker --config worker.toml: a node's share of the cache.",
-        sections: &["cluster", "ufs", "worker", "process", "log"],
+        sections: &["cluster", "ufs", "worker", "tcp", "process", "log"],
         values: &[("worker.id", "\"gpu-01\"")],
     },
 ];
 
 /// What a setting without a default could be, where the example leaves it out.
-const SAMPLES: [(&str, &str); 17] = [
+const SAMPLES: [(&str, &str); 22] = [
     ("cluster.secret_file", "\"/etc/verbs3/cluster.secret\""),
     ("cluster.secret", "\"at least 16 characters\""),
+    ("ca_file", "\"/etc/verbs3/store-ca.pem\""),
+    ("profile_file", "\"/etc/verbs3/aws-credentials\""),
+    ("tcp.bind_device", "\"ib0\""),
+    ("tcp.bind_address", "\"10.0.0.1\""),
+    ("limits.bytes_in_flight_max", "\"512MiB\""),
     ("ufs.path", "\"/var/lib/verbs3/store\""),
     ("access_key_id", "\"AKIA…\""),
     ("secret_access_key", "\"…\""),
@@ -238,7 +243,8 @@ fn around(end: &str, up: bool) -> (Option<String>, String) {
             (step(number, 1).map(|n| n.to_string()), number.to_string())
         }
         toml::Value::Float(number) => {
-            (Some(format!("{:?}", if up { number * 2.0 } else { number / 2.0 })), format!("{number:?}"))
+            let outside = if up { number * 2.0 } else { number / 2.0 - 0.0005 };
+            (Some(format!("{outside:?}")), format!("{number:?}"))
         }
         toml::Value::String(text) => match (text.parse::<ByteSize>(), text.parse::<Period>()) {
             (Ok(size), _) => (step(size.0, 1).map(|bytes| ByteSize(bytes).to_string()), text),

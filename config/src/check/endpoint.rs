@@ -5,7 +5,8 @@ use crate::cluster::Cluster;
 use crate::gateway::{Gateway, GatewayLimits, GatewayTier, GatewayTimeouts, GatewayTls};
 use crate::problem::suggestion;
 use crate::quantity::{ByteSize, Period};
-use crate::worker::{Worker, WorkerFill, WorkerIndex};
+use crate::tcp::Tcp;
+use crate::worker::{Worker, WorkerFill, WorkerIndex, WorkerWrites};
 
 pub(super) fn check_gateway(gateway: &Gateway, roles: &[Role], findings: &mut Findings) {
     let Gateway { listen, admin_listen, domains, identities, memory, tls, limits, timeouts, tier } = gateway;
@@ -66,12 +67,12 @@ fn check_limits(limits: &GatewayLimits, findings: &mut Findings) {
     let at = |field: &str| format!("gateway.limits.{field}");
     findings.range(at("connections_max"), *connections_max, 1, 1_000_000);
     findings.range(at("requests_in_flight_max"), *requests_in_flight_max, 1, 1_000_000);
-    findings.range(at("bytes_in_flight_max"), *bytes_in_flight_max, ByteSize::mib(16), ByteSize(1 << 40));
     findings.range(at("window"), *window, ByteSize::mib(1), ByteSize::mib(256));
     findings.range(at("open_landing"), *open_landing, ByteSize::kib(4), ByteSize::mib(16));
     findings.range(at("aws_chunk_max"), *aws_chunk_max, ByteSize::kib(64), ByteSize::mib(64));
     findings.range(at("header_max"), *header_max, ByteSize::kib(8), ByteSize::mib(1));
     findings.range(at("headers_max"), *headers_max, 16, 1024);
+    let Some(bytes_in_flight_max) = bytes_in_flight_max else { return };
     for (name, bytes) in [("window", window), ("open_landing", open_landing), ("aws_chunk_max", aws_chunk_max)] {
         if bytes > bytes_in_flight_max {
             findings.error(
@@ -82,20 +83,20 @@ fn check_limits(limits: &GatewayLimits, findings: &mut Findings) {
     }
 }
 
-/// The landings of everything that is admitted must fit, or requests would be refused for memory before any bound is reached.
+/// What is admitted must fit, or requests would be refused for memory before any bound is reached.
 fn check_arena(gateway: &Gateway, findings: &mut Findings) {
-    let GatewayLimits { requests_in_flight_max, bytes_in_flight_max, open_landing, .. } = &gateway.limits;
+    let GatewayLimits { bytes_in_flight_max, window, .. } = &gateway.limits;
     let capacity = gateway.memory.capacity;
-    if *bytes_in_flight_max > capacity {
+    if let Some(bytes) = bytes_in_flight_max.filter(|bytes| *bytes > capacity) {
         findings.error("gateway.memory.capacity", format!(
-            "{capacity} is too small for gateway.limits.bytes_in_flight_max ({bytes_in_flight_max}); raise the one or lower the other"
+            "{capacity} is too small for gateway.limits.bytes_in_flight_max ({bytes}); raise the one or lower the other"
         ));
     }
-    let opens = ByteSize(u64::from(*requests_in_flight_max).saturating_mul(open_landing.0));
-    if opens > capacity {
-        findings.error("gateway.memory.capacity", format!(
-            "{capacity} is too small for gateway.limits.requests_in_flight_max × open_landing ({requests_in_flight_max} × {open_landing} = {opens})"
-        ));
+    if *window > capacity {
+        findings.error(
+            "gateway.memory.capacity",
+            format!("{capacity} is too small for one gateway.limits.window ({window})"),
+        );
     }
 }
 
@@ -124,7 +125,7 @@ fn check_tier(tier: &GatewayTier, findings: &mut Findings) {
 }
 
 pub(super) fn check_worker(worker: &Worker, cluster: &Cluster, roles: &[Role], findings: &mut Findings) {
-    let Worker { id, listen, admin_listen, memory, fill, index } = worker;
+    let Worker { id, listen, admin_listen, memory, fill, index, writes } = worker;
     if roles.contains(&Role::Worker) {
         check_worker_id(id, listen.port(), cluster, findings);
     }
@@ -132,31 +133,76 @@ pub(super) fn check_worker(worker: &Worker, cluster: &Cluster, roles: &[Role], f
         findings.error("worker.admin_listen", format!("{admin_listen} is worker.listen too; give it another port"));
     }
     check_memory("worker.memory", memory, findings);
-    let WorkerFill { reserve, in_flight_max, request_max, read_ahead_max } = fill;
-    if reserve.is_nan() {
-        findings.error("worker.fill.reserve", "is not a number");
+    check_fill(fill, cluster, findings);
+    let WorkerIndex { attributes_max, checks_in_flight_max, generation_slots } = index;
+    let at = |field: &str| format!("worker.index.{field}");
+    findings.range(at("attributes_max"), *attributes_max, 1_000, 100_000_000);
+    findings.range(at("checks_in_flight_max"), *checks_in_flight_max, 1, 65_536);
+    findings.range(at("generation_slots"), *generation_slots, 1 << 10, 1 << 28);
+    let WorkerWrites { uncertain_for_max, open_max, keys_per_message_max } = writes;
+    let at = |field: &str| format!("worker.writes.{field}");
+    findings.range(at("uncertain_for_max"), *uncertain_for_max, Period::seconds(1), Period::seconds(3600));
+    findings.range(at("open_max"), *open_max, 1_000, 10_000_000);
+    findings.range(at("keys_per_message_max"), *keys_per_message_max, 1, 1000);
+}
+
+fn check_fill(fill: &WorkerFill, cluster: &Cluster, findings: &mut Findings) {
+    let WorkerFill {
+        reserve,
+        in_flight_max,
+        queued_max,
+        bytes_in_flight_max,
+        request_max,
+        wait_max,
+        read_ahead_max,
+        page_idle_max,
+    } = fill;
+    let at = |field: &str| format!("worker.fill.{field}");
+    findings.range(at("reserve"), *reserve, 0.0, 0.9);
+    findings.range(at("in_flight_max"), *in_flight_max, 1, 65_536);
+    findings.range(at("queued_max"), *queued_max, 1, 1_000_000);
+    findings.range(at("bytes_in_flight_max"), *bytes_in_flight_max, ByteSize::mib(1), ByteSize(1 << 40));
+    findings.range(at("request_max"), *request_max, ByteSize::kib(64), ByteSize::mib(16));
+    findings.range(at("wait_max"), *wait_max, Period::millis(10), Period::seconds(300));
+    findings.range(at("read_ahead_max"), *read_ahead_max, ByteSize(0), ByteSize::mib(1024));
+    findings.range(at("page_idle_max"), *page_idle_max, Period::millis(0), Period::seconds(365 * 86_400));
+    for (name, bytes) in [("request_max", request_max), ("bytes_in_flight_max", bytes_in_flight_max)] {
+        if *bytes < cluster.page {
+            findings.error(at(name), format!("{bytes} is less than one page (cluster.page is {})", cluster.page));
+        }
     }
-    findings.range("worker.fill.reserve", *reserve, 0.01, 0.5);
-    findings.range("worker.fill.in_flight_max", *in_flight_max, 1, 65_536);
-    findings.range("worker.fill.request_max", *request_max, ByteSize::kib(64), ByteSize::mib(16));
-    findings.range("worker.fill.read_ahead_max", *read_ahead_max, ByteSize(0), ByteSize::mib(1024));
-    if *request_max < cluster.page {
-        findings.error(
-            "worker.fill.request_max",
-            format!("{request_max} is less than one page (cluster.page is {})", cluster.page),
-        );
+}
+
+pub(super) fn check_tcp(tcp: &Tcp, findings: &mut Findings) {
+    let Tcp {
+        bind_device,
+        bind_address: _,
+        connect_deadline,
+        calls_in_flight_max,
+        frame_max,
+        write_queue_max,
+        cancel_ack_deadline,
+        keepalive_idle,
+        keepalive_interval,
+        send_stall_max,
+        connections_max,
+        handshakes_max,
+    } = tcp;
+    let at = |field: &str| format!("tcp.{field}");
+    // IFNAMSIZ of Linux is 16 with the closing zero.
+    if bind_device.as_ref().is_some_and(|device| device.is_empty() || device.len() > 15) {
+        findings.error(at("bind_device"), "is not the name of a network device; `ip link` lists them");
     }
-    let WorkerIndex { attributes_max, generation_slots, uncertain_max } = index;
-    findings.range("worker.index.attributes_max", *attributes_max, 1_000, 100_000_000);
-    findings.range("worker.index.generation_slots", *generation_slots, 1 << 10, 1 << 28);
-    findings.range("worker.index.uncertain_max", *uncertain_max, 1_000, 10_000_000);
-    if !generation_slots.is_power_of_two() {
-        let (below, above) = (generation_slots.next_power_of_two() / 2, generation_slots.next_power_of_two());
-        findings.error(
-            "worker.index.generation_slots",
-            format!("{generation_slots} is not a power of two; the nearest are {below} and {above}"),
-        );
-    }
+    findings.range(at("connect_deadline"), *connect_deadline, Period::millis(10), Period::seconds(60));
+    findings.range(at("calls_in_flight_max"), *calls_in_flight_max, 1, 65_536);
+    findings.range(at("frame_max"), *frame_max, ByteSize::kib(16), ByteSize::mib(1));
+    findings.range(at("write_queue_max"), *write_queue_max, ByteSize::mib(1), ByteSize::mib(256));
+    findings.range(at("cancel_ack_deadline"), *cancel_ack_deadline, Period::millis(100), Period::seconds(300));
+    findings.range(at("keepalive_idle"), *keepalive_idle, Period::seconds(1), Period::seconds(3600));
+    findings.range(at("keepalive_interval"), *keepalive_interval, Period::seconds(1), Period::seconds(300));
+    findings.range(at("send_stall_max"), *send_stall_max, Period::seconds(1), Period::seconds(600));
+    findings.range(at("connections_max"), *connections_max, 1, 1_000_000);
+    findings.range(at("handshakes_max"), *handshakes_max, 1, 65_536);
 }
 
 fn check_worker_id(id: &str, port: u16, cluster: &Cluster, findings: &mut Findings) {

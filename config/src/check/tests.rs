@@ -239,18 +239,25 @@ fn ufs_problems() {
     }
     broken(
         "name = \"aws\"",
-        "name = \"aws\"\nkind = \"local\"",
-        &["ufs[1].path: is missing; kind = \"local\" needs a folder"],
-    );
-    broken(
-        "name = \"aws\"",
         "name = \"aws\"\npath = \"/tmp\"",
         &["ufs[1].path: does nothing with kind = \"s3\"; a folder needs kind = \"local\""],
     );
-    broken(
-        "name = \"aws\"",
-        "name = \"aws\"\nkind = \"local\"\npath = \"IDENTITIES\"\nendpoint = \"http://a\"",
-        &["ufs[1].path: DIR/identities.toml is not a folder", "ufs[1].endpoint: does nothing with kind = \"local\""],
+}
+
+#[test]
+fn a_local_store_belongs_to_one_process() {
+    let local = |lines: &str| GOOD.replace("name = \"aws\"", &format!("name = \"aws\"\nkind = \"local\"\n{lines}"));
+    assert_eq!(findings(&local("path = \"store\""), &[Role::Dev]), [""; 0]);
+    assert_eq!(
+        findings(&local("path = \"store\""), BOTH),
+        [
+            "ufs[1].kind: a local store belongs to one process; let `verbs3 dev` serve it, and name that here as an s3 store",
+        ]
+    );
+    assert_eq!(findings(&local(""), &[Role::Dev]), ["ufs[1].path: is missing; kind = \"local\" needs a folder"]);
+    assert_eq!(
+        findings(&local("path = \"IDENTITIES\"\nendpoint = \"http://a\""), &[Role::Dev]),
+        ["ufs[1].path: DIR/identities.toml is not a folder", "ufs[1].endpoint: does nothing with kind = \"local\"",]
     );
 }
 
@@ -371,17 +378,15 @@ fn gateway_problems() {
     );
     broken(
         "[gateway]",
-        &gateway("memory = { capacity = \"256MiB\" }"),
+        &gateway("limits = { bytes_in_flight_max = \"2GiB\" }"),
         &[
-            "gateway.memory.capacity: 256MiB is too small for gateway.limits.bytes_in_flight_max (512MiB); raise the one or lower the other",
+            "gateway.memory.capacity: 1GiB is too small for gateway.limits.bytes_in_flight_max (2GiB); raise the one or lower the other",
         ],
     );
     broken(
         "[gateway]",
-        &gateway("limits = { requests_in_flight_max = 5000 }"),
-        &[
-            "gateway.memory.capacity: 1GiB is too small for gateway.limits.requests_in_flight_max × open_landing (5000 × 256KiB = 1250MiB)",
-        ],
+        &gateway("memory = { capacity = \"32MiB\" }\nlimits = { window = \"64MiB\" }"),
+        &["gateway.memory.capacity: 32MiB is too small for one gateway.limits.window (64MiB)"],
     );
     broken(
         "[gateway]",
@@ -411,15 +416,10 @@ fn worker_problems() {
     );
     broken(
         "[worker]",
-        "[worker]\nindex = { generation_slots = 5000 }",
-        &["worker.index.generation_slots: 5000 is not a power of two; the nearest are 4096 and 8192"],
-    );
-    broken(
-        "[worker]",
         "[worker]\nfill = { request_max = \"128KiB\" }",
         &["worker.fill.request_max: 128KiB is less than one page (cluster.page is 256KiB)"],
     );
-    broken("[worker]", "[worker]\nfill = { reserve = 0.9 }", &["worker.fill.reserve: 0.9 is not between 0.01 and 0.5"]);
+    broken("[worker]", "[worker]\nfill = { reserve = 0.95 }", &["worker.fill.reserve: 0.95 is not between 0 and 0.9"]);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Findings, Role};
 use crate::quantity::{ByteSize, Period};
-use crate::ufs::{Credentials, CredentialsKind, Ufs, UfsDeadlines, UfsKind, UfsLimits};
+use crate::ufs::{Credentials, CredentialsKind, Ufs, UfsCircuit, UfsDeadlines, UfsKind, UfsLimits, UfsRetries};
 
 pub(super) fn check(list: &[Ufs], roles: &[Role], findings: &mut Findings) {
     if list.is_empty() && roles.iter().any(|role| matches!(role, Role::Gateway | Role::Worker)) {
@@ -26,6 +26,13 @@ pub(super) fn check(list: &[Ufs], roles: &[Role], findings: &mut Findings) {
                 format!("{:?} is the name of ufs[{first}] too; names are unique", ufs.name),
             );
         }
+        // Its folder is locked by whoever opens it.
+        if ufs.kind == UfsKind::Local && roles.iter().any(|role| matches!(role, Role::Gateway | Role::Worker)) {
+            findings.error(
+                format!("{path}.kind"),
+                "a local store belongs to one process; let `verbs3 dev` serve it, and name that here as an s3 store",
+            );
+        }
         check_one(&path, ufs, findings);
     }
 }
@@ -35,13 +42,17 @@ fn check_one(path: &str, ufs: &Ufs, findings: &mut Findings) {
         name: _,
         kind,
         path: folder,
+        sync: _,
         endpoint,
+        ca_file,
         region,
         path_style: _,
         trailing_checksums: _,
         credentials,
         limits,
         deadlines,
+        retries,
+        circuit,
     } = ufs;
     match kind {
         UfsKind::S3 => {
@@ -72,19 +83,56 @@ fn check_one(path: &str, ufs: &Ufs, findings: &mut Findings) {
             }
         }
     }
+    if let Some(file) = ca_file {
+        findings.readable(format!("{path}.ca_file"), file);
+    }
     check_credentials(&format!("{path}.credentials"), credentials, findings);
-    let UfsLimits { requests_in_flight_max, wait_max, attempts_max, connections_idle_max, error_body_max } = limits;
-    let at = |field: &str| format!("{path}.limits.{field}");
-    findings.range(at("requests_in_flight_max"), *requests_in_flight_max, 1, 65_536);
-    findings.range(at("wait_max"), *wait_max, Period::millis(100), Period::seconds(300));
+    check_limits(&format!("{path}.limits"), limits, findings);
+    check_deadlines(&format!("{path}.deadlines"), deadlines, findings);
+    check_retries(path, retries, circuit, findings);
+}
+
+fn check_limits(path: &str, limits: &UfsLimits, findings: &mut Findings) {
+    let UfsLimits { connections_max, requests_in_flight_max, wait_max, skip_max } = limits;
+    findings.range(format!("{path}.connections_max"), *connections_max, 1, 65_536);
+    findings.range(format!("{path}.requests_in_flight_max"), *requests_in_flight_max, 1, 65_536);
+    findings.range(format!("{path}.wait_max"), *wait_max, Period::millis(10), Period::seconds(300));
+    findings.range(format!("{path}.skip_max"), *skip_max, ByteSize(0), ByteSize::mib(1024));
+    if requests_in_flight_max > connections_max {
+        findings.error(
+            format!("{path}.requests_in_flight_max"),
+            format!("{requests_in_flight_max} is more than connections_max ({connections_max})"),
+        );
+    }
+}
+
+fn check_deadlines(path: &str, deadlines: &UfsDeadlines, findings: &mut Findings) {
+    let UfsDeadlines { connect, first_byte, answer, idle_body, keep_alive } = deadlines;
+    findings.range(format!("{path}.connect"), *connect, Period::millis(10), Period::seconds(60));
+    findings.range(format!("{path}.first_byte"), *first_byte, Period::millis(100), Period::seconds(600));
+    findings.range(format!("{path}.answer"), *answer, Period::millis(100), Period::seconds(3600));
+    findings.range(format!("{path}.idle_body"), *idle_body, Period::millis(100), Period::seconds(600));
+    findings.range(format!("{path}.keep_alive"), *keep_alive, Period::seconds(1), Period::seconds(600));
+}
+
+fn check_retries(path: &str, retries: &UfsRetries, circuit: &UfsCircuit, findings: &mut Findings) {
+    let UfsRetries { attempts_max, budget_max, budget_per_second, pause, pause_max } = retries;
+    let at = |field: &str| format!("{path}.retries.{field}");
     findings.range(at("attempts_max"), *attempts_max, 1, 10);
-    findings.range(at("connections_idle_max"), *connections_idle_max, 1, 65_536);
-    findings.range(at("error_body_max"), *error_body_max, ByteSize::kib(1), ByteSize::kib(64));
-    let UfsDeadlines { connect, first_byte, idle_body } = deadlines;
-    let at = |field: &str| format!("{path}.deadlines.{field}");
-    findings.range(at("connect"), *connect, Period::millis(10), Period::seconds(60));
-    findings.range(at("first_byte"), *first_byte, Period::millis(100), Period::seconds(600));
-    findings.range(at("idle_body"), *idle_body, Period::millis(100), Period::seconds(600));
+    findings.range(at("budget_max"), *budget_max, 0, 10_000);
+    findings.range(at("budget_per_second"), *budget_per_second, 0.01, 1000.0);
+    findings.range(at("pause"), *pause, Period::millis(1), Period::seconds(10));
+    findings.range(at("pause_max"), *pause_max, Period::millis(1), Period::seconds(60));
+    let UfsCircuit { failures_max, open_for, open_for_max } = circuit;
+    let at = |field: &str| format!("{path}.circuit.{field}");
+    findings.range(at("failures_max"), *failures_max, 1, 10_000);
+    findings.range(at("open_for"), *open_for, Period::millis(10), Period::seconds(60));
+    findings.range(at("open_for_max"), *open_for_max, Period::millis(10), Period::seconds(600));
+    for (name, first, most) in [("retries.pause", pause, pause_max), ("circuit.open_for", open_for, open_for_max)] {
+        if first > most {
+            findings.error(format!("{path}.{name}"), format!("{first} is more than its own maximum ({most})"));
+        }
+    }
 }
 
 fn check_endpoint(endpoint: &str) -> Result<(), String> {
@@ -113,17 +161,19 @@ fn check_credentials(path: &str, credentials: &Credentials, findings: &mut Findi
         secret_access_key_file,
         session_token,
         profile,
+        profile_file,
         role_arn,
         session_name,
         external_id,
         token_file,
     } = credentials;
-    let settings: [(&str, bool, &[CredentialsKind]); 9] = [
+    let settings: [(&str, bool, &[CredentialsKind]); 10] = [
         ("access_key_id", access_key_id.is_some(), &[Static]),
         ("secret_access_key", secret_access_key.is_some(), &[Static]),
         ("secret_access_key_file", secret_access_key_file.is_some(), &[Static]),
         ("session_token", session_token.is_some(), &[Static]),
         ("profile", profile.is_some(), &[Profile]),
+        ("profile_file", profile_file.is_some(), &[Profile]),
         ("role_arn", role_arn.is_some(), &[AssumeRole, WebIdentity]),
         ("session_name", session_name.is_some(), &[AssumeRole, WebIdentity]),
         ("external_id", external_id.is_some(), &[AssumeRole]),
@@ -162,7 +212,9 @@ fn check_credentials(path: &str, credentials: &Credentials, findings: &mut Findi
     if secret_access_key.is_some() && secret_access_key_file.is_some() {
         findings.error(format!("{path}.secret_access_key_file"), "secret_access_key is set too; keep one of them");
     }
-    for (name, file) in [("secret_access_key_file", secret_access_key_file), ("token_file", token_file)] {
+    for (name, file) in
+        [("secret_access_key_file", secret_access_key_file), ("token_file", token_file), ("profile_file", profile_file)]
+    {
         if let Some(file) = file {
             findings.readable(format!("{path}.{name}"), file);
         }

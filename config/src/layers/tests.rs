@@ -80,11 +80,11 @@ fn list_entries_are_set_and_added_by_number() {
     let variables = [
         ("VERBS3_UFS__0__ENDPOINT", "http://ceph:7480"),
         ("VERBS3_UFS__1__NAME", "aws"),
-        ("VERBS3_UFS__1__LIMITS__ATTEMPTS_MAX", "7"),
+        ("VERBS3_UFS__1__RETRIES__ATTEMPTS_MAX", "7"),
     ];
     let config = load_text(folder.path(), text, &variables, &[]).unwrap().config;
     assert_eq!(config.ufs[0].endpoint.as_deref(), Some("http://ceph:7480"));
-    assert_eq!((config.ufs[1].name.as_str(), config.ufs[1].limits.attempts_max), ("aws", 7));
+    assert_eq!((config.ufs[1].name.as_str(), config.ufs[1].retries.attempts_max), ("aws", 7));
 }
 
 #[test]
