@@ -6,6 +6,8 @@ pub mod arena;
 pub mod inprocess;
 pub mod landing;
 pub mod metrics;
+pub mod peer;
 mod pending;
 pub mod tcp;
 pub mod transport;
+pub mod verbs;

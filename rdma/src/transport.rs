@@ -140,6 +140,11 @@ impl Call {
         self.driver.poll_event(cx)
     }
 
+    /// As [`Call::push`], for hand-written futures. Poll again with the same data until it is ready.
+    pub fn poll_push(&mut self, cx: &mut Context<'_>, data: &[Bytes]) -> Poll<Result<(), TransportError>> {
+        self.driver.poll_push(cx, data)
+    }
+
     /// Answers an [`Event::Wanted`]: pushes `data` to the peer. The sum of lengths must be what was wanted.
     pub async fn push(&mut self, data: &[Bytes]) -> Result<(), TransportError> {
         poll_fn(|cx| self.driver.poll_push(cx, data)).await

@@ -7,6 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -100,6 +101,8 @@ impl Transport for TcpTransport {
             message_bytes_max: agreed.frame_bytes_max,
             cancel_ack_deadline: self.options.cancel_ack_deadline,
             credits: Arc::new(Semaphore::new(agreed.calls_in_flight_max as usize)),
+            calls_max: agreed.calls_in_flight_max as usize,
+            is_broken: AtomicBool::new(false),
             calls: Mutex::new(Calls::default()),
             cancels: Mutex::new(VecDeque::new()),
             cancelled: Notify::new(),
@@ -142,6 +145,9 @@ struct Line {
     message_bytes_max: u32,
     cancel_ack_deadline: Duration,
     credits: Arc<Semaphore>,
+    calls_max: usize,
+    /// Set after `calls.broken`, for those who only want to know whether.
+    is_broken: AtomicBool,
     calls: Mutex<Calls>,
     /// Cancels that may not have been acknowledged, oldest first, with the end of the peer's time.
     cancels: Mutex<VecDeque<(u64, Instant)>>,
@@ -178,6 +184,7 @@ impl Line {
                     TransportError::Lost { peer: self.peer.clone(), reason: "the peer is shutting down".into() };
                 // Calls under way go on; new ones go elsewhere.
                 self.calls.lock().broken.get_or_insert(goodbye);
+                self.is_broken.store(true, Ordering::Release);
                 return Ok(());
             }
             kind => return Err(self.violation(format!("{kind:?} frame to a requester"))),
@@ -291,6 +298,7 @@ impl Line {
         let open = {
             let mut calls = self.calls.lock();
             calls.broken = Some(error.clone());
+            self.is_broken.store(true, Ordering::Release);
             std::mem::take(&mut calls.open)
         };
         self.outbox.close();
@@ -365,11 +373,16 @@ impl Connection for TcpConnection {
     }
 
     fn broken(&self) -> Option<TransportError> {
+        // Asked before every call, so the usual answer takes no lock.
+        if !self.handle.line.is_broken.load(Ordering::Acquire) {
+            return None;
+        }
         self.handle.line.calls.lock().broken.clone()
     }
 
     fn in_flight(&self) -> usize {
-        self.handle.line.calls.lock().open.len()
+        let line = &self.handle.line;
+        line.calls_max - line.credits.available_permits().min(line.calls_max)
     }
 }
 

@@ -1,1 +1,203 @@
-//! Peers over real connections: filled in with `Peer`.
+//! Peers: when they connect, how many times, and how they come back.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::sync::Semaphore;
+use verbs3_rdma::inprocess::{Faults, InProcess, Mode};
+use verbs3_rdma::peer::{Peer, PeerOptions};
+use verbs3_rdma::tcp::TcpTransport;
+use verbs3_rdma::transport::{Connection, PeerAddress, Service, Transport, TransportError, TransportKind};
+
+use crate::rig::{
+    PAGE, arena, collect, eventually, landing, options, pattern, serve, server_options, service, within_deadline,
+};
+
+/// Counts the connects of another transport.
+struct Counting {
+    inner: Arc<dyn Transport>,
+    connects: Arc<AtomicUsize>,
+}
+
+#[async_trait]
+impl Transport for Counting {
+    fn kind(&self) -> TransportKind {
+        self.inner.kind()
+    }
+
+    async fn connect(&self, peer: &PeerAddress) -> Result<Arc<dyn Connection>, TransportError> {
+        self.connects.fetch_add(1, Ordering::SeqCst);
+        tokio::task::yield_now().await;
+        self.inner.connect(peer).await
+    }
+}
+
+fn peer(service: Arc<dyn Service>, faults: Faults, options: PeerOptions) -> (Peer, Arc<AtomicUsize>) {
+    let connects = Arc::new(AtomicUsize::new(0));
+    let inner = InProcess::transport(service, Mode::Copy(faults));
+    let counting = Arc::new(Counting { inner, connects: connects.clone() });
+    let address = PeerAddress { tcp: "192.0.2.1:1".parse().unwrap() };
+    (Peer::new("gpu-07", address, vec![counting], options), connects)
+}
+
+fn echo() -> Arc<dyn Service> {
+    service(|request, reply| async move {
+        let _ = reply.last(request.message, 0, vec![]).await;
+    })
+}
+
+async fn ask(peer: &Peer) -> Result<(), TransportError> {
+    let answer = collect(&mut peer.call("hello".into(), None)).await?;
+    assert_eq!(answer.messages, ["hello"]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_first_calls_share_one_connect() {
+    within_deadline(async {
+        let (peer, connects) = peer(echo(), Faults::none(), PeerOptions::default());
+        assert!(peer.wants_landing());
+        assert_eq!(peer.kind(), None);
+        let calls = (0..20).map(|_| ask(&peer));
+        futures::future::try_join_all(calls).await.unwrap();
+        ask(&peer).await.unwrap();
+        assert_eq!(connects.load(Ordering::SeqCst), 1);
+        assert_eq!(peer.connections(), 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_attempt_outlives_the_call_that_needed_it() {
+    within_deadline(async {
+        let (peer, connects) = peer(echo(), Faults::none(), PeerOptions::default());
+        drop(peer.call("given up".into(), None));
+        eventually("connected", || peer.connections() == 1).await;
+        ask(&peer).await.unwrap();
+        assert_eq!(connects.load(Ordering::SeqCst), 1);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_a_peer_rests_calls_fail_at_once_and_nobody_connects() {
+    let faults = Faults::none().refuse_connects(2);
+    let (peer, connects) = peer(echo(), faults, PeerOptions::default());
+    for _ in 0..100 {
+        let error = ask(&peer).await.unwrap_err();
+        assert!(matches!(error, TransportError::Unreachable { .. }), "{error}");
+    }
+    assert_eq!(connects.load(Ordering::SeqCst), 1);
+    tokio::time::advance(Duration::from_millis(100)).await;
+    ask(&peer).await.unwrap_err();
+    assert_eq!(connects.load(Ordering::SeqCst), 2);
+    tokio::time::advance(Duration::from_millis(200)).await;
+    ask(&peer).await.unwrap();
+    assert_eq!(connects.load(Ordering::SeqCst), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_connection_is_replaced_after_its_rest() {
+    let faults = Faults::none();
+    let handle = faults.handle();
+    let (peer, connects) = peer(echo(), faults, PeerOptions::default());
+    ask(&peer).await.unwrap();
+    handle.drop_at_event(1);
+    let error = ask(&peer).await.unwrap_err();
+    assert!(matches!(error, TransportError::Lost { .. }), "{error}");
+    // It died young, so it rests first.
+    let error = ask(&peer).await.unwrap_err();
+    assert!(matches!(error, TransportError::Lost { .. }), "{error}");
+    assert_eq!(connects.load(Ordering::SeqCst), 1);
+    tokio::time::advance(Duration::from_millis(100)).await;
+    ask(&peer).await.unwrap();
+    assert_eq!(connects.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test]
+async fn crowded_connections_get_company_up_to_the_bound() {
+    within_deadline(async {
+        let gate = Arc::new(Semaphore::new(0));
+        let open = gate.clone();
+        let waits = service(move |request, reply| {
+            let gate = gate.clone();
+            async move {
+                gate.acquire().await.unwrap().forget();
+                let _ = reply.last(request.message, 0, vec![]).await;
+            }
+        });
+        let options = PeerOptions { connections_max: 3, calls_per_connection: 4, ..PeerOptions::default() };
+        let (peer, connects) = peer(waits, Faults::none(), options);
+        let mut calls = Vec::new();
+        for bound in 1..=3 {
+            let mut first = peer.call("hello".into(), None);
+            assert!(futures::poll!(std::pin::pin!(first.next())).is_pending());
+            eventually("one more connection", || peer.connections() == bound).await;
+            calls.push(first);
+            calls.extend((0..4).map(|_| peer.call("hello".into(), None)));
+        }
+        calls.extend((0..40).map(|_| peer.call("hello".into(), None)));
+        assert_eq!(peer.connections(), 3);
+        open.add_permits(calls.len());
+        for call in &mut calls {
+            collect(call).await.unwrap();
+        }
+        assert_eq!(connects.load(Ordering::SeqCst), 3);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_connection_is_closed_and_made_again_when_needed() {
+    let (peer, connects) = peer(echo(), Faults::none(), PeerOptions::default());
+    ask(&peer).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(59)).await;
+    assert_eq!(peer.connections(), 1);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(peer.connections(), 0);
+    ask(&peer).await.unwrap();
+    assert_eq!(connects.load(Ordering::SeqCst), 2);
+    peer.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_local_peer_uses_its_connection_as_it_is() {
+    let peer = Peer::local(InProcess::connection(echo(), Mode::Share));
+    assert!(!peer.wants_landing());
+    assert_eq!(peer.kind(), Some(TransportKind::Shm));
+    ask(&peer).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_over_tcp_survives_its_peer() {
+    within_deadline(async {
+        let gate = Arc::new(Semaphore::new(0));
+        let open = gate.clone();
+        let waits = service(move |_, reply| {
+            let gate = gate.clone();
+            async move {
+                gate.acquire().await.unwrap().forget();
+                reply.last("".into(), 0, vec![pattern(1, 0, PAGE)]).await.unwrap();
+            }
+        });
+        let server = serve(waits, server_options()).await;
+        let transport = Arc::new(TcpTransport::new(options()));
+        let address = PeerAddress { tcp: server.local_addr() };
+        let peer = Peer::new("worker", address, vec![transport.clone()], PeerOptions::default());
+        let arena = arena(1);
+        let mut call = peer.call("".into(), landing(&arena, PAGE));
+        assert!(futures::poll!(std::pin::pin!(call.next())).is_pending());
+        eventually("connected", || peer.connections() == 1).await;
+        assert!(futures::poll!(std::pin::pin!(call.next())).is_pending());
+        peer.shutdown().await;
+        drop(peer);
+        open.add_permits(1);
+        assert!(collect(&mut call).await.unwrap().bytes() == pattern(1, 0, PAGE));
+        drop(call);
+        transport.shutdown().await;
+        server.shutdown().await;
+    })
+    .await;
+}

@@ -1,0 +1,123 @@
+//! When to try again: a pure state machine, fed with the time and with chance.
+//!
+//! Owns the damping: a connection that dies young counts as a failure, so a peer that accepts and dies is not stormed.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+#[derive(Debug, Clone)]
+pub struct BackoffOptions {
+    /// Pause after the first failure; it doubles with each further one.
+    pub pause_min: Duration,
+    /// Longest pause.
+    pub pause_max: Duration,
+    /// A connection that lived this long was a success; a shorter life counts as one more failure.
+    pub stable_after: Duration,
+}
+
+impl Default for BackoffOptions {
+    fn default() -> Self {
+        Self {
+            pause_min: Duration::from_millis(100),
+            pause_max: Duration::from_secs(30),
+            stable_after: Duration::from_secs(10),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Backoff {
+    options: BackoffOptions,
+    failures: u32,
+    until: Option<Instant>,
+}
+
+impl Backoff {
+    pub(super) fn new(options: BackoffOptions) -> Self {
+        Self { options, failures: 0, until: None }
+    }
+
+    /// Whether an attempt may be made now.
+    pub(super) fn may_try(&self, now: Instant) -> bool {
+        self.until.is_none_or(|until| now >= until)
+    }
+
+    /// An attempt failed. `chance` (0 to 1) spreads the pause over its upper half, so that peers of one dead host do not
+    /// come back in the same instant.
+    pub(super) fn failed(&mut self, now: Instant, chance: f64) {
+        let doubled = 2u32.saturating_pow(self.failures.min(20));
+        let pause = self.options.pause_min.saturating_mul(doubled).min(self.options.pause_max);
+        self.failures = self.failures.saturating_add(1);
+        self.until = Some(now + pause.mul_f64(0.5 + chance.clamp(0.0, 1.0) / 2.0));
+    }
+
+    /// A connection broke that was made at `since`.
+    pub(super) fn lost(&mut self, since: Instant, now: Instant, chance: f64) {
+        if now.saturating_duration_since(since) >= self.options.stable_after {
+            self.failures = 0;
+            self.until = None;
+        } else {
+            self.failed(now, chance);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn backoff() -> Backoff {
+        Backoff::new(BackoffOptions::default())
+    }
+
+    fn pause(backoff: &Backoff, now: Instant) -> Duration {
+        backoff.until.unwrap() - now
+    }
+
+    #[test]
+    fn pauses_double_up_to_the_longest() {
+        let (mut backoff, now) = (backoff(), Instant::now());
+        assert!(backoff.may_try(now));
+        for expected in [100, 200, 400, 800, 1600, 3200, 6400, 12_800, 25_600, 30_000, 30_000] {
+            backoff.failed(now, 1.0);
+            assert_eq!(pause(&backoff, now), Duration::from_millis(expected));
+            assert!(!backoff.may_try(now + Duration::from_millis(expected - 1)));
+            assert!(backoff.may_try(now + Duration::from_millis(expected)));
+        }
+        for _ in 0..100 {
+            backoff.failed(now, 1.0);
+        }
+        assert_eq!(pause(&backoff, now), Duration::from_secs(30));
+    }
+
+    #[test]
+    fn chance_spreads_a_pause_over_its_upper_half() {
+        let (mut low, mut high, now) = (backoff(), backoff(), Instant::now());
+        low.failed(now, 0.0);
+        high.failed(now, 1.0);
+        assert_eq!(pause(&low, now), Duration::from_millis(50));
+        assert_eq!(pause(&high, now), Duration::from_millis(100));
+    }
+
+    #[test]
+    fn a_connection_that_dies_young_goes_on_doubling() {
+        let (mut backoff, start) = (backoff(), Instant::now());
+        backoff.failed(start, 1.0);
+        backoff.failed(start, 1.0);
+        backoff.lost(start, start + Duration::from_secs(1), 1.0);
+        assert_eq!(pause(&backoff, start + Duration::from_secs(1)), Duration::from_millis(400));
+    }
+
+    #[test]
+    fn a_connection_that_lived_clears_the_past() {
+        let (mut backoff, start) = (backoff(), Instant::now());
+        backoff.failed(start, 1.0);
+        let later = start + Duration::from_secs(10);
+        backoff.lost(start, later, 1.0);
+        assert!(backoff.may_try(later));
+        backoff.failed(later, 1.0);
+        assert_eq!(pause(&backoff, later), Duration::from_millis(100));
+    }
+}

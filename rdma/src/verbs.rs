@@ -1,0 +1,104 @@
+//! What this host has of RDMA. So far only that: a probe whose answer "none" is a value with a reason, never a failure.
+//!
+//! Owns the meaning of what `sys` reports. The verbs transport itself joins later.
+
+mod sys;
+
+use std::fmt;
+use std::io;
+
+/// How a device speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fabric {
+    /// InfiniBand, or RoCE, which the listing does not tell apart.
+    InfiniBand,
+    Iwarp,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RdmaDevice {
+    pub name: String,
+    pub fabric: Fabric,
+}
+
+/// Why there is no RDMA device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NoRdma {
+    /// libibverbs is not installed (EOPNOTSUPP).
+    NoLibrary,
+    /// The library is there; the kernel has no verbs (ENOSYS).
+    NoKernelVerbs,
+    /// Both are there, and no device is.
+    NoDevice,
+    /// The listing failed in another way.
+    Other(String),
+}
+
+impl fmt::Display for NoRdma {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let reason = match self {
+            Self::NoLibrary => "libibverbs is not installed; install rdma-core",
+            Self::NoKernelVerbs => "the kernel has no verbs; load ib_uverbs and the driver of the NIC",
+            Self::NoDevice => "no device is present; check `rdma dev` and, in a container, /dev/infiniband",
+            Self::Other(reason) => reason,
+        };
+        write!(f, "no RDMA device: {reason}")
+    }
+}
+
+/// The RDMA devices of this host: at least one, or the reason why there is none.
+pub fn probe() -> Result<Vec<RdmaDevice>, NoRdma> {
+    judge(sys::devices())
+}
+
+fn judge(listed: io::Result<Vec<(String, u32)>>) -> Result<Vec<RdmaDevice>, NoRdma> {
+    match listed {
+        Ok(devices) if devices.is_empty() => Err(NoRdma::NoDevice),
+        Ok(devices) => {
+            let named = devices.into_iter().map(|(name, transport)| RdmaDevice {
+                name,
+                fabric: if transport == sys::TRANSPORT_IWARP { Fabric::Iwarp } else { Fabric::InfiniBand },
+            });
+            Ok(named.collect())
+        }
+        Err(error) => Err(match error.raw_os_error() {
+            Some(libc::EOPNOTSUPP) => NoRdma::NoLibrary,
+            Some(libc::ENOSYS) => NoRdma::NoKernelVerbs,
+            _ => NoRdma::Other(error.to_string()),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn every_way_of_having_no_device_is_a_value_with_its_reason() {
+        let errno = |code| judge(Err(io::Error::from_raw_os_error(code))).unwrap_err();
+        assert_eq!(errno(95), NoRdma::NoLibrary);
+        assert_eq!(errno(38), NoRdma::NoKernelVerbs);
+        assert!(matches!(errno(13), NoRdma::Other(_)));
+        assert_eq!(judge(Ok(vec![])), Err(NoRdma::NoDevice));
+        assert!(NoRdma::NoLibrary.to_string().starts_with("no RDMA device: libibverbs"));
+    }
+
+    #[test]
+    fn devices_are_listed_with_their_fabric() {
+        let devices = judge(Ok(vec![("rxe0".into(), 0), ("siw0".into(), 1)])).unwrap();
+        let fabrics: Vec<_> = devices.iter().map(|device| device.fabric).collect();
+        assert_eq!(fabrics, [Fabric::InfiniBand, Fabric::Iwarp]);
+    }
+
+    #[test]
+    fn the_probe_answers_on_any_host() {
+        // A device directory that the kernel shows and the probe does not find would be a broken probe.
+        let kernel_has = std::fs::read_dir("/sys/class/infiniband").is_ok_and(|mut dir| dir.next().is_some());
+        match probe() {
+            Ok(devices) => assert!(kernel_has && !devices.is_empty()),
+            // Devices without the library are not usable, and that is the reason given.
+            Err(reason) => assert!(!kernel_has || reason == NoRdma::NoLibrary, "{reason}"),
+        }
+    }
+}

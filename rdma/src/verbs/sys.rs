@@ -1,0 +1,45 @@
+//! The verbs bindings, and every `unsafe` call into them.
+//!
+//! `rdma-mummy-sys` carries the declarations of libibverbs and librdmacm and loads both at run time, so the binary starts
+//! on a host without them. The `ibverbs` family was tried and left out: `ibverbs` 0.9.2, the newest published, has no
+//! RDMA WRITE, and `ibverbs-sys` does not build without the system's headers and links dynamically, so that a binary with
+//! it does not start where libibverbs is missing. The choice stays inside this file.
+
+use std::ffi::CStr;
+use std::io;
+
+use rdma_mummy_sys as ffi;
+
+/// Name and kind of each RDMA device of this host, or the error of the listing.
+pub(super) fn devices() -> io::Result<Vec<(String, u32)>> {
+    let mut count = 0;
+    // SAFETY: `count` is a valid place for an int.
+    let list = unsafe { ffi::ibv_get_device_list(&raw mut count) };
+    if list.is_null() {
+        return Err(io::Error::last_os_error());
+    }
+    let mut devices = Vec::new();
+    for at in 0..usize::try_from(count).unwrap_or(0) {
+        // SAFETY: the list has `count` entries and lives until it is freed below.
+        let device = unsafe { *list.add(at) };
+        if device.is_null() {
+            break;
+        }
+        // SAFETY: `device` is an entry of the live list.
+        let name = unsafe { ffi::ibv_get_device_name(device) };
+        if name.is_null() {
+            continue;
+        }
+        // SAFETY: libibverbs returns a NUL-terminated string that lives as long as the device.
+        let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
+        // SAFETY: as for the name; the field is plain data that nobody writes to after the listing.
+        let transport = unsafe { (*device).transport_type };
+        devices.push((name, transport as u32));
+    }
+    // SAFETY: the list came from `ibv_get_device_list`, and nothing of it is used after this.
+    unsafe { ffi::ibv_free_device_list(list) };
+    Ok(devices)
+}
+
+/// `IBV_TRANSPORT_IWARP` of `enum ibv_transport_type`; InfiniBand and RoCE are 0.
+pub(super) const TRANSPORT_IWARP: u32 = 1;
