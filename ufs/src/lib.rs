@@ -7,6 +7,7 @@ mod circuit;
 mod error;
 pub mod headers;
 mod identity;
+pub mod local;
 mod metered;
 pub mod metrics;
 mod object;

@@ -1,0 +1,100 @@
+//! Blobs: the plain files that hold bytes. Written once, read by position, removed when nothing refers to them.
+//! Knows neither keys nor buckets.
+
+mod pins;
+mod read;
+mod reclaim;
+mod write;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::{fs, io};
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+pub use pins::{PinGuard, Pins};
+pub use read::{ObjectBody, Reader};
+pub use reclaim::{Reclaim, Reclaimer, sweep_generation};
+pub use write::{BlobWriter, Unfinished};
+
+/// Bits of a [`BlobId`] that count blobs within one generation: 10^12 of them, and 16 million starts.
+const COUNT_BITS: u32 = 40;
+/// Blobs in one folder, as a power of two. 4096 keeps a folder's own file small on every common file system.
+const FOLDER_BITS: u32 = 12;
+
+/// Names a blob file: the generation (which start of the store wrote it) and a count within it. Never used twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct BlobId(pub u64);
+
+/// A piece of a blob.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Extent {
+    pub blob: BlobId,
+    pub offset: u64,
+    pub len: u64,
+}
+
+/// The folder of blob files, and the ids that this start of the store gives out.
+#[derive(Debug)]
+pub struct BlobDir {
+    root: PathBuf,
+    generation: u64,
+    next: AtomicU64,
+    sync: bool,
+    /// The folder number up to which folders exist, durably.
+    made: Mutex<Option<u64>>,
+}
+
+impl BlobDir {
+    pub fn new(root: PathBuf, generation: u64, sync: bool) -> Arc<Self> {
+        Arc::new(BlobDir { root, generation, next: AtomicU64::new(0), sync, made: Mutex::new(None) })
+    }
+
+    pub fn path(&self, id: BlobId) -> PathBuf {
+        let count = id.0 & ((1 << COUNT_BITS) - 1);
+        let mut path = self.generation_path(id.0 >> COUNT_BITS);
+        path.push(format!("{:07x}", count >> FOLDER_BITS));
+        path.push(format!("{count:010x}"));
+        path
+    }
+
+    pub fn generation_path(&self, generation: u64) -> PathBuf {
+        self.root.join(format!("{generation:06x}"))
+    }
+
+    /// The id that a file of a generation's folder stands for, if it is a blob's.
+    pub fn id_of(generation: u64, file_name: &str) -> Option<BlobId> {
+        let count = u64::from_str_radix(file_name, 16).ok().filter(|_| file_name.len() == 10)?;
+        Some(BlobId(generation << COUNT_BITS | count))
+    }
+
+    fn next_id(&self) -> io::Result<BlobId> {
+        let count = self.next.fetch_add(1, Ordering::Relaxed);
+        self.make_folder(count >> FOLDER_BITS)?;
+        Ok(BlobId(self.generation << COUNT_BITS | count))
+    }
+
+    fn make_folder(&self, folder: u64) -> io::Result<()> {
+        let mut made = self.made.lock();
+        if made.is_some_and(|m| m >= folder) {
+            return Ok(());
+        }
+        let generation = self.generation_path(self.generation);
+        for folder in made.map_or(0, |m| m + 1)..=folder {
+            fs::create_dir_all(generation.join(format!("{folder:07x}")))?;
+        }
+        if self.sync {
+            sync_dir(&self.root)?;
+            sync_dir(&generation)?;
+        }
+        *made = Some(folder);
+        Ok(())
+    }
+}
+
+/// Makes a folder's entries durable.
+pub fn sync_dir(path: &std::path::Path) -> io::Result<()> {
+    fs::File::open(path)?.sync_all()
+}

@@ -1,0 +1,164 @@
+//! Removes the files of blobs that nothing refers to: those in the index's garbage table, and those that a killed
+//! process left behind. The table is the queue, so nothing is forgotten by a crash.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use std::{fs, io};
+
+use parking_lot::{Condvar, Mutex};
+use redb::{Database, ReadableDatabase};
+
+use super::{BlobDir, BlobId, Pins};
+use crate::local::index::{IndexError, View};
+
+/// Garbage rows looked at in one round.
+const ROUND_MAX: usize = 4096;
+/// How often garbage that readers held is looked at again.
+const RETRY: Duration = Duration::from_millis(250);
+
+#[derive(Debug, Default)]
+struct State {
+    wake: bool,
+    stop: bool,
+    /// Removed files whose garbage rows are still in the index.
+    gone: HashSet<BlobId>,
+}
+
+/// What the committer and the reclaiming thread tell each other.
+#[derive(Debug, Default)]
+pub struct Reclaim {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Reclaim {
+    /// There is new garbage.
+    pub fn wake(&self) {
+        self.state.lock().wake = true;
+        self.changed.notify_all();
+    }
+
+    /// The blobs whose garbage rows can go with the next commit. If that commit fails, their rows are met again and
+    /// their files found absent, which does no harm.
+    pub fn take_gone(&self) -> Vec<BlobId> {
+        self.state.lock().gone.drain().collect()
+    }
+
+    fn stop(&self) {
+        self.state.lock().stop = true;
+        self.changed.notify_all();
+    }
+}
+
+/// Owns the reclaiming thread; dropping it joins the thread.
+pub struct Reclaimer {
+    reclaim: Arc<Reclaim>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Reclaimer {
+    pub fn start(db: Arc<Database>, dir: Arc<BlobDir>, pins: Arc<Pins>, reclaim: Arc<Reclaim>) -> io::Result<Self> {
+        let worker = Worker { db, dir, pins, reclaim: reclaim.clone() };
+        let thread = std::thread::Builder::new().name("local-reclaim".into()).spawn(move || worker.run())?;
+        Ok(Reclaimer { reclaim, thread: Mutex::new(Some(thread)) })
+    }
+}
+
+impl Drop for Reclaimer {
+    fn drop(&mut self) {
+        self.reclaim.stop();
+        if let Some(thread) = self.thread.get_mut().take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the local store's reclaiming thread panicked");
+        }
+    }
+}
+
+struct Worker {
+    db: Arc<Database>,
+    dir: Arc<BlobDir>,
+    pins: Arc<Pins>,
+    reclaim: Arc<Reclaim>,
+}
+
+impl Worker {
+    fn run(self) {
+        let mut waiting = false;
+        loop {
+            {
+                let mut state = self.reclaim.state.lock();
+                while !state.wake && !state.stop {
+                    if !waiting {
+                        self.reclaim.changed.wait(&mut state);
+                    } else if self.reclaim.changed.wait_for(&mut state, RETRY).timed_out() {
+                        break;
+                    }
+                }
+                if state.stop {
+                    return;
+                }
+                state.wake = false;
+            }
+            waiting = match self.round() {
+                Ok(waiting) => waiting,
+                Err(e) => {
+                    tracing::warn!(error = &e as &dyn std::error::Error, "could not look for garbage; trying again");
+                    true
+                }
+            };
+        }
+    }
+
+    /// Removes what can be removed; says whether something has to wait for its readers.
+    fn round(&self) -> Result<bool, IndexError> {
+        let view = View::new(self.db.begin_read()?);
+        let garbage = view.garbage(ROUND_MAX)?;
+        drop(view);
+        self.pins.wait_for_lookups();
+        let mut waiting = garbage.len() == ROUND_MAX;
+        for id in garbage.into_iter().map(BlobId) {
+            if self.reclaim.state.lock().gone.contains(&id) {
+                continue;
+            }
+            if self.pins.is_pinned(id) {
+                waiting = true;
+                continue;
+            }
+            match fs::remove_file(self.dir.path(id)) {
+                Ok(()) => {}
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                Err(e) => {
+                    tracing::warn!(blob = id.0, error = %e, "could not remove a blob file; trying again");
+                    waiting = true;
+                    continue;
+                }
+            }
+            self.reclaim.state.lock().gone.insert(id);
+        }
+        Ok(waiting)
+    }
+}
+
+/// Removes the files of one finished generation that no record refers to: bodies that were being written, or were
+/// written but not committed, when the process ended. Returns how many.
+pub fn sweep_generation(dir: &BlobDir, generation: u64, view: &View) -> io::Result<usize> {
+    let mut removed = 0;
+    let folders = match fs::read_dir(dir.generation_path(generation)) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(0),
+        folders => folders?,
+    };
+    for folder in folders {
+        for file in fs::read_dir(folder?.path())? {
+            let file = file?;
+            let Some(id) = file.file_name().to_str().and_then(|n| BlobDir::id_of(generation, n)) else { continue };
+            if !view.blob_is_referenced(id.0).map_err(io::Error::other)? {
+                fs::remove_file(file.path())?;
+                removed += 1;
+            }
+        }
+    }
+    Ok(removed)
+}

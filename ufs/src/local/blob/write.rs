@@ -1,0 +1,136 @@
+//! Writes one blob: gathers a body's pieces, hashes and writes them off the async threads, makes the file durable.
+//! Does not decide whether the bytes are wanted; a blob that is not kept removes its own file.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::task::JoinHandle;
+
+use super::{BlobDir, BlobId, Extent, sync_dir};
+use crate::local::checksum::BodyHasher;
+
+/// A blob being written, or written but not committed. Dropping it removes the file.
+#[derive(Debug)]
+pub struct Unfinished {
+    id: BlobId,
+    path: PathBuf,
+    keep: bool,
+}
+
+impl Unfinished {
+    /// The blob now belongs to the index.
+    pub fn keep(mut self) {
+        self.keep = true;
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        // The file is small work to remove, and a failure leaves an orphan that the next start sweeps away.
+        if !self.keep
+            && let Err(e) = std::fs::remove_file(&self.path)
+        {
+            tracing::warn!(blob = self.id.0, error = %e, "could not remove an unfinished blob; the next start will");
+        }
+    }
+}
+
+struct Sink {
+    file: File,
+    hasher: BodyHasher,
+    blob: Unfinished,
+}
+
+/// Takes a body's pieces in order.
+pub struct BlobWriter {
+    dir: Arc<BlobDir>,
+    idle: Option<Sink>,
+    busy: Option<JoinHandle<io::Result<Sink>>>,
+    gathered: Vec<Bytes>,
+    gathered_bytes: usize,
+    chunk_bytes: usize,
+    len: u64,
+}
+
+/// A blob whose bytes are durable and hashed.
+pub struct Finished {
+    pub extent: Extent,
+    pub blob: Unfinished,
+    pub hasher: BodyHasher,
+}
+
+impl BlobWriter {
+    pub async fn create(dir: Arc<BlobDir>, hasher: BodyHasher, chunk_bytes: usize) -> io::Result<Self> {
+        let made = dir.clone();
+        let sink = blocking(move || {
+            let id = made.next_id()?;
+            let path = made.path(id);
+            let file = OpenOptions::new().write(true).create_new(true).open(&path)?;
+            Ok(Sink { file, hasher, blob: Unfinished { id, path, keep: false } })
+        })
+        .await?;
+        let (gathered, gathered_bytes) = (Vec::new(), 0);
+        Ok(BlobWriter { dir, idle: Some(sink), busy: None, gathered, gathered_bytes, chunk_bytes, len: 0 })
+    }
+
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    pub async fn push(&mut self, piece: Bytes) -> io::Result<()> {
+        self.len += piece.len() as u64;
+        self.gathered_bytes += piece.len();
+        self.gathered.push(piece);
+        if self.gathered_bytes >= self.chunk_bytes { self.flush().await } else { Ok(()) }
+    }
+
+    pub async fn finish(mut self) -> io::Result<Finished> {
+        self.flush().await?;
+        let mut sink = self.sink().await?;
+        let (dir, len) = (self.dir, self.len);
+        blocking(move || {
+            sink.file.flush()?;
+            if dir.sync {
+                sink.file.sync_all()?;
+                if let Some(folder) = sink.blob.path.parent() {
+                    sync_dir(folder)?;
+                }
+            }
+            let extent = Extent { blob: sink.blob.id, offset: 0, len };
+            Ok(Finished { extent, blob: sink.blob, hasher: sink.hasher })
+        })
+        .await
+    }
+
+    /// Starts writing what is gathered. While that goes on, the next pieces may arrive.
+    async fn flush(&mut self) -> io::Result<()> {
+        if self.gathered.is_empty() {
+            return Ok(());
+        }
+        let mut sink = self.sink().await?;
+        let pieces = std::mem::take(&mut self.gathered);
+        self.gathered_bytes = 0;
+        self.busy = Some(tokio::task::spawn_blocking(move || {
+            for piece in pieces {
+                sink.hasher.update(&piece);
+                sink.file.write_all(&piece)?;
+            }
+            Ok(sink)
+        }));
+        Ok(())
+    }
+
+    async fn sink(&mut self) -> io::Result<Sink> {
+        match self.busy.take() {
+            Some(task) => task.await.map_err(io::Error::other)?,
+            None => self.idle.take().ok_or_else(|| io::Error::other("the blob's writer has failed before")),
+        }
+    }
+}
+
+pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
+    tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?
+}

@@ -1,0 +1,301 @@
+//! Digests of bodies: the MD5 behind ETags, S3's checksums, and what follows from those of parts. Verifies claims, and
+//! reads no request by itself.
+
+use std::fmt;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use crc_fast::{CrcAlgorithm, checksum_combine};
+use http::HeaderMap;
+use s3s::crypto::{Checksum as _, Crc32, Crc32c, Crc64Nvme, Md5, Sha1, Sha256};
+use s3s::{S3Error, S3Result, s3_error};
+use serde::{Deserialize, Serialize};
+
+/// S3's additional checksum algorithms.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Algorithm {
+    Crc32,
+    Crc32c,
+    Crc64Nvme,
+    Sha1,
+    Sha256,
+}
+
+/// Whether a multipart object's checksum is of its bytes or of its parts' checksums.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ChecksumKind {
+    FullObject,
+    Composite,
+}
+
+impl Algorithm {
+    pub const ALL: [Algorithm; 5] =
+        [Algorithm::Crc32, Algorithm::Crc32c, Algorithm::Crc64Nvme, Algorithm::Sha1, Algorithm::Sha256];
+
+    pub fn parse(name: &str) -> S3Result<Self> {
+        let known = Algorithm::ALL.into_iter().find(|a| a.name().eq_ignore_ascii_case(name));
+        known.ok_or_else(|| s3_error!(InvalidRequest, "Checksum algorithm provided is unsupported: {name}"))
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Algorithm::Crc32 => "CRC32",
+            Algorithm::Crc32c => "CRC32C",
+            Algorithm::Crc64Nvme => "CRC64NVME",
+            Algorithm::Sha1 => "SHA1",
+            Algorithm::Sha256 => "SHA256",
+        }
+    }
+
+    pub fn header(self) -> &'static str {
+        match self {
+            Algorithm::Crc32 => "x-amz-checksum-crc32",
+            Algorithm::Crc32c => "x-amz-checksum-crc32c",
+            Algorithm::Crc64Nvme => "x-amz-checksum-crc64nvme",
+            Algorithm::Sha1 => "x-amz-checksum-sha1",
+            Algorithm::Sha256 => "x-amz-checksum-sha256",
+        }
+    }
+
+    fn digest_len(self) -> usize {
+        match self {
+            Algorithm::Crc32 | Algorithm::Crc32c => 4,
+            Algorithm::Crc64Nvme => 8,
+            Algorithm::Sha1 => 20,
+            Algorithm::Sha256 => 32,
+        }
+    }
+
+    fn crc(self) -> Option<CrcAlgorithm> {
+        match self {
+            Algorithm::Crc32 => Some(CrcAlgorithm::Crc32IsoHdlc),
+            Algorithm::Crc32c => Some(CrcAlgorithm::Crc32Iscsi),
+            Algorithm::Crc64Nvme => Some(CrcAlgorithm::Crc64Nvme),
+            Algorithm::Sha1 | Algorithm::Sha256 => None,
+        }
+    }
+
+    /// What a multipart upload's checksum is if the client does not say (S3 user guide, "Checking object integrity").
+    pub fn default_kind(self) -> ChecksumKind {
+        if self == Algorithm::Crc64Nvme { ChecksumKind::FullObject } else { ChecksumKind::Composite }
+    }
+
+    pub fn allows(self, kind: ChecksumKind) -> bool {
+        match kind {
+            ChecksumKind::FullObject => self.crc().is_some(),
+            ChecksumKind::Composite => self != Algorithm::Crc64Nvme,
+        }
+    }
+
+    fn index(self) -> usize {
+        self as usize
+    }
+}
+
+impl ChecksumKind {
+    pub fn parse(name: &str) -> S3Result<Self> {
+        match name {
+            s3s::dto::ChecksumType::FULL_OBJECT => Ok(ChecksumKind::FullObject),
+            s3s::dto::ChecksumType::COMPOSITE => Ok(ChecksumKind::Composite),
+            _ => Err(s3_error!(InvalidRequest, "Value for x-amz-checksum-type header is invalid: {name}")),
+        }
+    }
+
+    pub fn to_dto(self) -> s3s::dto::ChecksumType {
+        s3s::dto::ChecksumType::from_static(match self {
+            ChecksumKind::FullObject => s3s::dto::ChecksumType::FULL_OBJECT,
+            ChecksumKind::Composite => s3s::dto::ChecksumType::COMPOSITE,
+        })
+    }
+}
+
+/// Checksums in S3's notation: base64, with `-N` behind a composite one.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Checksums {
+    values: [Option<String>; 5],
+    pub kind: Option<ChecksumKind>,
+}
+
+impl Checksums {
+    pub fn get(&self, algorithm: Algorithm) -> Option<String> {
+        self.values[algorithm.index()].clone()
+    }
+
+    pub fn set(&mut self, algorithm: Algorithm, value: Option<String>) {
+        self.values[algorithm.index()] = value;
+    }
+
+    pub fn algorithms(&self) -> impl Iterator<Item = Algorithm> + '_ {
+        Algorithm::ALL.into_iter().filter(|a| self.values[a.index()].is_some())
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.values.iter().all(Option::is_none)
+    }
+
+    /// Checksums named by headers or trailers.
+    pub fn from_headers(headers: &HeaderMap) -> S3Result<Self> {
+        let mut out = Checksums::default();
+        for algorithm in Algorithm::ALL {
+            if let Some(value) = headers.get(algorithm.header()) {
+                let value = value.to_str().map_err(|_| invalid_value(algorithm))?;
+                out.set(algorithm, Some(value.to_owned()));
+            }
+        }
+        Ok(out)
+    }
+
+    /// Refuses values that cannot be digests of their algorithms.
+    pub fn check_shape(&self) -> S3Result<()> {
+        for algorithm in self.algorithms() {
+            let bytes = self.get(algorithm).and_then(|v| STANDARD.decode(v).ok());
+            if bytes.is_none_or(|b| b.len() != algorithm.digest_len()) {
+                return Err(invalid_value(algorithm));
+            }
+        }
+        Ok(())
+    }
+
+    /// Holds `claimed` against what was computed; everything claimed must have been computed.
+    pub fn verify(&self, claimed: &Checksums) -> S3Result<()> {
+        for algorithm in claimed.algorithms() {
+            if self.get(algorithm) != claimed.get(algorithm) {
+                let name = algorithm.name();
+                return Err(s3_error!(BadDigest, "The {name} you specified did not match the calculated checksum."));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn invalid_value(algorithm: Algorithm) -> S3Error {
+    s3_error!(InvalidRequest, "Value for {} header is invalid.", algorithm.header())
+}
+
+/// Reads the five checksum fields of an S3 input.
+macro_rules! given_checksums {
+    ($input:expr) => {{
+        use $crate::local::checksum::{Algorithm, Checksums};
+        let mut sums = Checksums::default();
+        sums.set(Algorithm::Crc32, $input.checksum_crc32.clone());
+        sums.set(Algorithm::Crc32c, $input.checksum_crc32c.clone());
+        sums.set(Algorithm::Crc64Nvme, $input.checksum_crc64nvme.clone());
+        sums.set(Algorithm::Sha1, $input.checksum_sha1.clone());
+        sums.set(Algorithm::Sha256, $input.checksum_sha256.clone());
+        sums
+    }};
+}
+pub(super) use given_checksums;
+
+/// Fills the five checksum fields of an S3 output.
+macro_rules! put_checksums {
+    ($sums:expr => $output:expr) => {{
+        use $crate::local::checksum::Algorithm;
+        $output.checksum_crc32 = $sums.get(Algorithm::Crc32);
+        $output.checksum_crc32c = $sums.get(Algorithm::Crc32c);
+        $output.checksum_crc64nvme = $sums.get(Algorithm::Crc64Nvme);
+        $output.checksum_sha1 = $sums.get(Algorithm::Sha1);
+        $output.checksum_sha256 = $sums.get(Algorithm::Sha256);
+    }};
+}
+pub(super) use put_checksums;
+
+/// MD5 and the wanted checksums of one body, in one pass.
+#[derive(Default)]
+pub struct BodyHasher {
+    md5: Md5,
+    crc32: Option<Crc32>,
+    crc32c: Option<Crc32c>,
+    crc64nvme: Option<Crc64Nvme>,
+    sha1: Option<Sha1>,
+    sha256: Option<Sha256>,
+}
+
+impl fmt::Debug for BodyHasher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BodyHasher").finish_non_exhaustive()
+    }
+}
+
+impl BodyHasher {
+    pub fn new(algorithms: impl IntoIterator<Item = Algorithm>) -> Self {
+        let mut out = BodyHasher::default();
+        for algorithm in algorithms {
+            match algorithm {
+                Algorithm::Crc32 => out.crc32 = Some(Crc32::new()),
+                Algorithm::Crc32c => out.crc32c = Some(Crc32c::new()),
+                Algorithm::Crc64Nvme => out.crc64nvme = Some(Crc64Nvme::new()),
+                Algorithm::Sha1 => out.sha1 = Some(Sha1::new()),
+                Algorithm::Sha256 => out.sha256 = Some(Sha256::new()),
+            }
+        }
+        out
+    }
+
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.md5.update(bytes);
+        if let Some(h) = &mut self.crc32 {
+            h.update(bytes);
+        }
+        if let Some(h) = &mut self.crc32c {
+            h.update(bytes);
+        }
+        if let Some(h) = &mut self.crc64nvme {
+            h.update(bytes);
+        }
+        if let Some(h) = &mut self.sha1 {
+            h.update(bytes);
+        }
+        if let Some(h) = &mut self.sha256 {
+            h.update(bytes);
+        }
+    }
+
+    pub fn finish(self) -> ([u8; 16], Checksums) {
+        let mut sums = Checksums::default();
+        sums.set(Algorithm::Crc32, self.crc32.map(|h| STANDARD.encode(h.finalize())));
+        sums.set(Algorithm::Crc32c, self.crc32c.map(|h| STANDARD.encode(h.finalize())));
+        sums.set(Algorithm::Crc64Nvme, self.crc64nvme.map(|h| STANDARD.encode(h.finalize())));
+        sums.set(Algorithm::Sha1, self.sha1.map(|h| STANDARD.encode(h.finalize())));
+        sums.set(Algorithm::Sha256, self.sha256.map(|h| STANDARD.encode(h.finalize())));
+        sums.kind = Some(ChecksumKind::FullObject);
+        (self.md5.finalize(), sums)
+    }
+}
+
+/// Decodes a `Content-MD5`.
+pub fn parse_content_md5(value: &str) -> S3Result<[u8; 16]> {
+    let bytes = STANDARD.decode(value).ok().and_then(|b| <[u8; 16]>::try_from(b).ok());
+    bytes.ok_or_else(|| s3_error!(InvalidDigest, "The Content-MD5 you specified was invalid."))
+}
+
+/// The ETag of an object that was uploaded in parts: MD5 over the parts' MD5s, and their number.
+pub fn multipart_etag<'a>(md5s: impl ExactSizeIterator<Item = &'a [u8; 16]>) -> String {
+    let count = md5s.len();
+    let mut md5 = Md5::new();
+    md5s.for_each(|m| md5.update(m));
+    format!("{}-{count}", hex::encode(md5.finalize()))
+}
+
+/// The object's checksum from its parts' (size and checksum each). `None` if a part lacks one.
+pub fn multipart_checksum(algorithm: Algorithm, kind: ChecksumKind, parts: &[(u64, Option<String>)]) -> Option<String> {
+    let mut digests = Vec::with_capacity(parts.len());
+    for (size, value) in parts {
+        digests.push((*size, STANDARD.decode(value.as_ref()?).ok()?));
+    }
+    match (kind, algorithm.crc()) {
+        (ChecksumKind::FullObject, Some(crc)) => {
+            let as_u64 = |b: &[u8]| b.iter().fold(0u64, |n, byte| n << 8 | u64::from(*byte));
+            let sums = digests.iter().map(|(size, d)| (*size, as_u64(d)));
+            let (_, sum) = sums.reduce(|(_, a), (size, b)| (0, checksum_combine(crc, a, b, size)))?;
+            Some(STANDARD.encode(&sum.to_be_bytes()[8 - algorithm.digest_len()..]))
+        }
+        (ChecksumKind::FullObject, None) => None,
+        (ChecksumKind::Composite, _) => {
+            let mut hasher = BodyHasher::new([algorithm]);
+            digests.iter().for_each(|(_, d)| hasher.update(d));
+            let (_, sums) = hasher.finish();
+            Some(format!("{}-{}", sums.get(algorithm)?, parts.len()))
+        }
+    }
+}

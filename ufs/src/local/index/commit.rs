@@ -1,0 +1,209 @@
+//! The one writer of the index: gathers waiting changes into a commit, applies each in turn, commits once and tells
+//! everybody. That is what makes many small writes share one `fsync`. Knows no operation.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+
+use parking_lot::Mutex;
+use redb::Database;
+use s3s::{S3Error, S3Result, s3_error};
+use tokio::sync::{mpsc, oneshot};
+
+use super::{IndexError, Tx, TxError};
+use crate::local::blob::{Reclaim, Unfinished};
+
+/// Tells an operation's caller how its commit ended.
+type Settle = Box<dyn FnOnce(Outcome) + Send>;
+/// Applies one operation; `Err` gives the whole commit up.
+type Apply = Box<dyn FnOnce(&mut Tx<'_>) -> (Settle, Result<(), GivenUp>) + Send>;
+
+/// The commit under way cannot be finished.
+struct GivenUp;
+
+/// How a commit ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Committed,
+    /// Nothing was changed.
+    GivenUp,
+    /// The index failed while committing: the change may be there after a restart, or not.
+    Unknown,
+}
+
+pub struct CommitLimits {
+    pub queue_max: usize,
+    pub batch_max: usize,
+}
+
+/// Counters of the committer, for metrics.
+#[derive(Debug, Default)]
+pub struct CommitCounters {
+    pub commits: AtomicU64,
+    pub changes: AtomicU64,
+    pub failures: AtomicU64,
+}
+
+/// Hands changes to the committing thread, which it owns: dropping it finishes what waits and joins the thread.
+pub struct Committer {
+    jobs: Option<mpsc::Sender<Apply>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    pub counters: Arc<CommitCounters>,
+}
+
+impl Committer {
+    pub fn start(db: Arc<Database>, limits: &CommitLimits, reclaim: Arc<Reclaim>) -> std::io::Result<Self> {
+        let (jobs, queue) = mpsc::channel(limits.queue_max);
+        let counters = Arc::new(CommitCounters::default());
+        let writer = Writer { db, queue, batch_max: limits.batch_max, reclaim, counters: counters.clone() };
+        let thread = std::thread::Builder::new().name("local-commit".into()).spawn(move || writer.run())?;
+        Ok(Committer { jobs: Some(jobs), thread: Mutex::new(Some(thread)), counters })
+    }
+
+    /// Applies `change` atomically and returns once it is committed (durably, if the store is). If the caller goes away
+    /// meanwhile, the change still happens as a whole or not at all.
+    ///
+    /// `blob` is the new blob that the change refers to, if any: it is kept if the change is committed, even if the
+    /// caller has gone by then, and removed if it is not.
+    pub async fn commit<T, F>(&self, blob: Option<Unfinished>, change: F) -> S3Result<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Tx<'_>) -> Result<T, TxError> + Send + 'static,
+    {
+        let (tell, told) = oneshot::channel();
+        let jobs = self.jobs.as_ref().ok_or_else(stopped)?;
+        jobs.send(Box::new(move |tx| apply(tx, change, blob, tell))).await.map_err(|_| stopped())?;
+        told.await.map_err(|_| stopped())?
+    }
+}
+
+impl Drop for Committer {
+    fn drop(&mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.get_mut().take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the local store's committing thread panicked");
+        }
+    }
+}
+
+fn apply<T, F>(
+    tx: &mut Tx<'_>,
+    change: F,
+    blob: Option<Unfinished>,
+    tell: oneshot::Sender<S3Result<T>>,
+) -> (Settle, Result<(), GivenUp>)
+where
+    T: Send + 'static,
+    F: FnOnce(&mut Tx<'_>) -> Result<T, TxError>,
+{
+    let (answer, verdict) = match change(tx) {
+        Ok(value) => (Ok(value), Ok(())),
+        Err(TxError::Refused(e)) if !tx.changed() => (Err(e), Ok(())),
+        Err(TxError::Refused(e)) => {
+            tracing::error!(error = %e, "an operation was refused after it had changed the index; giving its commit up");
+            (Err(e), Err(GivenUp))
+        }
+        Err(TxError::Index(e)) => (Err(broken(e)), Err(GivenUp)),
+    };
+    let settle = move |outcome: Outcome| {
+        // A refusal or failure is told as it is; only a success depends on the commit.
+        let answer = if outcome == Outcome::Committed { answer } else { answer.and_then(|_| Err(not_committed())) };
+        // When the outcome is unknown the file stays: an orphan is swept at the next start, a hole could not be mended.
+        let wanted = outcome == Outcome::Unknown || answer.is_ok();
+        if wanted && let Some(blob) = blob {
+            blob.keep();
+        }
+        // The caller may have gone.
+        let _ = tell.send(answer);
+    };
+    (Box::new(settle), verdict)
+}
+
+fn stopped() -> S3Error {
+    s3_error!(ServiceUnavailable, "the local store is shutting down")
+}
+
+fn not_committed() -> S3Error {
+    s3_error!(InternalError, "the local store could not commit; see its log, check the disk")
+}
+
+pub fn broken(e: IndexError) -> S3Error {
+    tracing::error!(error = &e as &dyn std::error::Error, "the local store's index failed");
+    s3_error!(e, InternalError, "the local store's index failed; see its log")
+}
+
+struct Writer {
+    db: Arc<Database>,
+    queue: mpsc::Receiver<Apply>,
+    batch_max: usize,
+    reclaim: Arc<Reclaim>,
+    counters: Arc<CommitCounters>,
+}
+
+impl Writer {
+    fn run(mut self) {
+        let mut batch = Vec::with_capacity(self.batch_max);
+        while self.queue.blocking_recv_many(&mut batch, self.batch_max) > 0 {
+            let mut jobs = batch.drain(..);
+            // One failing operation takes its commit with it; those that came after it get one of their own.
+            while jobs.len() > 0 {
+                let mut settles = Vec::with_capacity(jobs.len());
+                let result = self.write(&mut jobs, &mut settles);
+                if let Err(e) = &result {
+                    self.counters.failures.fetch_add(1, Ordering::Relaxed);
+                    tracing::error!(error = e as &dyn std::error::Error, "the local store could not commit");
+                    if settles.is_empty() {
+                        // The index refuses even to begin: these callers must not wait for ever.
+                        jobs.by_ref().for_each(drop);
+                    }
+                }
+                let outcome = match result {
+                    Ok(()) => Outcome::Committed,
+                    Err(WriteError::GivenUp | WriteError::Begin(_)) => Outcome::GivenUp,
+                    Err(WriteError::Commit(_)) => Outcome::Unknown,
+                };
+                for settle in settles {
+                    settle(outcome);
+                }
+            }
+        }
+    }
+
+    fn write(&self, jobs: &mut impl Iterator<Item = Apply>, settles: &mut Vec<Settle>) -> Result<(), WriteError> {
+        let write = self.db.begin_write().map_err(|e| WriteError::Begin(e.into()))?;
+        let gone = self.reclaim.take_gone();
+        let mut freed = false;
+        if !gone.is_empty() && Tx::new(&write).forget_garbage(&gone).is_err() {
+            return Err(WriteError::GivenUp);
+        }
+        for job in jobs {
+            let mut tx = Tx::new(&write);
+            let (settle, verdict) = job(&mut tx);
+            freed |= tx.freed();
+            settles.push(settle);
+            if verdict.is_err() {
+                write.abort().map_err(|e| WriteError::Commit(e.into()))?;
+                return Err(WriteError::GivenUp);
+            }
+        }
+        write.commit().map_err(|e| WriteError::Commit(e.into()))?;
+        self.counters.commits.fetch_add(1, Ordering::Relaxed);
+        self.counters.changes.fetch_add(settles.len() as u64, Ordering::Relaxed);
+        if freed {
+            self.reclaim.wake();
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+enum WriteError {
+    #[error("an operation in it failed")]
+    GivenUp,
+    #[error("the index cannot begin a commit")]
+    Begin(#[source] IndexError),
+    #[error("the index failed while committing")]
+    Commit(#[source] IndexError),
+}

@@ -1,0 +1,137 @@
+//! What the index stores, and how it is written: a version byte, then postcard. Knows no table and no file.
+
+use std::collections::BTreeMap;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::local::blob::{BlobId, Extent};
+use crate::local::checksum::{Algorithm, ChecksumKind, Checksums};
+
+/// The first byte of every value. A change of any record's shape needs a new one, and code that reads the old.
+const RECORD_VERSION: u8 = 1;
+
+/// Numbers every object record ever written, so that two records of the same content differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ObjectSeq(pub u64);
+
+/// Tells a bucket from an earlier one of the same name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BucketId(pub u64);
+
+/// A bucket. Key: its name.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct BucketRecord {
+    pub id: BucketId,
+    pub created_ms: i64,
+    pub location: Option<String>,
+    pub tags: Vec<(String, String)>,
+}
+
+/// What a client says about an object besides its bytes, and gets back with them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attributes {
+    pub cache_control: Option<String>,
+    pub content_disposition: Option<String>,
+    pub content_encoding: Option<String>,
+    pub content_language: Option<String>,
+    pub content_type: Option<String>,
+    pub expires_s: Option<i64>,
+    pub website_redirect: Option<String>,
+    pub metadata: BTreeMap<String, String>,
+}
+
+/// Where an object's bytes are. Long lists live in a table of their own, so that listings stay cheap.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Layout {
+    Empty,
+    One(Extent),
+    /// In the layouts table, under the record's [`ObjectSeq`].
+    Many,
+}
+
+/// An object's version. Key: bucket id and key.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ObjectRecord {
+    pub seq: ObjectSeq,
+    pub size: u64,
+    pub etag: String,
+    pub modified_ms: i64,
+    pub storage_class: Option<String>,
+    pub layout: Layout,
+    /// 0 for an object that was not uploaded in parts.
+    pub parts_count: u32,
+    pub checksums: Checksums,
+    pub attributes: Attributes,
+    pub tags: Vec<(String, String)>,
+}
+
+/// What one part of a completed object was.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct PartSummary {
+    pub number: u16,
+    pub size: u64,
+    pub checksums: Checksums,
+}
+
+/// The long form of [`Layout::Many`].
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct LayoutRecord {
+    pub extents: Vec<Extent>,
+    pub parts: Vec<PartSummary>,
+}
+
+/// An unfinished multipart upload. Key: bucket id, key, upload id.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct UploadRecord {
+    pub initiated_ms: i64,
+    pub storage_class: Option<String>,
+    pub attributes: Attributes,
+    pub tags: Vec<(String, String)>,
+    pub algorithm: Algorithm,
+    pub kind: ChecksumKind,
+    /// Whether the client named the algorithm; if not, S3 does not speak of it in the upload's answers.
+    pub algorithm_named: bool,
+}
+
+/// An uploaded part. Key: upload id and part number.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct PartRecord {
+    pub size: u64,
+    pub md5: [u8; 16],
+    pub modified_ms: i64,
+    pub extents: Vec<Extent>,
+    pub checksums: Checksums,
+}
+
+/// A value that could not be understood.
+#[derive(Debug, thiserror::Error)]
+#[error("an index record is damaged or of an unknown version ({what}); restore the store from a backup")]
+pub struct RecordError {
+    what: &'static str,
+    #[source]
+    source: Option<postcard::Error>,
+}
+
+impl RecordError {
+    pub fn missing(what: &'static str) -> Self {
+        RecordError { what, source: None }
+    }
+}
+
+pub fn encode<T: Serialize>(value: &T) -> Vec<u8> {
+    postcard::to_extend(value, vec![RECORD_VERSION]).expect("records hold nothing that postcard cannot write to memory")
+}
+
+pub fn decode<T: DeserializeOwned>(what: &'static str, bytes: &[u8]) -> Result<T, RecordError> {
+    let Some((&RECORD_VERSION, body)) = bytes.split_first() else {
+        return Err(RecordError { what, source: None });
+    };
+    postcard::from_bytes(body).map_err(|source| RecordError { what, source: Some(source) })
+}
+
+impl LayoutRecord {
+    pub fn blobs(&self) -> impl Iterator<Item = BlobId> + '_ {
+        self.extents.iter().map(|e| e.blob)
+    }
+}

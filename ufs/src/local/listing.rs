@@ -1,0 +1,201 @@
+//! Pages of ordered keys: prefix, delimiter, start and limit over the index, by seeking past every common prefix instead
+//! of walking it. Also how keys are written in XML. Knows no S3 operation.
+
+use std::ops::Bound;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::de::DeserializeOwned;
+
+use super::index::{BUCKET_HEAD, BucketId, Entry, IndexError, OBJECTS, Table, UPLOAD_TAIL, UPLOADS, View, object_key};
+
+/// What to list. An empty delimiter is none.
+#[derive(Debug, Clone)]
+pub struct Query<'a> {
+    pub prefix: &'a str,
+    pub delimiter: &'a str,
+    pub start: Start,
+    pub max: usize,
+}
+
+/// Where a page begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Start {
+    First,
+    AfterKey(String),
+    /// Everything that begins with this has been listed.
+    AfterPrefix(String),
+    /// Uploads only: after this upload of this key.
+    AfterUpload(String, String),
+}
+
+impl Start {
+    /// A marker that a client chose, or was given as `NextMarker`. One that is a common prefix of this very listing
+    /// stands for all that it covers; otherwise a listing by `NextMarker` would never get past it.
+    pub fn from_marker(marker: &str, prefix: &str, delimiter: &str) -> Self {
+        if marker.is_empty() {
+            return Start::First;
+        }
+        match common_prefix(marker, prefix, delimiter) {
+            Some(p) if p == marker => Start::AfterPrefix(marker.to_owned()),
+            _ => Start::AfterKey(marker.to_owned()),
+        }
+    }
+
+    /// An opaque continuation token.
+    pub fn to_token(&self) -> String {
+        let (kind, text) = match self {
+            Start::First => ('f', ""),
+            Start::AfterKey(key) | Start::AfterUpload(key, _) => ('k', key.as_str()),
+            Start::AfterPrefix(prefix) => ('p', prefix.as_str()),
+        };
+        URL_SAFE_NO_PAD.encode(format!("{kind}{text}"))
+    }
+
+    pub fn from_token(token: &str) -> Option<Self> {
+        let text = String::from_utf8(URL_SAFE_NO_PAD.decode(token).ok()?).ok()?;
+        match text.split_at_checked(1)? {
+            ("k", key) => Some(Start::AfterKey(key.to_owned())),
+            ("p", prefix) => Some(Start::AfterPrefix(prefix.to_owned())),
+            _ => None,
+        }
+    }
+}
+
+/// One line of a page.
+#[derive(Debug)]
+pub enum Item<T> {
+    Entry { key: String, upload_id: String, record: T },
+    Prefix(String),
+}
+
+#[derive(Debug)]
+pub struct Page<T> {
+    pub items: Vec<Item<T>>,
+    /// Where the next page begins; `None` at the end.
+    pub next: Option<Start>,
+}
+
+/// Which table is listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Space {
+    Objects,
+    Uploads,
+}
+
+impl Space {
+    fn table(self) -> Table<'static> {
+        match self {
+            Space::Objects => OBJECTS,
+            Space::Uploads => UPLOADS,
+        }
+    }
+
+    fn what(self) -> &'static str {
+        match self {
+            Space::Objects => "object",
+            Space::Uploads => "upload",
+        }
+    }
+
+    /// Splits a table key behind the bucket into key and upload id.
+    fn split(self, row: &Entry) -> (String, String) {
+        let rest = &row.key[BUCKET_HEAD..];
+        let tail = if self == Space::Uploads { UPLOAD_TAIL.min(rest.len()) } else { 0 };
+        let (key, id) = rest.split_at(rest.len() - tail);
+        let text = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
+        (text(key), text(id.get(1..).unwrap_or_default()))
+    }
+
+    /// The first table key that is past all of `key`.
+    fn past(self, bucket: BucketId, key: &str) -> Bound<Vec<u8>> {
+        let mut at = object_key(bucket, key.as_bytes());
+        if self == Space::Uploads {
+            // Upload ids are hexadecimal, so all of them sort before this.
+            at.extend_from_slice(&[0, 0xff]);
+        }
+        Bound::Excluded(at)
+    }
+}
+
+/// Reads one page. Touches as many rows as it returns items, and one more.
+pub fn list<T: DeserializeOwned>(
+    view: &View,
+    space: Space,
+    bucket: BucketId,
+    query: &Query<'_>,
+) -> Result<Page<T>, IndexError> {
+    let mut page = Page { items: Vec::new(), next: None };
+    let Some(from) = first_row(space, bucket, query).filter(|_| query.max > 0) else { return Ok(page) };
+    let scan = |from: Bound<&Vec<u8>>| view.scan::<T>(space.table(), space.what(), bucket, from.map(Vec::as_slice));
+    let mut rows = scan(from.as_ref())?;
+    let mut next = Start::First;
+    while let Some(row) = rows.next_entry()? {
+        let (key, upload_id) = space.split(&row);
+        if !key.starts_with(query.prefix) {
+            break;
+        }
+        if page.items.len() == query.max {
+            page.next = Some(next);
+            break;
+        }
+        if let Some(prefix) = common_prefix(&key, query.prefix, query.delimiter) {
+            next = Start::AfterPrefix(prefix.to_owned());
+            page.items.push(Item::Prefix(prefix.to_owned()));
+            let from = object_key(bucket, &successor(prefix));
+            rows = scan(Bound::Included(&from))?;
+            continue;
+        }
+        next = match space {
+            Space::Objects => Start::AfterKey(key.clone()),
+            Space::Uploads => Start::AfterUpload(key.clone(), upload_id.clone()),
+        };
+        page.items.push(Item::Entry { key, upload_id, record: row.decode()? });
+    }
+    Ok(page)
+}
+
+/// The first table key that the query may return; `None` if it can return nothing.
+fn first_row(space: Space, bucket: BucketId, query: &Query<'_>) -> Option<Bound<Vec<u8>>> {
+    let at_prefix = Bound::Included(object_key(bucket, query.prefix.as_bytes()));
+    Some(match &query.start {
+        Start::First => at_prefix,
+        Start::AfterKey(key) | Start::AfterUpload(key, _) if key.as_str() < query.prefix => at_prefix,
+        Start::AfterKey(key) => space.past(bucket, key),
+        Start::AfterUpload(key, id) => Bound::Excluded(super::index::upload_key(bucket, key.as_bytes(), id)),
+        Start::AfterPrefix(done) => {
+            let after = successor(done);
+            Bound::Included(object_key(bucket, after.as_slice().max(query.prefix.as_bytes())))
+        }
+    })
+}
+
+/// The part of a key up to the first delimiter behind the prefix.
+fn common_prefix<'k>(key: &'k str, prefix: &str, delimiter: &str) -> Option<&'k str> {
+    if delimiter.is_empty() {
+        return None;
+    }
+    let rest = key.strip_prefix(prefix)?;
+    let at = rest.find(delimiter)?;
+    Some(&key[..prefix.len() + at + delimiter.len()])
+}
+
+/// The least byte string above everything that begins with `prefix`, which is not empty and, being UTF-8, holds no 0xff.
+fn successor(prefix: &str) -> Vec<u8> {
+    let mut out = prefix.as_bytes().to_vec();
+    if let Some(last) = out.last_mut() {
+        *last += 1;
+    }
+    out
+}
+
+/// What `encoding-type=url` leaves alone.
+const LISTED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'*').remove(b'/');
+
+/// Writes a key as a listing with `encoding-type=url` does.
+///
+/// AWS writes a space as `+`, we write `%20`: every client decodes that, while botocore's decoder leaves `+` as it is.
+pub fn url_encode(key: &str) -> String {
+    utf8_percent_encode(key, LISTED).to_string()
+}

@@ -1,0 +1,71 @@
+//! Bucket configurations that this store does not have: reads get the code with which S3 says that none is set, and
+//! deleting what is not there succeeds. Setting one is not implemented.
+
+use http::StatusCode;
+use s3s::{S3Error, S3Result, s3_error};
+
+use super::custom;
+use crate::local::store::{LocalStore, find_bucket};
+
+/// A configuration that a bucket can lack.
+#[derive(Debug, Clone, Copy)]
+pub enum Configuration {
+    Cors,
+    Encryption,
+    Lifecycle,
+    ObjectLock,
+    OwnershipControls,
+    Policy,
+    PublicAccessBlock,
+    Replication,
+    Website,
+}
+
+impl Configuration {
+    fn absent(self) -> S3Error {
+        match self {
+            Configuration::Cors => s3_error!(NoSuchCORSConfiguration, "The CORS configuration does not exist"),
+            Configuration::Encryption => {
+                let mut error = s3_error!(
+                    ServerSideEncryptionConfigurationNotFoundError,
+                    "The server side encryption configuration was not found"
+                );
+                // s3s says 400; AWS says 404.
+                error.set_status_code(StatusCode::NOT_FOUND);
+                error
+            }
+            Configuration::Lifecycle => {
+                s3_error!(NoSuchLifecycleConfiguration, "The lifecycle configuration does not exist")
+            }
+            Configuration::ObjectLock => s3_error!(
+                ObjectLockConfigurationNotFoundError,
+                "Object Lock configuration does not exist for this bucket"
+            ),
+            Configuration::OwnershipControls => {
+                s3_error!(OwnershipControlsNotFoundError, "The bucket ownership controls were not found")
+            }
+            Configuration::Policy => s3_error!(NoSuchBucketPolicy, "The bucket policy does not exist"),
+            Configuration::PublicAccessBlock => custom(
+                "NoSuchPublicAccessBlockConfiguration",
+                StatusCode::NOT_FOUND,
+                "The public access block configuration was not found",
+            ),
+            Configuration::Replication => {
+                s3_error!(ReplicationConfigurationNotFoundError, "The replication configuration was not found")
+            }
+            Configuration::Website => {
+                s3_error!(NoSuchWebsiteConfiguration, "The specified bucket does not have a website configuration")
+            }
+        }
+    }
+}
+
+/// Says that a bucket lacks a configuration, or that there is no such bucket.
+pub async fn refuse_read<T>(store: &LocalStore, bucket: String, configuration: Configuration) -> S3Result<T> {
+    require_bucket(store, bucket).await?;
+    Err(configuration.absent())
+}
+
+pub async fn require_bucket(store: &LocalStore, bucket: String) -> S3Result<()> {
+    store.blocking(move |s| find_bucket(&s.view()?, &bucket)).await.map(drop)
+}

@@ -1,0 +1,69 @@
+//! Access control lists, which grant everything to the one owner and cannot be changed.
+
+use s3s::dto::*;
+use s3s::{S3Request, S3Response, S3Result};
+
+use super::{check_canned_acl, check_key, check_version, not_implemented, owner, refuse_unkept_promises};
+use crate::local::store::{LocalStore, find_bucket, find_record};
+
+fn grants() -> Grants {
+    let Owner { display_name, id } = owner();
+    let grantee =
+        Grantee { display_name, email_address: None, id, type_: Type::from_static(Type::CANONICAL_USER), uri: None };
+    vec![Grant { grantee: Some(grantee), permission: Some(Permission::from_static(Permission::FULL_CONTROL)) }]
+}
+
+pub async fn get_bucket_acl(
+    store: &LocalStore,
+    req: S3Request<GetBucketAclInput>,
+) -> S3Result<S3Response<GetBucketAclOutput>> {
+    let name = req.input.bucket;
+    store.blocking(move |s| find_bucket(&s.view()?, &name)).await?;
+    Ok(S3Response::new(GetBucketAclOutput { grants: Some(grants()), owner: Some(owner()) }))
+}
+
+pub async fn get_object_acl(
+    store: &LocalStore,
+    req: S3Request<GetObjectAclInput>,
+) -> S3Result<S3Response<GetObjectAclOutput>> {
+    let input = req.input;
+    check_key(&input.key)?;
+    check_version(input.version_id.as_deref())?;
+    store.blocking(move |s| find_record(&s.view()?, &input.bucket, &input.key)).await?;
+    let output = GetObjectAclOutput { grants: Some(grants()), owner: Some(owner()), request_charged: None };
+    Ok(S3Response::new(output))
+}
+
+pub async fn put_bucket_acl(
+    store: &LocalStore,
+    req: S3Request<PutBucketAclInput>,
+) -> S3Result<S3Response<PutBucketAclOutput>> {
+    let input = req.input;
+    let name = input.bucket;
+    store.blocking(move |s| find_bucket(&s.view()?, &name)).await?;
+    refuse_unkept_promises!(input; access_control_policy, grant_full_control, grant_read, grant_read_acp, grant_write,
+        grant_write_acp);
+    match input.acl.as_ref().map(BucketCannedACL::as_str) {
+        None => return Err(not_implemented("a PutBucketAcl without a canned ACL")),
+        canned => check_canned_acl(canned)?,
+    }
+    Ok(S3Response::new(PutBucketAclOutput::default()))
+}
+
+pub async fn put_object_acl(
+    store: &LocalStore,
+    req: S3Request<PutObjectAclInput>,
+) -> S3Result<S3Response<PutObjectAclOutput>> {
+    let input = req.input;
+    check_key(&input.key)?;
+    check_version(input.version_id.as_deref())?;
+    let (bucket, key) = (input.bucket, input.key);
+    store.blocking(move |s| find_record(&s.view()?, &bucket, &key)).await?;
+    refuse_unkept_promises!(input; access_control_policy, grant_full_control, grant_read, grant_read_acp, grant_write,
+        grant_write_acp);
+    match input.acl.as_ref().map(ObjectCannedACL::as_str) {
+        None => return Err(not_implemented("a PutObjectAcl without a canned ACL")),
+        canned => check_canned_acl(canned)?,
+    }
+    Ok(S3Response::new(PutObjectAclOutput::default()))
+}

@@ -1,0 +1,235 @@
+//! CopyObject, and what it shares with UploadPartCopy: the source. Copies share the source's blobs, so they move no
+//! bytes; what has to be computed anew (an MD5, another checksum) is read once.
+
+use std::ops::Range as ByteRange;
+
+use s3s::dto::*;
+use s3s::{S3Request, S3Response, S3Result, s3_error};
+
+use super::read::cut;
+use super::tagging::parse_tagging_header;
+use super::{
+    check_canned_acl, check_key, check_storage_class, check_version, etag, given_attributes, refuse_unkept_promises,
+    timestamp,
+};
+use crate::local::blob::{Extent, Reader};
+use crate::local::checksum::{Algorithm, BodyHasher, ChecksumKind, Checksums, put_checksums};
+use crate::local::condition::ReadConditions;
+use crate::local::index::{Layout, LayoutRecord, ObjectRecord, ObjectSeq, Tx, TxError};
+use crate::local::store::{Found, LocalStore, disk_failed, no_such_bucket, now_ms};
+
+/// Reads the conditions on a copy's source.
+macro_rules! copy_conditions {
+    ($input:expr) => {
+        $crate::local::condition::ReadConditions {
+            if_match: $input.copy_source_if_match.take(),
+            if_none_match: $input.copy_source_if_none_match.take(),
+            if_modified_since: $input.copy_source_if_modified_since.take(),
+            if_unmodified_since: $input.copy_source_if_unmodified_since.take(),
+        }
+    };
+}
+pub(super) use copy_conditions;
+
+/// The object that is copied from, with its bytes held in place.
+pub struct Source {
+    bucket: String,
+    key: String,
+    found: Found,
+}
+
+impl Source {
+    pub async fn find(store: &LocalStore, source: &CopySource, conditions: ReadConditions) -> S3Result<Self> {
+        let CopySource::Bucket { bucket, key, version_id } = source else {
+            return Err(super::not_implemented("access points as copy sources"));
+        };
+        check_version(version_id.as_deref())?;
+        let (bucket, key) = (bucket.to_string(), key.to_string());
+        check_key(&key)?;
+        let (b, k) = (bucket.clone(), key.clone());
+        let found = store.blocking(move |s| s.find(&b, &k)).await?;
+        conditions.judge_copy(&found.record.etag, found.record.modified_ms.div_euclid(1000))?;
+        Ok(Source { bucket, key, found })
+    }
+
+    /// A copy's range is only ever `bytes=first-last`, within the source.
+    pub fn range(&self, given: Option<&str>) -> S3Result<ByteRange<u64>> {
+        let size = self.found.record.size;
+        let Some(given) = given else { return Ok(0..size) };
+        match Range::parse(given) {
+            Ok(Range::Int { first, last: Some(last) }) if last < size => Ok(first..last + 1),
+            Ok(Range::Int { last: Some(_), .. }) => {
+                Err(s3_error!(InvalidRange, "Range specified is not valid for source object of size: {size}"))
+            }
+            _ => Err(s3_error!(
+                InvalidArgument,
+                "The x-amz-copy-source-range value must be of the form bytes=first-last"
+            )),
+        }
+    }
+
+    pub fn extents(&self, bytes: &ByteRange<u64>) -> Vec<Extent> {
+        cut(&self.found.layout.extents, bytes)
+    }
+
+    /// Reads some of the source's bytes for their digests.
+    pub async fn digest(
+        &self,
+        store: &LocalStore,
+        bytes: ByteRange<u64>,
+        algorithms: Vec<Algorithm>,
+    ) -> S3Result<([u8; 16], Checksums)> {
+        if bytes.end - bytes.start > store.inner.options.put_bytes_max {
+            let max = store.inner.options.put_bytes_max;
+            return Err(s3_error!(
+                InvalidRequest,
+                "The specified copy source is larger than the maximum allowable size for a copy source: {max}"
+            ));
+        }
+        let extents = self.extents(&bytes);
+        let pin = store.inner.pins.pin(extents.iter().map(|e| e.blob).collect());
+        store
+            .blocking(move |s| {
+                let mut reader = Reader::new(s.dir.clone(), extents, s.options.read_chunk_bytes, pin);
+                let mut hasher = BodyHasher::new(algorithms);
+                loop {
+                    let piece = reader.next_piece().map_err(|e| disk_failed("read a copy's source", e))?;
+                    if piece.is_empty() {
+                        return Ok(hasher.finish());
+                    }
+                    hasher.update(&piece);
+                }
+            })
+            .await
+    }
+
+    /// Blobs can only be shared while somebody owns them: if the source was replaced meanwhile, its blobs are on their
+    /// way out.
+    pub fn still_there(&self, tx: &Tx<'_>) -> Result<(), TxError> {
+        let bucket = tx.bucket(&self.bucket)?.ok_or_else(|| no_such_bucket(&self.bucket))?;
+        match tx.object(bucket.id, &self.key)? {
+            Some(now) if now.seq == self.found.record.seq => Ok(()),
+            _ => Err(source_changed().into()),
+        }
+    }
+}
+
+/// S3's code for an operation that lost a race.
+fn source_changed() -> s3s::S3Error {
+    s3_error!(OperationAborted, "The copy source was changed while it was being copied. Please try again.")
+}
+
+pub async fn copy_object(
+    store: &LocalStore,
+    req: S3Request<CopyObjectInput>,
+) -> S3Result<S3Response<CopyObjectOutput>> {
+    let mut input = req.input;
+    check_key(&input.key)?;
+    check_canned_acl(input.acl.as_ref().map(ObjectCannedACL::as_str))?;
+    refuse_unkept_promises!(input; sse_customer_algorithm, sse_customer_key, ssekms_key_id, server_side_encryption,
+        copy_source_sse_customer_algorithm, copy_source_sse_customer_key, object_lock_legal_hold_status,
+        object_lock_mode, object_lock_retain_until_date, grant_full_control, grant_read, grant_read_acp,
+        grant_write_acp);
+    let replace_metadata = replaces(input.metadata_directive.as_ref().map(MetadataDirective::as_str))?;
+    let replace_tags = replaces(input.tagging_directive.as_ref().map(TaggingDirective::as_str))?;
+    let storage_class = check_storage_class(input.storage_class.as_ref().map(StorageClass::as_str))?;
+    let algorithm = input.checksum_algorithm.as_ref().map(|a| Algorithm::parse(a.as_str())).transpose()?;
+    let conditions = copy_conditions!(input);
+    let source = Source::find(store, &input.copy_source, conditions).await?;
+    let from = &source.found.record;
+
+    let redirects = input.website_redirect_location.is_some();
+    let itself = source.bucket == input.bucket && source.key == input.key;
+    if itself && !replace_metadata && !redirects && input.storage_class.is_none() && algorithm.is_none() {
+        return Err(s3_error!(
+            InvalidRequest,
+            "This copy request is illegal because it is trying to copy an object to itself without changing the object's metadata, storage class, website redirect location or encryption attributes."
+        ));
+    }
+    let given_tags = input.tagging.as_deref().map(parse_tagging_header).transpose()?.unwrap_or_default();
+    let given = given_attributes!(input);
+    // The redirect is never copied (S3 API reference, CopyObject).
+    let attributes = if replace_metadata {
+        given
+    } else {
+        let website_redirect = given.website_redirect;
+        crate::local::index::Attributes { website_redirect, ..from.attributes.clone() }
+    };
+    let (etag, checksums) = digests(store, &source, algorithm).await?;
+    let record = ObjectRecord {
+        seq: ObjectSeq(0),
+        size: from.size,
+        etag,
+        modified_ms: now_ms(),
+        storage_class,
+        layout: Layout::Empty,
+        parts_count: 0,
+        checksums,
+        attributes,
+        tags: if replace_tags { given_tags } else { from.tags.clone() },
+    };
+    let extents = source.found.layout.extents.clone();
+    let (bucket, key) = (input.bucket, input.key);
+    let record = store
+        .commit(move |tx| {
+            let bucket = tx.bucket(&bucket)?.ok_or_else(|| no_such_bucket(&bucket))?;
+            source.still_there(tx)?;
+            // Held before the old object lets go, because the two may be the same.
+            tx.hold(&extents)?;
+            tx.put_object(bucket.id, &key, record, &LayoutRecord { extents, parts: Vec::new() })
+        })
+        .await?;
+    Ok(S3Response::new(answer(&record)))
+}
+
+fn answer(record: &ObjectRecord) -> CopyObjectOutput {
+    let mut result = CopyObjectResult {
+        e_tag: Some(etag(&record.etag)),
+        last_modified: Some(timestamp(record.modified_ms)),
+        checksum_type: record.checksums.kind.map(ChecksumKind::to_dto),
+        ..Default::default()
+    };
+    put_checksums!(record.checksums => result);
+    CopyObjectOutput { copy_object_result: Some(result), ..Default::default() }
+}
+
+/// A copy is one object even of a source that was uploaded in parts: its ETag is the MD5 of its bytes, and its checksum is
+/// of the whole. The bytes are read only if the source does not know these.
+async fn digests(store: &LocalStore, source: &Source, algorithm: Option<Algorithm>) -> S3Result<(String, Checksums)> {
+    let from = &source.found.record;
+    if from.size > store.inner.options.put_bytes_max {
+        let max = store.inner.options.put_bytes_max;
+        return Err(s3_error!(
+            InvalidRequest,
+            "The specified copy source is larger than the maximum allowable size for a copy source: {max}"
+        ));
+    }
+    let known = algorithm.is_none_or(|a| from.checksums.get(a).is_some());
+    if from.parts_count == 0 && known {
+        let mut checksums = from.checksums.clone();
+        if let Some(only) = algorithm {
+            checksums = Checksums::default();
+            checksums.set(only, from.checksums.get(only));
+            checksums.kind = Some(ChecksumKind::FullObject);
+        }
+        return Ok((from.etag.clone(), checksums));
+    }
+    let mut algorithms: Vec<_> = match algorithm {
+        Some(only) => vec![only],
+        None => from.checksums.algorithms().collect(),
+    };
+    if algorithms.is_empty() {
+        algorithms.push(Algorithm::Crc64Nvme);
+    }
+    let (md5, checksums) = source.digest(store, 0..from.size, algorithms).await?;
+    Ok((hex::encode(md5), checksums))
+}
+
+/// Both directives say COPY or REPLACE, and mean COPY when absent.
+fn replaces(directive: Option<&str>) -> S3Result<bool> {
+    match directive {
+        None | Some("COPY") => Ok(false),
+        Some("REPLACE") => Ok(true),
+        Some(other) => Err(s3_error!(InvalidArgument, "Unknown directive: {other}")),
+    }
+}

@@ -1,0 +1,240 @@
+//! ListObjects, ListObjectsV2 and ListObjectVersions.
+
+use s3s::dto::*;
+use s3s::{S3Request, S3Response, S3Result, s3_error};
+
+use super::{etag, owner, size, timestamp};
+use crate::local::index::ObjectRecord;
+use crate::local::listing::{Item, Page, Query, Space, Start, list, url_encode};
+use crate::local::store::{LocalStore, find_bucket, index_failed};
+
+/// Whether and how names are encoded in the answer.
+#[derive(Clone, Copy)]
+pub struct Encoding(bool);
+
+impl Encoding {
+    pub fn parse(given: Option<&EncodingType>) -> S3Result<Self> {
+        match given.map(EncodingType::as_str) {
+            None => Ok(Encoding(false)),
+            Some(EncodingType::URL) => Ok(Encoding(true)),
+            Some(_) => Err(s3_error!(InvalidArgument, "Invalid Encoding Method specified in Request")),
+        }
+    }
+
+    pub fn name(self, text: String) -> String {
+        if self.0 { url_encode(&text) } else { text }
+    }
+
+    /// A name that the request gave and the answer repeats.
+    pub fn echo(self, text: Option<String>) -> Option<String> {
+        text.map(|t| self.name(t))
+    }
+
+    pub fn prefixes(self, prefixes: Vec<String>) -> Option<CommonPrefixList> {
+        let one = |p| CommonPrefix { prefix: Some(self.name(p)) };
+        (!prefixes.is_empty()).then(|| prefixes.into_iter().map(one).collect())
+    }
+}
+
+/// How many entries a request may have.
+pub fn page_size(asked: Option<i32>, page_max: usize) -> S3Result<usize> {
+    let asked = asked.unwrap_or(1000);
+    let asked = usize::try_from(asked).map_err(|_| s3_error!(InvalidArgument, "max-keys must not be negative"))?;
+    Ok(asked.min(page_max))
+}
+
+/// One page of a bucket's objects.
+struct Listed {
+    entries: Vec<(String, ObjectRecord)>,
+    prefixes: Vec<String>,
+    next: Option<Start>,
+    /// The last name of the page, entry or prefix.
+    last: Option<String>,
+}
+
+struct Ask {
+    bucket: String,
+    prefix: Option<String>,
+    delimiter: Option<String>,
+    start: Start,
+    max: usize,
+}
+
+async fn page(store: &LocalStore, ask: Ask) -> S3Result<Listed> {
+    store
+        .blocking(move |s| {
+            let view = s.view()?;
+            let bucket = find_bucket(&view, &ask.bucket)?;
+            let query = Query {
+                prefix: ask.prefix.as_deref().unwrap_or_default(),
+                delimiter: ask.delimiter.as_deref().unwrap_or_default(),
+                start: ask.start,
+                max: ask.max,
+            };
+            let page: Page<ObjectRecord> = list(&view, Space::Objects, bucket.id, &query).map_err(index_failed)?;
+            let mut out = Listed { entries: Vec::new(), prefixes: Vec::new(), next: page.next, last: None };
+            out.last = page.items.last().map(|item| match item {
+                Item::Entry { key, .. } => key.clone(),
+                Item::Prefix(prefix) => prefix.clone(),
+            });
+            for item in page.items {
+                match item {
+                    Item::Entry { key, record, .. } => out.entries.push((key, record)),
+                    Item::Prefix(prefix) => out.prefixes.push(prefix),
+                }
+            }
+            Ok(out)
+        })
+        .await
+}
+
+fn object(key: String, record: ObjectRecord, encoding: Encoding, with_owner: bool) -> Object {
+    let class = record.storage_class.unwrap_or_else(|| "STANDARD".to_owned());
+    Object {
+        checksum_algorithm: checksum_algorithms(&record.checksums),
+        checksum_type: record.checksums.kind.map(|k| k.to_dto()),
+        e_tag: Some(etag(&record.etag)),
+        key: Some(encoding.name(key)),
+        last_modified: Some(timestamp(record.modified_ms)),
+        owner: with_owner.then(owner),
+        restore_status: None,
+        size: Some(size(record.size)),
+        storage_class: Some(ObjectStorageClass::from(class)),
+    }
+}
+
+fn checksum_algorithms(sums: &crate::local::checksum::Checksums) -> Option<ChecksumAlgorithmList> {
+    let names: Vec<_> = sums.algorithms().map(|a| ChecksumAlgorithm::from_static(a.name())).collect();
+    (!names.is_empty()).then_some(names)
+}
+
+pub async fn list_objects(
+    store: &LocalStore,
+    req: S3Request<ListObjectsInput>,
+) -> S3Result<S3Response<ListObjectsOutput>> {
+    let input = req.input;
+    let encoding = Encoding::parse(input.encoding_type.as_ref())?;
+    let max = page_size(input.max_keys, store.inner.options.list_page_max)?;
+    let text = |t: &Option<String>| t.clone().unwrap_or_default();
+    let start = Start::from_marker(&text(&input.marker), &text(&input.prefix), &text(&input.delimiter));
+    let delimited = input.delimiter.as_ref().is_some_and(|d| !d.is_empty());
+    let ask = Ask {
+        bucket: input.bucket.clone(),
+        prefix: input.prefix.clone(),
+        delimiter: input.delimiter.clone(),
+        start,
+        max,
+    };
+    let listed = page(store, ask).await?;
+    let truncated = listed.next.is_some();
+    let contents = listed.entries.into_iter().map(|(k, r)| object(k, r, encoding, true)).collect();
+    Ok(S3Response::new(ListObjectsOutput {
+        name: Some(input.bucket),
+        prefix: Some(encoding.name(input.prefix.unwrap_or_default())),
+        marker: Some(encoding.name(input.marker.unwrap_or_default())),
+        max_keys: Some(i32::try_from(max).unwrap_or(i32::MAX)),
+        is_truncated: Some(truncated),
+        contents: Some(contents),
+        common_prefixes: encoding.prefixes(listed.prefixes),
+        delimiter: encoding.echo(input.delimiter),
+        // S3 gives it with a delimiter only; without one the last key is the marker.
+        next_marker: listed.last.filter(|_| truncated && delimited).map(|l| encoding.name(l)),
+        encoding_type: input.encoding_type,
+        request_charged: None,
+    }))
+}
+
+pub async fn list_objects_v2(
+    store: &LocalStore,
+    req: S3Request<ListObjectsV2Input>,
+) -> S3Result<S3Response<ListObjectsV2Output>> {
+    let input = req.input;
+    let encoding = Encoding::parse(input.encoding_type.as_ref())?;
+    let max = page_size(input.max_keys, store.inner.options.list_page_max)?;
+    let text = |t: &Option<String>| t.clone().unwrap_or_default();
+    let start = match &input.continuation_token {
+        Some(token) => Start::from_token(token)
+            .ok_or_else(|| s3_error!(InvalidArgument, "The continuation token provided is incorrect"))?,
+        None => Start::from_marker(&text(&input.start_after), &text(&input.prefix), &text(&input.delimiter)),
+    };
+    let ask = Ask {
+        bucket: input.bucket.clone(),
+        prefix: input.prefix.clone(),
+        delimiter: input.delimiter.clone(),
+        start,
+        max,
+    };
+    let listed = page(store, ask).await?;
+    let with_owner = input.fetch_owner.unwrap_or(false);
+    let count = listed.entries.len() + listed.prefixes.len();
+    let contents: Vec<_> = listed.entries.into_iter().map(|(k, r)| object(k, r, encoding, with_owner)).collect();
+    Ok(S3Response::new(ListObjectsV2Output {
+        name: Some(input.bucket),
+        prefix: Some(encoding.name(input.prefix.unwrap_or_default())),
+        max_keys: Some(i32::try_from(max).unwrap_or(i32::MAX)),
+        key_count: Some(i32::try_from(count).unwrap_or(i32::MAX)),
+        continuation_token: input.continuation_token,
+        is_truncated: Some(listed.next.is_some()),
+        next_continuation_token: listed.next.map(|next| next.to_token()),
+        contents: (!contents.is_empty()).then_some(contents),
+        common_prefixes: encoding.prefixes(listed.prefixes),
+        delimiter: encoding.echo(input.delimiter),
+        encoding_type: input.encoding_type,
+        start_after: encoding.echo(input.start_after),
+        request_charged: None,
+    }))
+}
+
+/// Every object is the one version, `null`, of its key.
+pub async fn list_object_versions(
+    store: &LocalStore,
+    req: S3Request<ListObjectVersionsInput>,
+) -> S3Result<S3Response<ListObjectVersionsOutput>> {
+    let input = req.input;
+    let encoding = Encoding::parse(input.encoding_type.as_ref())?;
+    let max = page_size(input.max_keys, store.inner.options.list_page_max)?;
+    let text = |t: &Option<String>| t.clone().unwrap_or_default();
+    if input.version_id_marker.is_some() && input.key_marker.is_none() {
+        return Err(s3_error!(InvalidArgument, "A version-id marker cannot be specified without a key marker."));
+    }
+    let start = Start::from_marker(&text(&input.key_marker), &text(&input.prefix), &text(&input.delimiter));
+    let ask = Ask {
+        bucket: input.bucket.clone(),
+        prefix: input.prefix.clone(),
+        delimiter: input.delimiter.clone(),
+        start,
+        max,
+    };
+    let listed = page(store, ask).await?;
+    let truncated = listed.next.is_some();
+    let at_key = matches!(&listed.next, Some(Start::AfterKey(_)));
+    let versions = listed.entries.into_iter().map(|(key, record)| ObjectVersion {
+        checksum_algorithm: checksum_algorithms(&record.checksums),
+        checksum_type: record.checksums.kind.map(|k| k.to_dto()),
+        e_tag: Some(etag(&record.etag)),
+        is_latest: Some(true),
+        key: Some(encoding.name(key)),
+        last_modified: Some(timestamp(record.modified_ms)),
+        owner: Some(owner()),
+        restore_status: None,
+        size: Some(size(record.size)),
+        storage_class: Some(record.storage_class.unwrap_or_else(|| "STANDARD".to_owned()).into()),
+        version_id: Some("null".to_owned()),
+    });
+    Ok(S3Response::new(ListObjectVersionsOutput {
+        common_prefixes: encoding.prefixes(listed.prefixes),
+        delete_markers: None,
+        delimiter: encoding.echo(input.delimiter),
+        encoding_type: input.encoding_type,
+        is_truncated: Some(truncated),
+        key_marker: Some(encoding.name(input.key_marker.unwrap_or_default())),
+        max_keys: Some(i32::try_from(max).unwrap_or(i32::MAX)),
+        name: Some(input.bucket),
+        next_key_marker: listed.last.filter(|_| truncated).map(|l| encoding.name(l)),
+        next_version_id_marker: (truncated && at_key).then(|| "null".to_owned()),
+        prefix: Some(encoding.name(input.prefix.unwrap_or_default())),
+        request_charged: None,
+        version_id_marker: input.version_id_marker,
+        versions: Some(versions.collect()),
+    }))
+}

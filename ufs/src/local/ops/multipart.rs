@@ -1,0 +1,274 @@
+//! Multipart uploads as a whole: create, complete, abort, expiry. Completing moves no bytes: the object is the list of its
+//! parts' blobs.
+
+use std::sync::atomic::Ordering;
+
+use s3s::dto::*;
+use s3s::{S3Error, S3Request, S3Response, S3Result, s3_error};
+
+use super::tagging::parse_tagging_header;
+use super::{check_canned_acl, check_key, check_storage_class, etag, given_attributes, refuse_unkept_promises};
+use crate::local::checksum::{
+    Algorithm, ChecksumKind, Checksums, given_checksums, multipart_checksum, multipart_etag, put_checksums,
+};
+use crate::local::condition::WriteConditions;
+use crate::local::index::{
+    Layout, LayoutRecord, ObjectRecord, ObjectSeq, PartRecord, PartSummary, Tx, TxError, UploadRecord,
+};
+use crate::local::store::{LocalStore, no_such_bucket, now_ms};
+
+/// Part numbers go from 1 to this (S3 user guide, "Amazon S3 multipart upload limits").
+pub const PART_NUMBER_MAX: u16 = 10_000;
+/// How often expired uploads are looked for.
+const EXPIRY_EVERY_MS: i64 = 3_600_000;
+
+pub fn no_such_upload() -> S3Error {
+    s3_error!(
+        NoSuchUpload,
+        "The specified upload does not exist. The upload ID may be invalid, or the upload may have been aborted or completed."
+    )
+}
+
+pub async fn create(
+    store: &LocalStore,
+    req: S3Request<CreateMultipartUploadInput>,
+) -> S3Result<S3Response<CreateMultipartUploadOutput>> {
+    let mut input = req.input;
+    check_key(&input.key)?;
+    check_canned_acl(input.acl.as_ref().map(ObjectCannedACL::as_str))?;
+    refuse_unkept_promises!(input; sse_customer_algorithm, sse_customer_key, ssekms_key_id, server_side_encryption,
+        object_lock_legal_hold_status, object_lock_mode, object_lock_retain_until_date, grant_full_control,
+        grant_read, grant_read_acp, grant_write_acp);
+    let named = input.checksum_algorithm.as_ref().map(|a| Algorithm::parse(a.as_str())).transpose()?;
+    let kind = input.checksum_type.as_ref().map(|t| ChecksumKind::parse(t.as_str())).transpose()?;
+    if kind.is_some() && named.is_none() {
+        return Err(s3_error!(InvalidRequest, "x-amz-checksum-type needs x-amz-checksum-algorithm."));
+    }
+    let algorithm = named.unwrap_or(Algorithm::Crc64Nvme);
+    let kind = kind.unwrap_or(algorithm.default_kind());
+    if !algorithm.allows(kind) {
+        let kind = kind.to_dto();
+        let (kind, name) = (kind.as_str(), algorithm.name());
+        return Err(s3_error!(InvalidRequest, "The {kind} checksum type cannot be used with the {name} algorithm."));
+    }
+    let record = UploadRecord {
+        initiated_ms: now_ms(),
+        storage_class: check_storage_class(input.storage_class.as_ref().map(StorageClass::as_str))?,
+        tags: input.tagging.as_deref().map(parse_tagging_header).transpose()?.unwrap_or_default(),
+        attributes: given_attributes!(input),
+        algorithm,
+        kind,
+        algorithm_named: named.is_some(),
+    };
+    expire(store).await?;
+    // The time first, so that uploads of one key sort by it; then chance, so that ids cannot be guessed.
+    let upload_id = format!("{:012x}{:020x}", record.initiated_ms, rand::random::<u128>() >> 48);
+    let (bucket, key, id) = (input.bucket.clone(), input.key.clone(), upload_id.clone());
+    store
+        .commit(move |tx| {
+            let bucket = tx.bucket(&bucket)?.ok_or_else(|| no_such_bucket(&bucket))?;
+            tx.put_upload(bucket.id, &key, &id, &record)
+        })
+        .await?;
+    Ok(S3Response::new(CreateMultipartUploadOutput {
+        bucket: Some(input.bucket),
+        key: Some(input.key),
+        upload_id: Some(upload_id),
+        checksum_algorithm: named.map(|a| ChecksumAlgorithm::from_static(a.name())),
+        checksum_type: named.map(|_| kind.to_dto()),
+        ..Default::default()
+    }))
+}
+
+pub async fn abort(
+    store: &LocalStore,
+    req: S3Request<AbortMultipartUploadInput>,
+) -> S3Result<S3Response<AbortMultipartUploadOutput>> {
+    let AbortMultipartUploadInput { bucket, key, upload_id, .. } = req.input;
+    store
+        .commit(move |tx| {
+            let bucket = tx.bucket(&bucket)?.ok_or_else(|| no_such_bucket(&bucket))?;
+            tx.upload(bucket.id, &key, &upload_id)?.ok_or_else(no_such_upload)?;
+            tx.remove_upload(bucket.id, key.as_bytes(), &upload_id)?;
+            tx.remove_parts(&upload_id, &[])
+        })
+        .await?;
+    let status = http::StatusCode::NO_CONTENT;
+    Ok(S3Response::with_status(AbortMultipartUploadOutput::default(), status))
+}
+
+/// Aborts uploads past their time, if that is configured and an hour has gone by since the last look.
+async fn expire(store: &LocalStore) -> S3Result<()> {
+    let Some(ttl) = store.inner.options.multipart_ttl else { return Ok(()) };
+    let now = now_ms();
+    let last = store.inner.expired_ms.swap(now, Ordering::Relaxed);
+    if now - last < EXPIRY_EVERY_MS {
+        store.inner.expired_ms.store(last, Ordering::Relaxed);
+        return Ok(());
+    }
+    let before = now.saturating_sub(i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX));
+    let expired = store.commit(move |tx| tx.remove_uploads_before(before)).await?;
+    if expired > 0 {
+        tracing::info!(expired, "aborted multipart uploads past their time");
+    }
+    Ok(())
+}
+
+/// A part as the client lists it.
+struct Listed {
+    number: u16,
+    etag: ETag,
+    checksums: Checksums,
+}
+
+/// What a completion must fit.
+struct Completion {
+    parts: Vec<Listed>,
+    part_bytes_min: u64,
+    size: Option<i64>,
+    claimed: Checksums,
+    kind: Option<ChecksumKind>,
+    conditions: WriteConditions,
+}
+
+pub async fn complete(
+    store: &LocalStore,
+    req: S3Request<CompleteMultipartUploadInput>,
+) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
+    let mut input = req.input;
+    check_key(&input.key)?;
+    let completion = Completion {
+        parts: listed(input.multipart_upload.take())?,
+        part_bytes_min: store.inner.options.part_bytes_min,
+        size: input.mpu_object_size,
+        claimed: given_checksums!(input),
+        kind: input.checksum_type.as_ref().map(|t| ChecksumKind::parse(t.as_str())).transpose()?,
+        conditions: WriteConditions { if_match: input.if_match.take(), if_none_match: input.if_none_match.take() },
+    };
+    completion.conditions.check()?;
+    let (bucket, key, id) = (input.bucket.clone(), input.key.clone(), input.upload_id);
+    let record = store
+        .commit(move |tx| {
+            let bucket = tx.bucket(&bucket)?.ok_or_else(|| no_such_bucket(&bucket))?;
+            let upload = tx.upload(bucket.id, &key, &id)?.ok_or_else(no_such_upload)?;
+            let current = tx.object(bucket.id, &key)?;
+            completion.conditions.judge(current.as_ref().map(|o| o.etag.as_str()))?;
+            let parts = completion.uploaded_parts(tx, &id)?;
+            let (record, layout) = completion.assemble(upload, parts)?;
+            // From here on nothing refuses.
+            let kept: Vec<_> = completion.parts.iter().map(|p| p.number).collect();
+            tx.remove_upload(bucket.id, key.as_bytes(), &id)?;
+            tx.remove_parts(&id, &kept)?;
+            tx.put_object(bucket.id, &key, record, &layout)
+        })
+        .await?;
+    let mut output = CompleteMultipartUploadOutput {
+        location: Some(format!("/{}/{}", input.bucket, input.key)),
+        bucket: Some(input.bucket),
+        key: Some(input.key),
+        e_tag: Some(etag(&record.etag)),
+        checksum_type: record.checksums.kind.map(ChecksumKind::to_dto),
+        ..Default::default()
+    };
+    put_checksums!(record.checksums => output);
+    Ok(S3Response::new(output))
+}
+
+fn listed(upload: Option<CompletedMultipartUpload>) -> S3Result<Vec<Listed>> {
+    let parts = upload.and_then(|u| u.parts).unwrap_or_default();
+    if parts.is_empty() || parts.len() > usize::from(PART_NUMBER_MAX) {
+        return Err(s3_error!(MalformedXML, "You must specify 1 to {PART_NUMBER_MAX} parts."));
+    }
+    let mut out: Vec<Listed> = Vec::with_capacity(parts.len());
+    for part in parts {
+        let checksums = given_checksums!(part);
+        let (Some(number), Some(etag)) = (part.part_number, part.e_tag) else {
+            return Err(s3_error!(MalformedXML, "Every part needs a PartNumber and an ETag."));
+        };
+        let number = super::part::check_number(number)?;
+        if out.last().is_some_and(|last| last.number >= number) {
+            return Err(s3_error!(InvalidPartOrder, "The list of parts was not in ascending order."));
+        }
+        out.push(Listed { number, etag, checksums });
+    }
+    Ok(out)
+}
+
+impl Completion {
+    fn uploaded_parts(&self, tx: &Tx<'_>, upload_id: &str) -> Result<Vec<PartRecord>, TxError> {
+        let mut out = Vec::with_capacity(self.parts.len());
+        let invalid = |number: u16| {
+            s3_error!(
+                InvalidPart,
+                "Part {number} could not be found, or its entity tag or checksum does not match what was uploaded."
+            )
+        };
+        for (at, listed) in self.parts.iter().enumerate() {
+            let part = tx.part(upload_id, listed.number)?.ok_or_else(|| invalid(listed.number))?;
+            if listed.etag.value() != hex::encode(part.md5) || part.checksums.verify(&listed.checksums).is_err() {
+                return Err(invalid(listed.number).into());
+            }
+            if at + 1 < self.parts.len() && part.size < self.part_bytes_min {
+                let (number, size) = (listed.number, part.size);
+                let message = s3_error!(
+                    EntityTooSmall,
+                    "Your proposed upload is smaller than the minimum allowed size: part {number} has {size} bytes."
+                );
+                return Err(message.into());
+            }
+            out.push(part);
+        }
+        Ok(out)
+    }
+
+    fn assemble(&self, upload: UploadRecord, parts: Vec<PartRecord>) -> S3Result<(ObjectRecord, LayoutRecord)> {
+        let size: u64 = parts.iter().map(|p| p.size).sum();
+        if self.size.is_some_and(|n| n != super::size(size)) {
+            return Err(s3_error!(InvalidRequest, "x-amz-mp-object-size does not match the parts: {size} bytes."));
+        }
+        if self.kind.is_some_and(|k| k != upload.kind) {
+            return Err(s3_error!(InvalidRequest, "x-amz-checksum-type differs from what the upload began with."));
+        }
+        let sums: Vec<_> = parts.iter().map(|p| (p.size, p.checksums.get(upload.algorithm))).collect();
+        let mut checksums = Checksums::default();
+        checksums.set(upload.algorithm, multipart_checksum(upload.algorithm, upload.kind, &sums));
+        checksums.kind = (!checksums.is_empty()).then_some(upload.kind);
+        self.verify(&checksums)?;
+        let etag = multipart_etag(parts.iter().map(|p| &p.md5));
+        let summary = |(listed, part): (&Listed, &PartRecord)| PartSummary {
+            number: listed.number,
+            size: part.size,
+            checksums: part.checksums.clone(),
+        };
+        let layout = LayoutRecord {
+            parts: self.parts.iter().zip(&parts).map(summary).collect(),
+            extents: parts.into_iter().flat_map(|p| p.extents).collect(),
+        };
+        let record = ObjectRecord {
+            seq: ObjectSeq(0),
+            size,
+            etag,
+            modified_ms: now_ms(),
+            storage_class: upload.storage_class,
+            layout: Layout::Empty,
+            parts_count: u32::try_from(self.parts.len()).unwrap_or(u32::MAX),
+            checksums,
+            attributes: upload.attributes,
+            tags: upload.tags,
+        };
+        Ok((record, layout))
+    }
+
+    /// A claim of a composite checksum may come with or without its `-N`.
+    fn verify(&self, computed: &Checksums) -> S3Result<()> {
+        for algorithm in self.claimed.algorithms() {
+            let (claimed, computed) = (self.claimed.get(algorithm), computed.get(algorithm));
+            let bare = computed.as_deref().and_then(|c| c.split('-').next()).map(str::to_owned);
+            if claimed != computed && claimed != bare {
+                let name = algorithm.name();
+                return Err(s3_error!(BadDigest, "The {name} you specified did not match the calculated checksum."));
+            }
+        }
+        Ok(())
+    }
+}

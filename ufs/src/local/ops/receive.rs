@@ -1,0 +1,168 @@
+//! Takes a request's body into a blob: counts, hashes and verifies it against everything the client claimed, in the
+//! headers and behind the body. Commits nothing; what it returns is removed again unless somebody does.
+
+use futures::StreamExt;
+use http::HeaderMap;
+use s3s::dto::StreamingBlob;
+use s3s::{S3Error, S3Result, StdError, TrailingHeaders, s3_error};
+
+use crate::local::blob::{BlobWriter, Extent, Unfinished};
+use crate::local::checksum::{Algorithm, BodyHasher, Checksums, parse_content_md5};
+use crate::local::store::{LocalStore, disk_failed};
+
+/// What the client says of its body.
+pub struct Claims {
+    pub length: Option<i64>,
+    pub md5: Option<String>,
+    pub checksums: Checksums,
+    /// Algorithms to compute besides those claimed.
+    pub wanted: Vec<Algorithm>,
+    pub headers: HeaderMap,
+    pub trailers: Option<TrailingHeaders>,
+}
+
+/// A body that is on disk, durable, and what it claimed to be.
+pub struct Received {
+    /// `None` for an empty body.
+    pub blob: Option<(Extent, Unfinished)>,
+    pub size: u64,
+    pub md5: [u8; 16],
+    pub checksums: Checksums,
+}
+
+impl Received {
+    pub fn split(self) -> (Vec<Extent>, Option<Unfinished>) {
+        match self.blob {
+            Some((extent, blob)) => (vec![extent], Some(blob)),
+            None => (Vec::new(), None),
+        }
+    }
+}
+
+pub async fn receive(store: &LocalStore, body: Option<StreamingBlob>, claims: Claims) -> S3Result<Received> {
+    claims.checksums.check_shape()?;
+    let md5 = claims.md5.as_deref().map(parse_content_md5).transpose()?;
+    let expected = claims.expected_length()?;
+    if expected.is_some_and(|n| n > store.inner.options.put_bytes_max) {
+        return Err(too_large());
+    }
+    let promised = claims.promised_trailers()?;
+    let mut algorithms: Vec<_> = claims.checksums.algorithms().chain(claims.wanted.iter().copied()).collect();
+    algorithms.extend(&promised);
+    if algorithms.is_empty() {
+        // S3 gives this one to objects that came without a checksum.
+        algorithms.push(Algorithm::Crc64Nvme);
+    }
+    let hasher = BodyHasher::new(algorithms);
+    let (blob, hasher, size) = store_body(store, body, hasher, expected).await?;
+    if expected.is_some_and(|n| n != size) {
+        return Err(incomplete());
+    }
+    let (computed_md5, checksums) = hasher.finish();
+    if md5.is_some_and(|claimed| claimed != computed_md5) {
+        return Err(s3_error!(BadDigest, "The Content-MD5 you specified did not match what we received."));
+    }
+    checksums.verify(&claims.checksums)?;
+    checksums.verify(&claims.trailing(&promised)?)?;
+    Ok(Received { blob, size, md5: computed_md5, checksums })
+}
+
+type Stored = (Option<(Extent, Unfinished)>, BodyHasher, u64);
+
+async fn store_body(
+    store: &LocalStore,
+    body: Option<StreamingBlob>,
+    hasher: BodyHasher,
+    expected: Option<u64>,
+) -> S3Result<Stored> {
+    let options = &store.inner.options;
+    let limit = expected.unwrap_or(options.put_bytes_max);
+    let write_failed = |e| disk_failed("write an object's bytes", e);
+    let (mut hasher, mut writer) = (Some(hasher), None);
+    if let Some(mut body) = body {
+        while let Some(piece) = body.next().await {
+            let piece = piece.map_err(body_failed)?;
+            if piece.is_empty() {
+                continue;
+            }
+            if let Some(hasher) = hasher.take() {
+                let chunk = options.write_chunk_bytes;
+                writer = Some(BlobWriter::create(store.inner.dir.clone(), hasher, chunk).await.map_err(write_failed)?);
+            }
+            let Some(writer) = &mut writer else { break };
+            if writer.len() + piece.len() as u64 > limit {
+                return Err(if expected.is_some() { incomplete() } else { too_large() });
+            }
+            writer.push(piece).await.map_err(write_failed)?;
+        }
+    }
+    match writer {
+        Some(writer) => {
+            let done = writer.finish().await.map_err(write_failed)?;
+            let size = done.extent.len;
+            Ok((Some((done.extent, done.blob)), done.hasher, size))
+        }
+        None => Ok((None, hasher.unwrap_or_default(), 0)),
+    }
+}
+
+impl Claims {
+    fn expected_length(&self) -> S3Result<Option<u64>> {
+        let bad = || s3_error!(InvalidArgument, "The content length is not a number of bytes.");
+        // An aws-chunked request's Content-Length counts its framing too.
+        if let Some(decoded) = self.headers.get("x-amz-decoded-content-length") {
+            return Ok(Some(decoded.to_str().ok().and_then(|v| v.parse().ok()).ok_or_else(bad)?));
+        }
+        self.length.map(|n| u64::try_from(n).map_err(|_| bad())).transpose()
+    }
+
+    /// The checksums that `x-amz-trailer` promises.
+    fn promised_trailers(&self) -> S3Result<Vec<Algorithm>> {
+        let mut promised = Vec::new();
+        for value in self.headers.get_all("x-amz-trailer") {
+            let value = value.to_str().map_err(|_| malformed_trailer())?;
+            for name in value.split(',').map(str::trim) {
+                promised.extend(Algorithm::ALL.into_iter().filter(|a| a.header().eq_ignore_ascii_case(name)));
+            }
+        }
+        Ok(promised)
+    }
+
+    /// What stood behind the body. Everything promised must be there.
+    fn trailing(&self, promised: &[Algorithm]) -> S3Result<Checksums> {
+        let read = |headers: &HeaderMap| Checksums::from_headers(headers);
+        let found = self.trailers.as_ref().and_then(|t| t.read(read)).transpose()?.unwrap_or_default();
+        if promised.iter().any(|a| found.get(*a).is_none()) {
+            return Err(malformed_trailer());
+        }
+        Ok(found)
+    }
+}
+
+fn malformed_trailer() -> S3Error {
+    let message = "The request contained trailing data that was not well-formed or did not conform to x-amz-trailer.";
+    super::custom("MalformedTrailerError", http::StatusCode::BAD_REQUEST, message)
+}
+
+fn incomplete() -> S3Error {
+    s3_error!(IncompleteBody, "The request body does not have the number of bytes specified by its length header.")
+}
+
+fn too_large() -> S3Error {
+    s3_error!(EntityTooLarge, "Your proposed upload exceeds the maximum allowed object size.")
+}
+
+/// A body that broke off. s3s tells its own refusals apart by text only, because the types are private.
+fn body_failed(e: StdError) -> S3Error {
+    let text = e.to_string();
+    if text.contains("SignatureMismatch") {
+        return s3_error!(SignatureDoesNotMatch, "A chunk's signature does not match.");
+    }
+    if text.contains("Sha256Mismatch") {
+        let message = "The provided 'x-amz-content-sha256' header does not match what was computed.";
+        return super::custom("XAmzContentSHA256Mismatch", http::StatusCode::BAD_REQUEST, message);
+    }
+    let mut error = incomplete();
+    error.set_source(e);
+    error
+}

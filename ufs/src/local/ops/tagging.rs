@@ -1,0 +1,155 @@
+//! Tags of objects and buckets, and their rules.
+
+use std::collections::HashSet;
+
+use http::StatusCode;
+use s3s::dto::*;
+use s3s::{S3Error, S3Request, S3Response, S3Result, s3_error};
+
+use super::{check_key, check_version};
+use crate::local::store::{LocalStore, find_bucket, find_record, no_such_bucket, no_such_key};
+
+/// Tags of an object (S3 user guide, "Categorizing your objects using tags").
+const OBJECT_TAGS_MAX: usize = 10;
+/// Tags of a bucket (S3 user guide, "Using cost allocation S3 bucket tags").
+const BUCKET_TAGS_MAX: usize = 50;
+/// Characters of a tag's key, and of its value (same source).
+const KEY_CHARS_MAX: usize = 128;
+const VALUE_CHARS_MAX: usize = 256;
+
+type Tags = Vec<(String, String)>;
+
+/// Reads `x-amz-tagging`, which is written like a URL query.
+pub fn parse_tagging_header(header: &str) -> S3Result<Tags> {
+    let decode = |text: &str| {
+        let text = text.replace('+', " ");
+        let decoded = percent_encoding::percent_decode_str(&text).decode_utf8();
+        decoded.map(|t| t.into_owned()).map_err(|_| invalid("The header 'x-amz-tagging' is not valid UTF-8."))
+    };
+    let mut tags = Vec::new();
+    for pair in header.split('&').filter(|p| !p.is_empty()) {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        tags.push((decode(key)?, decode(value)?));
+    }
+    check(&tags, OBJECT_TAGS_MAX)?;
+    Ok(tags)
+}
+
+fn given(tagging: Tagging, max: usize) -> S3Result<Tags> {
+    let pair = |t: Tag| (t.key.unwrap_or_default(), t.value.unwrap_or_default());
+    let tags: Tags = tagging.tag_set.into_iter().map(pair).collect();
+    check(&tags, max)?;
+    Ok(tags)
+}
+
+fn check(tags: &Tags, max: usize) -> S3Result<()> {
+    if tags.len() > max {
+        return Err(s3_error!(InvalidTag, "Tags cannot be more than {max}"));
+    }
+    let mut seen = HashSet::new();
+    for (key, value) in tags {
+        if key.is_empty() || key.chars().count() > KEY_CHARS_MAX {
+            return Err(invalid("The TagKey you have provided is invalid"));
+        }
+        if value.chars().count() > VALUE_CHARS_MAX {
+            return Err(invalid("The TagValue you have provided is invalid"));
+        }
+        if !seen.insert(key) {
+            return Err(invalid("Cannot provide multiple Tags with the same key"));
+        }
+    }
+    Ok(())
+}
+
+fn invalid(message: &'static str) -> S3Error {
+    s3_error!(InvalidTag, "{message}")
+}
+
+fn to_dto(tags: Tags) -> TagSet {
+    tags.into_iter().map(|(key, value)| Tag { key: Some(key), value: Some(value) }).collect()
+}
+
+pub async fn get_object_tagging(
+    store: &LocalStore,
+    req: S3Request<GetObjectTaggingInput>,
+) -> S3Result<S3Response<GetObjectTaggingOutput>> {
+    let input = req.input;
+    check_key(&input.key)?;
+    check_version(input.version_id.as_deref())?;
+    let record = store.blocking(move |s| find_record(&s.view()?, &input.bucket, &input.key)).await?;
+    Ok(S3Response::new(GetObjectTaggingOutput { tag_set: to_dto(record.tags), version_id: None }))
+}
+
+pub async fn put_object_tagging(
+    store: &LocalStore,
+    req: S3Request<PutObjectTaggingInput>,
+) -> S3Result<S3Response<PutObjectTaggingOutput>> {
+    let input = req.input;
+    check_key(&input.key)?;
+    check_version(input.version_id.as_deref())?;
+    let tags = given(input.tagging, OBJECT_TAGS_MAX)?;
+    set_object_tags(store, input.bucket, input.key, tags).await?;
+    Ok(S3Response::new(PutObjectTaggingOutput::default()))
+}
+
+pub async fn delete_object_tagging(
+    store: &LocalStore,
+    req: S3Request<DeleteObjectTaggingInput>,
+) -> S3Result<S3Response<DeleteObjectTaggingOutput>> {
+    let input = req.input;
+    check_key(&input.key)?;
+    check_version(input.version_id.as_deref())?;
+    set_object_tags(store, input.bucket, input.key, Vec::new()).await?;
+    Ok(S3Response::with_status(DeleteObjectTaggingOutput::default(), StatusCode::NO_CONTENT))
+}
+
+/// Tags are not part of a version: ETag and Last-Modified stay.
+async fn set_object_tags(store: &LocalStore, bucket: String, key: String, tags: Tags) -> S3Result<()> {
+    store
+        .commit(move |tx| {
+            let bucket = tx.bucket(&bucket)?.ok_or_else(|| no_such_bucket(&bucket))?;
+            let mut record = tx.object(bucket.id, &key)?.ok_or_else(no_such_key)?;
+            record.tags = tags;
+            tx.update_object(bucket.id, &key, &record)
+        })
+        .await
+}
+
+pub async fn get_bucket_tagging(
+    store: &LocalStore,
+    req: S3Request<GetBucketTaggingInput>,
+) -> S3Result<S3Response<GetBucketTaggingOutput>> {
+    let name = req.input.bucket;
+    let bucket = store.blocking(move |s| find_bucket(&s.view()?, &name)).await?;
+    if bucket.tags.is_empty() {
+        return Err(s3_error!(NoSuchTagSet, "The TagSet does not exist"));
+    }
+    Ok(S3Response::new(GetBucketTaggingOutput { tag_set: to_dto(bucket.tags) }))
+}
+
+pub async fn put_bucket_tagging(
+    store: &LocalStore,
+    req: S3Request<PutBucketTaggingInput>,
+) -> S3Result<S3Response<PutBucketTaggingOutput>> {
+    let tags = given(req.input.tagging, BUCKET_TAGS_MAX)?;
+    set_bucket_tags(store, req.input.bucket, tags).await?;
+    Ok(S3Response::with_status(PutBucketTaggingOutput::default(), StatusCode::NO_CONTENT))
+}
+
+pub async fn delete_bucket_tagging(
+    store: &LocalStore,
+    req: S3Request<DeleteBucketTaggingInput>,
+) -> S3Result<S3Response<DeleteBucketTaggingOutput>> {
+    set_bucket_tags(store, req.input.bucket, Vec::new()).await?;
+    Ok(S3Response::with_status(DeleteBucketTaggingOutput::default(), StatusCode::NO_CONTENT))
+}
+
+async fn set_bucket_tags(store: &LocalStore, name: String, tags: Tags) -> S3Result<()> {
+    store
+        .commit(move |tx| {
+            let mut bucket = tx.bucket(&name)?.ok_or_else(|| no_such_bucket(&name))?;
+            bucket.tags = tags;
+            tx.put_bucket(&name, &bucket)
+        })
+        .await
+}

@@ -1,0 +1,2 @@
+//! Tests of what only this store promises: crashes, files, concurrency.
+#![allow(clippy::unwrap_used)]
