@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures::future::BoxFuture;
 use http::{Extensions, HeaderMap, Method, StatusCode, Uri};
 use parking_lot::Mutex;
 use s3s::dto::{ChecksumMode, ETag, ETagCondition, GetObjectInput, GetObjectOutput, HeadObjectInput, Range};
@@ -115,25 +116,28 @@ impl Ufs {
     /// What the UFS says about an object now. `wanted.range` is ignored.
     pub async fn head(&self, wanted: ReadObject) -> Result<ObjectHead, UfsError> {
         check_request(&wanted).map_err(|refusal| self.shared.refuse(refusal))?;
-        self.with_retries("head_object", async || {
-            let place = self.place().await?;
-            let head = self.shared.try_head(&wanted).await;
-            drop(place);
-            head
-        })
-        .await
+        let attempt = || -> BoxFuture<'_, _> {
+            Box::pin(async {
+                let place = self.place().await?;
+                let head = self.shared.try_head(&wanted).await;
+                drop(place);
+                head
+            })
+        };
+        self.with_retries("head_object", &attempt).await
     }
 
     /// A range of one version, or the whole object.
     pub async fn read(&self, wanted: ReadObject) -> Result<ObjectStream, UfsError> {
         check_request(&wanted).map_err(|refusal| self.shared.refuse(refusal))?;
-        let (plan, body, place) = self
-            .with_retries("get_object", async || {
+        let attempt = || -> BoxFuture<'_, _> {
+            Box::pin(async {
                 let place = self.place().await?;
                 let (plan, output) = self.shared.try_get(&wanted).await?;
                 Ok((plan, output.body, place))
             })
-            .await?;
+        };
+        let (plan, body, place) = self.with_retries("get_object", &attempt).await?;
         let body = body.unwrap_or_else(|| s3s::Body::empty().into());
         let count = METRICS.bytes_read.with_label_values(&[&self.shared.name]);
         let on_bytes = Box::new(move |bytes| count.inc_by(bytes));
@@ -159,10 +163,13 @@ impl Ufs {
     }
 
     /// Runs tries until one ends the matter. The place is given back between tries.
-    async fn with_retries<T>(
-        &self,
+    ///
+    /// A try is boxed: of an `AsyncFn`, the compiler can't show that its future may move between threads, and no task
+    /// could await a read.
+    async fn with_retries<'a, T>(
+        &'a self,
         op: &'static str,
-        attempt: impl AsyncFn() -> Result<T, UfsError>,
+        attempt: &(dyn Fn() -> BoxFuture<'a, Result<T, UfsError>> + Send + Sync),
     ) -> Result<T, UfsError> {
         let shared = &self.shared;
         let mut tried = 0;
