@@ -1,1 +1,17 @@
+//! The cache worker: keeps blocks of remote objects in its arena, fills them from the UFS, and answers gateways.
+#![forbid(unsafe_code)]
 
+mod attributes;
+mod clock;
+mod digest;
+mod fill;
+mod memory;
+mod metrics;
+mod options;
+mod serve;
+mod worker;
+
+pub use clock::{Clock, ManualClock, Moment, SystemClock};
+pub use metrics::METRICS;
+pub use options::{OptionsError, WorkerOptions};
+pub use worker::{Worker, WorkerError};

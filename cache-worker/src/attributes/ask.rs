@@ -1,0 +1,260 @@
+//! Sends the checks: one ranged GET where the wanted bytes begin in block 0, so that attributes and first pages come in one
+//! round trip; else a HEAD.
+//!
+//! Tasks belong to the worker: a reader that goes away takes no answer from those who wait for the same check.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use verbs3_protocol::{Attributes, RefusalKind};
+use verbs3_ufs::{ObjectHead, ObjectStream, RawAnswer, ReadObject, UfsError};
+
+use super::cache::{Cache, Found, Known, Needs};
+use super::checks::{Asking, Checks, Joined, Plan, Sent, Waiting};
+use super::coherence::Coherence;
+use super::{Outcome, Subject, identity};
+use crate::clock::Clock;
+use crate::digest::Digests;
+use crate::fill::{Failure, Filler, Interest, Target, answer};
+use crate::metrics::Metrics;
+
+/// Asks a UFS about objects.
+pub(crate) struct Asker {
+    pub(crate) coherence: Arc<Coherence>,
+    pub(crate) cache: Arc<Cache>,
+    pub(crate) checks: Checks,
+    pub(crate) filler: Arc<Filler>,
+    pub(crate) digests: Digests,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) tasks: TaskTracker,
+    pub(crate) stop: CancellationToken,
+    pub(crate) metrics: Metrics,
+}
+
+/// What the UFS said, before it is known whether it may be kept.
+enum Answered {
+    Present(Attributes, Option<Interest>),
+    Absent(RawAnswer),
+    /// Two answers of the UFS contradict each other: the object changes under the check.
+    Changing,
+    Refused(RefusalKind, String),
+}
+
+impl Asker {
+    /// A check whose answer the asker may have: someone else's, or one that is sent now. `None`: too many are under way.
+    pub(crate) fn check(self: &Arc<Self>, subject: &Subject, plan: Plan, asking: &Asking) -> Option<Waiting> {
+        match self.checks.join(subject.key, plan, asking, self.clock.now()) {
+            Joined::Waits(waiting) => {
+                self.metrics.attributes_joined.inc();
+                Some(waiting)
+            }
+            Joined::Sends(waiting, sent) => {
+                self.metrics.attributes_checked.inc();
+                self.tasks.spawn(self.clone().send_all(subject.clone(), sent));
+                Some(waiting)
+            }
+            Joined::Full => {
+                self.metrics.busy_checks.inc();
+                None
+            }
+        }
+    }
+
+    /// Sends a check, and the next ones as long as anyone waits for one. May be cancelled: who waits is told by the
+    /// channel's end.
+    async fn send_all(self: Arc<Self>, subject: Subject, sent: Sent) {
+        self.metrics.checks_in_flight.inc();
+        let mut sending = Sending { asker: &self, subject: &subject, finished: false };
+        let mut sent = Some(sent);
+        while let Some(now) = sent.take() {
+            let outcome = self.outcome(&subject, &now).await;
+            now.answer.send_replace(Some(Arc::new(outcome)));
+            sent = self.checks.next(subject.key, self.clock.now(), || self.coherence.generation(subject.hash));
+        }
+        sending.finished = true;
+    }
+
+    async fn outcome(&self, subject: &Subject, sent: &Sent) -> Outcome {
+        match self.coherence.admit(subject.hash, self.clock.now()) {
+            Ok(generation) if generation == sent.generation => {}
+            Ok(_) => return Outcome::Moved,
+            Err(_) => return Outcome::Uncertain,
+        }
+        let answered = tokio::select! {
+            () = self.stop.cancelled() => Answered::Refused(RefusalKind::Busy, "the worker shuts down".into()),
+            answered = self.ask(subject, &sent.plan) => answered,
+        };
+        if !self.coherence.holds(subject.hash, sent.generation, self.clock.now()) {
+            self.metrics.checks_moved.inc();
+            return Outcome::Moved;
+        }
+        let keep = |found| {
+            let known = Known { generation: sent.generation, asked: sent.began, found };
+            self.cache.insert(subject.key, known);
+        };
+        match answered {
+            Answered::Present(attributes, coming) => {
+                let attributes = Arc::new(attributes);
+                keep(Found::Present(attributes.clone()));
+                Outcome::Present { attributes, generation: sent.generation, _coming: coming }
+            }
+            Answered::Absent(raw) => {
+                let absent = Arc::new(answer(&raw));
+                // A delete marker comes and goes by version ids, which no key's announcement names.
+                if !raw.headers.contains_key("x-amz-delete-marker") {
+                    keep(Found::Absent(absent.clone()));
+                }
+                Outcome::Absent { answer: absent, generation: sent.generation }
+            }
+            Answered::Changing => Outcome::Moved,
+            Answered::Refused(kind, reason) => Outcome::Refused(kind, reason),
+        }
+    }
+
+    async fn ask(&self, subject: &Subject, plan: &Plan) -> Answered {
+        match &plan.get {
+            Some(range) => self.ask_get(subject, range.clone(), plan.needs).await,
+            None => self.ask_head(subject, plan.needs).await,
+        }
+    }
+
+    async fn ask_get(&self, subject: &Subject, range: RangeInclusive<u64>, needs: Needs) -> Answered {
+        let turn = match self.filler.turn(range.end() - range.start() + 1).await {
+            Ok(turn) => turn,
+            Err(failure) => return refused_by(&failure),
+        };
+        self.metrics.ufs_gets.inc();
+        let read = ReadObject { range: Some(range), ..question(subject, needs.checksums) };
+        let stream = match subject.source.ufs.read(read).await {
+            Ok(stream) => stream,
+            // Empty, or shorter than the first wanted byte: only its attributes can be asked.
+            Err(UfsError::Answer { answer, .. }) if answer.status.as_u16() == 416 => {
+                drop(turn);
+                return self.ask_head(subject, needs).await;
+            }
+            Err(error) => return refused_by_ufs(error),
+        };
+        let version = match identity::version(&stream.head, subject.version_id.as_deref()) {
+            Ok(version) => version,
+            Err(error) => return Answered::Refused(RefusalKind::Uncacheable, error.to_string()),
+        };
+        let covers_all = stream.range == (0..stream.head.bytes);
+        let own_checksums = identity::has_own_checksums(&stream.head, covers_all);
+        let attributes = identity::attributes(&stream.head, version, own_checksums);
+        let coming = self.start(subject, &attributes, stream, turn);
+        if !needs.checksums || own_checksums {
+            return Answered::Present(attributes, coming);
+        }
+        self.with_checksums(subject, attributes, coming).await
+    }
+
+    fn start(
+        &self,
+        subject: &Subject,
+        attributes: &Attributes,
+        stream: ObjectStream,
+        turn: crate::fill::Turn,
+    ) -> Option<Interest> {
+        let target = Target {
+            source: subject.source.clone(),
+            object: subject.object.clone(),
+            digest: self.digests.version(&subject.object, &attributes.version),
+            version: attributes.version.clone(),
+        };
+        self.filler.start_answered(Arc::new(target), stream, turn)
+    }
+
+    /// The checksums that a ranged answer does not have. Where the UFS won't say, the object is answered without.
+    async fn with_checksums(&self, subject: &Subject, got: Attributes, coming: Option<Interest>) -> Answered {
+        self.metrics.ufs_heads.inc();
+        let read = ReadObject { if_match: Some(got.version.etag.clone()), ..question(subject, true) };
+        match subject.source.ufs.head(read).await {
+            Ok(head) => match identity::version(&head, subject.version_id.as_deref()) {
+                Ok(version) if version == got.version => {
+                    Answered::Present(identity::attributes(&head, version, true), coming)
+                }
+                _ => Answered::Changing,
+            },
+            Err(error) if error.version_changed() => Answered::Changing,
+            Err(UfsError::Answer { answer, .. }) if answer.status.as_u16() == 404 => Answered::Changing,
+            Err(error) => {
+                tracing::debug!(object = %subject.object, %error, "no checksums for this object");
+                Answered::Present(got, coming)
+            }
+        }
+    }
+
+    async fn ask_head(&self, subject: &Subject, needs: Needs) -> Answered {
+        self.metrics.ufs_heads.inc();
+        let error = match subject.source.ufs.head(question(subject, needs.checksums)).await {
+            Ok(head) => return present(subject, &head, needs.checksums),
+            Err(error) => error,
+        };
+        if !needs.error_body || error.answer().is_none() {
+            return refused_by_ufs(error);
+        }
+        // An error to a HEAD has no body, and the client of a GET is owed one.
+        self.metrics.ufs_gets.inc();
+        let read = ReadObject { range: Some(0..=0), ..question(subject, false) };
+        match subject.source.ufs.read(read).await {
+            Ok(_) => Answered::Changing,
+            Err(UfsError::Answer { answer, .. }) if answer.status.as_u16() == 416 => Answered::Changing,
+            Err(error) => refused_by_ufs(error),
+        }
+    }
+}
+
+fn present(subject: &Subject, head: &ObjectHead, checksums: bool) -> Answered {
+    match identity::version(head, subject.version_id.as_deref()) {
+        Ok(version) => Answered::Present(identity::attributes(head, version, checksums), None),
+        Err(error) => Answered::Refused(RefusalKind::Uncacheable, error.to_string()),
+    }
+}
+
+fn question(subject: &Subject, checksums: bool) -> ReadObject {
+    ReadObject {
+        bucket: subject.source.bucket.clone(),
+        key: subject.object.key.clone(),
+        version_id: subject.version_id.clone(),
+        if_match: None,
+        range: None,
+        checksums,
+    }
+}
+
+fn refused_by(failure: &Failure) -> Answered {
+    let (kind, reason) = failure.refusal();
+    Answered::Refused(kind, reason)
+}
+
+fn refused_by_ufs(error: UfsError) -> Answered {
+    let reason = error.to_string();
+    match error {
+        UfsError::Answer { answer: raw, .. } if raw.status.as_u16() == 404 => Answered::Absent(*raw),
+        UfsError::Answer { answer: raw, .. } => Answered::Refused(RefusalKind::Ufs(answer(&raw)), reason),
+        // The gateway passes on what the store says, whatever that is; the cache can't build on it.
+        UfsError::Untrusted { .. } | UfsError::Changed { .. } => Answered::Refused(RefusalKind::Uncacheable, reason),
+        UfsError::Throttled { .. } => Answered::Refused(RefusalKind::Busy, reason),
+        UfsError::Unreachable { .. } | UfsError::Truncated { .. } => {
+            Answered::Refused(RefusalKind::UfsUnreachable, reason)
+        }
+    }
+}
+
+/// A task that sends an object's checks. When it ends, by whatever, the object has none under way.
+struct Sending<'a> {
+    asker: &'a Asker,
+    subject: &'a Subject,
+    finished: bool,
+}
+
+impl Drop for Sending<'_> {
+    fn drop(&mut self) {
+        self.asker.metrics.checks_in_flight.dec();
+        if !self.finished {
+            self.asker.checks.abandon(self.subject.key);
+        }
+    }
+}

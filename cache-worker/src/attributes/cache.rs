@@ -1,0 +1,109 @@
+//! What was learnt of objects, each with the generation and the moment at which it was asked.
+//!
+//! Removes nothing when a write passes: an entry of an older generation is never found again.
+
+use std::sync::Arc;
+
+use quick_cache::Weighter;
+use quick_cache::sync::Cache as Quick;
+use verbs3_protocol::{Attributes, Generation, UfsAnswer, Version};
+
+use super::Ages;
+use crate::clock::Moment;
+use crate::digest::{AttributesKey, DigestState};
+
+/// What the UFS said.
+#[derive(Debug, Clone)]
+pub(crate) enum Found {
+    Present(Arc<Attributes>),
+    /// The answer has a body only if a GET was asked.
+    Absent(Arc<UfsAnswer>),
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Known {
+    pub(crate) generation: Generation,
+    /// When the question was sent.
+    pub(crate) asked: Moment,
+    pub(crate) found: Found,
+}
+
+/// What an asker needs of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Needs {
+    pub(crate) checksums: bool,
+    /// An error's body: a GET's client sees it.
+    pub(crate) error_body: bool,
+}
+
+/// Bytes that one place of the cache stands for: attributes with usual headers take about as many.
+const PLACE_BYTES: u64 = 512;
+
+#[derive(Clone)]
+struct Places;
+
+impl Weighter<AttributesKey, Known> for Places {
+    fn weight(&self, _: &AttributesKey, known: &Known) -> u64 {
+        let headers = |headers: &[(String, Vec<u8>)]| -> u64 {
+            headers.iter().map(|(name, value)| (name.len() + value.len() + 64) as u64).sum()
+        };
+        let bytes = match &known.found {
+            Found::Present(attributes) => attributes.version.etag.len() as u64 + headers(&attributes.headers),
+            Found::Absent(answer) => answer.body.len() as u64 + headers(&answer.headers),
+        };
+        (bytes / PLACE_BYTES).max(1)
+    }
+}
+
+pub(crate) struct Cache {
+    entries: Quick<AttributesKey, Known, Places, DigestState>,
+}
+
+impl Cache {
+    pub(crate) fn new(places: usize) -> Self {
+        let entries = Quick::with(places, places as u64, Places, DigestState::default(), Default::default());
+        Self { entries }
+    }
+
+    pub(crate) fn insert(&self, key: AttributesKey, known: Known) {
+        self.entries.insert(key, known);
+    }
+
+    /// What may be answered to an asker that was admitted under `generation`.
+    pub(crate) fn get(
+        &self,
+        key: AttributesKey,
+        generation: Generation,
+        now: Moment,
+        ages: Ages,
+        needs: Needs,
+    ) -> Option<Known> {
+        let known = self.entries.get(&key).filter(|known| known.generation == generation)?;
+        let (age, complete) = match &known.found {
+            Found::Present(attributes) => (ages.attributes, attributes.checksums_known || !needs.checksums),
+            Found::Absent(answer) => (ages.absence, !answer.body.is_empty() || !needs.error_body),
+        };
+        (complete && age.accepts(now.since(known.asked))).then_some(known)
+    }
+
+    /// What was known last, under this generation, however old: enough to choose how to ask.
+    pub(crate) fn hint(&self, key: AttributesKey, generation: Generation) -> Option<Arc<Attributes>> {
+        let known = self.entries.peek(&key).filter(|known| known.generation == generation)?;
+        match known.found {
+            Found::Present(attributes) => Some(attributes),
+            Found::Absent(_) => None,
+        }
+    }
+
+    /// Forgets the attributes, if they are still this version's.
+    pub(crate) fn drop_version(&self, key: AttributesKey, version: &Version) {
+        self.entries.remove_if(&key, |known| match &known.found {
+            Found::Present(attributes) => attributes.version == *version,
+            Found::Absent(_) => false,
+        });
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+}

@@ -1,0 +1,219 @@
+//! Generations and announced writes: what makes late news harmless.
+//!
+//! A key's generation is raised by every announcement, report and invalidation. Attributes are valid only under the
+//! generation at which their check was sent, and a key with an open write has none. Decides only: no I/O, no clock of its own.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use verbs3_protocol::{Generation, KeyHash, WriteId, WriteOutcome};
+
+use crate::clock::Moment;
+
+/// Locks of the open writes.
+const SHARDS: usize = 64;
+
+/// A write of the key is under way, or was lost sight of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Uncertain;
+
+/// The bound on open writes is met; nothing was changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TooManyWrites;
+
+struct OpenWrite {
+    write: WriteId,
+    end: Moment,
+}
+
+/// The generation table and the open writes.
+pub(crate) struct Coherence {
+    generations: Box<[AtomicU64]>,
+    shards: Box<[Mutex<HashMap<KeyHash, Vec<OpenWrite>>>]>,
+    /// Open writes, and places taken for some that are being added.
+    open: AtomicUsize,
+    open_max: usize,
+    expired: AtomicU64,
+}
+
+impl Coherence {
+    pub(crate) fn new(generation_slots: usize, open_writes_max: usize) -> Self {
+        Self {
+            generations: (0..generation_slots.max(1)).map(|_| AtomicU64::new(0)).collect(),
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            open: AtomicUsize::new(0),
+            open_max: open_writes_max,
+            expired: AtomicU64::new(0),
+        }
+    }
+
+    /// The generation under which attributes of this key may be answered or asked now.
+    ///
+    /// The generation is read first: an announcement that comes between the two is then seen as open, or has been
+    /// reported, and what is fetched under the older generation is never installed.
+    pub(crate) fn admit(&self, hash: KeyHash, now: Moment) -> Result<Generation, Uncertain> {
+        let generation = self.generation(hash);
+        if self.is_open(hash, now) { Err(Uncertain) } else { Ok(generation) }
+    }
+
+    /// Whether what was fetched under `generation` may still be kept, and be answered to whoever arrived since.
+    pub(crate) fn holds(&self, hash: KeyHash, generation: Generation, now: Moment) -> bool {
+        self.admit(hash, now) == Ok(generation)
+    }
+
+    pub(crate) fn generation(&self, hash: KeyHash) -> Generation {
+        Generation(self.slot(hash).load(Ordering::SeqCst))
+    }
+
+    /// Opens a write of each key until `now + uncertain`, or renews it. All or none.
+    pub(crate) fn announce(
+        &self,
+        hashes: &[KeyHash],
+        write: WriteId,
+        uncertain: Duration,
+        now: Moment,
+    ) -> Result<Generation, TooManyWrites> {
+        // A renewal takes no place: it must not be refused because others wait for one.
+        let reserved = hashes.iter().filter(|&&hash| !self.has_open(hash, write, now)).count();
+        self.reserve(reserved, now)?;
+        let taken = hashes.iter().filter(|&&hash| self.open_one(hash, write, now.after(uncertain), now)).count();
+        self.open.fetch_add(taken, Ordering::SeqCst);
+        self.open.fetch_sub(reserved, Ordering::SeqCst);
+        Ok(self.raise(hashes))
+    }
+
+    /// Ends a write of each key. Of an unknown outcome, the keys stay uncertain until the announced end; where nothing is
+    /// known of the write any more, for `uncertain_max` from now.
+    pub(crate) fn report(
+        &self,
+        hashes: &[KeyHash],
+        write: WriteId,
+        outcome: WriteOutcome,
+        uncertain_max: Duration,
+        now: Moment,
+    ) -> Result<Generation, TooManyWrites> {
+        match outcome {
+            WriteOutcome::Done | WriteOutcome::Refused => {
+                for &hash in hashes {
+                    self.close_one(hash, write);
+                }
+            }
+            WriteOutcome::Unknown => {
+                let lost: Vec<KeyHash> =
+                    hashes.iter().copied().filter(|&hash| !self.has_open(hash, write, now)).collect();
+                if !lost.is_empty() {
+                    return self.announce(&lost, write, uncertain_max, now).map(|_| self.raise(hashes));
+                }
+            }
+        }
+        Ok(self.raise(hashes))
+    }
+
+    /// Makes void whatever is known of the keys, and whatever is being fetched. The newest generation among them.
+    pub(crate) fn raise(&self, hashes: &[KeyHash]) -> Generation {
+        let raised = hashes.iter().map(|&hash| self.slot(hash).fetch_add(1, Ordering::SeqCst) + 1);
+        Generation(raised.max().unwrap_or_default())
+    }
+
+    /// Forgets writes whose time is over.
+    pub(crate) fn sweep(&self, now: Moment) {
+        for shard in &self.shards {
+            shard.lock().retain(|_, writes| {
+                self.expire(writes, now);
+                !writes.is_empty()
+            });
+        }
+    }
+
+    pub(crate) fn open_writes(&self) -> usize {
+        self.open.load(Ordering::SeqCst)
+    }
+
+    /// Writes whose report never came, since the last call.
+    pub(crate) fn take_expired(&self) -> u64 {
+        self.expired.swap(0, Ordering::Relaxed)
+    }
+
+    fn slot(&self, hash: KeyHash) -> &AtomicU64 {
+        // The high bits choose the shard below, so that a slot's keys don't meet in one lock.
+        &self.generations[(hash.0 % self.generations.len() as u64) as usize]
+    }
+
+    fn shard(&self, hash: KeyHash) -> &Mutex<HashMap<KeyHash, Vec<OpenWrite>>> {
+        &self.shards[(hash.0 >> 58) as usize % SHARDS]
+    }
+
+    fn is_open(&self, hash: KeyHash, now: Moment) -> bool {
+        let mut shard = self.shard(hash).lock();
+        let Some(writes) = shard.get_mut(&hash) else { return false };
+        self.expire(writes, now);
+        let open = !writes.is_empty();
+        if !open {
+            shard.remove(&hash);
+        }
+        open
+    }
+
+    fn has_open(&self, hash: KeyHash, write: WriteId, now: Moment) -> bool {
+        let shard = self.shard(hash).lock();
+        shard.get(&hash).is_some_and(|writes| writes.iter().any(|open| open.write == write && open.end > now))
+    }
+
+    /// True if the write is new; false if it was open already and has a new end.
+    fn open_one(&self, hash: KeyHash, write: WriteId, end: Moment, now: Moment) -> bool {
+        let mut shard = self.shard(hash).lock();
+        let writes = shard.entry(hash).or_default();
+        self.expire(writes, now);
+        match writes.iter_mut().find(|open| open.write == write) {
+            Some(open) => {
+                open.end = open.end.max(end);
+                false
+            }
+            None => {
+                writes.push(OpenWrite { write, end });
+                true
+            }
+        }
+    }
+
+    fn close_one(&self, hash: KeyHash, write: WriteId) {
+        let mut shard = self.shard(hash).lock();
+        let Some(writes) = shard.get_mut(&hash) else { return };
+        let before = writes.len();
+        writes.retain(|open| open.write != write);
+        self.open.fetch_sub(before - writes.len(), Ordering::SeqCst);
+        if writes.is_empty() {
+            shard.remove(&hash);
+        }
+    }
+
+    fn expire(&self, writes: &mut Vec<OpenWrite>, now: Moment) {
+        let before = writes.len();
+        writes.retain(|open| open.end > now);
+        let expired = before - writes.len();
+        if expired > 0 {
+            self.open.fetch_sub(expired, Ordering::SeqCst);
+            self.expired.fetch_add(expired as u64, Ordering::Relaxed);
+        }
+    }
+
+    fn reserve(&self, places: usize, now: Moment) -> Result<(), TooManyWrites> {
+        let take = || {
+            self.open
+                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |open| {
+                    open.checked_add(places).filter(|&sum| sum <= self.open_max)
+                })
+                .map(|_| ())
+                .map_err(|_| TooManyWrites)
+        };
+        take().or_else(|TooManyWrites| {
+            self.sweep(now);
+            take()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,116 @@
+//! Which answers of a UFS name a version that may be cached, and what is kept of them. Pure.
+
+use verbs3_protocol::{Attributes, Version};
+use verbs3_ufs::ObjectHead;
+
+/// Why an object is not cached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Uncacheable {
+    #[error("the ufs sent no etag")]
+    NoETag,
+    #[error("the ufs sent a weak etag")]
+    WeakETag,
+    #[error("the object is encrypted with a client's key")]
+    ClientKey,
+    #[error("a version was named, and the ufs did not say that it answered with that one")]
+    OtherVersion,
+}
+
+/// The version that the answer names, if it can be cached.
+pub(super) fn version(head: &ObjectHead, named: Option<&str>) -> Result<Version, Uncacheable> {
+    let etag = head.etag.as_deref().unwrap_or_default().trim();
+    if etag.is_empty() || etag == "\"\"" {
+        return Err(Uncacheable::NoETag);
+    }
+    if etag.starts_with("W/") {
+        return Err(Uncacheable::WeakETag);
+    }
+    if head.headers.contains_key("x-amz-server-side-encryption-customer-algorithm") {
+        return Err(Uncacheable::ClientKey);
+    }
+    // `null` is what a suspended bucket overwrites again and again: it names no version.
+    let version_id = head.version_id.clone().filter(|id| id != "null");
+    if named.is_some() && named != version_id.as_deref() {
+        return Err(Uncacheable::OtherVersion);
+    }
+    Ok(Version { etag: etag.into(), bytes: head.bytes, version_id })
+}
+
+/// What is kept of an answer. `trusted`: its checksums, or their absence, are the object's.
+pub(super) fn attributes(head: &ObjectHead, version: Version, trusted: bool) -> Attributes {
+    let headers = head
+        .headers
+        .iter()
+        .filter(|(name, _)| trusted || !is_checksum(name.as_str()))
+        .map(|(name, value)| (name.as_str().to_owned(), value.as_bytes().to_vec()))
+        .collect();
+    Attributes { version, last_modified: head.last_modified, headers, checksums_known: trusted }
+}
+
+/// Whether a ranged answer carries checksums that are the object's own, and not those of a part of it: it covers the whole
+/// object, and that was stored in one piece.
+pub(super) fn has_own_checksums(head: &ObjectHead, covers_all: bool) -> bool {
+    let in_one_piece = head.etag.as_deref().is_some_and(|etag| !etag.contains('-'));
+    covers_all && in_one_piece && head.headers.keys().any(|name| is_checksum(name.as_str()))
+}
+
+fn is_checksum(name: &str) -> bool {
+    name.starts_with("x-amz-checksum-")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use http::{HeaderMap, HeaderValue};
+
+    fn head(etag: Option<&str>, version_id: Option<&str>) -> ObjectHead {
+        ObjectHead {
+            etag: etag.map(Into::into),
+            bytes: 5,
+            version_id: version_id.map(Into::into),
+            last_modified: Some(1),
+            headers: HeaderMap::new(),
+        }
+    }
+
+    #[test]
+    fn only_strong_etags_are_identity() {
+        assert_eq!(version(&head(None, None), None), Err(Uncacheable::NoETag));
+        assert_eq!(version(&head(Some(""), None), None), Err(Uncacheable::NoETag));
+        assert_eq!(version(&head(Some("W/\"x\""), None), None), Err(Uncacheable::WeakETag));
+        assert_eq!(version(&head(Some("\"x\""), None), None).unwrap().etag, "\"x\"");
+    }
+
+    #[test]
+    fn the_null_version_is_no_identity() {
+        assert_eq!(version(&head(Some("\"x\""), Some("null")), None).unwrap().version_id, None);
+        assert_eq!(version(&head(Some("\"x\""), Some("null")), Some("null")), Err(Uncacheable::OtherVersion));
+    }
+
+    #[test]
+    fn a_named_version_must_be_the_one_that_answers() {
+        assert_eq!(version(&head(Some("\"x\""), Some("b")), Some("a")), Err(Uncacheable::OtherVersion));
+        assert_eq!(version(&head(Some("\"x\""), None), Some("a")), Err(Uncacheable::OtherVersion));
+        assert!(version(&head(Some("\"x\""), Some("a")), Some("a")).is_ok());
+    }
+
+    #[test]
+    fn a_client_key_is_not_cached() {
+        let mut head = head(Some("\"x\""), None);
+        head.headers.insert("x-amz-server-side-encryption-customer-algorithm", HeaderValue::from_static("AES256"));
+        assert_eq!(version(&head, None), Err(Uncacheable::ClientKey));
+    }
+
+    #[test]
+    fn checksums_of_a_part_are_not_kept_as_the_objects() {
+        let mut head = head(Some("\"x-2\""), None);
+        head.headers.insert("x-amz-checksum-crc32", HeaderValue::from_static("AAAAAA=="));
+        assert!(!has_own_checksums(&head, true));
+        let version = version(&head, None).unwrap();
+        let kept = attributes(&head, version, false);
+        assert!(kept.headers.is_empty() && !kept.checksums_known);
+        head.etag = Some("\"x\"".into());
+        assert!(has_own_checksums(&head, true) && !has_own_checksums(&head, false));
+    }
+}

@@ -1,0 +1,159 @@
+//! Keys of the in-memory tables: 128-bit hashes instead of names, so that an entry costs 16 bytes whatever its key.
+//!
+//! The hash is keyed by random numbers of this process: nobody outside can choose two names that collide, and by chance
+//! two do so once in some 2⁶⁴ objects. Never sent, never stored.
+
+use std::hash::{BuildHasherDefault, Hasher};
+
+use siphasher::sip128::{Hasher128, SipHasher13};
+use verbs3_protocol::{BlockIndex, ObjectKey, Version};
+
+/// One page of one block of one object version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct PageKey(pub(crate) u128);
+
+/// One version of one object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct VersionDigest(u128);
+
+/// An object, or a named version of one, in the attributes' tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct AttributesKey(pub(crate) u128);
+
+/// Hashes names under this process's secret.
+#[derive(Debug, Clone)]
+pub(crate) struct Digests {
+    keys: (u64, u64),
+}
+
+/// 2¹²⁸ ÷ the golden ratio, made odd: consecutive pages of a version spread over the whole range.
+const STRIDE: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;
+
+impl VersionDigest {
+    /// Two pages collide only if their versions' secret digests happen to differ by exactly this multiple of the stride.
+    pub(crate) fn page(self, block: BlockIndex, page: u16) -> PageKey {
+        let index = (u128::from(block.0) << 16) | u128::from(page);
+        PageKey(self.0.wrapping_add(index.wrapping_mul(STRIDE)))
+    }
+
+    /// A number to choose a lock by: the same for all pages of a block.
+    pub(crate) fn block_spread(self, block: BlockIndex) -> usize {
+        (self.page(block, 0).0 >> 96) as usize
+    }
+}
+
+impl Digests {
+    pub(crate) fn new(keys: (u64, u64)) -> Self {
+        Self { keys }
+    }
+
+    pub(crate) fn version(&self, object: &ObjectKey, version: &Version) -> VersionDigest {
+        let mut hasher = self.object(object, 1);
+        text(&mut hasher, &version.etag);
+        hasher.write_u64(version.bytes);
+        optional(&mut hasher, version.version_id.as_deref());
+        VersionDigest(hasher.finish128().into())
+    }
+
+    pub(crate) fn attributes(&self, object: &ObjectKey, version_id: Option<&str>) -> AttributesKey {
+        let mut hasher = self.object(object, 2);
+        optional(&mut hasher, version_id);
+        AttributesKey(hasher.finish128().into())
+    }
+
+    fn object(&self, object: &ObjectKey, purpose: u8) -> SipHasher13 {
+        let mut hasher = SipHasher13::new_with_keys(self.keys.0, self.keys.1);
+        hasher.write_u8(purpose);
+        text(&mut hasher, &object.volume.0);
+        text(&mut hasher, &object.key);
+        hasher
+    }
+}
+
+/// Length first: no two lists of texts hash the same input.
+fn text(hasher: &mut SipHasher13, text: &str) {
+    hasher.write_u64(text.len() as u64);
+    hasher.write(text.as_bytes());
+}
+
+fn optional(hasher: &mut SipHasher13, value: Option<&str>) {
+    hasher.write_u8(u8::from(value.is_some()));
+    text(hasher, value.unwrap_or_default());
+}
+
+/// For tables whose keys are digests already.
+pub(crate) type DigestState = BuildHasherDefault<DigestHasher>;
+
+/// Takes 64 of the digest's bits as the hash.
+#[derive(Debug, Default)]
+pub(crate) struct DigestHasher(u64);
+
+impl Hasher for DigestHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        // Only digests are hashed, by `write_u128`; anything else must still be right, if slow.
+        for &byte in bytes {
+            self.0 = self.0.rotate_left(8).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(byte);
+        }
+    }
+
+    fn write_u128(&mut self, digest: u128) {
+        self.0 = digest as u64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::collections::HashSet;
+    use verbs3_protocol::Volume;
+
+    fn object(volume: &str, key: &str) -> ObjectKey {
+        ObjectKey { volume: Volume(volume.into()), key: key.into() }
+    }
+
+    fn version(etag: &str, bytes: u64, version_id: Option<&str>) -> Version {
+        Version { etag: etag.into(), bytes, version_id: version_id.map(Into::into) }
+    }
+
+    #[test]
+    fn every_part_of_an_identity_counts() {
+        let digests = Digests::new((1, 2));
+        let base = (object("a/b", "k"), version("\"e\"", 5, None));
+        let others = [
+            (object("a/c", "k"), base.1.clone()),
+            (object("a/b", "l"), base.1.clone()),
+            (object("a/bk", ""), base.1.clone()),
+            (base.0.clone(), version("\"f\"", 5, None)),
+            (base.0.clone(), version("\"e\"", 6, None)),
+            (base.0.clone(), version("\"e\"", 5, Some(""))),
+            (base.0.clone(), version("\"e\"", 5, Some("v"))),
+        ];
+        let mut seen = HashSet::from([digests.version(&base.0, &base.1).0]);
+        for (object, version) in &others {
+            assert!(seen.insert(digests.version(object, version).0), "{object} {version:?}");
+        }
+    }
+
+    #[test]
+    fn pages_of_a_version_differ() {
+        let digest = Digests::new((1, 2)).version(&object("a/b", "k"), &version("\"e\"", 5, None));
+        let mut seen = HashSet::new();
+        for block in 0..64 {
+            for page in 0..16 {
+                assert!(seen.insert(digest.page(BlockIndex(block), page)));
+            }
+        }
+    }
+
+    #[test]
+    fn a_named_version_has_attributes_of_its_own() {
+        let (digests, object) = (Digests::new((1, 2)), object("a/b", "k"));
+        assert_ne!(digests.attributes(&object, None), digests.attributes(&object, Some("")));
+        assert_ne!(digests.attributes(&object, None), Digests::new((1, 3)).attributes(&object, None));
+    }
+}

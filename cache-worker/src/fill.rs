@@ -1,0 +1,192 @@
+//! Brings pages from the UFS: one fill per page for all readers, adjacent missing pages as one request.
+//!
+//! Owns who waits for which page, the tasks that fill, and their bounds. What a page is kept for, and for how long, is
+//! `memory`'s; whether a version is current is `attributes`'.
+
+mod claim;
+mod failure;
+mod pump;
+mod run;
+mod start;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use verbs3_protocol::{Geometry, ObjectKey, Version};
+use verbs3_ufs::Ufs;
+
+use crate::clock::Clock;
+use crate::digest::{DigestState, PageKey, VersionDigest};
+use crate::memory::Memory;
+use crate::metrics::Metrics;
+use crate::options::WorkerOptions;
+
+pub(crate) use claim::{Claim, PageSource, Wanted};
+pub(crate) use failure::{Failure, answer};
+pub(crate) use run::{Interest, Run};
+
+/// Where a volume's objects come from.
+pub(crate) struct Source {
+    pub(crate) ufs: Ufs,
+    pub(crate) bucket: String,
+}
+
+/// The version that pages are asked of.
+pub(crate) struct Target {
+    pub(crate) source: Arc<Source>,
+    pub(crate) object: ObjectKey,
+    pub(crate) version: Version,
+    pub(crate) digest: VersionDigest,
+}
+
+/// A page that is being filled: the run, and which of its pages.
+struct Flight {
+    run: Arc<Run>,
+    index: usize,
+}
+
+/// Locks of the pages in flight; all pages of a block are behind one.
+const SHARDS: usize = 64;
+
+type Flights = Mutex<HashMap<PageKey, Flight, DigestState>>;
+
+/// Fills pages.
+pub(crate) struct Filler {
+    memory: Arc<Memory>,
+    geometry: Geometry,
+    flights: Box<[Flights]>,
+    /// UFS reads that may be under way.
+    turns: Arc<Semaphore>,
+    /// Their bytes, in KiB.
+    kibibytes: Arc<Semaphore>,
+    queued: AtomicUsize,
+    bounds: Bounds,
+    clock: Arc<dyn Clock>,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+    metrics: Metrics,
+}
+
+struct Bounds {
+    queued_max: usize,
+    wait_max: Duration,
+    pages_per_run_max: usize,
+    ahead_bytes_max: u32,
+}
+
+/// The right to have one UFS read under way.
+pub(crate) struct Turn {
+    _turn: OwnedSemaphorePermit,
+    _bytes: OwnedSemaphorePermit,
+    metrics: Metrics,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.metrics.fills_in_flight.dec();
+    }
+}
+
+impl Filler {
+    pub(crate) fn new(
+        options: &WorkerOptions,
+        memory: Arc<Memory>,
+        clock: Arc<dyn Clock>,
+        (tasks, stop): (TaskTracker, CancellationToken),
+        metrics: Metrics,
+    ) -> Self {
+        // A request never asks for more than all requests may have under way, or it would wait for ever.
+        let block_bytes = u64::from(options.geometry.block_bytes);
+        let in_flight_bytes = options.fill_bytes_in_flight_max.max(block_bytes);
+        let pages_per_run_max = (options.fill_bytes_max / options.geometry.page_bytes).max(1) as usize;
+        Self {
+            memory,
+            geometry: options.geometry,
+            flights: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            turns: Arc::new(Semaphore::new(options.fills_in_flight_max.min(Semaphore::MAX_PERMITS))),
+            kibibytes: Arc::new(Semaphore::new((in_flight_bytes >> 10) as usize)),
+            queued: AtomicUsize::new(0),
+            bounds: Bounds {
+                queued_max: options.fills_queued_max,
+                wait_max: options.fill_wait_max,
+                pages_per_run_max,
+                ahead_bytes_max: options.read_ahead_bytes_max,
+            },
+            clock,
+            tasks,
+            stop,
+            metrics,
+        }
+    }
+
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// Whether a first read of these bytes of block 0 would find its first page here.
+    pub(crate) fn holds(&self, digest: VersionDigest, page: u16) -> bool {
+        self.memory.holds(digest.page(verbs3_protocol::BlockIndex(0), page))
+    }
+
+    /// Waits for the right to read `bytes` from a UFS. Bounded in number and in time.
+    pub(crate) async fn turn(&self, bytes: u64) -> Result<Turn, Failure> {
+        let _queued = self.queue()?;
+        let kibibytes = bytes.div_ceil(1 << 10).min(u64::from(u32::MAX)) as u32;
+        let both = async {
+            let turn = self.turns.clone().acquire_owned().await.ok()?;
+            let bytes = self.kibibytes.clone().acquire_many_owned(kibibytes).await.ok()?;
+            Some((turn, bytes))
+        };
+        tokio::select! {
+            () = self.stop.cancelled() => Err(Failure::Stopping),
+            got = tokio::time::timeout(self.bounds.wait_max, both) => match got {
+                Ok(Some((turn, bytes))) => {
+                    self.metrics.fills_in_flight.inc();
+                    Ok(Turn { _turn: turn, _bytes: bytes, metrics: self.metrics.clone() })
+                }
+                Ok(None) => Err(Failure::Stopping),
+                Err(_) => {
+                    self.metrics.busy_wait.inc();
+                    Err(Failure::Busy("no fill ended in time; raise fills_in_flight_max or fill_wait_max"))
+                }
+            },
+        }
+    }
+
+    fn queue(&self) -> Result<Queued<'_>, Failure> {
+        if self.queued.fetch_add(1, Ordering::Relaxed) >= self.bounds.queued_max {
+            self.queued.fetch_sub(1, Ordering::Relaxed);
+            self.metrics.busy_queue.inc();
+            return Err(Failure::Busy("too many fills wait for their turn; raise fills_queued_max"));
+        }
+        self.metrics.fills_queued.inc();
+        Ok(Queued { filler: self })
+    }
+
+    fn flights_of(&self, spread: usize) -> &Flights {
+        &self.flights[spread % SHARDS]
+    }
+
+    #[cfg(test)]
+    pub(crate) fn pages_in_flight(&self) -> usize {
+        self.flights.iter().map(|shard| shard.lock().len()).sum()
+    }
+}
+
+/// A place in the queue.
+struct Queued<'a> {
+    filler: &'a Filler,
+}
+
+impl Drop for Queued<'_> {
+    fn drop(&mut self) {
+        self.filler.queued.fetch_sub(1, Ordering::Relaxed);
+        self.filler.metrics.fills_queued.dec();
+    }
+}

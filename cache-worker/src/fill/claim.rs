@@ -1,0 +1,198 @@
+//! A read's pages, looked up and claimed in one step: held, being filled, or to be filled by a run that starts now.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
+
+use verbs3_protocol::{BlockIndex, CacheVerdict, PageIndex};
+
+use super::failure::Failure;
+use super::run::{Interest, Run, RunPage};
+use super::{Filler, Flight, Target};
+use crate::digest::{DigestState, PageKey};
+use crate::memory::Page;
+
+/// Where one page's bytes come from.
+pub(crate) enum PageSource {
+    Held(Page),
+    Filling { run: Arc<Run>, index: usize },
+}
+
+/// The pages of one read. Holds what is there, and keeps alive what is coming.
+pub(crate) struct Claim {
+    pub(crate) first_page: u16,
+    /// Consecutive pages.
+    pub(crate) sources: Vec<PageSource>,
+    _interests: Vec<Interest>,
+}
+
+/// What a claim is for.
+#[derive(Debug, Clone)]
+pub(crate) struct Wanted {
+    pub(crate) block: BlockIndex,
+    pub(crate) pages: Range<u16>,
+    /// Bytes after the pages that are likely to be wanted next.
+    pub(crate) ahead_bytes: u32,
+}
+
+type FlightMap = HashMap<PageKey, Flight, DigestState>;
+
+impl Claim {
+    /// How the pages were found when they were claimed.
+    pub(crate) fn verdict(&self) -> CacheVerdict {
+        let held = self.sources.iter().filter(|source| matches!(source, PageSource::Held(_))).count();
+        match held {
+            held if held == self.sources.len() => CacheVerdict::Hit,
+            0 => CacheVerdict::Miss,
+            _ => CacheVerdict::Partial,
+        }
+    }
+}
+
+impl Filler {
+    /// Looks up the wanted pages and starts fills for those that nobody fills yet.
+    ///
+    /// One lock is held over all of it, so that of two readers at once exactly one starts a fill, and missing pages that
+    /// adjoin make one request.
+    pub(crate) fn claim(self: &Arc<Self>, target: &Arc<Target>, wanted: &Wanted) -> Result<Claim, Failure> {
+        let mut flights = self.flights_of(target.digest.block_spread(wanted.block)).lock();
+        let mut found = self.look_up(&flights, target, wanted);
+        let mut missing: Vec<u16> =
+            wanted.pages.clone().zip(&found).filter(|(_, found)| found.is_none()).map(|(page, _)| page).collect();
+        let ahead_from = wanted.pages.end;
+        missing.extend(self.missing_ahead(&flights, target, wanted));
+        let mut starting = Vec::new();
+        if !missing.is_empty() {
+            self.check_queue()?;
+            for run in self.runs(target, wanted.block, &missing, ahead_from) {
+                Self::register(&mut flights, &run);
+                for (index, page) in (run.first_page..).take(run.pages.len()).enumerate() {
+                    if let Some(place) =
+                        page.checked_sub(wanted.pages.start).and_then(|at| found.get_mut(usize::from(at)))
+                    {
+                        *place = Some(PageSource::Filling { run: run.clone(), index });
+                    }
+                }
+                starting.push(run);
+            }
+        }
+        let sources: Vec<PageSource> = found.into_iter().flatten().collect();
+        let interests = interests(&sources);
+        drop(flights);
+        for run in starting {
+            self.start(target.clone(), wanted.block, run);
+        }
+        Ok(Claim { first_page: wanted.pages.start, sources, _interests: interests })
+    }
+
+    /// A run for what an answered request brings: the pages of it that nobody has yet. `None`: every page is here, or
+    /// coming. The interest keeps the run going until the askers have claimed its pages.
+    pub(super) fn adopt(&self, target: &Target, block: BlockIndex, pages: Range<u16>) -> Option<(Arc<Run>, Interest)> {
+        let mut flights = self.flights_of(target.digest.block_spread(block)).lock();
+        let owned = |page: &u16| {
+            let key = target.digest.page(block, *page);
+            !flights.contains_key(&key) && !self.memory.holds(key)
+        };
+        let owned: Vec<bool> = pages.clone().map(|page| owned(&page)).collect();
+        let last = owned.iter().rposition(|&owned| owned)?;
+        let numbers: Vec<u16> = pages.take(last + 1).collect();
+        let mut run = self.run(target, block, &numbers, u16::MAX);
+        for (page, owned) in run.pages.iter_mut().zip(owned) {
+            page.owned = owned;
+        }
+        let run = Arc::new(run);
+        Self::register(&mut flights, &run);
+        let interest = run.want(run.pages.len());
+        Some((run, interest))
+    }
+
+    fn look_up(&self, flights: &FlightMap, target: &Target, wanted: &Wanted) -> Vec<Option<PageSource>> {
+        let now_s = self.clock.now().seconds();
+        let find = |page| {
+            let key = target.digest.page(wanted.block, page);
+            if let Some(page) = self.memory.get(key, now_s) {
+                self.metrics.pages_hit.inc();
+                return Some(PageSource::Held(page));
+            }
+            let Some(flight) = flights.get(&key) else {
+                self.metrics.pages_missed.inc();
+                return None;
+            };
+            self.metrics.pages_joined.inc();
+            Some(PageSource::Filling { run: flight.run.clone(), index: flight.index })
+        };
+        wanted.pages.clone().map(find).collect()
+    }
+
+    /// The pages to read ahead: those that follow, up to the first that is here or coming.
+    fn missing_ahead(&self, flights: &FlightMap, target: &Target, wanted: &Wanted) -> Vec<u16> {
+        let ahead_bytes = wanted.ahead_bytes.min(self.bounds.ahead_bytes_max);
+        let block_len = self.geometry.block_len(target.version.bytes, wanted.block);
+        let pages = self.geometry.pages(&(0..block_len)).end;
+        let end = pages.min(wanted.pages.end.saturating_add((ahead_bytes / self.geometry.page_bytes) as u16));
+        let ahead: Vec<u16> = (wanted.pages.end..end)
+            .take_while(|&page| {
+                let key = target.digest.page(wanted.block, page);
+                !flights.contains_key(&key) && !self.memory.holds(key)
+            })
+            .collect();
+        self.metrics.pages_ahead.inc_by(ahead.len() as u64);
+        ahead
+    }
+
+    fn check_queue(&self) -> Result<(), Failure> {
+        if self.queued.load(Ordering::Relaxed) < self.bounds.queued_max {
+            return Ok(());
+        }
+        self.metrics.busy_queue.inc();
+        Err(Failure::Busy("too many fills wait for their turn; raise fills_queued_max"))
+    }
+
+    /// Cuts missing pages (ascending) into runs of adjacent ones, none longer than one request may be.
+    fn runs(&self, target: &Target, block: BlockIndex, missing: &[u16], ahead_from: u16) -> Vec<Arc<Run>> {
+        missing
+            .chunk_by(|a, b| a + 1 == *b)
+            .flat_map(|adjacent| adjacent.chunks(self.bounds.pages_per_run_max))
+            .map(|pages| Arc::new(self.run(target, block, pages, ahead_from)))
+            .collect()
+    }
+
+    fn run(&self, target: &Target, block: BlockIndex, pages: &[u16], ahead_from: u16) -> Run {
+        let block_len = self.geometry.block_len(target.version.bytes, block);
+        let mut start = 0;
+        let page = |&page: &u16| {
+            let bytes = self.geometry.page_len(block_len, PageIndex(page));
+            let key = target.digest.page(block, page);
+            let made = RunPage { key, start, bytes, owned: true, cell: OnceLock::new(), checksum: OnceLock::new() };
+            start += bytes;
+            made
+        };
+        let made: Vec<RunPage> = pages.iter().map(page).collect();
+        let ahead_from = pages.iter().position(|&page| page >= ahead_from).unwrap_or(pages.len());
+        Run::new(pages[0], made, ahead_from)
+    }
+
+    fn register(flights: &mut FlightMap, run: &Arc<Run>) {
+        for (index, page) in run.pages.iter().enumerate().filter(|(_, page)| page.owned) {
+            flights.insert(page.key, Flight { run: run.clone(), index });
+        }
+    }
+}
+
+/// One interest for each run among the sources, up to the last page wanted of it.
+fn interests(sources: &[PageSource]) -> Vec<Interest> {
+    let mut last: Option<(&Arc<Run>, usize)> = None;
+    let mut interests = Vec::new();
+    for source in sources {
+        let PageSource::Filling { run, index } = source else { continue };
+        if let Some((earlier, end)) = last
+            && !Arc::ptr_eq(earlier, run)
+        {
+            interests.push(earlier.want(end));
+        }
+        last = Some((run, index + 1));
+    }
+    interests.extend(last.map(|(run, end)| run.want(end)));
+    interests
+}

@@ -1,0 +1,63 @@
+//! Why pages did not come, and what each waiter is told.
+
+use std::sync::Arc;
+
+use verbs3_protocol::{RefusalKind, UfsAnswer};
+use verbs3_ufs::{RawAnswer, UfsError};
+
+/// Why a page did not come. Cheap to clone: every waiter gets one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// A bound of this worker.
+    Busy(&'static str),
+    /// The UFS has another version, or none.
+    VersionGone(Arc<str>),
+    /// The UFS's own answer.
+    Ufs(Arc<UfsAnswer>),
+    /// No answer, or half of one.
+    Unreachable(Arc<str>),
+    /// Nobody wanted the page any more when its turn came; a reader that comes at that moment asks again.
+    Abandoned,
+    /// The worker shuts down.
+    Stopping,
+}
+
+impl Failure {
+    /// What an asker is told, and why.
+    pub(crate) fn refusal(&self) -> (RefusalKind, String) {
+        match self {
+            Self::Busy(reason) => (RefusalKind::Busy, (*reason).into()),
+            Self::VersionGone(reason) => (RefusalKind::VersionGone, reason.to_string()),
+            Self::Ufs(answer) => {
+                (RefusalKind::Ufs(UfsAnswer::clone(answer)), format!("the ufs answered {}", answer.status))
+            }
+            Self::Unreachable(reason) => (RefusalKind::UfsUnreachable, reason.to_string()),
+            Self::Abandoned => (RefusalKind::Busy, "the fill was given up".into()),
+            Self::Stopping => (RefusalKind::Busy, "the worker shuts down".into()),
+        }
+    }
+}
+
+/// The UFS's answer as messages carry it.
+pub(crate) fn answer(raw: &RawAnswer) -> UfsAnswer {
+    let headers =
+        raw.headers.iter().map(|(name, value)| (name.as_str().to_owned(), value.as_bytes().to_vec())).collect();
+    UfsAnswer { status: raw.status.as_u16(), headers, body: raw.body.to_vec() }
+}
+
+/// What an error means for pages of a known version. The version was there when its attributes were asked: that it is not
+/// found now means that it is gone.
+pub(crate) fn outcome_of(error: &UfsError) -> Failure {
+    if error.version_changed() {
+        return Failure::VersionGone(error.to_string().into());
+    }
+    match error {
+        UfsError::Answer { answer: raw, .. } if matches!(raw.status.as_u16(), 404 | 416) => {
+            Failure::VersionGone(error.to_string().into())
+        }
+        UfsError::Answer { answer: raw, .. } => Failure::Ufs(Arc::new(answer(raw))),
+        UfsError::Changed { .. } | UfsError::Untrusted { .. } => Failure::VersionGone(error.to_string().into()),
+        UfsError::Throttled { .. } => Failure::Busy("the ufs has its configured requests under way"),
+        UfsError::Unreachable { .. } | UfsError::Truncated { .. } => Failure::Unreachable(error.to_string().into()),
+    }
+}

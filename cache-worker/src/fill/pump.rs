@@ -1,0 +1,97 @@
+//! Carries a body into the cells of a run: bytes become readable as they come, pages are kept once they are whole.
+
+use std::collections::VecDeque;
+
+use crc_fast::{CrcAlgorithm, Digest};
+use verbs3_protocol::BlockIndex;
+use verbs3_rdma::arena::CellWriter;
+
+use super::failure::Failure;
+use super::run::Run;
+use super::{Filler, Target};
+use crate::memory::Page;
+
+pub(super) struct Pump<'a> {
+    filler: &'a Filler,
+    target: &'a Target,
+    block: BlockIndex,
+    run: &'a Run,
+    /// Of the page being filled and those after it; `None` for a page that is passed over.
+    writers: VecDeque<Option<CellWriter>>,
+    /// The page being filled.
+    index: usize,
+    /// Bytes of it that have come.
+    at: u32,
+    digest: Digest,
+}
+
+impl<'a> Pump<'a> {
+    pub(super) fn new(
+        filler: &'a Filler,
+        target: &'a Target,
+        block: BlockIndex,
+        run: &'a Run,
+        writers: Vec<Option<CellWriter>>,
+    ) -> Self {
+        let digest = Digest::new(CrcAlgorithm::Crc64Nvme);
+        Self { filler, target, block, run, writers: writers.into(), index: 0, at: 0, digest }
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.writers.is_empty()
+    }
+
+    /// Copies the chunk, the only copy between the UFS's socket and a landing: the client library owns its buffers.
+    pub(super) fn absorb(&mut self, mut chunk: &[u8]) -> Result<(), Failure> {
+        while !chunk.is_empty() && !self.is_done() {
+            let page = &self.run.pages[self.index];
+            let take = chunk.len().min((page.bytes - self.at) as usize);
+            if let Some(Some(writer)) = self.writers.front_mut() {
+                writer.spare()[..take].copy_from_slice(&chunk[..take]);
+                writer.advance(take);
+                self.digest.update(&chunk[..take]);
+            }
+            self.at += take as u32;
+            chunk = &chunk[take..];
+            if self.at == page.bytes {
+                self.keep_page();
+                self.stop_if_unwanted()?;
+            }
+        }
+        let written = self.run.pages.get(self.index).map_or(self.run.bytes(), |page| page.start + self.at);
+        self.run.publish(written);
+        Ok(())
+    }
+
+    fn keep_page(&mut self) {
+        let page = &self.run.pages[self.index];
+        let checksum = self.digest.finalize_reset();
+        let wrote = self.writers.pop_front().flatten().is_some();
+        if let Some(cell) = page.cell.get().filter(|_| wrote) {
+            // The checksum before the page can be seen as whole by anyone.
+            let _ = page.checksum.set(checksum);
+            let kept = Page { cell: cell.clone(), bytes: page.bytes, checksum };
+            self.filler.memory.insert(page.key, kept, self.filler.clock.now().seconds());
+            // Out of the table only when it can be found in memory: in between, a reader would start a second fill.
+            self.filler.flights_of(self.target.digest.block_spread(self.block)).lock().remove(&page.key);
+        }
+        (self.index, self.at) = (self.index + 1, 0);
+    }
+
+    /// A run whose readers have all gone stops at a page border. Decided under the lock that readers join under.
+    fn stop_if_unwanted(&mut self) -> Result<(), Failure> {
+        if self.is_done() {
+            return Ok(());
+        }
+        let mut flights = self.filler.flights_of(self.target.digest.block_spread(self.block)).lock();
+        if self.run.is_wanted_from(self.index) {
+            return Ok(());
+        }
+        let rest = &self.run.pages[self.index..];
+        for page in rest.iter().filter(|page| page.owned) {
+            flights.remove(&page.key);
+        }
+        self.filler.metrics.pages_abandoned.inc_by(rest.len() as u64);
+        Err(Failure::Abandoned)
+    }
+}

@@ -1,0 +1,219 @@
+//! The tasks that fill: waiting for a turn, memory, the request.
+//!
+//! A fill belongs to the worker, not to the reader that began it: a reader that goes away stops nothing that others wait for.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use futures::StreamExt;
+use verbs3_protocol::BlockIndex;
+use verbs3_rdma::arena::CellWriter;
+use verbs3_ufs::{ObjectStream, ReadObject, UfsError};
+
+use super::failure::{Failure, outcome_of};
+use super::pump::Pump;
+use super::run::{Interest, Run};
+use super::{Filler, Target, Turn};
+use crate::memory::Urgency;
+
+impl Filler {
+    /// Fills a registered run in a task of its own. The task may be cancelled: its waiters are then told.
+    pub(super) fn start(self: &Arc<Self>, target: Arc<Target>, block: BlockIndex, run: Arc<Run>) {
+        let filler = self.clone();
+        let task = async move {
+            let ending = Ending::new(&filler, &target, block, &run);
+            let filled = filler.fill(&target, block, &run).await;
+            ending.settle(filled);
+        };
+        // A tracker that is closed still runs what is spawned; the stop token ends it at once.
+        self.tasks.spawn(task);
+    }
+
+    /// Passes an answered request's body into pages, in a task of its own. `None`: nothing of it is missing.
+    pub(crate) fn start_answered(
+        self: &Arc<Self>,
+        target: Arc<Target>,
+        stream: ObjectStream,
+        turn: Turn,
+    ) -> Option<Interest> {
+        let block = BlockIndex(0);
+        let range = u32::try_from(stream.range.start).ok()?..u32::try_from(stream.range.end).ok()?;
+        let (run, interest) = self.adopt(&target, block, self.geometry.pages(&range))?;
+        let filler = self.clone();
+        let task = async move {
+            let ending = Ending::new(&filler, &target, block, &run);
+            let filled = match filler.memory_for(&run) {
+                Ok(cells) => filler.pump(&target, block, &run, cells, stream).await,
+                Err(failure) => Err(failure),
+            };
+            drop(turn);
+            ending.settle(filled);
+        };
+        self.tasks.spawn(task);
+        Some(interest)
+    }
+
+    async fn fill(&self, target: &Target, block: BlockIndex, run: &Run) -> Result<(), Failure> {
+        let _turn = self.turn(u64::from(run.bytes())).await?;
+        // Memory comes after the turn: a fill that waits holds none, and one that has memory waits only for the UFS.
+        let cells = self.memory_for(run)?;
+        let bytes: u32 = run.pages[..cells.len()].last().map_or(0, super::run::RunPage::end);
+        let first = u64::from(block.0) * u64::from(self.geometry.block_bytes)
+            + u64::from(run.first_page) * u64::from(self.geometry.page_bytes);
+        let stream = self.request(target, first..=first + u64::from(bytes) - 1).await?;
+        self.pump(target, block, run, cells, stream).await
+    }
+
+    /// Memory for the run's pages, as many from its start as there is memory for; the others are refused at once.
+    fn memory_for(&self, run: &Run) -> Result<Vec<Option<CellWriter>>, Failure> {
+        let mut writers = Vec::with_capacity(run.pages.len());
+        for (index, page) in run.pages.iter().enumerate() {
+            if !page.owned {
+                writers.push(None);
+                continue;
+            }
+            let urgency = if index >= run.ahead_from { Urgency::Ahead } else { Urgency::Demand };
+            let Some(cell) = self.memory.lease(page.bytes as usize, urgency) else {
+                let failure = Failure::Busy("no memory for a page; raise memory.capacity");
+                if urgency == Urgency::Demand {
+                    self.metrics.busy_memory.inc();
+                }
+                if writers.iter().all(Option::is_none) {
+                    return Err(failure);
+                }
+                run.fail(page.start, failure);
+                break;
+            };
+            let (writer, reader) = cell.split();
+            // Set once, here: the run has one filling task.
+            let _ = page.cell.set(reader);
+            writers.push(Some(writer));
+        }
+        Ok(writers)
+    }
+
+    /// Asks for bytes of the target's version and of no other.
+    async fn request(&self, target: &Target, range: RangeInclusive<u64>) -> Result<ObjectStream, Failure> {
+        let version = &target.version;
+        let mut read = ReadObject {
+            bucket: target.source.bucket.clone(),
+            key: target.object.key.clone(),
+            version_id: version.version_id.clone(),
+            if_match: Some(version.etag.clone()),
+            range: Some(range.clone()),
+            checksums: false,
+        };
+        let mut got = self.get(target, read.clone()).await;
+        // The right to read the current version does not include the right to name it. The answer's identity is checked anyway.
+        if let Ok(Err(UfsError::Answer { answer, .. })) = &got
+            && answer.status.as_u16() == 403
+            && read.version_id.take().is_some()
+        {
+            got = self.get(target, read).await;
+        }
+        let stream = got?.map_err(|error| self.failed(&error))?;
+        let (etag, bytes) = (stream.head.etag.as_ref(), stream.head.bytes);
+        // `null` and none are one: a bucket without versions, or before it had them.
+        let version_id = stream.head.version_id.as_ref().filter(|id| *id != "null");
+        if etag != Some(&version.etag) || bytes != version.bytes || version_id != version.version_id.as_ref() {
+            let reason = format!("the ufs has etag {etag:?}, {bytes} bytes, version id {version_id:?} now");
+            return Err(Failure::VersionGone(reason.into()));
+        }
+        if stream.range != (*range.start()..range.end() + 1) {
+            return Err(Failure::Unreachable(
+                format!("the ufs answered bytes {:?} for {range:?}", stream.range).into(),
+            ));
+        }
+        Ok(stream)
+    }
+
+    async fn get(&self, target: &Target, read: ReadObject) -> Result<Result<ObjectStream, UfsError>, Failure> {
+        self.metrics.ufs_gets.inc();
+        tokio::select! {
+            () = self.stop.cancelled() => Err(Failure::Stopping),
+            got = target.source.ufs.read(read) => Ok(got),
+        }
+    }
+
+    fn failed(&self, error: &UfsError) -> Failure {
+        self.metrics.fills_failed.inc();
+        if matches!(error, UfsError::Throttled { .. }) {
+            self.metrics.busy_ufs.inc();
+        }
+        outcome_of(error)
+    }
+
+    async fn pump(
+        &self,
+        target: &Target,
+        block: BlockIndex,
+        run: &Run,
+        cells: Vec<Option<CellWriter>>,
+        mut stream: ObjectStream,
+    ) -> Result<(), Failure> {
+        let mut pump = Pump::new(self, target, block, run, cells);
+        while !pump.is_done() {
+            let chunk = tokio::select! {
+                () = self.stop.cancelled() => return Err(Failure::Stopping),
+                chunk = stream.body.next() => chunk,
+            };
+            match chunk {
+                Some(Ok(chunk)) => {
+                    self.metrics.filled_bytes.inc_by(chunk.len() as u64);
+                    pump.absorb(&chunk)?;
+                }
+                Some(Err(error)) => return Err(self.failed(&error)),
+                None if pump.is_done() => break,
+                None => {
+                    self.metrics.fills_failed.inc();
+                    return Err(Failure::Unreachable("the ufs's body ended early".into()));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Sees to it that a run's waiters learn its end, whatever that is: a task that is dropped tells them too.
+struct Ending<'a> {
+    filler: &'a Filler,
+    target: &'a Target,
+    block: BlockIndex,
+    run: &'a Run,
+    settled: bool,
+}
+
+impl<'a> Ending<'a> {
+    fn new(filler: &'a Filler, target: &'a Target, block: BlockIndex, run: &'a Run) -> Self {
+        Self { filler, target, block, run, settled: false }
+    }
+
+    fn settle(mut self, filled: Result<(), Failure>) {
+        self.settled = true;
+        self.release();
+        if let Err(failure) = filled {
+            tracing::debug!(object = %self.target.object, block = self.block.0, ?failure, "fill ended early");
+            self.run.fail(0, failure);
+        }
+    }
+
+    /// What was not filled is out of the table before anyone is told: who comes after that starts a new fill.
+    fn release(&self) {
+        let mut flights = self.filler.flights_of(self.target.digest.block_spread(self.block)).lock();
+        for page in self.run.pages.iter().filter(|page| page.owned) {
+            // Not the flight of a later run, which may have begun when this one gave the page up.
+            if flights.get(&page.key).is_some_and(|flight| std::ptr::eq(&*flight.run, self.run)) {
+                flights.remove(&page.key);
+            }
+        }
+    }
+}
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        if !self.settled {
+            self.release();
+            self.run.fail(0, Failure::Stopping);
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! The memory tier: which pages this worker holds, and where room for the next one comes from.
+//!
+//! Owns the index of pages over the arena and the order in which they are given up. Does not know what a page means, and
+//! never waits: no memory is an answer.
+
+mod ghost;
+mod queue;
+mod shard;
+mod slab;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use verbs3_rdma::arena::{Arena, Cell, CellReader, ExtentId};
+
+use crate::digest::PageKey;
+use crate::metrics::Metrics;
+use shard::{Evicted, Shard};
+
+/// A page that is whole, with the checksum it got when it was filled.
+#[derive(Clone)]
+pub(crate) struct Page {
+    pub(crate) cell: CellReader,
+    pub(crate) bytes: u32,
+    /// CRC64NVME.
+    pub(crate) checksum: u64,
+}
+
+/// Who asks for memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Urgency {
+    /// A reader waits.
+    Demand,
+    /// Nobody waits: takes only what the reserve leaves.
+    Ahead,
+}
+
+/// Locks of the index. Enough that two cores rarely meet; few enough that a small arena has pages in most.
+const SHARDS: usize = 16;
+
+/// Pages given up for one lease before a whole extent is emptied. Pages of one age lie in one extent mostly, so that
+/// this many of 256 KiB empty two or more extents of 2 MiB.
+const EVICTIONS_PER_LEASE_MAX: usize = 24;
+
+/// Extents emptied for one lease. More than one only where a page that a reader holds keeps the first from being free.
+const EVACUATIONS_PER_LEASE_MAX: usize = 2;
+
+/// Pages given up after an insertion to get the reserve back; more than one page's worth, so that it is regained.
+const EVICTIONS_PER_TRIM_MAX: usize = 4;
+
+/// The index and its arena.
+pub(crate) struct Memory {
+    arena: Arena,
+    shards: Vec<Mutex<Shard>>,
+    /// Where the next search for a page to give up begins.
+    hand: AtomicUsize,
+    /// Leased bytes above which cached pages are given up.
+    leased_bytes_target: u64,
+    metrics: Metrics,
+}
+
+impl Memory {
+    pub(crate) fn new(arena: Arena, fill_reserve: f64, metrics: Metrics) -> Self {
+        let capacity_bytes = arena.usage().capacity_bytes;
+        // One remembered page for each 64 KiB: as many as are held, where objects are small; four times that of full pages.
+        let ghosts = (capacity_bytes / (64 << 10)) as usize / SHARDS;
+        let shards = (0..SHARDS).map(|_| Mutex::new(Shard::new(ghosts))).collect();
+        let leased_bytes_target = (capacity_bytes as f64 * (1.0 - fill_reserve)) as u64;
+        Self { arena, shards, hand: AtomicUsize::new(0), leased_bytes_target, metrics }
+    }
+
+    pub(crate) fn arena(&self) -> &Arena {
+        &self.arena
+    }
+
+    /// The page, if it is held. Counts as a use.
+    pub(crate) fn get(&self, key: PageKey, now_s: u32) -> Option<Page> {
+        self.shard(key).lock().get(key, now_s)
+    }
+
+    /// Whether the page is held, without using it.
+    pub(crate) fn holds(&self, key: PageKey) -> bool {
+        self.shard(key).lock().holds(key)
+    }
+
+    /// Keeps a page from now on. One that is held already stays as it is.
+    pub(crate) fn insert(&self, key: PageKey, page: Page, now_s: u32) {
+        self.shard(key).lock().insert(key, page, now_s);
+        for _ in 0..EVICTIONS_PER_TRIM_MAX {
+            if self.arena.usage().leased_bytes <= self.leased_bytes_target || !self.evict() {
+                break;
+            }
+        }
+    }
+
+    /// Memory for a page of `bytes`, at the cost of colder pages. `None`: there is none now.
+    pub(crate) fn lease(&self, bytes: usize, urgency: Urgency) -> Option<Cell> {
+        if urgency == Urgency::Ahead {
+            let width = self.arena.class_bytes(bytes) as u64;
+            let fits = |memory: &Self| memory.arena.usage().leased_bytes + width <= memory.leased_bytes_target;
+            if !fits(self) && !(self.evict() && fits(self)) {
+                return None;
+            }
+        }
+        if let Some(cell) = self.arena.lease(bytes) {
+            return Some(cell);
+        }
+        for _ in 0..EVICTIONS_PER_LEASE_MAX {
+            if !self.evict() {
+                break;
+            }
+            if let Some(cell) = self.arena.lease(bytes) {
+                return Some(cell);
+            }
+        }
+        for _ in 0..EVACUATIONS_PER_LEASE_MAX {
+            if !self.evacuate() {
+                break;
+            }
+            if let Some(cell) = self.arena.lease(bytes) {
+                return Some(cell);
+            }
+        }
+        None
+    }
+
+    /// Gives up pages that were not used since `cutoff_s`; looks at `steps` pages of each shard.
+    pub(crate) fn sweep_idle(&self, cutoff_s: u32, steps: usize) {
+        for shard in &self.shards {
+            let evicted = shard.lock().sweep_idle(cutoff_s, steps);
+            self.metrics.evictions_idle.inc_by(evicted as u64);
+        }
+    }
+
+    /// Pages held, and their bytes.
+    pub(crate) fn held(&self) -> (u64, u64) {
+        self.shards.iter().fold((0, 0), |(pages, bytes), shard| {
+            let shard = shard.lock();
+            (pages + shard.len() as u64, bytes + shard.bytes())
+        })
+    }
+
+    /// Gives up the coldest page of the next shard that has one to give.
+    fn evict(&self) -> bool {
+        let first = self.hand.fetch_add(1, Ordering::Relaxed);
+        for at in 0..SHARDS {
+            let evicted = self.shards[(first + at) % SHARDS].lock().evict();
+            if let Evicted::Page = evicted {
+                self.metrics.evictions_room.inc();
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Gives up the pages of the extent that has the fewest cells leased. False: none could be given up.
+    fn evacuate(&self) -> bool {
+        let Some(extent) = self.arena.sparsest_extent() else { return false };
+        let evicted = self.empty(extent);
+        self.metrics.evacuations.inc();
+        self.metrics.evictions_evacuation.inc_by(evicted as u64);
+        evicted > 0
+    }
+
+    fn empty(&self, extent: ExtentId) -> usize {
+        self.shards.iter().map(|shard| shard.lock().empty(extent)).sum()
+    }
+
+    fn shard(&self, key: PageKey) -> &Mutex<Shard> {
+        // The table inside takes the low bits; the shard is chosen by the highest.
+        &self.shards[(key.0 >> 124) as usize % SHARDS]
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,34 @@
+//! Pages that were given up lately, by a 32-bit fingerprint: one that comes back was worth keeping.
+//!
+//! A table that forgets by being overwritten: 4 bytes a page, no lists. A false memory costs a page of one-time data some
+//! time in the longer list, nothing else.
+
+pub(super) struct Ghosts {
+    fingerprints: Vec<u32>,
+}
+
+impl Ghosts {
+    pub(super) fn new(count: usize) -> Self {
+        Self { fingerprints: vec![0; count.max(64)] }
+    }
+
+    pub(super) fn remember(&mut self, key: [u64; 2]) {
+        let (slot, fingerprint) = self.place(key);
+        self.fingerprints[slot] = fingerprint;
+    }
+
+    /// Whether the page was remembered; forgets it.
+    pub(super) fn recall(&mut self, key: [u64; 2]) -> bool {
+        let (slot, fingerprint) = self.place(key);
+        let known = self.fingerprints[slot] == fingerprint;
+        if known {
+            self.fingerprints[slot] = 0;
+        }
+        known
+    }
+
+    fn place(&self, key: [u64; 2]) -> (usize, u32) {
+        // Never 0, which means empty. The slot takes other bits than the fingerprint.
+        ((key[0] >> 32) as usize % self.fingerprints.len(), key[1] as u32 | 1)
+    }
+}

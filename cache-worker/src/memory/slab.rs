@@ -1,0 +1,86 @@
+//! Entries of a shard, addressed by 32-bit numbers that never move.
+//!
+//! Grows by chunks: a vector that doubles would hold twice the memory, and copy it, just when there is most of it.
+
+use verbs3_rdma::arena::CellReader;
+
+/// No entry.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// Entries per allocation: 32 KiB.
+const CHUNK: usize = 512;
+
+/// Which list an entry is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Queue {
+    Small,
+    Main,
+}
+
+/// A held page. 64 bytes.
+pub(super) struct Entry {
+    /// Two halves, because a `u128` would align the entry to 16 bytes.
+    pub(super) key: [u64; 2],
+    /// `None` while the entry is free.
+    pub(super) cell: Option<CellReader>,
+    pub(super) checksum: u64,
+    pub(super) bytes: u32,
+    /// When it was last used, in seconds of the worker's clock.
+    pub(super) used_s: u32,
+    pub(super) newer: u32,
+    pub(super) older: u32,
+    pub(super) extent_next: u32,
+    pub(super) extent_previous: u32,
+    pub(super) queue: Queue,
+    /// Uses since it was inserted or last passed over, up to 3.
+    pub(super) uses: u8,
+}
+
+pub(super) fn halves(key: u128) -> [u64; 2] {
+    [key as u64, (key >> 64) as u64]
+}
+
+#[derive(Default)]
+pub(super) struct Slab {
+    chunks: Vec<Vec<Entry>>,
+    free: Vec<u32>,
+}
+
+impl Slab {
+    pub(super) fn add(&mut self, entry: Entry) -> u32 {
+        if let Some(slot) = self.free.pop() {
+            *self.at(slot) = entry;
+            return slot;
+        }
+        if self.chunks.last().is_none_or(|chunk| chunk.len() == CHUNK) {
+            self.chunks.push(Vec::with_capacity(CHUNK));
+        }
+        let chunk = self.chunks.len() - 1;
+        self.chunks[chunk].push(entry);
+        (chunk * CHUNK + self.chunks[chunk].len() - 1) as u32
+    }
+
+    /// Frees the entry and returns its cell.
+    pub(super) fn remove(&mut self, slot: u32) -> Option<CellReader> {
+        self.free.push(slot);
+        self.at(slot).cell.take()
+    }
+
+    pub(super) fn at(&mut self, slot: u32) -> &mut Entry {
+        &mut self.chunks[slot as usize / CHUNK][slot as usize % CHUNK]
+    }
+
+    pub(super) fn get(&self, slot: u32) -> &Entry {
+        &self.chunks[slot as usize / CHUNK][slot as usize % CHUNK]
+    }
+
+    /// One above the largest number in use.
+    pub(super) fn end(&self) -> u32 {
+        self.chunks.last().map_or(0, |last| (self.chunks.len() - 1) * CHUNK + last.len()) as u32
+    }
+
+    #[cfg(test)]
+    pub(super) fn allocated_bytes(&self) -> usize {
+        self.chunks.len() * CHUNK * size_of::<Entry>() + self.free.capacity() * 4
+    }
+}

@@ -1,0 +1,102 @@
+//! Every metric of a worker: name, labels and meaning in one table.
+//!
+//! Owns the values of one worker and registers them. Does not serve them. The arena's own usage is a metric of `rdma`.
+
+use prometheus::{IntCounter, IntGauge, Opts, Registry, Result as PrometheusResult};
+
+macro_rules! table {
+    ($($field:ident: $kind:ident, $name:literal, [$($label:literal = $value:literal),*], $help:literal;)*) => {
+        /// One worker's metrics; one field for each name and label value. Clones share them.
+        #[derive(Clone)]
+        pub(crate) struct Metrics { $(#[doc = $help] pub(crate) $field: $kind,)* }
+
+        impl Metrics {
+            /// Makes them all and registers them.
+            pub(crate) fn new(registry: &Registry) -> PrometheusResult<Self> {
+                let metrics = Self {
+                    $($field: $kind::with_opts(Opts::new($name, $help)$(.const_label($label, $value))*)?,)*
+                };
+                $(registry.register(Box::new(metrics.$field.clone()))?;)*
+                Ok(metrics)
+            }
+        }
+
+        /// Name, labels and meaning of every metric, for the documentation and its test.
+        pub const METRICS: &[(&str, &[(&str, &str)], &str)] = &[$(($name, &[$(($label, $value)),*], $help)),*];
+    };
+}
+
+table! {
+    opens: IntCounter, "verbs3_worker_requests_total", ["request" = "open"], "Requests, by kind.";
+    reads: IntCounter, "verbs3_worker_requests_total", ["request" = "read"], "Requests, by kind.";
+    announces: IntCounter, "verbs3_worker_requests_total", ["request" = "announce"], "Requests, by kind.";
+    reports: IntCounter, "verbs3_worker_requests_total", ["request" = "report"], "Requests, by kind.";
+    forgets: IntCounter, "verbs3_worker_requests_total", ["request" = "forget"], "Requests, by kind.";
+
+    refused_uncertain: IntCounter, "verbs3_worker_refusals_total", ["kind" = "uncertain"], "Requests refused, by what the asker was told.";
+    refused_busy: IntCounter, "verbs3_worker_refusals_total", ["kind" = "busy"], "Requests refused, by what the asker was told.";
+    refused_uncacheable: IntCounter, "verbs3_worker_refusals_total", ["kind" = "uncacheable"], "Requests refused, by what the asker was told.";
+    refused_version_gone: IntCounter, "verbs3_worker_refusals_total", ["kind" = "version_gone"], "Requests refused, by what the asker was told.";
+    refused_ufs: IntCounter, "verbs3_worker_refusals_total", ["kind" = "ufs"], "Requests refused, by what the asker was told.";
+    refused_unreachable: IntCounter, "verbs3_worker_refusals_total", ["kind" = "ufs_unreachable"], "Requests refused, by what the asker was told.";
+    refused_volume: IntCounter, "verbs3_worker_refusals_total", ["kind" = "unknown_volume"], "Requests refused, by what the asker was told.";
+    refused_geometry: IntCounter, "verbs3_worker_refusals_total", ["kind" = "geometry"], "Requests refused, by what the asker was told.";
+    refused_malformed: IntCounter, "verbs3_worker_refusals_total", ["kind" = "malformed"], "Requests refused, by what the asker was told.";
+
+    pages_hit: IntCounter, "verbs3_worker_pages_total", ["found" = "hit"], "Wanted pages, by how they were found: held, being filled for another reader, or absent.";
+    pages_joined: IntCounter, "verbs3_worker_pages_total", ["found" = "joined"], "Wanted pages, by how they were found: held, being filled for another reader, or absent.";
+    pages_missed: IntCounter, "verbs3_worker_pages_total", ["found" = "missed"], "Wanted pages, by how they were found: held, being filled for another reader, or absent.";
+    pages_ahead: IntCounter, "verbs3_worker_pages_ahead_total", [], "Pages asked of a UFS before any reader wanted them.";
+    pages_abandoned: IntCounter, "verbs3_worker_pages_abandoned_total", [], "Pages whose fill was stopped because its readers had gone.";
+
+    served_hit: IntCounter, "verbs3_worker_served_bytes_total", ["verdict" = "hit"], "Bytes answered, by the verdict on their request.";
+    served_partial: IntCounter, "verbs3_worker_served_bytes_total", ["verdict" = "partial"], "Bytes answered, by the verdict on their request.";
+    served_miss: IntCounter, "verbs3_worker_served_bytes_total", ["verdict" = "miss"], "Bytes answered, by the verdict on their request.";
+
+    ufs_gets: IntCounter, "verbs3_worker_ufs_requests_total", ["request" = "get"], "Requests that fills and checks sent to a UFS.";
+    ufs_heads: IntCounter, "verbs3_worker_ufs_requests_total", ["request" = "head"], "Requests that fills and checks sent to a UFS.";
+    filled_bytes: IntCounter, "verbs3_worker_filled_bytes_total", [], "Body bytes taken from a UFS.";
+    fills_in_flight: IntGauge, "verbs3_worker_fills_in_flight", [], "UFS reads under way.";
+    fills_queued: IntGauge, "verbs3_worker_fills_queued", [], "UFS reads that wait for their turn.";
+    fills_failed: IntCounter, "verbs3_worker_fills_failed_total", [], "UFS reads that failed, for whatever reason of the UFS.";
+
+    busy_memory: IntCounter, "verbs3_worker_busy_total", ["reason" = "memory"], "What could not be done at once, by the bound that was met.";
+    busy_queue: IntCounter, "verbs3_worker_busy_total", ["reason" = "fills_queued"], "What could not be done at once, by the bound that was met.";
+    busy_wait: IntCounter, "verbs3_worker_busy_total", ["reason" = "fill_wait"], "What could not be done at once, by the bound that was met.";
+    busy_checks: IntCounter, "verbs3_worker_busy_total", ["reason" = "checks"], "What could not be done at once, by the bound that was met.";
+    busy_writes: IntCounter, "verbs3_worker_busy_total", ["reason" = "open_writes"], "What could not be done at once, by the bound that was met.";
+    busy_ufs: IntCounter, "verbs3_worker_busy_total", ["reason" = "ufs_requests"], "What could not be done at once, by the bound that was met.";
+
+    evictions_room: IntCounter, "verbs3_worker_evictions_total", ["reason" = "room"], "Pages given up, by reason.";
+    evictions_evacuation: IntCounter, "verbs3_worker_evictions_total", ["reason" = "evacuation"], "Pages given up, by reason.";
+    evictions_idle: IntCounter, "verbs3_worker_evictions_total", ["reason" = "idle"], "Pages given up, by reason.";
+    evacuations: IntCounter, "verbs3_worker_evacuations_total", [], "Extents emptied to make room for another size of page.";
+
+    attributes_hits: IntCounter, "verbs3_worker_attributes_total", ["found" = "cached"], "Opens, by where their attributes came from.";
+    attributes_joined: IntCounter, "verbs3_worker_attributes_total", ["found" = "joined"], "Opens, by where their attributes came from.";
+    attributes_checked: IntCounter, "verbs3_worker_attributes_total", ["found" = "checked"], "Opens, by where their attributes came from.";
+    checks_moved: IntCounter, "verbs3_worker_checks_moved_total", [], "Checks whose answer was not kept, because a write passed meanwhile.";
+    checks_in_flight: IntGauge, "verbs3_worker_checks_in_flight", [], "Objects whose attributes are being asked at a UFS.";
+    absences: IntCounter, "verbs3_worker_absences_total", [], "Opens answered with the UFS's word that there is no such object.";
+    generations_raised: IntCounter, "verbs3_worker_generations_raised_total", [], "Keys whose attributes were made void, by an announcement, a report or an invalidation.";
+    open_writes: IntGauge, "verbs3_worker_open_writes", [], "Announced writes without a report.";
+    writes_expired: IntCounter, "verbs3_worker_writes_expired_total", [], "Announced writes whose report never came.";
+
+    held_pages: IntGauge, "verbs3_worker_held_pages", [], "Pages held in memory.";
+    held_bytes: IntGauge, "verbs3_worker_held_bytes", [], "Bytes of the pages held in memory.";
+    attributes_entries: IntGauge, "verbs3_worker_attributes_entries", [], "Attributes and absences held.";
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn every_metric_registers_once() {
+        let registry = Registry::new();
+        Metrics::new(&registry).unwrap();
+        let shown: usize = registry.gather().iter().map(|family| family.get_metric().len()).sum();
+        assert_eq!(shown, METRICS.len());
+    }
+}

@@ -1,0 +1,136 @@
+//! What a worker is told at start. Every bound of this crate is here.
+
+use std::time::Duration;
+
+use verbs3_protocol::{Geometry, GeometryError};
+
+/// Bounds and sizes of a worker.
+#[derive(Debug, Clone)]
+pub struct WorkerOptions {
+    /// Block and page size; the same in the whole cluster.
+    pub geometry: Geometry,
+    /// Part of the arena, 0 to 0.9, that cached pages leave free, so that a fill finds memory at once. Read-ahead may not use it.
+    pub fill_reserve: f64,
+    /// UFS reads under way at once.
+    pub fills_in_flight_max: usize,
+    /// UFS reads that wait for their turn; one more is answered with `Busy`.
+    pub fills_queued_max: usize,
+    /// Bytes of all UFS reads under way.
+    pub fill_bytes_in_flight_max: u64,
+    /// Bytes of one UFS read. At least one page.
+    pub fill_bytes_max: u32,
+    /// How long a fill waits for its turn before its readers are told `Busy`.
+    pub fill_wait_max: Duration,
+    /// Bytes that one read may have fetched ahead of itself.
+    pub read_ahead_bytes_max: u32,
+    /// Pages that nobody read for as long are dropped; `None`: only when their memory is needed.
+    pub page_idle_max: Option<Duration>,
+    /// Longest time that an announced write stays uncertain without news of its writer.
+    pub uncertain_max: Duration,
+    /// Announced writes (keys, for a batch) that may be open at once; one more is answered with `Busy`.
+    pub open_writes_max: usize,
+    /// Keys that one announcement, report or invalidation may name.
+    pub keys_per_message_max: usize,
+    /// Size of the generation table. Keys that share a slot only cost each other a check.
+    pub generation_slots: usize,
+    /// Attributes kept, each of half a KiB; larger ones count as several.
+    pub attributes_entries_max: usize,
+    /// Objects whose attributes are being asked at the UFS at once; one more is answered with `Busy`.
+    pub checks_in_flight_max: usize,
+}
+
+impl Default for WorkerOptions {
+    fn default() -> Self {
+        Self {
+            geometry: Geometry::DEFAULT,
+            fill_reserve: 0.05,
+            fills_in_flight_max: 256,
+            fills_queued_max: 4096,
+            fill_bytes_in_flight_max: 1 << 30,
+            fill_bytes_max: 4 << 20,
+            fill_wait_max: Duration::from_secs(5),
+            read_ahead_bytes_max: 4 << 20,
+            page_idle_max: None,
+            uncertain_max: Duration::from_secs(300),
+            open_writes_max: 100_000,
+            keys_per_message_max: 1000,
+            generation_slots: 1 << 20,
+            attributes_entries_max: 1_000_000,
+            checks_in_flight_max: 4096,
+        }
+    }
+}
+
+/// Why a worker can't run with its options.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum OptionsError {
+    #[error(transparent)]
+    Geometry(#[from] GeometryError),
+    #[error("fill reserve of {0} is not between 0 and 0.9")]
+    Reserve(f64),
+    #[error("{0} is 0; it must be at least 1")]
+    Zero(&'static str),
+    #[error("{name} of {bytes} bytes is less than one page of {page_bytes} bytes")]
+    BelowPage { name: &'static str, bytes: u64, page_bytes: u32 },
+    #[error(
+        "the arena's largest cell of {cell_bytes} bytes holds no page of {page_bytes} bytes; map the arena with cell_bytes_max = page size"
+    )]
+    Cell { cell_bytes: usize, page_bytes: u32 },
+}
+
+impl WorkerOptions {
+    /// Every value that can't work.
+    pub fn problems(&self) -> Vec<OptionsError> {
+        let mut problems = Vec::new();
+        if let Err(error) = Geometry::new(self.geometry.block_bytes, self.geometry.page_bytes) {
+            problems.push(error.into());
+        }
+        if !(0.0..=0.9).contains(&self.fill_reserve) {
+            problems.push(OptionsError::Reserve(self.fill_reserve));
+        }
+        let counts = [
+            ("fills_in_flight_max", self.fills_in_flight_max),
+            ("fills_queued_max", self.fills_queued_max),
+            ("open_writes_max", self.open_writes_max),
+            ("keys_per_message_max", self.keys_per_message_max),
+            ("generation_slots", self.generation_slots),
+            ("attributes_entries_max", self.attributes_entries_max),
+            ("checks_in_flight_max", self.checks_in_flight_max),
+        ];
+        problems.extend(counts.iter().filter(|(_, count)| *count == 0).map(|(name, _)| OptionsError::Zero(name)));
+        let page_bytes = self.geometry.page_bytes;
+        let sizes = [
+            ("fill_bytes_max", u64::from(self.fill_bytes_max)),
+            ("fill_bytes_in_flight_max", self.fill_bytes_in_flight_max),
+        ];
+        for (name, bytes) in sizes {
+            if bytes < u64::from(page_bytes) {
+                problems.push(OptionsError::BelowPage { name, bytes, page_bytes });
+            }
+        }
+        problems
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn the_defaults_can_work() {
+        assert_eq!(WorkerOptions::default().problems(), []);
+    }
+
+    #[test]
+    fn every_problem_is_named_at_once() {
+        let options = WorkerOptions {
+            geometry: Geometry { block_bytes: 1, page_bytes: 256 << 10 },
+            fill_reserve: 2.0,
+            fills_in_flight_max: 0,
+            fill_bytes_max: 1,
+            ..WorkerOptions::default()
+        };
+        assert_eq!(options.problems().len(), 4);
+    }
+}

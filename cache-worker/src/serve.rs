@@ -1,0 +1,154 @@
+//! Answers requests: one file for each message. Errors are answers; nothing here panics on what a peer sends.
+
+mod announce;
+mod forget;
+mod open;
+mod plan;
+mod read;
+mod reading;
+mod report;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use verbs3_protocol::{Generation, Geometry, KeyHash, Lease, ObjectKey, Refusal, RefusalKind, Volume};
+use verbs3_protocol::{Reply as Message, Request};
+use verbs3_rdma::transport::{Incoming, Reply, Service};
+
+use crate::fill::{Failure, Source};
+use crate::worker::Worker;
+use reading::{Chunk, Reading};
+
+/// Why a request is not answered.
+struct Refused {
+    kind: RefusalKind,
+    reason: String,
+}
+
+impl Refused {
+    fn new(kind: RefusalKind, reason: impl Into<String>) -> Self {
+        Self { kind, reason: reason.into() }
+    }
+
+    fn malformed(reason: impl Into<String>) -> Self {
+        Self::new(RefusalKind::Malformed, reason)
+    }
+}
+
+impl From<Failure> for Refused {
+    fn from(failure: Failure) -> Self {
+        let (kind, reason) = failure.refusal();
+        Self { kind, reason }
+    }
+}
+
+#[async_trait]
+impl Service for Worker {
+    async fn serve(&self, request: Incoming, reply: Reply) {
+        let landing_bytes = request.landing_bytes;
+        let refused = match Request::decode(&request.message) {
+            Ok(Request::Open(open)) => return self.serve_open(open, landing_bytes, reply).await,
+            Ok(Request::Read(read)) => return self.serve_read(read, landing_bytes, reply).await,
+            Ok(Request::Announce(announce)) => self.announce(&announce),
+            Ok(Request::Report(report)) => self.report(&report),
+            Ok(Request::Forget(forget)) => self.forget(&forget),
+            Err(error) => Err(Refused::malformed(error.to_string())),
+        };
+        match refused {
+            Ok(generation) => say(reply, &Message::Done { generation, lease: Lease::default() }).await,
+            Err(refused) => self.refuse(reply, refused).await,
+        }
+    }
+}
+
+impl Worker {
+    async fn refuse(&self, reply: Reply, refused: Refused) {
+        let metrics = &self.metrics;
+        let counter = match &refused.kind {
+            RefusalKind::Uncertain => &metrics.refused_uncertain,
+            RefusalKind::Busy => &metrics.refused_busy,
+            RefusalKind::Uncacheable => &metrics.refused_uncacheable,
+            RefusalKind::VersionGone => &metrics.refused_version_gone,
+            RefusalKind::Ufs(_) => &metrics.refused_ufs,
+            RefusalKind::UfsUnreachable => &metrics.refused_unreachable,
+            RefusalKind::UnknownVolume => &metrics.refused_volume,
+            RefusalKind::GeometryMismatch(_) => &metrics.refused_geometry,
+            RefusalKind::Malformed => &metrics.refused_malformed,
+        };
+        counter.inc();
+        tracing::debug!(kind = ?refused.kind, reason = %refused.reason, "refused");
+        say(reply, &Message::Refused(Refusal { kind: refused.kind, reason: refused.reason })).await;
+    }
+
+    fn check_geometry(&self, asked: Geometry) -> Result<(), Refused> {
+        let own = self.geometry;
+        if asked == own {
+            return Ok(());
+        }
+        let reason = format!("asked with {asked:?}, configured with {own:?}; use one block and page size everywhere");
+        Err(Refused::new(RefusalKind::GeometryMismatch(own), reason))
+    }
+
+    fn source(&self, volume: &Volume) -> Result<Arc<Source>, Refused> {
+        self.sources.get(volume).cloned().ok_or_else(|| {
+            let reason = format!("volume {volume} is not in this worker's configuration; add its ufs and bucket");
+            Refused::new(RefusalKind::UnknownVolume, reason)
+        })
+    }
+
+    /// The hashes of the keys that a message names, which must be some, and not too many.
+    fn hashes(&self, volume: &Volume, keys: &[String]) -> Result<Vec<KeyHash>, Refused> {
+        self.source(volume)?;
+        if keys.is_empty() || keys.len() > self.keys_per_message_max {
+            let reason = format!("{} keys in one message; name 1 to {}", keys.len(), self.keys_per_message_max);
+            return Err(Refused::malformed(reason));
+        }
+        Ok(keys.iter().map(|key| ObjectKey { volume: volume.clone(), key: key.clone() }.hash()).collect())
+    }
+
+    fn count_served(&self, chunk: &Chunk) {
+        use verbs3_protocol::CacheVerdict::{Hit, Miss, Partial};
+        let counter = match chunk.piece.verdict {
+            Hit => &self.metrics.served_hit,
+            Partial => &self.metrics.served_partial,
+            Miss => &self.metrics.served_miss,
+        };
+        counter.inc_by(u64::from(chunk.piece.length));
+    }
+
+    /// Sends what is left of a reading as `Data` parts. A failure is the last part.
+    async fn send_rest(&self, mut reading: Reading, mut reply: Reply) {
+        loop {
+            match reading.next().await {
+                Ok(chunk) => {
+                    let last = reading.is_done();
+                    self.count_served(&chunk);
+                    let Chunk { piece, offset, data } = chunk;
+                    let message = Message::Data(piece).encode();
+                    if last {
+                        return end(reply, message, offset, data).await;
+                    }
+                    if let Err(error) = reply.part(message, offset, data).await {
+                        tracing::debug!(%error, "a reader has gone");
+                        return;
+                    }
+                }
+                Err(failure) => return self.refuse(reply, failure.into()).await,
+            }
+        }
+    }
+}
+
+/// The generation that answers of this kind carry.
+type Raised = Result<Generation, Refused>;
+
+async fn say(reply: Reply, message: &Message) {
+    end(reply, message.encode(), 0, Vec::new()).await;
+}
+
+async fn end(reply: Reply, message: Bytes, offset: u64, data: Vec<Bytes>) {
+    if let Err(error) = reply.last(message, offset, data).await {
+        tracing::debug!(%error, "a reader has gone");
+    }
+}

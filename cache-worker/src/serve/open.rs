@@ -1,0 +1,249 @@
+//! Answers `Open`: attributes, and with them the wanted bytes of block 0.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use verbs3_protocol::{
+    Absent, Attributes, BlockIndex, Generation, Lease, Open, Opened, RefusalKind, Reply as Message, UfsAnswer,
+};
+use verbs3_rdma::transport::Reply;
+
+use super::{Chunk, Reading, Refused, end, plan, say};
+use crate::attributes::{Age, Ages, Asking, Found, Needs, Outcome, Plan, Subject};
+use crate::clock::Moment;
+use crate::fill::{Failure, Target, Wanted};
+use crate::worker::Worker;
+
+/// Checks and fills tried for one open while writes pass. An object that changes as often within one read is
+/// read at the UFS.
+const ATTEMPTS_MAX: usize = 4;
+
+/// An open on its way to an answer.
+struct Opening {
+    open: Open,
+    subject: Subject,
+    needs: Needs,
+    ages: Ages,
+    arrived: Moment,
+    /// Most bytes to answer with.
+    bytes_max: u64,
+}
+
+/// What an open is answered with.
+enum Answer {
+    Present(Present),
+    Absent { answer: Arc<UfsAnswer>, generation: Generation, cached: bool },
+}
+
+struct Present {
+    attributes: Arc<Attributes>,
+    generation: Generation,
+    cached: bool,
+    /// The first bytes, and what brings the others.
+    bytes: Option<(Chunk, Reading)>,
+}
+
+/// What is known of the object, and whence.
+struct Learnt {
+    found: Found,
+    generation: Generation,
+    cached: bool,
+    /// Keeps the pages coming that were asked together with the attributes.
+    _outcome: Option<Arc<Outcome>>,
+}
+
+/// Why an attempt did not end in an answer.
+enum Missed {
+    /// Worth another attempt.
+    Again(Refused),
+    Refused(Refused),
+}
+
+impl From<Refused> for Missed {
+    fn from(refused: Refused) -> Self {
+        Self::Refused(refused)
+    }
+}
+
+impl Worker {
+    pub(super) async fn serve_open(&self, open: Open, landing_bytes: u64, reply: Reply) {
+        self.metrics.opens.inc();
+        let answer = match self.opening(open, landing_bytes) {
+            Ok(opening) => self.answer_open(&opening).await,
+            Err(refused) => Err(refused),
+        };
+        match answer {
+            Ok(Answer::Present(present)) => self.send_opened(present, reply).await,
+            Ok(Answer::Absent { answer, generation, cached }) => {
+                self.metrics.absences.inc();
+                let absent = Absent { answer: UfsAnswer::clone(&answer), generation, cached };
+                say(reply, &Message::Absent(absent)).await;
+            }
+            Err(refused) => self.refuse(reply, refused).await,
+        }
+    }
+
+    fn opening(&self, open: Open, landing_bytes: u64) -> Result<Opening, Refused> {
+        let arrived = self.clock.now();
+        self.check_geometry(open.geometry)?;
+        let source = self.source(&open.object.volume)?;
+        if open.version_id.as_deref() == Some("null") {
+            // The null version is overwritten in place, and its pages can't be asked for by a name of their own.
+            return Err(Refused::new(RefusalKind::Uncacheable, "version id null names no version"));
+        }
+        let subject = Subject {
+            hash: open.object.hash(),
+            key: self.digests.attributes(&open.object, open.version_id.as_deref()),
+            version_id: open.version_id.clone(),
+            object: open.object.clone(),
+            source,
+        };
+        let bytes_max = u64::from(open.piece_bytes_max).min(landing_bytes);
+        let needs = Needs { checksums: open.checksums, error_body: open.want.is_some() };
+        let ages = Ages {
+            attributes: Age::from_ms(open.attributes_age_ms_max),
+            absence: Age::from_ms(open.absence_age_ms_max),
+        };
+        Ok(Opening { open, subject, needs, ages, arrived, bytes_max })
+    }
+
+    async fn answer_open(&self, opening: &Opening) -> Result<Answer, Refused> {
+        let mut last = Refused::new(RefusalKind::Uncertain, "the object changes faster than it can be asked about");
+        for _ in 0..ATTEMPTS_MAX {
+            match self.attempt(opening).await {
+                Ok(answer) => return Ok(answer),
+                Err(Missed::Refused(refused)) => return Err(refused),
+                Err(Missed::Again(refused)) => last = refused,
+            }
+        }
+        Err(last)
+    }
+
+    async fn attempt(&self, opening: &Opening) -> Result<Answer, Missed> {
+        let learnt = self.learn(opening).await?;
+        let attributes = match learnt.found {
+            Found::Present(attributes) => attributes,
+            Found::Absent(answer) => {
+                return Ok(Answer::Absent { answer, generation: learnt.generation, cached: learnt.cached });
+            }
+        };
+        let span = plan::span(opening.open.want, attributes.version.bytes, self.geometry, opening.bytes_max);
+        let bytes = match span {
+            Some(span) => Some(self.first_bytes(opening, &attributes, span).await?),
+            None => None,
+        };
+        Ok(Answer::Present(Present { attributes, generation: learnt.generation, cached: learnt.cached, bytes }))
+    }
+
+    /// What the cache or the UFS knows of the object.
+    async fn learn(&self, opening: &Opening) -> Result<Learnt, Missed> {
+        let subject = &opening.subject;
+        let now = self.clock.now();
+        let Ok(generation) = self.coherence.admit(subject.hash, now) else { return Err(uncertain().into()) };
+        if let Some(known) = self.attributes.get(subject.key, generation, now, opening.ages, opening.needs) {
+            self.metrics.attributes_hits.inc();
+            return Ok(Learnt { found: known.found, generation, cached: true, _outcome: None });
+        }
+        // An absence may be asked for more often than attributes: who joins must accept the age of either.
+        let age = if self.accepts_less(opening) { opening.ages.absence } else { opening.ages.attributes };
+        let asking = Asking { arrived: opening.arrived, age, generation };
+        let plan = self.plan(opening, generation);
+        let Some(mut waiting) = self.asker.check(subject, plan, &asking) else {
+            let reason = "too many objects are being asked about; raise checks_in_flight_max";
+            return Err(Refused::new(RefusalKind::Busy, reason).into());
+        };
+        // An error: the task that asked was dropped, which only a shutdown does.
+        let outcome = match waiting.wait_for(Option::is_some).await {
+            Ok(answered) => answered.clone(),
+            Err(_) => None,
+        };
+        let Some(outcome) = outcome else { return Err(Refused::from(Failure::Stopping).into()) };
+        let (found, generation) = match &*outcome {
+            Outcome::Present { attributes, generation, .. } => (Found::Present(attributes.clone()), *generation),
+            Outcome::Absent { answer, generation } => (Found::Absent(answer.clone()), *generation),
+            Outcome::Moved => return Err(Missed::Again(uncertain())),
+            Outcome::Uncertain => return Err(uncertain().into()),
+            Outcome::Refused(kind, reason) => return Err(Refused::new(kind.clone(), reason.clone()).into()),
+        };
+        Ok(Learnt { found, generation, cached: false, _outcome: Some(outcome) })
+    }
+
+    fn accepts_less(&self, opening: &Opening) -> bool {
+        let Ages { attributes, absence } = opening.ages;
+        match (absence, attributes) {
+            (Age::AlwaysAsk, _) | (Age::UpTo(_), Age::Any) => true,
+            (Age::UpTo(absence), Age::UpTo(attributes)) => absence < attributes,
+            (Age::UpTo(_), Age::AlwaysAsk) | (Age::Any, _) => false,
+        }
+    }
+
+    /// With the pages, unless they seem to be here already: then only the attributes have to be renewed.
+    fn plan(&self, opening: &Opening, generation: Generation) -> Plan {
+        let get = plan::get(opening.open.want, self.geometry).filter(|_| opening.bytes_max > 0).filter(|range| {
+            let Some(known) = self.attributes.hint(opening.subject.key, generation) else { return true };
+            let page = (range.start() / u64::from(self.geometry.page_bytes)) as u16;
+            let digest = self.digests.version(&opening.subject.object, &known.version);
+            known.version.bytes > *range.start() && !self.filler.holds(digest, page)
+        });
+        Plan { get, needs: opening.needs }
+    }
+
+    /// Waits for the first bytes of the span: an answer that turns out to be of a version that is gone was not given yet.
+    async fn first_bytes(
+        &self,
+        opening: &Opening,
+        attributes: &Attributes,
+        span: Range<u32>,
+    ) -> Result<(Chunk, Reading), Missed> {
+        let version = &attributes.version;
+        let target = Arc::new(Target {
+            source: opening.subject.source.clone(),
+            object: opening.subject.object.clone(),
+            version: version.clone(),
+            digest: self.digests.version(&opening.subject.object, version),
+        });
+        let block = BlockIndex(0);
+        let wanted = Wanted { block, pages: self.geometry.pages(&span), ahead_bytes: 0 };
+        let got = async {
+            let claim = self.filler.claim(&target, &wanted)?;
+            let mut reading = Reading::new(claim, self.geometry, block, span);
+            let chunk = reading.next().await?;
+            Ok((chunk, reading))
+        };
+        got.await.map_err(|failure: Failure| match &failure {
+            Failure::VersionGone(_) => {
+                self.attributes.drop_version(opening.subject.key, version);
+                Missed::Again(failure.into())
+            }
+            Failure::Abandoned => Missed::Again(failure.into()),
+            _ => Missed::Refused(failure.into()),
+        })
+    }
+
+    async fn send_opened(&self, present: Present, mut reply: Reply) {
+        let Present { attributes, generation, cached, bytes } = present;
+        let opened = |piece| {
+            let attributes = Attributes::clone(&attributes);
+            let lease = Lease::default();
+            Message::Opened(Box::new(Opened { attributes, generation, lease, attributes_cached: cached, piece }))
+                .encode()
+        };
+        let Some((chunk, reading)) = bytes else {
+            return end(reply, opened(None), 0, Vec::new()).await;
+        };
+        self.count_served(&chunk);
+        let Chunk { piece, offset, data } = chunk;
+        let message = opened(Some(piece));
+        if reading.is_done() {
+            return end(reply, message, offset, data).await;
+        }
+        match reply.part(message, offset, data).await {
+            Ok(()) => self.send_rest(reading, reply).await,
+            Err(error) => tracing::debug!(%error, "a reader has gone"),
+        }
+    }
+}
+
+fn uncertain() -> Refused {
+    Refused::new(RefusalKind::Uncertain, "a write of this key is under way, or was lost sight of")
+}

@@ -1,0 +1,172 @@
+//! A worker, put together: its tables, its tasks, and their end.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus::Registry;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use verbs3_protocol::{Geometry, Volume};
+use verbs3_rdma::arena::Arena;
+use verbs3_ufs::Ufs;
+
+use crate::attributes::{Asker, Cache, Checks, Coherence};
+use crate::clock::{Clock, SystemClock};
+use crate::digest::Digests;
+use crate::fill::{Filler, Source};
+use crate::memory::Memory;
+use crate::metrics::Metrics;
+use crate::options::{OptionsError, WorkerOptions};
+
+/// How often open writes and idle pages are looked over and gauges set. Correctness does not wait for it.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Entries of each of the index's shards that one tick looks at for idle pages.
+const IDLE_STEPS: usize = 4096;
+
+/// Why no worker was made.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkerError {
+    #[error("the worker's options can't work: {}", list(.0))]
+    Options(Vec<OptionsError>),
+    #[error("the worker's metrics are registered already: one worker a registry")]
+    Metrics(#[source] prometheus::Error),
+}
+
+fn list(problems: &[OptionsError]) -> String {
+    problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+/// Serves blocks from its arena and fills them from UFSs. Answers calls as [`verbs3_rdma::transport::Service`].
+pub struct Worker {
+    pub(crate) geometry: Geometry,
+    pub(crate) uncertain_max: Duration,
+    pub(crate) keys_per_message_max: usize,
+    pub(crate) sources: HashMap<Volume, Arc<Source>>,
+    pub(crate) digests: Digests,
+    pub(crate) coherence: Arc<Coherence>,
+    pub(crate) attributes: Arc<Cache>,
+    pub(crate) asker: Arc<Asker>,
+    pub(crate) filler: Arc<Filler>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) metrics: Metrics,
+    page_idle_max: Option<Duration>,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+impl Worker {
+    /// A worker over `arena`, for the volumes' UFSs and buckets. Needs a tokio runtime around it.
+    pub fn new(
+        options: WorkerOptions,
+        arena: Arena,
+        volumes: HashMap<Volume, (Ufs, String)>,
+        registry: &Registry,
+    ) -> Result<Arc<Self>, WorkerError> {
+        Self::with_clock(options, arena, volumes, registry, Arc::new(SystemClock::default()))
+    }
+
+    /// As [`Worker::new`], with a clock of the caller's for ages and the ends of uncertain writes.
+    pub fn with_clock(
+        options: WorkerOptions,
+        arena: Arena,
+        volumes: HashMap<Volume, (Ufs, String)>,
+        registry: &Registry,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Arc<Self>, WorkerError> {
+        let mut problems = options.problems();
+        let (cell_bytes, page_bytes) = (arena.cell_bytes_max(), options.geometry.page_bytes);
+        if cell_bytes < page_bytes as usize {
+            problems.push(OptionsError::Cell { cell_bytes, page_bytes });
+        }
+        if !problems.is_empty() {
+            return Err(WorkerError::Options(problems));
+        }
+        let metrics = Metrics::new(registry).map_err(WorkerError::Metrics)?;
+        let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+        let memory = Arc::new(Memory::new(arena, options.fill_reserve, metrics.clone()));
+        let owned = (tasks.clone(), stop.clone());
+        let filler = Arc::new(Filler::new(&options, memory, clock.clone(), owned, metrics.clone()));
+        let coherence = Arc::new(Coherence::new(options.generation_slots, options.open_writes_max));
+        let attributes = Arc::new(Cache::new(options.attributes_entries_max));
+        let digests = Digests::new((rand::random(), rand::random()));
+        let asker = Arc::new(Asker {
+            coherence: coherence.clone(),
+            cache: attributes.clone(),
+            checks: Checks::new(options.checks_in_flight_max),
+            filler: filler.clone(),
+            digests: digests.clone(),
+            clock: clock.clone(),
+            tasks: tasks.clone(),
+            stop: stop.clone(),
+            metrics: metrics.clone(),
+        });
+        let source = |(volume, (ufs, bucket))| (volume, Arc::new(Source { ufs, bucket }));
+        let worker = Arc::new(Self {
+            geometry: options.geometry,
+            uncertain_max: options.uncertain_max,
+            keys_per_message_max: options.keys_per_message_max,
+            sources: volumes.into_iter().map(source).collect(),
+            digests,
+            coherence,
+            attributes,
+            asker,
+            filler,
+            clock,
+            metrics,
+            page_idle_max: options.page_idle_max,
+            tasks,
+            stop,
+        });
+        worker.tasks.spawn(tick(Arc::downgrade(&worker), worker.stop.clone()));
+        Ok(worker)
+    }
+
+    /// Ends fills and checks, whose waiters are told, and waits until all tasks have ended. Calls that come later are answered
+    /// from memory, or refused.
+    pub async fn shutdown(&self) {
+        self.stop.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    fn look_over(&self) {
+        let now = self.clock.now();
+        self.coherence.sweep(now);
+        if let Some(idle) = self.page_idle_max {
+            let idle_s = u32::try_from(idle.as_secs()).unwrap_or(u32::MAX);
+            self.filler.memory().sweep_idle(now.seconds().saturating_sub(idle_s), IDLE_STEPS);
+        }
+        let expired = self.coherence.take_expired();
+        if expired > 0 {
+            tracing::warn!(
+                writes = expired,
+                "announced writes were never reported; their keys are asked at the ufs again"
+            );
+            self.metrics.writes_expired.inc_by(expired);
+        }
+        let (pages, bytes) = self.filler.memory().held();
+        self.metrics.held_pages.set(pages as i64);
+        self.metrics.held_bytes.set(bytes as i64);
+        self.metrics.attributes_entries.set(self.attributes.len() as i64);
+        self.metrics.open_writes.set(self.coherence.open_writes() as i64);
+    }
+}
+
+/// Runs until the worker stops or is dropped. May be cancelled at any time.
+async fn tick(worker: std::sync::Weak<Worker>, stop: CancellationToken) {
+    let mut ticks = tokio::time::interval(TICK);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            _ = ticks.tick() => {}
+        }
+        let Some(worker) = worker.upgrade() else { return };
+        worker.look_over();
+    }
+}
+
+#[cfg(test)]
+mod tests;
