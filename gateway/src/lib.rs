@@ -2,6 +2,19 @@
 //! The only crate that knows XML and S3 status codes.
 #![forbid(unsafe_code)]
 
+mod answer;
+pub mod auth;
+mod exchange;
+mod gateway;
+mod http;
+mod metrics;
 pub mod mount;
+mod operations;
 pub mod read;
 pub mod request;
+mod write;
+
+pub use self::http::{ListenError, Listener, Readiness, TlsError, TlsFiles};
+pub use gateway::{Gateway, GatewayOptions};
+pub use operations::Right;
+pub use write::{Announcement, HomeUnreachable, Homes};

@@ -7,7 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use verbs3_protocol::{ObjectKey, Volume};
-use verbs3_ufs::Ufs;
+
+use self::open::OpenStore;
+
+mod open;
+
+pub use verbs3_ufs::Ufs;
 
 /// S3's own bound on the length of a key in bytes ("Naming Amazon S3 objects").
 pub const KEY_BYTES_MAX: usize = 1024;
@@ -138,6 +143,7 @@ pub enum MountError {
 #[derive(Clone, Default)]
 pub struct Mounts {
     by_name: BTreeMap<String, Arc<Mount>>,
+    open: Option<Arc<OpenStore>>,
 }
 
 impl Mounts {
@@ -150,9 +156,30 @@ impl Mounts {
                 return Err(MountError::Duplicate { mount: name });
             }
         }
-        Ok(Self { by_name })
+        Ok(Self { by_name, open: None })
     }
 
+    /// Makes every bucket of one store visible under its own name, besides the named mounts. Of `pattern`, the name, bucket,
+    /// volume and prefix are not used.
+    pub fn with_open(mut self, pattern: Mount) -> Self {
+        self.open = Some(Arc::new(OpenStore::new(Mount { prefix: String::new(), ..pattern })));
+        self
+    }
+
+    /// The mount behind a bucket name: a named one, else a bucket of the store that is mounted as a whole.
+    pub fn resolve(&self, name: &str) -> Option<Arc<Mount>> {
+        self.by_name.get(name).cloned().or_else(|| self.open.as_ref()?.mount(name))
+    }
+
+    /// Every store behind the mounts, once each.
+    pub fn stores(&self) -> impl Iterator<Item = &Ufs> {
+        let open = self.open.as_ref().map(|open| open.ufs());
+        let all: BTreeMap<&str, &Ufs> =
+            self.by_name.values().map(|mount| &mount.ufs).chain(open).map(|ufs| (ufs.name(), ufs)).collect();
+        all.into_values()
+    }
+
+    /// A mount by its configured name.
     pub fn get(&self, name: &str) -> Option<&Arc<Mount>> {
         self.by_name.get(name)
     }

@@ -1,0 +1,9 @@
+//! Who may do what: the identities file, its rules, and their enforcement. Owns secrets. Signatures are s3s's to verify.
+
+mod access;
+mod file;
+mod identities;
+mod reload;
+
+pub(crate) use access::{Access, Keys};
+pub use identities::{Identities, IdentitiesError, Identity, Problem, Rule};

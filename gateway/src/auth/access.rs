@@ -1,0 +1,61 @@
+//! s3s's two questions: the secret of an access key, and whether a request may go on. Owns the first gate: no identity, no
+//! request. What the identity may do with which key is asked where the input is known (`operations::pass`).
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use s3s::access::{S3Access, S3AccessContext};
+use s3s::auth::{S3Auth, SecretKey};
+use s3s::path::S3Path;
+use s3s::{S3Error, S3ErrorCode, S3Result};
+
+use super::Identities;
+use crate::exchange::Exchange;
+use crate::metrics::Metrics;
+use crate::operations::{TABLE, access_denied};
+
+/// Gives s3s the secrets.
+pub(crate) struct Keys {
+    pub identities: Arc<Identities>,
+}
+
+#[async_trait]
+impl S3Auth for Keys {
+    async fn get_secret_key(&self, access_key: &str) -> S3Result<SecretKey> {
+        self.identities.get(access_key).map(|identity| identity.secret.clone()).ok_or_else(|| {
+            let message = "The AWS Access Key Id you provided does not exist in our records.";
+            S3Error::with_message(S3ErrorCode::InvalidAccessKeyId, message)
+        })
+    }
+}
+
+/// Lets no request pass that nobody has signed, and notes who asks for what.
+pub(crate) struct Access {
+    pub identities: Arc<Identities>,
+    pub metrics: Arc<Metrics>,
+}
+
+#[async_trait]
+impl S3Access for Access {
+    async fn check(&self, cx: &mut S3AccessContext<'_>) -> S3Result<()> {
+        let exchange = cx.extensions_mut().get::<Arc<Exchange>>().cloned().ok_or_else(access_denied)?;
+        let name = cx.s3_op().name();
+        if let Some(row) = TABLE.iter().position(|row| row.name == name) {
+            let _ = exchange.row.set(row);
+        }
+        let target = match cx.s3_path() {
+            S3Path::Root => (Box::default(), Box::default()),
+            S3Path::Bucket { bucket } => (bucket.clone(), Box::default()),
+            S3Path::Object { bucket, key } => (bucket.clone(), key.clone()),
+        };
+        let _ = exchange.target.set(target);
+        // The key may have been withdrawn between the signature's check and now.
+        let identity = cx.credentials().and_then(|credentials| self.identities.get(&credentials.access_key));
+        let Some(identity) = identity else {
+            self.metrics.denied("anonymous");
+            return Err(access_denied());
+        };
+        let _ = exchange.identity.set(identity);
+        Ok(())
+    }
+}

@@ -1,0 +1,257 @@
+//! The identities file: TOML, read by hand so that every problem is reported at once with its place. Owns the format:
+//!
+//! ```toml
+//! [[identity]]
+//! name = "trainer"            # for the log; default: the access key
+//! access_key = "AKTRAINER"
+//! secret_key = "…"            # or: secret_file = "trainer.secret", its first line, beside this file
+//! [[identity.allow]]
+//! mount = "datasets"          # "*" for all
+//! prefix = "imagenet/"        # default: everything
+//! rights = ["read", "list"]   # read, write, list, delete, admin
+//! ```
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use s3s::auth::SecretKey;
+use toml::{Table as Toml, Value};
+use zeroize::Zeroizing;
+
+use super::identities::{Identity, Problem, Rule, Table};
+use crate::operations::Right;
+
+/// A larger file is taken for a mistake.
+const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
+
+/// Reads a file whole, or says everything that is wrong with it.
+pub(super) fn read(path: &Path) -> Result<Table, Vec<Problem>> {
+    let text = text_of(path).map_err(|what| vec![Problem { place: path.display().to_string(), what }])?;
+    parse(&text, path.parent().unwrap_or(Path::new(".")))
+}
+
+/// The files that a table depends on, to be watched beside the identities file itself.
+pub(super) fn secret_files(path: &Path) -> Vec<PathBuf> {
+    let Ok(text) = text_of(path) else { return Vec::new() };
+    let Ok(toml) = text.parse::<Toml>() else { return Vec::new() };
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let identities = toml.get("identity").and_then(Value::as_array).into_iter().flatten();
+    identities.filter_map(|identity| Some(folder.join(identity.get("secret_file")?.as_str()?))).collect()
+}
+
+fn text_of(path: &Path) -> Result<Zeroizing<String>, String> {
+    let bytes = fs::metadata(path).map_err(|error| format!("can't be read: {error}"))?.len();
+    if bytes > FILE_BYTES_MAX {
+        return Err(format!("has {bytes} bytes; an identities file has at most {FILE_BYTES_MAX}"));
+    }
+    fs::read_to_string(path).map(Zeroizing::new).map_err(|error| format!("can't be read: {error}"))
+}
+
+fn parse(text: &str, folder: &Path) -> Result<Table, Vec<Problem>> {
+    // The error's display would quote the line, which may hold a secret: only its place and message are kept.
+    let toml: Toml = text.parse().map_err(|error: toml::de::Error| {
+        let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+        vec![Problem { place: format!("line {line}"), what: error.message().to_owned() }]
+    })?;
+    let mut reader = Reader { folder, problems: Vec::new() };
+    let table = reader.identities(&toml);
+    if reader.problems.is_empty() { Ok(table) } else { Err(reader.problems) }
+}
+
+struct Reader<'a> {
+    folder: &'a Path,
+    problems: Vec<Problem>,
+}
+
+impl Reader<'_> {
+    fn problem(&mut self, place: impl Into<String>, what: impl Into<String>) {
+        self.problems.push(Problem { place: place.into(), what: what.into() });
+    }
+
+    fn only(&mut self, place: &str, table: &Toml, known: &[&str]) {
+        for name in table.keys().filter(|name| !known.contains(&name.as_str())) {
+            let dot = if place.is_empty() { "" } else { "." };
+            self.problem(format!("{place}{dot}{name}"), format!("is not known; known are {}", known.join(", ")));
+        }
+    }
+
+    fn tables<'t>(&mut self, place: &str, parent: &'t Toml, name: &str) -> Vec<(String, &'t Toml)> {
+        let Some(value) = parent.get(name) else { return Vec::new() };
+        let dot = if place.is_empty() { "" } else { "." };
+        let Some(items) = value.as_array() else {
+            self.problem(format!("{place}{dot}{name}"), format!("is not a list; write [[…{name}]]"));
+            return Vec::new();
+        };
+        let mut tables = Vec::new();
+        for (index, item) in items.iter().enumerate() {
+            let place = format!("{place}{dot}{name}[{index}]");
+            match item.as_table() {
+                Some(table) => tables.push((place, table)),
+                None => self.problem(place, "is not a table"),
+            }
+        }
+        tables
+    }
+
+    fn text<'t>(&mut self, place: &str, table: &'t Toml, name: &str) -> Option<&'t str> {
+        let value = table.get(name)?;
+        let text = value.as_str();
+        if text.is_none() {
+            self.problem(format!("{place}.{name}"), format!("is {}, not a string", value.type_str()));
+        }
+        text
+    }
+
+    fn identities(&mut self, toml: &Toml) -> Table {
+        self.only("", toml, &["identity"]);
+        let mut table = Table::new();
+        for (place, item) in self.tables("", toml, "identity") {
+            let Some(identity) = self.identity(&place, item) else { continue };
+            if let Some(other) = table.insert(identity.access_key.clone(), Arc::new(identity)) {
+                self.problem(format!("{place}.access_key"), format!("{} is used twice", other.access_key));
+            }
+        }
+        table
+    }
+
+    fn identity(&mut self, place: &str, item: &Toml) -> Option<Identity> {
+        self.only(place, item, &["name", "access_key", "secret_key", "secret_file", "allow"]);
+        let access_key = self.text(place, item, "access_key").filter(|key| !key.is_empty());
+        if access_key.is_none() && item.get("access_key").is_none_or(Value::is_str) {
+            self.problem(format!("{place}.access_key"), "is missing or empty");
+        }
+        let secret = self.secret(place, item);
+        let name = self.text(place, item, "name").or(access_key).unwrap_or_default().to_owned();
+        let allow = self.tables(place, item, "allow");
+        let rules = allow.iter().filter_map(|(place, rule)| self.rule(place, rule)).collect();
+        Some(Identity { name, access_key: access_key?.to_owned(), secret: secret?, rules })
+    }
+
+    fn secret(&mut self, place: &str, item: &Toml) -> Option<SecretKey> {
+        match (item.get("secret_key"), item.get("secret_file")) {
+            (Some(_), None) => {
+                let secret = self.text(place, item, "secret_key")?;
+                if secret.is_empty() {
+                    self.problem(format!("{place}.secret_key"), "is empty");
+                    return None;
+                }
+                Some(secret.into())
+            }
+            (None, Some(_)) => {
+                let path = self.folder.join(self.text(place, item, "secret_file")?);
+                let line = text_of(&path).map(|text| SecretKey::from(text.lines().next().unwrap_or_default().trim()));
+                let what = match line {
+                    Ok(secret) if !secret.expose().is_empty() => return Some(secret),
+                    Ok(_) => "has an empty first line".to_owned(),
+                    Err(what) => what,
+                };
+                self.problem(format!("{place}.secret_file"), format!("{} {what}", path.display()));
+                None
+            }
+            (None, None) | (Some(_), Some(_)) => {
+                self.problem(place, "needs either secret_key or secret_file");
+                None
+            }
+        }
+    }
+
+    fn rule(&mut self, place: &str, item: &Toml) -> Option<Rule> {
+        self.only(place, item, &["mount", "prefix", "rights"]);
+        let mount = self.text(place, item, "mount").map(str::to_owned);
+        if mount.is_none() && item.get("mount").is_none() {
+            self.problem(format!("{place}.mount"), "is missing; name a mount, or \"*\" for all");
+        }
+        let prefix = self.text(place, item, "prefix").unwrap_or_default().to_owned();
+        let Some(list) = item.get("rights").and_then(Value::as_array) else {
+            self.problem(format!("{place}.rights"), "is missing or not a list of read, write, list, delete, admin");
+            return None;
+        };
+        let mut rights = Vec::new();
+        for (index, right) in list.iter().enumerate() {
+            match right.as_str() {
+                Some("read") => rights.push(Right::read),
+                Some("write") => rights.push(Right::write),
+                Some("list") => rights.push(Right::list),
+                Some("delete") => rights.push(Right::delete),
+                Some("admin") => rights.push(Right::admin),
+                _ => self.problem(format!("{place}.rights[{index}]"), "is none of read, write, list, delete, admin"),
+            }
+        }
+        Some(Rule { mount: mount?, prefix, rights })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_file_with_both_kinds_of_secret_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("b.secret"), "from-a-file\n").unwrap();
+        let text = r#"
+            [[identity]]
+            access_key = "A"
+            secret_key = "inline"
+            [[identity.allow]]
+            mount = "*"
+            rights = ["read", "list"]
+            [[identity]]
+            name = "bee"
+            access_key = "B"
+            secret_file = "b.secret"
+        "#;
+        let table = parse(text, folder.path()).unwrap();
+        assert_eq!(table["A"].secret.expose(), "inline");
+        assert!(table["A"].allows("any", "key", Right::read));
+        assert_eq!((table["B"].name(), table["B"].secret.expose()), ("bee", "from-a-file"));
+        assert!(!table["B"].allows("any", "key", Right::read));
+    }
+
+    #[test]
+    fn every_problem_is_reported_at_once_with_its_place() {
+        let text = r#"
+            colour = "red"
+            [[identity]]
+            access_key = 5
+            [[identity]]
+            access_key = "A"
+            secret_key = "x"
+            secret_file = "y"
+            [[identity]]
+            access_key = "A"
+            secret_key = "x"
+            [[identity]]
+            access_key = "A"
+            secret_key = "x"
+            [[identity.allow]]
+            rights = ["read", "fly"]
+            prefixes = "a/"
+        "#;
+        let problems = parse(text, Path::new("/nonexistent")).unwrap_err();
+        let places: Vec<&str> = problems.iter().map(|problem| problem.place.as_str()).collect();
+        assert_eq!(
+            places,
+            [
+                "colour",
+                "identity[0].access_key",
+                "identity[0]",
+                "identity[1]",
+                "identity[3].allow[0].prefixes",
+                "identity[3].allow[0].mount",
+                "identity[3].allow[0].rights[1]",
+                "identity[3].access_key",
+            ],
+            "{problems:#?}"
+        );
+    }
+
+    #[test]
+    fn a_syntax_error_names_its_line_and_quotes_nothing() {
+        let problems = parse("[[identity]]\nsecret_key = \"hush\" oops\n", Path::new(".")).unwrap_err();
+        assert_eq!(problems[0].place, "line 2");
+        assert!(!format!("{problems:?}").contains("hush"), "{problems:?}");
+    }
+}

@@ -1,0 +1,99 @@
+//! Watches the identities file and its secret files, and takes changes over. Owns the rhythm and the rule that a bad file changes
+//! nothing: the identities read last stay.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::file;
+use super::identities::Identities;
+
+/// How often the files are looked at. A stat each: cheap, and independent of what a file system can notify of.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// What tells one state of the files from another.
+type Stamp = Vec<(PathBuf, Option<(SystemTime, u64)>)>;
+
+fn stamp(path: &Path) -> Stamp {
+    let state = |file: &Path| fs::metadata(file).ok().and_then(|meta| Some((meta.modified().ok()?, meta.len())));
+    let files = std::iter::once(path.to_owned()).chain(file::secret_files(path));
+    files.map(|file| (file.clone(), state(&file))).collect()
+}
+
+impl Identities {
+    /// Follows the file until told to stop. May be cancelled at any time. Returns at once if there is no file.
+    pub(crate) async fn follow(self: Arc<Self>, stop: CancellationToken) {
+        let Some(path) = self.source().map(Path::to_owned) else { return };
+        let mut seen = stamp(&path);
+        // The file may have changed between its reading and now.
+        self.reread(&path);
+        while stop.run_until_cancelled(tokio::time::sleep(LOOK_EVERY)).await.is_some() {
+            let now = stamp(&path);
+            if now != seen {
+                seen = now;
+                self.reread(&path);
+            }
+        }
+    }
+
+    fn reread(&self, path: &Path) {
+        match file::read(path) {
+            Ok(table) => {
+                info!(path = %path.display(), identities = table.len(), "the identities file is in force");
+                self.replace(table);
+            }
+            Err(problems) => {
+                for problem in &problems {
+                    warn!(path = %path.display(), %problem, "the changed identities file is bad: the identities read before stay");
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn write(path: &Path, key: &str) {
+        fs::write(path, format!("[[identity]]\naccess_key = \"{key}\"\nsecret_key = \"s\"\n")).unwrap();
+    }
+
+    async fn until(condition: impl Fn() -> bool) {
+        for _ in 0..500 {
+            if condition() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        panic!("did not come true within 10 s");
+    }
+
+    #[tokio::test]
+    async fn a_good_change_is_taken_over_and_a_bad_one_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("identities.toml");
+        write(&path, "FIRST");
+        let identities = Identities::load(&path).unwrap();
+        let stop = CancellationToken::new();
+        let task = tokio::spawn(identities.clone().follow(stop.clone()));
+
+        write(&path, "SECOND-ONE");
+        until(|| identities.get("SECOND-ONE").is_some()).await;
+        assert!(identities.get("FIRST").is_none());
+
+        fs::write(&path, "[[identity]]\naccess_key = \"THIRD\"\n").unwrap();
+        tokio::time::sleep(LOOK_EVERY * 2).await;
+        assert!(identities.get("SECOND-ONE").is_some(), "a bad file took the good identities away");
+
+        write(&path, "FOURTH-ONE-NOW");
+        until(|| identities.get("FOURTH-ONE-NOW").is_some()).await;
+        stop.cancel();
+        task.await.unwrap();
+    }
+}

@@ -1,0 +1,153 @@
+//! The gateway as a whole: what it is made of, when it starts and how it ends. Owns its tasks. Does none of the work.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus::Registry;
+use s3s::config::{S3Config, StaticConfigProvider};
+use s3s::service::S3ServiceBuilder;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::auth::{Access, Identities, Keys};
+use crate::http::{Admin, Domains, Front, Listener, Readiness, Server};
+use crate::metrics::Metrics;
+use crate::mount::Mounts;
+use crate::operations::{Core, Operations};
+use crate::write::Homes;
+
+/// Bounds and choices of a gateway.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GatewayOptions {
+    /// Domains under which `bucket.domain` is a bucket. Other hosts are path style.
+    pub domains: Vec<String>,
+    /// Requests under way, until their body's last byte; beyond it 503 SlowDown.
+    pub requests_in_flight_max: usize,
+    pub connections_max: usize,
+    /// For a request's head, also on a connection kept open between requests.
+    pub header_read_max: Duration,
+    pub header_bytes_max: usize,
+    /// Between two frames of a request's body.
+    pub body_idle_max: Duration,
+    /// For a client that does not read its answer.
+    pub write_stall_max: Duration,
+    pub tls_handshake_max: Duration,
+    /// Largest aws-chunked chunk: s3s holds each whole in memory.
+    pub aws_chunk_bytes_max: u64,
+    /// Largest XML document in a request.
+    pub xml_bytes_max: usize,
+    /// Largest form upload: held whole in memory.
+    pub post_object_bytes_max: u64,
+    /// Between a client's clock and this host's.
+    pub clock_skew_max: Duration,
+    /// Whether the UFS gets a trailing checksum where the client sent one. RGW 16 refuses them.
+    pub forward_trailing_checksums: bool,
+}
+
+impl Default for GatewayOptions {
+    fn default() -> Self {
+        Self {
+            domains: Vec::new(),
+            requests_in_flight_max: 4096,
+            connections_max: 8192,
+            header_read_max: Duration::from_secs(60),
+            header_bytes_max: 64 * 1024,
+            body_idle_max: Duration::from_secs(60),
+            write_stall_max: Duration::from_secs(60),
+            tls_handshake_max: Duration::from_secs(10),
+            aws_chunk_bytes_max: 16 * 1024 * 1024,
+            // S3's largest document: 10,000 parts of a CompleteMultipartUpload, or 1,000 keys of 1 KiB.
+            xml_bytes_max: 4 * 1024 * 1024,
+            post_object_bytes_max: 64 * 1024 * 1024,
+            // As S3.
+            clock_skew_max: Duration::from_secs(15 * 60),
+            forward_trailing_checksums: true,
+        }
+    }
+}
+
+/// A gateway. Serves until [`Gateway::shutdown`].
+pub struct Gateway {
+    server: Server,
+    registry: Registry,
+    /// Ends the server's and the gateway's own tasks.
+    stop: CancellationToken,
+    /// Ends the admin endpoints, which outlive the others to tell of their end.
+    stop_admin: CancellationToken,
+    tasks: TaskTracker,
+    admin_tasks: TaskTracker,
+}
+
+impl Gateway {
+    /// Must be called within a tokio runtime. Fails if a metric's name is taken in the registry.
+    pub fn new(
+        options: GatewayOptions,
+        mounts: Mounts,
+        homes: Arc<dyn Homes>,
+        identities: Arc<Identities>,
+        registry: &Registry,
+    ) -> Result<Self, prometheus::Error> {
+        let metrics = Arc::new(Metrics::new(registry)?);
+        metrics.in_flight_max.set(i64::try_from(options.requests_in_flight_max).unwrap_or(i64::MAX));
+        metrics.connections_max.set(i64::try_from(options.connections_max).unwrap_or(i64::MAX));
+        let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+        tasks.spawn(identities.clone().follow(stop.clone()));
+
+        let cached: HashSet<_> = mounts.iter().filter(|mount| mount.cached).map(|mount| mount.volume.clone()).collect();
+        let core = Core { mounts, homes, metrics: metrics.clone(), options: options.clone(), cached };
+        let mut builder = S3ServiceBuilder::new(Operations(Arc::new(core)));
+        builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(s3_config(&options)))));
+        builder.set_auth(Keys { identities: identities.clone() });
+        builder.set_access(Access { identities, metrics: metrics.clone() });
+        if !options.domains.is_empty() {
+            builder.set_host(Domains::new(&options.domains));
+        }
+        let front = Front {
+            service: builder.build(),
+            metrics,
+            in_flight: Arc::new(Semaphore::new(options.requests_in_flight_max)),
+            chunk_bytes_max: options.aws_chunk_bytes_max,
+            body_idle_max: options.body_idle_max,
+        };
+        let server = Server::new(Arc::new(front), &options, stop.clone());
+        let stop_admin = CancellationToken::new();
+        let registry = registry.clone();
+        Ok(Self { server, registry, stop, stop_admin, tasks, admin_tasks: TaskTracker::new() })
+    }
+
+    /// Serves S3 on a listener, beside those served already.
+    pub fn serve(&self, listener: Listener) {
+        self.server.listen(listener);
+    }
+
+    /// Serves `/metrics`, `/healthz` and `/readyz`. Not ready once the shutdown has begun.
+    pub fn serve_admin(&self, socket: tokio::net::TcpListener, mut readiness: Vec<Readiness>) {
+        let stop = self.stop.clone();
+        let check = move || if stop.is_cancelled() { Err("is under way".to_owned()) } else { Ok(()) };
+        readiness.push(Readiness { name: "shutdown", check: Box::new(check) });
+        let admin = Admin { registry: self.registry.clone(), readiness, stop: self.stop_admin.clone() };
+        self.admin_tasks.spawn(admin.serve(socket));
+    }
+
+    /// Takes no more connections, and lets requests under way end for up to `drain_max`. The reports of
+    /// abandoned writes are the tier's client's to wait for.
+    pub async fn shutdown(&self, drain_max: Duration) {
+        self.stop.cancel();
+        self.server.drain(drain_max).await;
+        self.tasks.close();
+        self.tasks.wait().await;
+        self.stop_admin.cancel();
+        self.admin_tasks.close();
+        self.admin_tasks.wait().await;
+    }
+}
+
+fn s3_config(options: &GatewayOptions) -> S3Config {
+    let mut config = S3Config::default();
+    config.xml_max_body_size = options.xml_bytes_max;
+    config.post_object_max_file_size = options.post_object_bytes_max;
+    config.presigned_url_max_skew_time_secs = u32::try_from(options.clock_skew_max.as_secs()).unwrap_or(u32::MAX);
+    config
+}

@@ -1,0 +1,19 @@
+//! HTTP in front of s3s: listeners, TLS, connections, limits, request ids, the access log, the admin endpoints. Owns everything
+//! that is about connections and messages. Knows no operation.
+
+mod admin;
+mod host;
+mod inbound;
+mod outbound;
+mod server;
+mod service;
+mod stall;
+mod tls;
+
+pub(crate) use admin::Admin;
+pub use admin::Readiness;
+pub(crate) use host::Domains;
+pub(crate) use server::Server;
+pub use server::{ListenError, Listener};
+pub(crate) use service::Front;
+pub use tls::{TlsError, TlsFiles};

@@ -1,0 +1,123 @@
+//! A request's body as it comes from the socket: counted, bounded in time between frames, and guarded if it is aws-chunked. Owns
+//! the fault slot's writing. Does not verify content.
+
+use std::future::Future as _;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use s3s::StdError;
+use tokio::time::{Instant, Sleep, sleep};
+
+use crate::metrics::Metrics;
+use crate::write::checks::BodyFault;
+use crate::write::chunk_guard::ChunkScanner;
+use crate::write::verified::FaultSlot;
+
+/// See the module.
+pub(crate) struct Inbound {
+    inner: Incoming,
+    scanner: Option<ChunkScanner>,
+    idle_max: Duration,
+    /// Made when the socket first has nothing to give.
+    idle: Option<Pin<Box<Sleep>>>,
+    waiting: bool,
+    fault: FaultSlot,
+    metrics: Arc<Metrics>,
+    over: bool,
+}
+
+impl Inbound {
+    pub fn new(
+        inner: Incoming,
+        headers: &HeaderMap,
+        chunk_bytes_max: u64,
+        idle_max: Duration,
+        fault: FaultSlot,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        let scanner = decoded_length(headers).map(|declared| ChunkScanner::new(declared, chunk_bytes_max));
+        Self { inner, scanner, idle_max, idle: None, waiting: false, fault, metrics, over: false }
+    }
+
+    fn fail(&mut self, fault: BodyFault) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
+        if let BodyFault::Chunks(refusal) = &fault {
+            self.metrics.chunked_refused.with_label_values(&[refusal.reason()]).inc();
+        }
+        self.over = true;
+        *self.fault.lock() = Some(fault.clone());
+        Poll::Ready(Some(Err(Box::new(fault))))
+    }
+
+    fn frame(&mut self, frame: Frame<Bytes>) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
+        self.waiting = false;
+        if let Some(data) = frame.data_ref() {
+            self.metrics.bytes_in.inc_by(data.len() as u64);
+            if let Some(Err(refusal)) = self.scanner.as_mut().map(|scanner| scanner.scan(data)) {
+                return self.fail(refusal.into());
+            }
+        }
+        Poll::Ready(Some(Ok(frame)))
+    }
+
+    fn idle(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let idle_max = self.idle_max;
+        let timer = self.idle.get_or_insert_with(|| Box::pin(sleep(idle_max)));
+        if !self.waiting {
+            self.waiting = true;
+            timer.as_mut().reset(Instant::now() + idle_max);
+        }
+        timer.as_mut().poll(cx)
+    }
+}
+
+/// What an aws-chunked body will hold, if this is one and says so. (If it does not, s3s refuses it.)
+fn decoded_length(headers: &HeaderMap) -> Option<u64> {
+    let streaming = headers.get("x-amz-content-sha256")?.as_bytes().starts_with(b"STREAMING-");
+    let declared = headers.get("x-amz-decoded-content-length")?.to_str().ok()?.parse().ok()?;
+    streaming.then_some(declared)
+}
+
+impl Body for Inbound {
+    type Data = Bytes;
+    type Error = StdError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
+        let this = self.get_mut();
+        if this.over {
+            return Poll::Ready(None);
+        }
+        match Pin::new(&mut this.inner).poll_frame(cx) {
+            Poll::Ready(Some(Ok(frame))) => this.frame(frame),
+            Poll::Ready(Some(Err(error))) => this.fail(BodyFault::Broken { reason: error.to_string() }),
+            Poll::Ready(None) => match this.scanner.take().map(|scanner| scanner.finish()) {
+                Some(Err(refusal)) => this.fail(refusal.into()),
+                Some(Ok(())) | None => {
+                    this.over = true;
+                    Poll::Ready(None)
+                }
+            },
+            Poll::Pending => match this.idle(cx) {
+                Poll::Ready(()) => {
+                    let idle_ms = u64::try_from(this.idle_max.as_millis()).unwrap_or(u64::MAX);
+                    this.fail(BodyFault::Idle { idle_ms })
+                }
+                Poll::Pending => Poll::Pending,
+            },
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        // A guarded body is not over before its framing was found complete.
+        self.over || (self.scanner.is_none() && self.inner.is_end_stream())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}

@@ -1,0 +1,185 @@
+//! Listeners and connections. Owns sockets, the bound on connections, handshakes, and the order of a shutdown: no new
+//! connections, then requests under way end, then what is left is cut.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{debug, warn};
+
+use super::service::Front;
+use super::stall::StallGuard;
+use super::tls::{self, TlsError, TlsFiles};
+use crate::gateway::GatewayOptions;
+
+/// After an error of `accept` (out of file descriptors), before the next.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Streams of one HTTP/2 connection; S3 clients use a handful.
+const STREAMS_MAX: u32 = 256;
+
+/// An address that takes connections.
+pub struct Listener {
+    socket: TcpListener,
+    tls: Option<TlsAcceptor>,
+}
+
+/// Why an address can't be listened on.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    #[error("{address} can't be listened on; is another process there, or the address not of this host?")]
+    Bind {
+        address: SocketAddr,
+        #[source]
+        source: io::Error,
+    },
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+}
+
+impl Listener {
+    pub async fn bind(address: SocketAddr, tls: Option<&TlsFiles>) -> Result<Self, ListenError> {
+        let tls = tls.map(tls::acceptor).transpose()?;
+        let socket = TcpListener::bind(address).await.map_err(|source| ListenError::Bind { address, source })?;
+        Ok(Self { socket, tls })
+    }
+
+    /// The address in use, where port 0 was asked for.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.socket.local_addr()
+    }
+}
+
+/// All listeners of a gateway.
+pub(crate) struct Server {
+    shared: Arc<Shared>,
+    tasks: TaskTracker,
+}
+
+struct Shared {
+    front: Arc<Front>,
+    builder: Builder<TokioExecutor>,
+    connections: Arc<Semaphore>,
+    handshake_max: Duration,
+    stall_max: Duration,
+    /// No new connections and requests.
+    stop: CancellationToken,
+    /// No connections.
+    cut: CancellationToken,
+}
+
+impl Server {
+    pub fn new(front: Arc<Front>, options: &GatewayOptions, stop: CancellationToken) -> Self {
+        let mut builder = Builder::new(TokioExecutor::new());
+        builder
+            .http1()
+            .timer(TokioTimer::new())
+            .header_read_timeout(options.header_read_max)
+            .max_buf_size(options.header_bytes_max.max(8192));
+        builder
+            .http2()
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(STREAMS_MAX)
+            .max_header_list_size(u32::try_from(options.header_bytes_max).unwrap_or(u32::MAX))
+            .keep_alive_interval(options.header_read_max)
+            .keep_alive_timeout(options.header_read_max);
+        let connections = Arc::new(Semaphore::new(options.connections_max));
+        let (handshake_max, stall_max) = (options.tls_handshake_max, options.write_stall_max);
+        let cut = CancellationToken::new();
+        let shared = Shared { front, builder, connections, handshake_max, stall_max, stop, cut };
+        Self { shared: Arc::new(shared), tasks: TaskTracker::new() }
+    }
+
+    /// Takes connections until the shutdown. The task ends by the stop token.
+    pub fn listen(&self, listener: Listener) {
+        let (shared, tasks) = (self.shared.clone(), self.tasks.clone());
+        self.tasks.spawn(async move { accept(listener, shared, tasks).await });
+    }
+
+    /// Waits for requests under way; cuts what is left after `drain_max`. The stop token must have been cancelled.
+    pub async fn drain(&self, drain_max: Duration) {
+        self.tasks.close();
+        if timeout(drain_max, self.tasks.wait()).await.is_err() {
+            warn!(connections = self.tasks.len(), "connections are cut: their requests did not end in time");
+            self.shared.cut.cancel();
+            self.tasks.wait().await;
+        }
+    }
+}
+
+async fn accept(listener: Listener, shared: Arc<Shared>, tasks: TaskTracker) {
+    while let Some(accepted) = shared.stop.run_until_cancelled(listener.socket.accept()).await {
+        let socket = match accepted {
+            Ok((socket, _)) => socket,
+            Err(error) => {
+                warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let metrics = &shared.front.metrics;
+        let Ok(permit) = shared.connections.clone().try_acquire_owned() else {
+            metrics.connections_refused.inc();
+            continue;
+        };
+        if let Err(error) = socket.set_nodelay(true) {
+            debug!(%error, "TCP_NODELAY could not be set");
+        }
+        tasks.spawn(connection(socket, listener.tls.clone(), shared.clone(), permit));
+    }
+}
+
+async fn connection(socket: TcpStream, tls: Option<TlsAcceptor>, shared: Arc<Shared>, permit: OwnedSemaphorePermit) {
+    let metrics = shared.front.metrics.clone();
+    metrics.connections.inc();
+    let socket = StallGuard::new(socket, shared.stall_max, metrics.connections_stalled.clone());
+    let served = async {
+        match tls {
+            None => serve(socket, &shared).await,
+            Some(tls) => match timeout(shared.handshake_max, tls.accept(socket)).await {
+                Ok(Ok(stream)) => serve(stream, &shared).await,
+                Ok(Err(error)) => {
+                    metrics.tls_errors.inc();
+                    debug!(%error, "a TLS handshake failed");
+                }
+                Err(_) => metrics.tls_errors.inc(),
+            },
+        }
+    };
+    shared.cut.run_until_cancelled(served).await;
+    metrics.connections.dec();
+    drop(permit);
+}
+
+async fn serve<S>(socket: S, shared: &Shared)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let front = shared.front.clone();
+    let service = service_fn(move |request| {
+        let front = front.clone();
+        async move { front.serve(request).await }
+    });
+    let connection = shared.builder.serve_connection(TokioIo::new(socket), service);
+    tokio::pin!(connection);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = shared.stop.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        debug!(%error, "a connection ended early");
+    }
+}

@@ -1,0 +1,183 @@
+//! One request through s3s and back. Owns admission, the request's id, the headers that every answer carries, and the
+//! replacement of s3s's answer where the UFS gave one or a body was refused. Spawns nothing.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body::Body as _;
+use hyper::body::Incoming;
+use s3s::service::S3Service;
+use s3s::{Body, HttpError, HttpResponse, S3Error, S3ErrorCode};
+use tokio::sync::Semaphore;
+use tracing::{Instrument, debug_span, error};
+
+use super::inbound::Inbound;
+use super::outbound::{Ending, Outbound};
+use crate::answer::{REQUEST_ID, passed};
+use crate::exchange::Exchange;
+use crate::metrics::Metrics;
+use crate::request::{RequestContext, RequestId};
+use crate::write::checks::BodyFault;
+
+const HOST_ID: HeaderName = HeaderName::from_static("x-amz-id-2");
+const CACHE: HeaderName = HeaderName::from_static("x-verbs3-cache");
+const TRANSPORT: HeaderName = HeaderName::from_static("x-verbs3-transport");
+
+/// What all connections of a gateway share.
+pub(crate) struct Front {
+    pub service: S3Service,
+    pub metrics: Arc<Metrics>,
+    pub in_flight: Arc<Semaphore>,
+    pub chunk_bytes_max: u64,
+    pub body_idle_max: Duration,
+}
+
+impl Front {
+    /// Answers one request. Errs only to have hyper cut the connection.
+    pub async fn serve(&self, request: Request<Incoming>) -> Result<Response<Outbound>, HttpError> {
+        let id = RequestId::generate();
+        let exchange = Arc::new(Exchange::new(Arc::new(RequestContext::new(id, Instant::now()))));
+        self.metrics.in_flight.inc();
+        let mut ending = Ending {
+            exchange: exchange.clone(),
+            metrics: self.metrics.clone(),
+            method: request.method().clone(),
+            uri: request.uri().clone(),
+            status: 0,
+            code: None,
+            permit: None,
+        };
+        let mut response = match self.in_flight.clone().try_acquire_owned() {
+            Ok(permit) => {
+                ending.permit = Some(permit);
+                let signed_body = has_sha256(&request);
+                let call = self.service.call(self.prepared(request, &exchange));
+                let span = debug_span!("request", id = %id);
+                let called = if span.is_disabled() { call.await } else { call.instrument(span).await };
+                self.finished(called, &exchange, signed_body, &ending.method)
+            }
+            Err(_) => {
+                self.metrics.denied("overloaded");
+                answer_of(slow_down())
+            }
+        };
+        self.head(&mut response, &exchange);
+        ending.status = response.status().as_u16();
+        if response.status().is_client_error() || response.status().is_server_error() {
+            ending.code = code_of(response.body());
+            self.note_denial(&exchange, ending.code.as_deref());
+        }
+        Ok(response.map(|body| Outbound::new(body, ending)))
+    }
+
+    fn prepared(&self, request: Request<Incoming>, exchange: &Arc<Exchange>) -> Request<Body> {
+        let (mut parts, body) = request.into_parts();
+        let body = if body.is_end_stream() {
+            Body::empty()
+        } else {
+            let (fault, metrics) = (exchange.fault.clone(), self.metrics.clone());
+            let inbound = Inbound::new(body, &parts.headers, self.chunk_bytes_max, self.body_idle_max, fault, metrics);
+            Body::http_body(inbound)
+        };
+        parts.extensions.insert(exchange.clone());
+        parts.extensions.insert(exchange.cx.clone());
+        Request::from_parts(parts, body)
+    }
+
+    fn finished(
+        &self,
+        called: Result<HttpResponse, HttpError>,
+        exchange: &Exchange,
+        signed_body: bool,
+        method: &Method,
+    ) -> HttpResponse {
+        let mut response = match called {
+            Ok(response) => response,
+            Err(cause) => {
+                let cause: s3s::StdError = cause.into();
+                error!(request = %exchange.cx.id(), %cause, "an answer could not be made");
+                answer_of(S3ErrorCode::InternalError.into())
+            }
+        };
+        if let Some(answer) = exchange.cx.take_answer() {
+            let body = if *method == Method::HEAD { Body::empty() } else { Body::from(answer.body.clone()) };
+            response = HttpResponse::new(body);
+            *response.status_mut() = answer.status;
+            *response.headers_mut() = passed(&answer.headers);
+        } else if response.status().is_server_error() && !exchange.entered.load(Ordering::Relaxed) {
+            // s3s reads documents whole, and calls whatever goes wrong with their bodies an internal error.
+            let broken = exchange.identity.get().is_some() && signed_body;
+            let fault = exchange.fault.lock().take().or_else(|| broken.then_some(BodyFault::Sha256));
+            if let Some(fault) = fault {
+                self.metrics.body_refused(Some(fault.reason()));
+                response = answer_of(fault.into_error());
+            }
+        }
+        response
+    }
+
+    /// The headers that every answer carries.
+    fn head(&self, response: &mut HttpResponse, exchange: &Exchange) {
+        let cx = &exchange.cx;
+        let headers = response.headers_mut();
+        let id = HeaderValue::try_from(cx.id().to_string()).expect("hexadecimal digits are a header value");
+        if !headers.contains_key(HOST_ID) {
+            headers.insert(HOST_ID, id.clone());
+        }
+        headers.insert(REQUEST_ID, id);
+        headers.insert(header::SERVER, HeaderValue::from_static("verbs3"));
+        if let Some(verdict) = cx.verdict() {
+            headers.insert(CACHE, HeaderValue::from_static(verdict.as_str()));
+        }
+        if let Some(via) = cx.via() {
+            headers.insert(TRANSPORT, HeaderValue::from_static(via.as_str()));
+        }
+    }
+
+    /// Counts what s3s refused by itself: signatures, clocks, keys.
+    fn note_denial(&self, exchange: &Exchange, code: Option<&str>) {
+        if exchange.row.get().is_some() {
+            return;
+        }
+        let reason = match code {
+            Some("InvalidAccessKeyId") => "unknown_key",
+            Some("SignatureDoesNotMatch") => "signature",
+            Some("RequestTimeTooSkewed") => "clock",
+            Some("AccessDenied") => "expired",
+            _ => return,
+        };
+        self.metrics.denied(reason);
+    }
+}
+
+fn has_sha256(request: &Request<Incoming>) -> bool {
+    request.headers().get("x-amz-content-sha256").is_some_and(|value| value.len() == 64)
+}
+
+fn slow_down() -> S3Error {
+    let mut error = S3Error::with_message(S3ErrorCode::SlowDown, "Please reduce your request rate.");
+    let retry = (header::RETRY_AFTER, HeaderValue::from_static("1"));
+    error.set_headers(
+        [retry, (header::CONTENT_TYPE, HeaderValue::from_static("application/xml"))].into_iter().collect(),
+    );
+    error
+}
+
+/// An error as S3 writes it.
+fn answer_of(error: S3Error) -> HttpResponse {
+    error.to_http_response().unwrap_or_else(|_| {
+        let mut response = HttpResponse::new(Body::empty());
+        *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+        response
+    })
+}
+
+/// The code in an error document. s3s keeps only the document.
+fn code_of(body: &Body) -> Option<Box<str>> {
+    let document = body.bytes()?;
+    let text = std::str::from_utf8(&document).ok()?;
+    let (_, rest) = text.split_once("<Code>")?;
+    Some(rest.split_once("</Code>")?.0.into())
+}

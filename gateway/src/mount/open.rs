@@ -1,0 +1,51 @@
+//! A UFS mounted as a whole: every bucket of it is visible under its own name. Owns the mounts that come and go with such
+//! buckets. Named mounts go before.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use verbs3_protocol::Volume;
+
+use super::{Mount, Ufs};
+
+/// Mounts that are remembered; beyond it they are made anew.
+const REMEMBERED_MAX: usize = 1024;
+
+/// The mounts of one store's buckets, made when they are first named.
+pub(super) struct OpenStore {
+    /// What the mounts have in common; its name, bucket and volume stand for none.
+    pattern: Mount,
+    made: RwLock<HashMap<String, Arc<Mount>>>,
+}
+
+impl OpenStore {
+    pub fn new(pattern: Mount) -> Self {
+        Self { pattern, made: RwLock::default() }
+    }
+
+    pub fn ufs(&self) -> &Ufs {
+        &self.pattern.ufs
+    }
+
+    /// The mount for a bucket of that name, whether or not the store has one: it is the store that says so.
+    pub fn mount(&self, bucket: &str) -> Option<Arc<Mount>> {
+        if let Some(mount) = self.made.read().get(bucket) {
+            return Some(mount.clone());
+        }
+        if !s3s::path::check_bucket_name(bucket) {
+            return None;
+        }
+        let mount = Arc::new(Mount {
+            name: bucket.to_owned(),
+            bucket: bucket.to_owned(),
+            volume: Volume::new(self.pattern.ufs.name(), bucket),
+            ..self.pattern.clone()
+        });
+        let mut made = self.made.write();
+        if made.len() < REMEMBERED_MAX {
+            made.insert(bucket.to_owned(), mount.clone());
+        }
+        Some(mount)
+    }
+}

@@ -1,0 +1,94 @@
+//! What a row of the table says, and the trait that gives all inputs one shape. Owns no behaviour.
+
+use async_trait::async_trait;
+use s3s::{S3, S3Request, S3Response, S3Result};
+
+use super::rewrite::Names;
+
+/// What an identity may be allowed to do.
+#[allow(non_camel_case_types)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Right {
+    read,
+    write,
+    list,
+    delete,
+    admin,
+    /// Any right on the mount.
+    seen,
+}
+
+/// What the right is asked for.
+#[allow(non_camel_case_types)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scope {
+    object,
+    listing,
+    bucket,
+    settings,
+    service,
+}
+
+/// Which keys are announced to their home.
+#[allow(non_camel_case_types)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Announces {
+    nothing,
+    key,
+    /// Each key of the batch.
+    keys,
+}
+
+/// The way an operation takes.
+#[allow(non_camel_case_types)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    bypass,
+    cached,
+    verified,
+    copied,
+    batch,
+    mounts,
+    refused,
+}
+
+/// One operation.
+#[derive(Debug)]
+pub(crate) struct Row {
+    /// As s3s's trait spells it.
+    pub method: &'static str,
+    /// As S3 spells it.
+    pub name: &'static str,
+    pub right: Right,
+    pub scope: Scope,
+    pub announces: Announces,
+    pub way: Way,
+}
+
+/// `GetObjectInput` → `GetObject`.
+pub(super) const fn operation_name(input: &'static str) -> &'static str {
+    input.split_at(input.len() - "Input".len()).0
+}
+
+/// An operation's input, with what the table knows of it.
+#[async_trait]
+pub(crate) trait Operation: Sized + Send + 'static {
+    /// Its place in the table.
+    const INDEX: usize;
+    type Output: Send + 'static;
+
+    fn row() -> &'static Row {
+        &super::TABLE[Self::INDEX]
+    }
+
+    /// The bucket that the client named. `None`: the operation is about no bucket.
+    fn bucket(&mut self) -> Option<&mut String>;
+    fn key(&mut self) -> Option<&mut String>;
+    /// The prefix that a listing is about.
+    fn prefix(&self) -> &str;
+    /// Rewrites names other than bucket and key from the client's to the UFS's.
+    fn inward(&mut self, names: &Names<'_>);
+    /// Rewrites names in the answer from the UFS's to the client's.
+    fn outward(output: &mut Self::Output, names: &Names<'_>);
+    async fn send(store: &dyn S3, request: S3Request<Self>) -> S3Result<S3Response<Self::Output>>;
+}

@@ -1,0 +1,227 @@
+//! The way of an operation through the gateway: authorise → rewrite → announce → ask the UFS → report → rewrite back. Owns the
+//! order and the parts that all operations share. What each operation needs stands in the table.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use s3s::dto::BucketName;
+use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
+use verbs3_protocol::{Volume, WriteOutcome};
+use verbs3_ufs::RawAnswer;
+use verbs3_ufs::capture::{self, RemoteFailure};
+
+use super::{Announces, Names, Operation, Right, Row, Scope};
+use crate::answer;
+use crate::auth::Identity;
+use crate::exchange::Exchange;
+use crate::gateway::GatewayOptions;
+use crate::metrics::Metrics;
+use crate::mount::{KEY_BYTES_MAX, Mount, Mounts};
+use crate::write::Homes;
+use crate::write::announce::Write;
+use crate::write::verified::FaultSlot;
+
+/// What all requests of a gateway share.
+pub(crate) struct Core {
+    pub mounts: Mounts,
+    pub homes: Arc<dyn Homes>,
+    pub metrics: Arc<Metrics>,
+    pub options: GatewayOptions,
+    /// Volumes that some mount caches: writes to them are announced, through whichever mount they come.
+    pub cached: HashSet<Volume>,
+}
+
+/// An authorised request: who asks, and through which mount.
+pub(crate) struct Entry {
+    pub exchange: Arc<Exchange>,
+    pub identity: Arc<Identity>,
+    pub mount: Arc<Mount>,
+}
+
+impl Entry {
+    pub fn names(&self) -> Names<'_> {
+        Names::of(&self.mount)
+    }
+
+    /// Where the inbound body leaves its faults.
+    pub fn below(&self) -> FaultSlot {
+        self.exchange.fault.clone()
+    }
+}
+
+impl Core {
+    /// Straight to the UFS and back.
+    pub async fn pass<R: Operation>(&self, mut request: S3Request<R>) -> S3Result<S3Response<R::Output>> {
+        let entry = self.enter(&mut request)?;
+        self.forward(&entry, request).await
+    }
+
+    /// The same, for a request that has been authorised.
+    pub async fn forward<R: Operation>(
+        &self,
+        entry: &Entry,
+        mut request: S3Request<R>,
+    ) -> S3Result<S3Response<R::Output>> {
+        self.rewrite(entry, &mut request)?;
+        let keys = match R::row().announces {
+            Announces::key => request.input.key().cloned().into_iter().collect(),
+            Announces::nothing | Announces::keys => Vec::new(),
+        };
+        self.announced(entry, request, keys).await
+    }
+
+    /// A rewritten request that changes `keys` (as the UFS names them).
+    pub async fn announced<R: Operation>(
+        &self,
+        entry: &Entry,
+        request: S3Request<R>,
+        keys: Vec<String>,
+    ) -> S3Result<S3Response<R::Output>> {
+        let write = self.write(entry, keys);
+        if let Some(write) = &write {
+            write.announcer().announce().await?;
+        }
+        let (result, raw) = self.send_to_ufs(entry, request).await;
+        if let Some(write) = write {
+            let reported = write.finish(self.outcome(&result)).await;
+            if result.is_ok() {
+                reported?;
+            }
+        }
+        self.conclude::<R>(entry, result, raw)
+    }
+
+    /// Finds the mount and asks the identity's rules. Default: denied.
+    pub fn enter<R: Operation>(&self, request: &mut S3Request<R>) -> S3Result<Entry> {
+        let (exchange, identity) = self.who(request)?;
+        let row = R::row();
+        let mount = request.input.bucket().and_then(|bucket| self.mounts.resolve(bucket)).ok_or_else(no_such_bucket)?;
+        let subject = match row.scope {
+            Scope::object => request.input.key().map(|key| key.as_str()).unwrap_or_default(),
+            Scope::listing => request.input.prefix(),
+            Scope::bucket | Scope::settings | Scope::service => "",
+        };
+        // A batch delete asks for each of its keys (`batch`), and needs to see the mount.
+        let right = if row.announces == Announces::keys { Right::seen } else { row.right };
+        self.allow(&identity, &mount, subject, right)?;
+        let bypasses = request.headers.get("x-amz-bypass-governance-retention");
+        if bypasses.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"true")) {
+            self.allow(&identity, &mount, "", Right::admin)?;
+        }
+        if row.scope == Scope::settings && mount.is_prefix() {
+            self.metrics.denied("prefix_mount");
+            let message =
+                format!("{} concerns the whole bucket, and {} is a mount of a part of one", row.name, mount.name);
+            return Err(S3Error::with_message(S3ErrorCode::AccessDenied, message));
+        }
+        if mount.read_only && changes(row) {
+            self.metrics.denied("read_only");
+            let message = format!("the mount {} is read-only", mount.name);
+            return Err(S3Error::with_message(S3ErrorCode::AccessDenied, message));
+        }
+        Ok(Entry { exchange, identity, mount })
+    }
+
+    /// Who asks: put into the request's extensions by `http` and `auth`.
+    pub fn who<T>(&self, request: &S3Request<T>) -> S3Result<(Arc<Exchange>, Arc<Identity>)> {
+        let exchange = request.extensions.get::<Arc<Exchange>>().cloned().ok_or_else(access_denied)?;
+        exchange.entered.store(true, Ordering::Relaxed);
+        let identity = exchange.identity.get().cloned().ok_or_else(access_denied)?;
+        Ok((exchange, identity))
+    }
+
+    pub fn allow(&self, identity: &Identity, mount: &Mount, subject: &str, right: Right) -> S3Result<()> {
+        if identity.allows(&mount.name, subject, right) {
+            return Ok(());
+        }
+        self.metrics.denied("policy");
+        Err(access_denied())
+    }
+
+    /// From the client's names to the UFS's.
+    pub fn rewrite<R: Operation>(&self, entry: &Entry, request: &mut S3Request<R>) -> S3Result<()> {
+        let names = entry.names();
+        if let Some(bucket) = request.input.bucket() {
+            BucketName::clone_from(bucket, &entry.mount.bucket);
+        }
+        if let Some(key) = request.input.key() {
+            if names.prefix.len() + key.len() > KEY_BYTES_MAX {
+                return Err(S3ErrorCode::KeyTooLongError.into());
+            }
+            names.key_inward(key);
+        }
+        request.input.inward(&names);
+        Ok(())
+    }
+
+    /// A write to be announced; `None` where nothing is cached, so that nobody need know.
+    pub fn write(&self, entry: &Entry, keys: Vec<String>) -> Option<Write> {
+        let told = !keys.is_empty() && (entry.mount.cached || self.cached.contains(&entry.mount.volume));
+        told.then(|| Write::new(self.homes.clone(), &entry.mount, keys))
+    }
+
+    /// Sends a request once, and keeps the UFS's own answer beside the typed one.
+    pub async fn send_to_ufs<R: Operation>(
+        &self,
+        entry: &Entry,
+        request: S3Request<R>,
+    ) -> (S3Result<S3Response<R::Output>>, Option<RawAnswer>) {
+        capture::observe(R::send(&**entry.mount.ufs.s3(), request)).await
+    }
+
+    /// What the homes are told. An answered write is `Done` also when the answer is a refusal: forgetting attributes that did
+    /// not change costs one check, and keeping ones that did, because an attempt before the refused one went through, is stale.
+    pub fn outcome<T>(&self, result: &S3Result<T>) -> WriteOutcome {
+        let Err(error) = result else { return WriteOutcome::Done };
+        let status = match capture::remote_failure(error) {
+            Some(RemoteFailure::Answer(answer)) => Some(answer.status),
+            Some(RemoteFailure::NoAnswer(_) | RemoteFailure::Unintelligible(_)) => None,
+            None => error.status_code(),
+        };
+        match status {
+            Some(status) if status.as_u16() != 408 && (300..500).contains(&status.as_u16()) => WriteOutcome::Done,
+            _ => WriteOutcome::Unknown,
+        }
+    }
+
+    /// From the UFS's answer to the client's.
+    pub fn conclude<R: Operation>(
+        &self,
+        entry: &Entry,
+        result: S3Result<S3Response<R::Output>>,
+        raw: Option<RawAnswer>,
+    ) -> S3Result<S3Response<R::Output>> {
+        match result {
+            Ok(mut response) => {
+                R::outward(&mut response.output, &entry.names());
+                answer::keep_headers(&mut response.headers, raw.as_ref());
+                Ok(response)
+            }
+            Err(error) => Err(answer::of_ufs(&entry.exchange.cx, &entry.names(), error, raw)),
+        }
+    }
+
+    /// For operations that no gateway can do.
+    pub fn refuse<R: Operation>(&self, _: S3Request<R>) -> S3Error {
+        self.metrics.denied("unsupported");
+        let message = format!("{} is not about a bucket of this endpoint", R::row().name);
+        S3Error::with_message(S3ErrorCode::NotImplemented, message)
+    }
+}
+
+fn changes(row: &Row) -> bool {
+    match row.right {
+        Right::write | Right::delete => true,
+        Right::admin => !row.method.starts_with("get_") && !row.method.starts_with("list_"),
+        Right::read | Right::list | Right::seen => false,
+    }
+}
+
+pub(crate) fn no_such_bucket() -> S3Error {
+    S3Error::with_message(S3ErrorCode::NoSuchBucket, "The specified bucket does not exist")
+}
+
+pub(crate) fn access_denied() -> S3Error {
+    S3Error::with_message(S3ErrorCode::AccessDenied, "Access Denied")
+}

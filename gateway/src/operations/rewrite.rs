@@ -1,0 +1,302 @@
+//! Names between clients and the UFS: a mount's name ↔ its bucket, a client's key ↔ the key with the mount's prefix. Owns the
+//! fields in which inputs and outputs carry names. Does not know who may see what.
+//!
+//! Each module here is the *names* column of the table: `listed` is the prefix that a listing is about, `inward` rewrites what
+//! the client sent (beyond bucket and key, which `pass` rewrites for all), `outward` what the UFS answered.
+
+use percent_encoding::percent_decode_str;
+use s3s::dto::{CommonPrefix, EncodingType};
+
+use crate::mount::Mount;
+
+/// The two sides of a mount.
+pub(crate) struct Names<'a> {
+    /// The bucket's name as clients see it.
+    pub outside: &'a str,
+    /// As the UFS sees it.
+    pub inside: &'a str,
+    /// Of the mount.
+    pub prefix: &'a str,
+}
+
+impl<'a> Names<'a> {
+    pub fn of(mount: &'a Mount) -> Self {
+        Self { outside: &mount.name, inside: &mount.bucket, prefix: &mount.prefix }
+    }
+
+    /// Whether clients see other names than the UFS. If not, nothing is rewritten, and a UFS's error documents are passed on.
+    pub fn differ(&self) -> bool {
+        self.outside != self.inside || !self.prefix.is_empty()
+    }
+
+    pub fn key_inward(&self, key: &mut String) {
+        if !self.prefix.is_empty() {
+            key.insert_str(0, self.prefix);
+        }
+    }
+
+    /// For markers: an absent or empty one means "from the start" and stays so.
+    fn marker_inward(&self, marker: &mut Option<String>) {
+        if let Some(marker) = marker.as_mut().filter(|marker| !marker.is_empty()) {
+            self.key_inward(marker);
+        }
+    }
+
+    /// For prefixes: an absent one becomes the mount's.
+    fn prefix_inward(&self, prefix: &mut Option<String>) {
+        if !self.prefix.is_empty() {
+            self.key_inward(prefix.get_or_insert_default());
+        }
+    }
+
+    /// What a client sees of a name in the UFS; `None`: it lies outside the mount. `encoded` names are percent-encoded
+    /// (`encoding-type=url`), and what is left stays encoded as the UFS encoded it.
+    pub fn outward<'n>(&self, name: &'n str, encoded: bool) -> Option<&'n str> {
+        if !encoded {
+            return name.strip_prefix(self.prefix);
+        }
+        let mut at = 0;
+        for &wanted in self.prefix.as_bytes() {
+            let (got, length) = decoded_at(name, at)?;
+            if got != wanted {
+                return None;
+            }
+            at += length;
+        }
+        name.get(at..)
+    }
+
+    /// Rewrites in place; what lies outside the mount (a marker of the UFS's own making) is emptied.
+    fn name_outward(&self, name: &mut Option<String>, encoded: bool) {
+        if let Some(name) = name.as_mut().filter(|name| !name.is_empty() && !self.prefix.is_empty()) {
+            *name = self.outward(name, encoded).unwrap_or_default().to_owned();
+        }
+    }
+
+    fn bucket_outward(&self, bucket: &mut Option<String>) {
+        if let Some(bucket) = bucket {
+            self.outside.clone_into(bucket);
+        }
+    }
+
+    /// Rewrites the entries of a listing. Drops what is outside the mount, and the object whose whole key is the mount's
+    /// prefix: clients can't name it. Returns how many were dropped.
+    fn entries_outward<T>(
+        &self,
+        entries: &mut Option<Vec<T>>,
+        key: impl Fn(&mut T) -> &mut Option<String>,
+        encoded: bool,
+    ) -> i32 {
+        let Some(entries) = entries.as_mut().filter(|_| !self.prefix.is_empty()) else { return 0 };
+        let before = entries.len();
+        entries.retain_mut(|entry| {
+            let name = key(entry);
+            let seen = name.as_deref().and_then(|name| self.outward(name, encoded)).unwrap_or_default().to_owned();
+            let keep = !seen.is_empty();
+            *name = Some(seen);
+            keep
+        });
+        i32::try_from(before - entries.len()).unwrap_or(i32::MAX)
+    }
+
+    fn prefixes_outward(&self, prefixes: &mut Option<Vec<CommonPrefix>>, encoded: bool) -> i32 {
+        self.entries_outward(prefixes, |entry| &mut entry.prefix, encoded)
+    }
+}
+
+/// The byte at `at` of a percent-encoded name, and how many characters spell it. S3 writes a space as `+`.
+fn decoded_at(name: &str, at: usize) -> Option<(u8, usize)> {
+    match *name.as_bytes().get(at)? {
+        b'%' => Some((percent_decode_str(name.get(at..at + 3)?).next()?, 3)),
+        b'+' => Some((b' ', 1)),
+        byte => Some((byte, 1)),
+    }
+}
+
+fn is_url(encoding: &Option<EncodingType>) -> bool {
+    encoding.as_ref().is_some_and(|encoding| encoding.as_str() == EncodingType::URL)
+}
+
+/// Nothing but bucket and key.
+pub(super) mod plain {
+    use super::Names;
+    pub fn listed<T>(_: &T) -> &str {
+        ""
+    }
+    pub fn inward<T>(_: &mut T, _: &Names<'_>) {}
+    pub fn outward<T>(_: &mut T, _: &Names<'_>) {}
+}
+
+pub(super) mod create_bucket {
+    use super::Names;
+    pub use super::plain::{inward, listed};
+    use s3s::dto::CreateBucketOutput;
+
+    pub fn outward(output: &mut CreateBucketOutput, names: &Names<'_>) {
+        if names.differ() && output.location.is_some() {
+            output.location = Some(format!("/{}", names.outside));
+        }
+    }
+}
+
+pub(super) mod create_multipart_upload {
+    use super::Names;
+    pub use super::plain::{inward, listed};
+    use s3s::dto::CreateMultipartUploadOutput;
+
+    pub fn outward(output: &mut CreateMultipartUploadOutput, names: &Names<'_>) {
+        names.bucket_outward(&mut output.bucket);
+        names.name_outward(&mut output.key, false);
+    }
+}
+
+pub(super) mod complete_multipart_upload {
+    use super::Names;
+    pub use super::plain::{inward, listed};
+    use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+    use s3s::dto::CompleteMultipartUploadOutput;
+
+    /// What RFC 3986 leaves unreserved, and the slash.
+    const KEY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/');
+
+    pub fn outward(output: &mut CompleteMultipartUploadOutput, names: &Names<'_>) {
+        if !names.differ() {
+            return;
+        }
+        names.bucket_outward(&mut output.bucket);
+        names.name_outward(&mut output.key, false);
+        // The UFS's own URL would show its bucket and prefix, and a client that follows it would leave the gateway.
+        output.location = output.location.take().map(|_| {
+            let key = output.key.as_deref().unwrap_or_default();
+            format!("/{}/{}", names.outside, utf8_percent_encode(key, KEY))
+        });
+    }
+}
+
+pub(super) mod list_parts {
+    use super::Names;
+    pub use super::plain::{inward, listed};
+    use s3s::dto::ListPartsOutput;
+
+    pub fn outward(output: &mut ListPartsOutput, names: &Names<'_>) {
+        names.bucket_outward(&mut output.bucket);
+        names.name_outward(&mut output.key, false);
+    }
+}
+
+pub(super) mod delete_objects {
+    use super::Names;
+    pub use super::plain::listed;
+    use s3s::dto::{DeleteObjectsInput, DeleteObjectsOutput};
+
+    pub fn inward(input: &mut DeleteObjectsInput, names: &Names<'_>) {
+        input.delete.objects.iter_mut().for_each(|object| names.key_inward(&mut object.key));
+    }
+
+    pub fn outward(output: &mut DeleteObjectsOutput, names: &Names<'_>) {
+        names.entries_outward(&mut output.deleted, |entry| &mut entry.key, false);
+        names.entries_outward(&mut output.errors, |entry| &mut entry.key, false);
+    }
+}
+
+pub(super) mod list_objects {
+    use super::{Names, is_url};
+    use s3s::dto::{ListObjectsInput, ListObjectsOutput};
+
+    pub fn listed(input: &ListObjectsInput) -> &str {
+        input.prefix.as_deref().unwrap_or_default()
+    }
+
+    pub fn inward(input: &mut ListObjectsInput, names: &Names<'_>) {
+        names.prefix_inward(&mut input.prefix);
+        names.marker_inward(&mut input.marker);
+    }
+
+    pub fn outward(output: &mut ListObjectsOutput, names: &Names<'_>) {
+        let encoded = is_url(&output.encoding_type);
+        names.bucket_outward(&mut output.name);
+        for name in [&mut output.prefix, &mut output.marker, &mut output.next_marker] {
+            names.name_outward(name, encoded);
+        }
+        names.entries_outward(&mut output.contents, |entry| &mut entry.key, encoded);
+        names.prefixes_outward(&mut output.common_prefixes, encoded);
+    }
+}
+
+pub(super) mod list_objects_v2 {
+    use super::{Names, is_url};
+    use s3s::dto::{ListObjectsV2Input, ListObjectsV2Output};
+
+    pub fn listed(input: &ListObjectsV2Input) -> &str {
+        input.prefix.as_deref().unwrap_or_default()
+    }
+
+    pub fn inward(input: &mut ListObjectsV2Input, names: &Names<'_>) {
+        names.prefix_inward(&mut input.prefix);
+        names.marker_inward(&mut input.start_after);
+    }
+
+    /// Continuation tokens are the UFS's own and opaque: they travel untouched.
+    pub fn outward(output: &mut ListObjectsV2Output, names: &Names<'_>) {
+        let encoded = is_url(&output.encoding_type);
+        names.bucket_outward(&mut output.name);
+        for name in [&mut output.prefix, &mut output.start_after] {
+            names.name_outward(name, encoded);
+        }
+        let dropped = names.entries_outward(&mut output.contents, |entry| &mut entry.key, encoded)
+            + names.prefixes_outward(&mut output.common_prefixes, encoded);
+        output.key_count = output.key_count.map(|count| count - dropped);
+    }
+}
+
+pub(super) mod list_object_versions {
+    use super::{Names, is_url};
+    use s3s::dto::{ListObjectVersionsInput, ListObjectVersionsOutput};
+
+    pub fn listed(input: &ListObjectVersionsInput) -> &str {
+        input.prefix.as_deref().unwrap_or_default()
+    }
+
+    pub fn inward(input: &mut ListObjectVersionsInput, names: &Names<'_>) {
+        names.prefix_inward(&mut input.prefix);
+        names.marker_inward(&mut input.key_marker);
+    }
+
+    pub fn outward(output: &mut ListObjectVersionsOutput, names: &Names<'_>) {
+        let encoded = is_url(&output.encoding_type);
+        names.bucket_outward(&mut output.name);
+        for name in [&mut output.prefix, &mut output.key_marker, &mut output.next_key_marker] {
+            names.name_outward(name, encoded);
+        }
+        names.entries_outward(&mut output.versions, |entry| &mut entry.key, encoded);
+        names.entries_outward(&mut output.delete_markers, |entry| &mut entry.key, encoded);
+        names.prefixes_outward(&mut output.common_prefixes, encoded);
+    }
+}
+
+pub(super) mod list_multipart_uploads {
+    use super::{Names, is_url};
+    use s3s::dto::{ListMultipartUploadsInput, ListMultipartUploadsOutput};
+
+    pub fn listed(input: &ListMultipartUploadsInput) -> &str {
+        input.prefix.as_deref().unwrap_or_default()
+    }
+
+    pub fn inward(input: &mut ListMultipartUploadsInput, names: &Names<'_>) {
+        names.prefix_inward(&mut input.prefix);
+        names.marker_inward(&mut input.key_marker);
+    }
+
+    pub fn outward(output: &mut ListMultipartUploadsOutput, names: &Names<'_>) {
+        let encoded = is_url(&output.encoding_type);
+        names.bucket_outward(&mut output.bucket);
+        for name in [&mut output.prefix, &mut output.key_marker, &mut output.next_key_marker] {
+            names.name_outward(name, encoded);
+        }
+        names.entries_outward(&mut output.uploads, |entry| &mut entry.key, encoded);
+        names.prefixes_outward(&mut output.common_prefixes, encoded);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,10 @@
+//! The write path: bodies that are verified on their way, and the word to the home before and after a write. Owns the order of
+//! these steps. Does not hold bodies, does not retry, and does not know the cache.
+
+pub(crate) mod announce;
+pub(crate) mod checks;
+pub(crate) mod chunk_guard;
+pub(crate) mod put;
+pub(crate) mod verified;
+
+pub use announce::{Announcement, HomeUnreachable, Homes};

@@ -1,0 +1,167 @@
+//! One write's word to the homes of its keys: announced before it can be seen, reported when it is over, also when its client
+//! goes away. Owns that sequence. Who the homes are, and renewing, is the tier's client's.
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use http::{HeaderMap, HeaderValue, header};
+use parking_lot::Mutex;
+use s3s::{S3Error, S3ErrorCode, S3Result};
+use tracing::warn;
+use verbs3_client::{Announced, CoherenceError, Tier};
+use verbs3_protocol::{Volume, WriteOutcome};
+
+use crate::mount::{Coherence, Mount};
+
+/// The homes of all keys, as the write path needs them. The tier's client is one; tests bring others.
+#[async_trait]
+pub trait Homes: Send + Sync + 'static {
+    /// Tells the homes that a write of these keys is about to become visible. Bounded in time.
+    async fn announce(&self, volume: &Volume, keys: &[String]) -> Result<Box<dyn Announcement>, HomeUnreachable>;
+}
+
+/// A write that the homes know of, for as long as it takes: renewing it is the implementation's part. Dropped without a
+/// report, it reports by itself that its outcome is unknown.
+#[async_trait]
+pub trait Announcement: Send + Sync + 'static {
+    /// Says how it ended; `Ok` when the homes have acknowledged. Bounded in time, and goes on if its caller goes away.
+    async fn report(self: Box<Self>, outcome: WriteOutcome) -> Result<(), HomeUnreachable>;
+}
+
+/// A home did not acknowledge.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error(
+    "the home of the key did not acknowledge: {reason}; check the workers, or set coherence = \"ttl\" on the mount"
+)]
+pub struct HomeUnreachable {
+    pub reason: String,
+}
+
+impl HomeUnreachable {
+    fn into_error(self) -> S3Error {
+        let mut error = S3Error::with_message(S3ErrorCode::ServiceUnavailable, self.to_string());
+        let retry = (header::RETRY_AFTER, HeaderValue::from_static("1"));
+        let xml = (header::CONTENT_TYPE, HeaderValue::from_static("application/xml"));
+        error.set_headers(HeaderMap::from_iter([retry, xml]));
+        error
+    }
+}
+
+enum State {
+    Idle,
+    Announced(Box<dyn Announcement>),
+    /// Over: nothing may be announced or sent any more.
+    Closed,
+}
+
+/// One write. Dropped without [`Write::finish`] (its client went away), its outcome is unknown, and so reported.
+pub(crate) struct Write {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    homes: Arc<dyn Homes>,
+    volume: Volume,
+    keys: Vec<String>,
+    coherence: Coherence,
+    state: Mutex<State>,
+}
+
+/// The part of a write that a body holds.
+#[derive(Clone)]
+pub(crate) struct Announcer(Arc<Shared>);
+
+impl Write {
+    /// Nothing is said before [`Announcer::announce`].
+    pub fn new(homes: Arc<dyn Homes>, mount: &Mount, keys: Vec<String>) -> Self {
+        let (volume, coherence) = (mount.volume.clone(), mount.coherence);
+        Self { shared: Arc::new(Shared { homes, volume, keys, coherence, state: Mutex::new(State::Idle) }) }
+    }
+
+    pub fn announcer(&self) -> Announcer {
+        Announcer(self.shared.clone())
+    }
+
+    /// Reports, if the write was announced. `Ok` once the homes have acknowledged.
+    pub async fn finish(self, outcome: WriteOutcome) -> S3Result<()> {
+        let State::Announced(announced) = self.close() else { return Ok(()) };
+        match announced.report(outcome).await {
+            Ok(()) => Ok(()),
+            Err(error) if self.shared.coherence == Coherence::Ttl => {
+                warn!(volume = %self.shared.volume, %error, "a write was not reported; readers see it after the mount's ttl");
+                Ok(())
+            }
+            Err(error) => Err(error.into_error()),
+        }
+    }
+
+    fn close(&self) -> State {
+        std::mem::replace(&mut *self.shared.state.lock(), State::Closed)
+    }
+}
+
+impl Drop for Write {
+    fn drop(&mut self) {
+        // The body may live on in a connection to the UFS: the announcement must not live on with it.
+        drop(self.close());
+    }
+}
+
+impl Announcer {
+    /// Tells the homes. After `Ok` the write may become visible.
+    pub async fn announce(&self) -> S3Result<()> {
+        let shared = &self.0;
+        let announced = match shared.homes.announce(&shared.volume, &shared.keys).await {
+            Ok(announced) => announced,
+            Err(error) if shared.coherence == Coherence::Ttl => {
+                warn!(volume = %shared.volume, %error, "a write goes on unannounced; readers see it after the mount's ttl");
+                return Ok(());
+            }
+            Err(error) => return Err(error.into_error()),
+        };
+        let mut state = shared.state.lock();
+        if matches!(*state, State::Closed) {
+            // The client has gone meanwhile: nothing was sent, and nothing may be.
+            return Err(S3Error::with_message(S3ErrorCode::IncompleteBody, "the client went away"));
+        }
+        *state = State::Announced(announced);
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Write {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Write").field("volume", &self.shared.volume).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Homes for Arc<Tier> {
+    async fn announce(&self, volume: &Volume, keys: &[String]) -> Result<Box<dyn Announcement>, HomeUnreachable> {
+        let announced = Tier::announce(self, volume, keys).await?;
+        Ok(Box::new(Told { tier: self.clone(), announced }))
+    }
+}
+
+/// A write that the tier's homes know of.
+struct Told {
+    tier: Arc<Tier>,
+    announced: Announced,
+}
+
+#[async_trait]
+impl Announcement for Told {
+    async fn report(self: Box<Self>, outcome: WriteOutcome) -> Result<(), HomeUnreachable> {
+        Ok(self.tier.report(self.announced, outcome).await?)
+    }
+}
+
+impl From<CoherenceError> for HomeUnreachable {
+    fn from(error: CoherenceError) -> Self {
+        Self { reason: error.to_string() }
+    }
+}
+
+#[cfg(test)]
+mod tests;

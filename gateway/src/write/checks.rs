@@ -1,0 +1,281 @@
+//! What a body must turn out to be: its length, Content-MD5, `x-amz-checksum-*` headers and trailing checksums. Owns the
+//! reading of these promises and the comparison. Does not read bodies.
+//!
+//! s3s verifies signatures and the payload's SHA-256, none of these (FACTS 3.2).
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use http::HeaderMap;
+use md5::{Digest, Md5};
+use s3s::checksum::ChecksumHasher;
+use s3s::{S3Error, S3ErrorCode, S3Result, TrailingHeaders};
+
+/// Checksum algorithms that s3s can compute, by header name, and the length of their digests.
+const ALGORITHMS: [(&str, usize); 5] = [
+    ("x-amz-checksum-crc32", 4),
+    ("x-amz-checksum-crc32c", 4),
+    ("x-amz-checksum-crc64nvme", 8),
+    ("x-amz-checksum-sha1", 20),
+    ("x-amz-checksum-sha256", 32),
+];
+/// Headers of the same family that carry no digest.
+const NOT_DIGESTS: [&str; 3] = ["x-amz-checksum-algorithm", "x-amz-checksum-type", "x-amz-checksum-mode"];
+
+/// Why a body is not what was promised. The S3 code is in [`BodyFault::into_error`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BodyFault {
+    #[error("the body has {got} bytes, {declared} were announced")]
+    Length { got: u64, declared: u64 },
+    #[error("the Content-MD5 you specified did not match what we received")]
+    Md5,
+    #[error("the {name} you specified did not match the calculated checksum")]
+    Checksum { name: &'static str },
+    #[error("the trailer {name} that x-amz-trailer announced is missing or is no digest")]
+    Trailer { name: &'static str },
+    #[error("the signature of a chunk does not match")]
+    ChunkSignature,
+    #[error("the provided 'x-amz-content-sha256' header does not match what was computed")]
+    Sha256,
+    #[error(transparent)]
+    Chunks(#[from] super::chunk_guard::ChunkRefusal),
+    #[error("the body did not arrive within {idle_ms} ms")]
+    Idle { idle_ms: u64 },
+    #[error("the body broke off: {reason}")]
+    Broken { reason: String },
+}
+
+impl BodyFault {
+    /// The label of the metric.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Length { .. } => "length",
+            Self::Md5 => "md5",
+            Self::Checksum { .. } => "checksum",
+            Self::Trailer { .. } => "trailer",
+            Self::ChunkSignature => "chunk_signature",
+            Self::Sha256 => "sha256",
+            Self::Chunks(refusal) => refusal.reason(),
+            Self::Idle { .. } => "idle",
+            Self::Broken { .. } => "broken",
+        }
+    }
+
+    /// The answer that S3 gives.
+    pub fn into_error(self) -> S3Error {
+        use super::chunk_guard::ChunkRefusal as Refusal;
+        let code = match &self {
+            Self::Length { .. } | Self::Broken { .. } => S3ErrorCode::IncompleteBody,
+            Self::Md5 | Self::Checksum { .. } => S3ErrorCode::BadDigest,
+            Self::Trailer { .. } => custom("MalformedTrailerError"),
+            Self::ChunkSignature => S3ErrorCode::SignatureDoesNotMatch,
+            Self::Sha256 => custom("XAmzContentSHA256Mismatch"),
+            Self::Chunks(Refusal::ChunkTooLarge { .. } | Refusal::Malformed { .. }) => S3ErrorCode::InvalidRequest,
+            Self::Chunks(Refusal::TooLong { .. } | Refusal::TooShort { .. } | Refusal::EndedEarly) => {
+                S3ErrorCode::IncompleteBody
+            }
+            Self::Idle { .. } => S3ErrorCode::RequestTimeout,
+        };
+        let mut error = S3Error::with_message(code, self.to_string());
+        if error.status_code().is_none() {
+            error.set_status_code(http::StatusCode::BAD_REQUEST);
+        }
+        error
+    }
+}
+
+fn custom(code: &'static str) -> S3ErrorCode {
+    S3ErrorCode::from_bytes(code.as_bytes()).unwrap_or(S3ErrorCode::InvalidRequest)
+}
+
+/// The promises of one request, with the running hashes.
+pub struct Checks {
+    declared: u64,
+    md5: Option<(Md5, Vec<u8>)>,
+    hasher: ChecksumHasher,
+    hashes: bool,
+    expected: Vec<(&'static str, Vec<u8>)>,
+    trailers: Vec<&'static str>,
+    trailing: Option<TrailingHeaders>,
+}
+
+impl Checks {
+    /// Reads the promises from the headers. A promise that can't be understood is refused at once.
+    pub fn of(declared: u64, headers: &HeaderMap, trailing: Option<TrailingHeaders>) -> S3Result<Self> {
+        let mut checks = Self {
+            declared,
+            md5: None,
+            hasher: ChecksumHasher::default(),
+            hashes: false,
+            expected: Vec::new(),
+            trailers: Vec::new(),
+            trailing,
+        };
+        if let Some(value) = headers.get("content-md5") {
+            let digest = BASE64.decode(value.as_bytes()).ok().filter(|digest| digest.len() == 16);
+            let digest = digest.ok_or_else(|| {
+                S3Error::with_message(S3ErrorCode::InvalidDigest, "The Content-MD5 you specified is not valid.")
+            })?;
+            checks.md5 = Some((Md5::new(), digest));
+        }
+        for (name, value) in headers.iter().filter(|(name, _)| name.as_str().starts_with("x-amz-checksum-")) {
+            if NOT_DIGESTS.contains(&name.as_str()) {
+                continue;
+            }
+            let (name, bytes) = algorithm(name.as_str())?;
+            let digest = BASE64.decode(value.as_bytes()).ok().filter(|digest| digest.len() == bytes);
+            let digest = digest.ok_or_else(|| invalid(format!("Value for {name} header is invalid.")))?;
+            checks.hash_with(name);
+            checks.expected.push((name, digest));
+        }
+        checks.read_trailer_names(headers)?;
+        Ok(checks)
+    }
+
+    fn read_trailer_names(&mut self, headers: &HeaderMap) -> S3Result<()> {
+        for value in headers.get_all("x-amz-trailer") {
+            let names = value.to_str().map_err(|_| invalid("Value for x-amz-trailer header is invalid.".to_owned()))?;
+            for name in names.split(',').map(|name| name.trim().to_ascii_lowercase()).filter(|name| !name.is_empty()) {
+                let (name, _) = algorithm(&name)?;
+                self.hash_with(name);
+                self.trailers.push(name);
+            }
+        }
+        Ok(())
+    }
+
+    /// The algorithm that trailing checksums use, as `x-amz-sdk-checksum-algorithm` spells it.
+    pub fn trailing_algorithm(&self) -> Option<&'static str> {
+        self.trailers.first().map(|name| match *name {
+            "x-amz-checksum-crc32" => "CRC32",
+            "x-amz-checksum-crc32c" => "CRC32C",
+            "x-amz-checksum-crc64nvme" => "CRC64NVME",
+            "x-amz-checksum-sha1" => "SHA1",
+            _ => "SHA256",
+        })
+    }
+
+    fn hash_with(&mut self, name: &'static str) {
+        use s3s::crypto::{Checksum as _, Crc32, Crc32c, Crc64Nvme, Sha1, Sha256};
+        self.hashes = true;
+        match name {
+            "x-amz-checksum-crc32" => self.hasher.crc32 = Some(Crc32::new()),
+            "x-amz-checksum-crc32c" => self.hasher.crc32c = Some(Crc32c::new()),
+            "x-amz-checksum-crc64nvme" => self.hasher.crc64nvme = Some(Crc64Nvme::new()),
+            "x-amz-checksum-sha1" => self.hasher.sha1 = Some(Sha1::new()),
+            _ => self.hasher.sha256 = Some(Sha256::new()),
+        }
+    }
+
+    /// Takes the next bytes of the body.
+    pub fn update(&mut self, bytes: &[u8]) {
+        if let Some((md5, _)) = &mut self.md5 {
+            md5.update(bytes);
+        }
+        if self.hashes {
+            self.hasher.update(bytes);
+        }
+    }
+
+    /// Compares, at the body's end.
+    pub fn finish(mut self, got: u64) -> Result<(), BodyFault> {
+        if got != self.declared {
+            return Err(BodyFault::Length { got, declared: self.declared });
+        }
+        if let Some((md5, expected)) = self.md5.take()
+            && md5.finalize().as_slice() != expected
+        {
+            return Err(BodyFault::Md5);
+        }
+        for &name in &self.trailers {
+            let digest = self.trailing.as_ref().and_then(|trailing| {
+                trailing.read(|headers| headers.get(name).and_then(|value| BASE64.decode(value.as_bytes()).ok()))
+            });
+            self.expected.push((name, digest.flatten().ok_or(BodyFault::Trailer { name })?));
+        }
+        let sums = self.hasher.finalize();
+        for (name, expected) in self.expected {
+            let computed = match name {
+                "x-amz-checksum-crc32" => &sums.checksum_crc32,
+                "x-amz-checksum-crc32c" => &sums.checksum_crc32c,
+                "x-amz-checksum-crc64nvme" => &sums.checksum_crc64nvme,
+                "x-amz-checksum-sha1" => &sums.checksum_sha1,
+                _ => &sums.checksum_sha256,
+            };
+            let computed = computed.as_ref().and_then(|value| BASE64.decode(value).ok());
+            if computed.as_deref() != Some(&expected[..]) {
+                return Err(BodyFault::Checksum { name });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn algorithm(name: &str) -> S3Result<(&'static str, usize)> {
+    // An unknown digest would be neither checked here nor sent on: refusing beats dropping it in silence.
+    ALGORITHMS.into_iter().find(|(known, _)| *known == name).ok_or_else(|| {
+        S3Error::with_message(S3ErrorCode::NotImplemented, format!("the checksum {name} is not supported here"))
+    })
+}
+
+fn invalid(message: String) -> S3Error {
+    S3Error::with_message(S3ErrorCode::InvalidRequest, message)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn verdict(headers: &[(&'static str, &'static str)], body: &[u8]) -> Result<(), BodyFault> {
+        let headers: HeaderMap =
+            headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
+        let mut checks = Checks::of(body.len() as u64, &headers, None).unwrap();
+        checks.update(&body[..2]);
+        checks.update(&body[2..]);
+        checks.finish(body.len() as u64)
+    }
+
+    /// Digests of "hello", made with python's hashlib, zlib and the CRC catalogue's algorithms.
+    const HELLO: [(&str, &str); 5] = [
+        ("content-md5", "XUFAKrxLKna5cZ2REBfFkg=="),
+        ("x-amz-checksum-crc32", "NhCmhg=="),
+        ("x-amz-checksum-crc32c", "mnG7TA=="),
+        ("x-amz-checksum-sha1", "qvTGHdzF6KLavt4PO0gs2a6pQ00="),
+        ("x-amz-checksum-sha256", "LPJNul+wow4m6DsqxbninhsWHlwfp0JecwQzYpOLmCQ="),
+    ];
+
+    #[test]
+    fn right_digests_pass_and_the_same_digests_over_another_body_fail() {
+        for header in HELLO {
+            assert_eq!(verdict(&[header], b"hello"), Ok(()), "{header:?}");
+            assert!(verdict(&[header], b"hellO").is_err(), "{header:?}");
+        }
+        assert_eq!(verdict(&HELLO, b"hello"), Ok(()));
+    }
+
+    #[test]
+    fn an_announced_trailer_that_never_came_fails() {
+        let fault = verdict(&[("x-amz-trailer", "x-amz-checksum-crc32")], b"hello").unwrap_err();
+        assert_eq!(fault, BodyFault::Trailer { name: "x-amz-checksum-crc32" });
+    }
+
+    #[test]
+    fn promises_that_make_no_sense_are_refused_before_the_body() {
+        for (name, value, code) in [
+            ("content-md5", "nonsense", "InvalidDigest"),
+            ("x-amz-checksum-crc32", "AAAA", "InvalidRequest"),
+            ("x-amz-checksum-xxhash", "AAAA", "NotImplemented"),
+            ("x-amz-trailer", "x-amz-checksum-nothing", "NotImplemented"),
+        ] {
+            let headers: HeaderMap = [(name.parse().unwrap(), value.parse().unwrap())].into_iter().collect();
+            let error = Checks::of(0, &headers, None).err().unwrap();
+            assert_eq!(error.code().as_str(), code, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_length_is_named() {
+        let checks = Checks::of(5, &HeaderMap::new(), None).unwrap();
+        assert_eq!(checks.finish(4), Err(BodyFault::Length { got: 4, declared: 5 }));
+    }
+}

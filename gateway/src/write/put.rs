@@ -1,0 +1,195 @@
+//! PutObject, UploadPart and PostObject: a body goes to the UFS as it comes, once, and is never sent again. Owns the steps from
+//! the request's headers to the report. Does not verify (`checks`, `verified`) or announce (`announce`) by itself.
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use s3s::dto::{
+    ChecksumAlgorithm, PostObjectInput, PostObjectOutput, PutObjectInput, PutObjectOutput, StreamingBlob,
+    UploadPartInput, UploadPartOutput,
+};
+use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
+use verbs3_protocol::WriteOutcome;
+
+use super::announce::Write;
+use super::checks::Checks;
+use super::verified::VerifiedBody;
+use crate::operations::{Announces, Core, Operation};
+
+/// What the three operations have in common.
+pub(crate) trait Upload: Operation {
+    fn body(&mut self) -> &mut Option<StreamingBlob>;
+    fn content_length(&mut self) -> &mut Option<i64>;
+    fn checksum_algorithm(&mut self) -> &mut Option<ChecksumAlgorithm>;
+    fn content_encoding(&mut self) -> Option<&mut Option<String>>;
+}
+
+macro_rules! upload {
+    ($input:ident, $($encoding:ident)?) => {
+        impl Upload for $input {
+            fn body(&mut self) -> &mut Option<StreamingBlob> {
+                &mut self.body
+            }
+            fn content_length(&mut self) -> &mut Option<i64> {
+                &mut self.content_length
+            }
+            fn checksum_algorithm(&mut self) -> &mut Option<ChecksumAlgorithm> {
+                &mut self.checksum_algorithm
+            }
+            fn content_encoding(&mut self) -> Option<&mut Option<String>> {
+                $(return Some(&mut self.$encoding);)?
+                #[allow(unreachable_code)]
+                None
+            }
+        }
+    };
+}
+
+upload!(PutObjectInput, content_encoding);
+upload!(PostObjectInput, content_encoding);
+upload!(UploadPartInput,);
+
+pub(crate) async fn put_object(
+    core: &Core,
+    request: S3Request<PutObjectInput>,
+) -> S3Result<S3Response<PutObjectOutput>> {
+    upload(core, request, None).await
+}
+
+pub(crate) async fn upload_part(
+    core: &Core,
+    request: S3Request<UploadPartInput>,
+) -> S3Result<S3Response<UploadPartOutput>> {
+    upload(core, request, None).await
+}
+
+/// A form upload: s3s has read the file into memory, up to its configured bound. What it promises stands in fields, not headers.
+pub(crate) async fn post_object(
+    core: &Core,
+    request: S3Request<PostObjectInput>,
+) -> S3Result<S3Response<PostObjectOutput>> {
+    let input = &request.input;
+    let mut promises = HeaderMap::new();
+    for (name, value) in [
+        ("content-md5", &input.content_md5),
+        ("x-amz-checksum-crc32", &input.checksum_crc32),
+        ("x-amz-checksum-crc32c", &input.checksum_crc32c),
+        ("x-amz-checksum-crc64nvme", &input.checksum_crc64nvme),
+        ("x-amz-checksum-sha1", &input.checksum_sha1),
+        ("x-amz-checksum-sha256", &input.checksum_sha256),
+    ] {
+        if let Some(value) = value {
+            let value = HeaderValue::from_str(value).map_err(|_| {
+                S3Error::with_message(S3ErrorCode::InvalidRequest, format!("the field {name} is invalid"))
+            })?;
+            promises.insert(HeaderName::from_static(name), value);
+        }
+    }
+    upload(core, request, Some(promises)).await
+}
+
+async fn upload<R: Upload>(
+    core: &Core,
+    mut request: S3Request<R>,
+    promises: Option<HeaderMap>,
+) -> S3Result<S3Response<R::Output>> {
+    let entry = core.enter(&mut request)?;
+    let body = request.input.body().take().unwrap_or_else(|| StreamingBlob::from(s3s::Body::empty()));
+    let declared = match &promises {
+        Some(_) => s3s::stream::ByteStream::remaining_length(&body).exact().unwrap_or_default() as u64,
+        None => declared_length(&request)?,
+    };
+    let checks = Checks::of(declared, promises.as_ref().unwrap_or(&request.headers), request.trailing_headers.take())?;
+    *request.input.content_length() = Some(i64::try_from(declared).map_err(|_| S3ErrorCode::EntityTooLarge)?);
+    request.input.content_encoding().map(strip_aws_chunked);
+    if let Some(algorithm) = checks.trailing_algorithm() {
+        let forwarded = core.options.forward_trailing_checksums.then(|| ChecksumAlgorithm::from_static(algorithm));
+        *request.input.checksum_algorithm() = forwarded;
+    }
+    core.rewrite(&entry, &mut request)?;
+
+    let write = (R::row().announces == Announces::key)
+        .then(|| request.input.key().cloned())
+        .flatten()
+        .and_then(|key| core.write(&entry, vec![key]));
+    let announcer = write.as_ref().map(Write::announcer);
+    let (mut verified, verdict) = VerifiedBody::new(body, declared, checks, announcer, entry.below());
+    let result = if declared == 0 {
+        // There is no last frame to hold back: the whole body is verified before anything is sent.
+        match futures::StreamExt::next(&mut verified).await {
+            None => Ok(StreamingBlob::from(s3s::Body::empty())),
+            Some(_) => Err(verdict.error().unwrap_or_else(|| S3ErrorCode::IncompleteBody.into())),
+        }
+    } else {
+        Ok(StreamingBlob::new(verified))
+    };
+    let reason = verdict.fault();
+    let body = result.inspect_err(|_| core.metrics.body_refused(reason))?;
+    *request.input.body() = Some(body);
+
+    let (result, raw) = core.send_to_ufs(&entry, request).await;
+    if let Some(reason) = verdict.fault() {
+        core.metrics.body_refused(Some(reason));
+    }
+    let released = verdict.released();
+    if let Some(error) = verdict.error() {
+        // Cut before the last frame: the UFS has stored nothing, whatever it or its client says.
+        return Err(error);
+    }
+    if let Some(write) = write {
+        let outcome = if released { core.outcome(&result) } else { WriteOutcome::Unknown };
+        let reported = write.finish(outcome).await;
+        if result.is_ok() {
+            reported?;
+        }
+    }
+    if result.is_ok() && !released {
+        return Err(S3Error::with_message(S3ErrorCode::InternalError, "the ufs answered before it had the whole body"));
+    }
+    core.conclude::<R>(&entry, result, raw)
+}
+
+/// How many bytes the object will have, by what the client says. S3 takes no body of unknown length: 411.
+fn declared_length<R: Upload>(request: &S3Request<R>) -> S3Result<u64> {
+    let header = |name: &str| request.headers.get(name).and_then(|value| value.to_str().ok());
+    let streaming = header("x-amz-content-sha256").is_some_and(|value| value.starts_with("STREAMING-"));
+    if streaming && request.trailing_headers.is_none() {
+        // s3s unwraps chunks only under SigV4 in headers; otherwise the framing itself would be stored.
+        let message = "aws-chunked bodies need a SigV4 Authorization header";
+        return Err(S3Error::with_message(S3ErrorCode::InvalidRequest, message));
+    }
+    let length = if streaming { header("x-amz-decoded-content-length") } else { header("content-length") };
+    length.and_then(|length| length.parse().ok()).ok_or_else(|| S3ErrorCode::MissingContentLength.into())
+}
+
+/// `aws-chunked` says how the body travelled, not how the object is encoded; left in, the UFS's client would send the header
+/// twice and fail (FACTS 3.1).
+fn strip_aws_chunked(encoding: &mut Option<String>) {
+    let Some(value) = encoding else { return };
+    let is_chunked = |token: &str| token.eq_ignore_ascii_case("aws-chunked");
+    if !value.split(',').any(|token| is_chunked(token.trim())) {
+        return;
+    }
+    let rest: Vec<&str> =
+        value.split(',').map(str::trim).filter(|token| !is_chunked(token) && !token.is_empty()).collect();
+    *encoding = (!rest.is_empty()).then(|| rest.join(","));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_token_aws_chunked_leaves_the_content_encoding() {
+        for (before, after) in [
+            (Some("aws-chunked"), None),
+            (Some("gzip,aws-chunked"), Some("gzip")),
+            (Some("aws-chunked, gzip, br"), Some("gzip,br")),
+            (Some("gzip, br"), Some("gzip, br")),
+            (Some(""), Some("")),
+            (None, None),
+        ] {
+            let mut encoding = before.map(str::to_owned);
+            strip_aws_chunked(&mut encoding);
+            assert_eq!(encoding.as_deref(), after, "{before:?}");
+        }
+    }
+}
