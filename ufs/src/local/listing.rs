@@ -75,6 +75,8 @@ pub struct Page<T> {
     pub items: Vec<Item<T>>,
     /// Where the next page begins; `None` at the end.
     pub next: Option<Start>,
+    /// Index rows read for it.
+    pub rows: usize,
 }
 
 /// Which table is listed.
@@ -119,19 +121,20 @@ impl Space {
     }
 }
 
-/// Reads one page. Touches as many rows as it returns items, and one more.
+/// Reads one page. Reads as many rows as it returns items, and at most one more.
 pub fn list<T: DeserializeOwned>(
     view: &View,
     space: Space,
     bucket: BucketId,
     query: &Query<'_>,
 ) -> Result<Page<T>, IndexError> {
-    let mut page = Page { items: Vec::new(), next: None };
+    let mut page = Page { items: Vec::new(), next: None, rows: 0 };
     let Some(from) = first_row(space, bucket, query).filter(|_| query.max > 0) else { return Ok(page) };
     let scan = |from: Bound<&Vec<u8>>| view.scan::<T>(space.table(), space.what(), bucket, from.map(Vec::as_slice));
     let mut rows = scan(from.as_ref())?;
     let mut next = Start::First;
     while let Some(row) = rows.next_entry()? {
+        page.rows += 1;
         let (key, upload_id) = space.split(&row);
         if !key.starts_with(query.prefix) {
             break;

@@ -13,8 +13,8 @@ use redb::{Database, ReadableDatabase};
 use super::{BlobDir, BlobId, Pins};
 use crate::local::index::{IndexError, View};
 
-/// Garbage rows looked at in one round.
-const ROUND_MAX: usize = 4096;
+/// Garbage rows held in memory at once.
+const PAGE_ROWS: usize = 4096;
 /// How often garbage that readers held is looked at again.
 const RETRY: Duration = Duration::from_millis(250);
 
@@ -114,31 +114,40 @@ impl Worker {
 
     /// Removes what can be removed; says whether something has to wait for its readers.
     fn round(&self) -> Result<bool, IndexError> {
-        let view = View::new(self.db.begin_read()?);
-        let garbage = view.garbage(ROUND_MAX)?;
-        drop(view);
-        self.pins.wait_for_lookups();
-        let mut waiting = garbage.len() == ROUND_MAX;
-        for id in garbage.into_iter().map(BlobId) {
-            if self.reclaim.state.lock().gone.contains(&id) {
-                continue;
-            }
-            if self.pins.is_pinned(id) {
-                waiting = true;
-                continue;
-            }
-            match fs::remove_file(self.dir.path(id)) {
-                Ok(()) => {}
-                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-                Err(e) => {
-                    tracing::warn!(blob = id.0, error = %e, "could not remove a blob file; trying again");
-                    waiting = true;
-                    continue;
+        let mut waiting = false;
+        let mut after = None;
+        loop {
+            let garbage = View::new(self.db.begin_read()?).garbage(after, PAGE_ROWS)?;
+            let Some(last) = garbage.last() else { return Ok(waiting) };
+            after = Some(*last);
+            self.pins.wait_for_lookups();
+            for id in garbage.into_iter().map(BlobId) {
+                if self.reclaim.state.lock().stop {
+                    return Ok(false);
                 }
+                waiting |= !self.remove(id);
             }
-            self.reclaim.state.lock().gone.insert(id);
         }
-        Ok(waiting)
+    }
+
+    /// Says whether the blob's file is gone.
+    fn remove(&self, id: BlobId) -> bool {
+        if self.reclaim.state.lock().gone.contains(&id) {
+            return true;
+        }
+        if self.pins.is_pinned(id) {
+            return false;
+        }
+        match fs::remove_file(self.dir.path(id)) {
+            Ok(()) => {}
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(e) => {
+                tracing::warn!(blob = id.0, error = %e, "could not remove a blob file; trying again");
+                return false;
+            }
+        }
+        self.reclaim.state.lock().gone.insert(id);
+        true
     }
 }
 

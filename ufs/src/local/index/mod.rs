@@ -143,6 +143,9 @@ impl View {
     }
 
     pub fn upload(&self, bucket: BucketId, key: &str, id: &str) -> Result<Option<UploadRecord>, IndexError> {
+        if id.len() != UPLOAD_ID_LEN {
+            return Ok(None);
+        }
         get(&self.table(UPLOADS)?, "upload", &upload_key(bucket, key.as_bytes(), id))
     }
 
@@ -167,9 +170,11 @@ impl View {
         Ok(Entries::new(what, range))
     }
 
-    pub fn garbage(&self, max: usize) -> Result<Vec<u64>, IndexError> {
+    /// Up to `max` garbage blobs above `after`, in order.
+    pub fn garbage(&self, after: Option<u64>, max: usize) -> Result<Vec<u64>, IndexError> {
         let table = self.0.open_table(GARBAGE)?;
-        let ids = table.range::<u64>(..)?.take(max).map(|row| row.map(|(k, _)| k.value()));
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let ids = table.range::<u64>((from, Bound::Unbounded))?.take(max).map(|row| row.map(|(k, _)| k.value()));
         Ok(ids.collect::<Result<_, _>>()?)
     }
 

@@ -7,8 +7,8 @@ use s3s::S3Error;
 use super::records::encode;
 use super::{
     BLOBS, BUCKETS, BucketId, BucketRecord, GARBAGE, IndexError, LAYOUTS, Layout, LayoutRecord, META, OBJECTS,
-    ObjectRecord, ObjectSeq, PARTS, PartRecord, RecordError, Table, UPLOADS, UploadRecord, decode, get, object_key,
-    part_key, part_number_of, upload_key,
+    ObjectRecord, ObjectSeq, PARTS, PartRecord, RecordError, Table, UPLOAD_ID_LEN, UPLOADS, UploadRecord, decode, get,
+    object_key, part_key, part_number_of, upload_key,
 };
 use crate::local::blob::{BlobId, Extent};
 
@@ -185,6 +185,9 @@ impl<'a> Tx<'a> {
     }
 
     pub fn upload(&self, bucket: BucketId, key: &str, id: &str) -> Result<Option<UploadRecord>, TxError> {
+        if id.len() != UPLOAD_ID_LEN {
+            return Ok(None);
+        }
         Ok(get(&self.write.open_table(UPLOADS)?, "upload", &upload_key(bucket, key.as_bytes(), id))?)
     }
 
