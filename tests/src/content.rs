@@ -29,9 +29,9 @@ pub fn check(key: &str, version: u64, offset: usize, got: &[u8]) -> Result<(), S
 
 fn seed(key: &str, version: u64) -> u64 {
     // FNV-1a; the tests need spread, not strength.
-    key.bytes().chain(version.to_le_bytes()).fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
+    key.bytes()
+        .chain(version.to_le_bytes())
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// SplitMix64's output function.

@@ -1,0 +1,305 @@
+//! A cluster of real `verbs3` processes on loopback: a store, workers and gateways, with S3 clients for each gateway.
+//!
+//! Owns the processes: they are ended by pid when the cluster is dropped. The store is `verbs3 dev` with a mount that is not
+//! cached, unless `S3_ENDPOINT`, `S3_ACCESS_KEY` and `S3_SECRET_KEY` name another one (Ceph RGW, say).
+
+use std::fs;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use aws_sdk_s3::Client;
+use aws_sdk_s3::config::{BehaviorVersion, Credentials, Region};
+use tempfile::TempDir;
+
+const ACCESS_KEY: &str = "VERBS3TESTS";
+const SECRET_KEY: &str = "verbs3-tests-secret-key";
+const CLUSTER_SECRET: &str = "a secret of at least sixteen characters";
+/// How long a process may take to answer after its start. Generous: the machine may be busy with other tests.
+const START_WITHIN: Duration = Duration::from_secs(60);
+
+/// A gateway as tests see it.
+#[derive(Clone)]
+pub struct Gateway {
+    pub endpoint: String,
+    pub client: Client,
+}
+
+/// What to start.
+pub struct Builder {
+    gateways: usize,
+    workers: usize,
+    attributes_ttl: &'static str,
+    worker_memory: &'static str,
+}
+
+/// Running processes. Dropping it ends them.
+pub struct Cluster {
+    processes: Vec<(String, Child)>,
+    gateways: Vec<Gateway>,
+    store: Store,
+    folder: TempDir,
+}
+
+struct Store {
+    endpoint: String,
+    access_key: String,
+    secret_key: String,
+}
+
+impl Cluster {
+    pub fn builder() -> Builder {
+        Builder { gateways: 1, workers: 1, attributes_ttl: "1h", worker_memory: "96MiB" }
+    }
+
+    pub fn gateways(&self) -> Vec<Gateway> {
+        self.gateways.clone()
+    }
+
+    /// The store itself, around every gateway.
+    pub fn store(&self) -> Client {
+        client(&self.store.endpoint, &self.store.access_key, &self.store.secret_key)
+    }
+
+    /// Makes a bucket in the store whose name starts with `prefix`.
+    pub async fn bucket(&self, prefix: &str) -> anyhow::Result<String> {
+        let name = format!("{prefix}-{:016x}", rand::random::<u64>());
+        self.store()
+            .create_bucket()
+            .bucket(&name)
+            .send()
+            .await
+            .with_context(|| format!("can't create bucket {name}"))?;
+        Ok(name)
+    }
+
+    /// Pid of the process called `name`: `store`, `worker-0`, `gateway-0`.
+    pub fn pid(&self, name: &str) -> anyhow::Result<u32> {
+        let (_, child) = self.processes.iter().find(|(known, _)| known == name).context("no such process")?;
+        Ok(child.id())
+    }
+
+    /// Sends `signal` ("-KILL", "-STOP", "-CONT") to the process called `name`.
+    pub fn signal(&self, name: &str, signal: &str) -> anyhow::Result<()> {
+        let status = Command::new("kill").args([signal, &self.pid(name)?.to_string()]).status()?;
+        ensure!(status.success(), "kill {signal} {name} failed");
+        Ok(())
+    }
+
+    /// Starts the process called `name` again after it was killed.
+    pub fn restart(&mut self, name: &str) -> anyhow::Result<()> {
+        let config = self.folder.path().join(format!("{name}.toml"));
+        let (_, child) = self.processes.iter_mut().find(|(known, _)| known == name).context("no such process")?;
+        child.wait()?;
+        *child = spawn(&config, name, self.folder.path())?;
+        Ok(())
+    }
+
+    /// What the process called `name` has logged so far.
+    pub fn log(&self, name: &str) -> String {
+        fs::read_to_string(self.folder.path().join(format!("{name}.log"))).unwrap_or_default()
+    }
+
+    /// Ends every process by SIGTERM and wants status 0 from each, gateways first.
+    pub async fn stop(mut self) -> anyhow::Result<()> {
+        for (name, mut child) in std::mem::take(&mut self.processes).into_iter().rev() {
+            Command::new("kill").args(["-TERM", &child.id().to_string()]).status()?;
+            let began = Instant::now();
+            let status = loop {
+                if let Some(status) = child.try_wait()? {
+                    break status;
+                }
+                if began.elapsed() > START_WITHIN {
+                    child.kill()?;
+                    bail!("{name} did not end after SIGTERM; its log:\n{}", self.log(&name));
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            };
+            ensure!(status.success(), "{name} ended with {status}; its log:\n{}", self.log(&name));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for (name, child) in &mut self.processes {
+            let _ = child.kill();
+            let _ = child.wait();
+            if std::thread::panicking() {
+                let path = self.folder.path().join(format!("{name}.log"));
+                let log = fs::read_to_string(path).unwrap_or_default();
+                let tail: Vec<&str> = log.lines().rev().take(40).collect();
+                eprintln!("--- last lines of {name}:");
+                tail.iter().rev().for_each(|line| eprintln!("{line}"));
+            }
+        }
+    }
+}
+
+impl Builder {
+    pub fn gateways(mut self, count: usize) -> Self {
+        self.gateways = count;
+        self
+    }
+
+    pub fn workers(mut self, count: usize) -> Self {
+        self.workers = count;
+        self
+    }
+
+    /// How long attributes are believed. The default of an hour makes every staleness show.
+    pub fn attributes_ttl(mut self, ttl: &'static str) -> Self {
+        self.attributes_ttl = ttl;
+        self
+    }
+
+    pub fn worker_memory(mut self, size: &'static str) -> Self {
+        self.worker_memory = size;
+        self
+    }
+
+    pub async fn start(self) -> anyhow::Result<Cluster> {
+        let folder = tempfile::Builder::new().prefix("verbs3-cluster-").tempdir()?;
+        fs::write(
+            folder.path().join("identities.toml"),
+            format!(
+                "[[identity]]\nname = \"tests\"\naccess_key = \"{ACCESS_KEY}\"\nsecret_key = \"{SECRET_KEY}\"\n\
+                 allow = [{{ mount = \"*\", rights = [\"read\", \"write\", \"list\", \"delete\", \"admin\"] }}]\n"
+            ),
+        )?;
+        let store = match std::env::var("S3_ENDPOINT") {
+            Ok(endpoint) => Store {
+                endpoint,
+                access_key: std::env::var("S3_ACCESS_KEY").context("S3_ENDPOINT wants S3_ACCESS_KEY too")?,
+                secret_key: std::env::var("S3_SECRET_KEY").context("S3_ENDPOINT wants S3_SECRET_KEY too")?,
+            },
+            Err(_) => Store {
+                endpoint: format!("http://{}", free_address()?),
+                access_key: ACCESS_KEY.to_owned(),
+                secret_key: SECRET_KEY.to_owned(),
+            },
+        };
+        let own_store = std::env::var("S3_ENDPOINT").is_err();
+        let mut cluster = Cluster { processes: Vec::new(), gateways: Vec::new(), store, folder };
+        if own_store {
+            let listen = cluster.store.endpoint.trim_start_matches("http://").to_owned();
+            cluster.launch("store", &store_config(cluster.folder.path(), &listen)?)?;
+            answers(&listen, &cluster, "store").await?;
+        }
+        let workers = (0..self.workers).map(|_| free_address()).collect::<anyhow::Result<Vec<_>>>()?;
+        let shared = self.shared_config(&cluster, &workers);
+        for (index, address) in workers.iter().enumerate() {
+            let name = format!("worker-{index}");
+            let section = format!(
+                "[worker]\nid = \"{name}\"\nlisten = \"{address}\"\nadmin_listen = \"127.0.0.1:0\"\n\
+                 memory = {{ capacity = \"{}\" }}\n",
+                self.worker_memory
+            );
+            cluster.launch(&name, &format!("{shared}{section}"))?;
+            answers(&address.to_string(), &cluster, &name).await?;
+        }
+        for index in 0..self.gateways {
+            let (name, address) = (format!("gateway-{index}"), free_address()?);
+            let identities = cluster.folder.path().join("identities.toml");
+            let section = format!(
+                "[gateway]\nlisten = \"{address}\"\nadmin_listen = \"127.0.0.1:0\"\nidentities = \"{}\"\n\
+                 memory = {{ capacity = \"64MiB\" }}\n",
+                identities.display()
+            );
+            cluster.launch(&name, &format!("{shared}{section}"))?;
+            answers(&address.to_string(), &cluster, &name).await?;
+            let endpoint = format!("http://{address}");
+            cluster.gateways.push(Gateway { client: client(&endpoint, ACCESS_KEY, SECRET_KEY), endpoint });
+        }
+        Ok(cluster)
+    }
+
+    /// The sections that all processes share.
+    fn shared_config(&self, cluster: &Cluster, workers: &[SocketAddr]) -> String {
+        let store = &cluster.store;
+        let mut text = format!(
+            "[cluster]\nname = \"tests\"\nsecret = \"{CLUSTER_SECRET}\"\n\n\
+             [[ufs]]\nname = \"store\"\nkind = \"s3\"\nendpoint = \"{}\"\n\
+             credentials = {{ kind = \"static\", access_key_id = \"{}\", secret_access_key = \"{}\" }}\n\n\
+             [[mount]]\nname = \"*\"\nufs = \"store\"\nattributes_ttl = \"{}\"\nabsence_ttl = \"1h\"\n\n",
+            store.endpoint, store.access_key, store.secret_key, self.attributes_ttl
+        );
+        for (index, address) in workers.iter().enumerate() {
+            text.push_str(&format!("[[cluster.workers]]\nid = \"worker-{index}\"\naddress = \"{address}\"\n\n"));
+        }
+        text
+    }
+}
+
+impl Cluster {
+    fn launch(&mut self, name: &str, config: &str) -> anyhow::Result<()> {
+        let path = self.folder.path().join(format!("{name}.toml"));
+        fs::write(&path, config)?;
+        let child = spawn(&path, name, self.folder.path())?;
+        self.processes.push((name.to_owned(), child));
+        Ok(())
+    }
+}
+
+fn store_config(folder: &Path, listen: &str) -> anyhow::Result<String> {
+    let data = folder.join("store");
+    fs::create_dir_all(&data)?;
+    Ok(format!(
+        "[dev]\ndir = \"{}\"\ndemo = false\n\n[gateway]\nlisten = \"{listen}\"\nadmin_listen = \"127.0.0.1:0\"\n\
+         identities = \"{}\"\nmemory = {{ capacity = \"32MiB\" }}\n\n[worker]\nmemory = {{ capacity = \"32MiB\" }}\n\n\
+         [[ufs]]\nname = \"local\"\nkind = \"local\"\npath = \"{}\"\n\n\
+         [[mount]]\nname = \"*\"\nufs = \"local\"\ncached = false\n",
+        data.display(),
+        folder.join("identities.toml").display(),
+        data.join("objects").display()
+    ))
+}
+
+/// Starts the role that `name` begins with.
+fn spawn(config: &Path, name: &str, folder: &Path) -> anyhow::Result<Child> {
+    let role = match name.split('-').next() {
+        Some("store") => "dev",
+        Some(role @ ("gateway" | "worker")) => role,
+        _ => bail!("{name} is no role"),
+    };
+    let log = fs::OpenOptions::new().create(true).append(true).open(folder.join(format!("{name}.log")))?;
+    let mut command = Command::new(binary()?);
+    command.arg(role).arg("--config").arg(config).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+    command.spawn().with_context(|| format!("can't start {name}"))
+}
+
+/// The binary of this build: tests run from `target/PROFILE/deps`.
+fn binary() -> anyhow::Result<PathBuf> {
+    let test = std::env::current_exe()?;
+    let path = test.parent().and_then(Path::parent).context("tests run from target/PROFILE/deps")?.join("verbs3");
+    ensure!(path.exists(), "{} is missing; build it first: cargo build -p verbs3-cli", path.display());
+    Ok(path)
+}
+
+/// A port that was free a moment ago.
+fn free_address() -> anyhow::Result<SocketAddr> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
+}
+
+async fn answers(address: &str, cluster: &Cluster, name: &str) -> anyhow::Result<()> {
+    let began = Instant::now();
+    while tokio::net::TcpStream::connect(address).await.is_err() {
+        ensure!(began.elapsed() < START_WITHIN, "{name} does not answer on {address}; its log:\n{}", cluster.log(name));
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Ok(())
+}
+
+fn client(endpoint: &str, access_key: &str, secret_key: &str) -> Client {
+    let config = aws_sdk_s3::Config::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .endpoint_url(endpoint)
+        .region(Region::new("us-east-1"))
+        .force_path_style(true)
+        .credentials_provider(Credentials::new(access_key, secret_key, None, None, "tests"))
+        .build();
+    Client::from_conf(config)
+}
