@@ -1,0 +1,108 @@
+#!/usr/bin/env bash
+#! Owns a small cluster of verbs3 processes for the shell's tests, in front of a store that is there already.
+#! Sourced by suite.sh. Deliberately not here: what is asked of the cluster. The Rust tests have tests/src/cluster.rs.
+
+# shellcheck disable=SC2034  # read by whoever sources this
+CLUSTER_ACCESS_KEY=VERBS3SUITE
+CLUSTER_SECRET_KEY=verbs3-suite-secret-key
+
+say() { echo "suite: $*" >&2; }
+
+# Where Cargo puts the binary, whatever the environment says about the target folder.
+binary() {
+  local path=${CARGO_TARGET_DIR:-$ROOT/target}/release/verbs3
+  [ -x "$path" ] || { say "$path is missing: ./verbs3-test build"; return 1; }
+  echo "$path"
+}
+
+free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
+
+# wait_for PORT NAME PID: until something listens there, or the process is gone.
+wait_for() {
+  for _ in $(seq 600); do
+    if (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; then return 0; fi
+    kill -0 "$3" 2>/dev/null || { say "$2 ended at its start:"; tail -n 20 "$DIR/$2.log" >&2; return 1; }
+    sleep 0.1
+  done
+  say "$2 does not listen on port $1"; return 1
+}
+
+# launch NAME PORT ROLE [ARGUMENT...]: starts a role with DIR/NAME.toml and waits until it listens.
+launch() {
+  local name=$1 port=$2 role=$3; shift 3
+  "$VERBS3" "$role" --config "$DIR/$name.toml" "$@" >"$DIR/$name.log" 2>&1 </dev/null &
+  PIDS+=("$!")
+  wait_for "$port" "$name" "$!"
+}
+
+write_identities() {
+  cat >"$DIR/identities.toml" <<END
+[[identity]]
+name = "suite"
+access_key = "$CLUSTER_ACCESS_KEY"
+secret_key = "$CLUSTER_SECRET_KEY"
+allow = [{ mount = "*", rights = ["read", "write", "list", "delete", "admin"] }]
+END
+}
+
+# shared_config ENDPOINT ACCESS_KEY SECRET_KEY WORKER_PORT...: what all processes agree on.
+shared_config() {
+  local endpoint=$1 access=$2 secret=$3 index=0 port; shift 3
+  cat <<END
+[cluster]
+name = "suite"
+secret = "a secret of the test suite"
+
+[[ufs]]
+name = "store"
+endpoint = "$endpoint"
+credentials = { kind = "static", access_key_id = "$access", secret_access_key = "$secret" }
+
+# An hour: whatever the cache gets wrong stays wrong long enough to be seen.
+[[mount]]
+name = "*"
+ufs = "store"
+attributes_ttl = "1h"
+absence_ttl = "1h"
+
+END
+  for port in "$@"; do
+    printf '[[cluster.workers]]\nid = "worker-%d"\naddress = "127.0.0.1:%d"\n\n' "$index" "$port"
+    index=$((index + 1))
+  done
+}
+
+# start_cluster ENDPOINT ACCESS_KEY SECRET_KEY DOMAIN: two workers and two gateways; sets GATEWAY_0 and GATEWAY_1.
+start_cluster() {
+  local workers gateway_ports index
+  workers=("$(free_port)" "$(free_port)"); gateway_ports=("$(free_port)" "$(free_port)")
+  write_identities
+  for index in 0 1; do
+    { shared_config "$1" "$2" "$3" "${workers[@]}"
+      printf '[worker]\nid = "worker-%d"\nlisten = "127.0.0.1:%d"\nadmin_listen = "127.0.0.1:0"\nmemory = { capacity = "256MiB" }\n' \
+        "$index" "${workers[$index]}"
+    } >"$DIR/worker-$index.toml"
+    launch "worker-$index" "${workers[$index]}" worker || return 1
+  done
+  for index in 0 1; do
+    { shared_config "$1" "$2" "$3" "${workers[@]}"
+      printf '[gateway]\nlisten = "127.0.0.1:%d"\nadmin_listen = "127.0.0.1:0"\nidentities = "%s"\ndomains = ["%s"]\nmemory = { capacity = "256MiB" }\n' \
+        "${gateway_ports[$index]}" "$DIR/identities.toml" "$4"
+    } >"$DIR/gateway-$index.toml"
+    launch "gateway-$index" "${gateway_ports[$index]}" gateway || return 1
+  done
+  GATEWAY_0=http://127.0.0.1:${gateway_ports[0]} GATEWAY_1=http://127.0.0.1:${gateway_ports[1]}
+}
+
+# Ends the processes by pid, the last started first, and says how each ended if not well.
+stop_cluster() {
+  local index pid status ended=0
+  for ((index = ${#PIDS[@]} - 1; index >= 0; index--)); do
+    pid=${PIDS[$index]}
+    kill -TERM "$pid" 2>/dev/null || true
+    wait "$pid"; status=$?
+    [ "$status" -eq 0 ] || { say "process $pid ended with $status"; ended=1; }
+  done
+  PIDS=()
+  return "$ended"
+}
