@@ -60,6 +60,11 @@ def load(path: str) -> dict[str, dict[str, dict]]:
     return cases
 
 
+def not_asked(steps: dict) -> bool:
+    """Left out at the store, because it would end the store's process; see deviations.py."""
+    return str(steps.get("outcome", {}).get("value", "")).startswith("not asked")
+
+
 def flatten(value, path: str = "") -> dict[str, str]:
     """Leaves by path: headers.etag, body.Error.Code[0]."""
     if isinstance(value, dict) and value:
@@ -71,6 +76,9 @@ def flatten(value, path: str = "") -> dict[str, str]:
 
 def differences(direct: dict, through: dict):
     for case in sorted(direct.keys() | through.keys()):
+        if not_asked(direct.get(case, {})):
+            print(f"not asked  {case}: {direct[case]['outcome']['value']}")
+            continue
         if case not in direct or case not in through:
             yield Difference(case, "*", "case", *(ABSENT if case not in side else "present" for side in (direct, through)))
             continue
