@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use verbs3_protocol::{Absent, BlockIndex, ByteRange, CacheVerdict, Geometry, Opened, Piece, Refusal, Reply};
-use verbs3_rdma::transport::{Call, Event, Part, TransportError, TransportKind};
+use verbs3_rdma::transport::{Call, Event, Part, TransportError};
 
 use crate::place::Worker;
 use crate::verify::{Flaw, verify};
@@ -49,7 +49,6 @@ pub(crate) enum AttemptError {
 /// A call to `open` or `read` under way. Dropping it cancels.
 pub(crate) struct Attempt {
     pub(crate) worker: Arc<Worker>,
-    pub(crate) kind: TransportKind,
     call: Call,
     geometry: Geometry,
     block: BlockIndex,
@@ -70,21 +69,16 @@ pub(crate) struct Opening {
 impl Attempt {
     pub(crate) fn read(
         worker: Arc<Worker>,
-        (call, kind): (Call, TransportKind),
+        call: Call,
         geometry: Geometry,
         block: BlockIndex,
         range: std::ops::Range<u32>,
     ) -> Self {
-        Self { worker, kind, call, geometry, block, at: range.start, end: range.end, opening: None }
+        Self { worker, call, geometry, block, at: range.start, end: range.end, opening: None }
     }
 
-    pub(crate) fn open(
-        worker: Arc<Worker>,
-        (call, kind): (Call, TransportKind),
-        geometry: Geometry,
-        opening: Opening,
-    ) -> Self {
-        Self { worker, kind, call, geometry, block: BlockIndex(0), at: 0, end: 0, opening: Some(opening) }
+    pub(crate) fn open(worker: Arc<Worker>, call: Call, geometry: Geometry, opening: Opening) -> Self {
+        Self { worker, call, geometry, block: BlockIndex(0), at: 0, end: 0, opening: Some(opening) }
     }
 
     pub(crate) fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<Result<Step, AttemptError>> {

@@ -4,7 +4,6 @@
 
 mod attempt;
 mod health;
-mod link;
 mod metrics;
 mod open;
 mod options;
@@ -15,7 +14,6 @@ mod verify;
 mod write;
 
 pub use health::HealthOptions;
-pub use link::Link;
 pub use open::{Found, OpenOutcome, OpenRequest};
 pub use options::{OptionsError, TierOptions};
 pub use span::{BypassReason, SpanItem, SpanRead};

@@ -12,7 +12,7 @@ use verbs3_protocol::{
     Span, UfsAnswer,
 };
 use verbs3_rdma::landing::Landing;
-use verbs3_rdma::transport::{Connection, TransportKind};
+use verbs3_rdma::transport::TransportKind;
 
 use crate::attempt::{Attempt, AttemptError, Opening, Step};
 use crate::place::Worker;
@@ -92,11 +92,7 @@ impl Tier {
         request: &OpenRequest,
     ) -> Result<Option<OpenOutcome>, AttemptError> {
         let silent = || AttemptError::Silent { worker: home.id.0.clone() };
-        let connection = match home.link.ready() {
-            Some(connection) => connection,
-            None => timeout(self.options.first_progress, home.link.connect()).await.map_err(|_| silent())??,
-        };
-        let Some(mut attempt) = self.ask(home, &*connection, request) else {
+        let Some(mut attempt) = self.ask(home, request) else {
             return Ok(Some(OpenOutcome::Bypass(self.bypass(BypassReason::Arena))));
         };
         let mut patience = self.options.first_progress;
@@ -124,14 +120,14 @@ impl Tier {
         }
     }
 
-    fn ask(&self, home: &Arc<Worker>, connection: &dyn Connection, request: &OpenRequest) -> Option<Attempt> {
+    fn ask(&self, home: &Arc<Worker>, request: &OpenRequest) -> Option<Attempt> {
         let geometry = self.options.geometry;
         let want = request.want.filter(|&want| touches_first_block(geometry, want));
         let mut bytes_max = 0;
         let mut landing = None;
         if let Some(want) = want {
             bytes_max = geometry.block_bytes;
-            if connection.wants_landing() {
+            if home.peer.wants_landing() {
                 let cut = landing_cut(geometry, want, self.options.open_landing_bytes);
                 bytes_max = cut.iter().sum::<usize>() as u32;
                 landing = Some(Landing::lease(&self.arena, &cut)?);
@@ -148,8 +144,8 @@ impl Tier {
             want,
             piece_bytes_max: bytes_max,
         });
-        let call = connection.call(message.encode(), landing);
-        Some(Attempt::open(home.clone(), (call, connection.kind()), geometry, Opening { want, bytes_max }))
+        let call = home.peer.call(message.encode(), landing);
+        Some(Attempt::open(home.clone(), call, geometry, Opening { want, bytes_max }))
     }
 
     fn found(
@@ -161,7 +157,7 @@ impl Tier {
         last: bool,
     ) -> Found {
         let bytes: usize = data.iter().map(Bytes::len).sum();
-        let (transport, at, end) = (attempt.kind, attempt.at, attempt.end);
+        let (transport, at, end) = (attempt.worker.transport(), attempt.at, attempt.end);
         self.metrics.bytes(transport, bytes as u64);
         let covered = u64::from(at) - bytes as u64..u64::from(end);
         let rest = (at < end).then(|| {

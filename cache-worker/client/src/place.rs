@@ -6,15 +6,24 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 use verbs3_protocol::{BlockIndex, ObjectKey, Placement, WorkerId};
+use verbs3_rdma::peer::Peer;
+use verbs3_rdma::transport::TransportKind;
 
 use crate::health::Watch;
-use crate::link::Link;
 
 /// One worker as its askers share it.
 pub(crate) struct Worker {
     pub(crate) id: WorkerId,
-    pub(crate) link: Arc<dyn Link>,
+    pub(crate) peer: Arc<Peer>,
     pub(crate) health: Watch,
+}
+
+impl Worker {
+    /// What an answer that has just come came over. A connection that is gone since then was one of the transport that
+    /// connections end on by themselves.
+    pub(crate) fn transport(&self) -> TransportKind {
+        self.peer.kind().unwrap_or(TransportKind::Tcp)
+    }
 }
 
 /// Placement, and a worker for each of its members (same order).

@@ -10,11 +10,10 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::future::BoxFuture;
 use tokio::time::{Instant, Sleep, sleep_until};
 use verbs3_protocol::{CacheVerdict, ObjectKey, Read, Refusal, RefusalKind, Request, Version};
 use verbs3_rdma::landing::Landing;
-use verbs3_rdma::transport::{Connection, TransportError, TransportKind};
+use verbs3_rdma::transport::TransportKind;
 
 use crate::attempt::{Attempt, AttemptError, Step};
 use crate::place::{Candidates, Worker};
@@ -97,21 +96,10 @@ pub struct SpanRead {
 }
 
 struct Leg {
-    worker: Arc<Worker>,
-    state: LegState,
+    attempt: Attempt,
     /// Of the start, or of the last sign of life.
     since: Instant,
     live: bool,
-}
-
-enum LegState {
-    Connecting(BoxFuture<'static, Result<Arc<dyn Connection>, TransportError>>),
-    Running(Attempt),
-}
-
-enum LegEvent {
-    Connected(Arc<dyn Connection>),
-    Step(Step, TransportKind),
 }
 
 /// No memory for a landing.
@@ -137,13 +125,7 @@ impl SpanRead {
 
     /// Goes on with a call that has begun already.
     pub(crate) fn seeded(mut self, attempt: Attempt) -> Self {
-        let leg = Leg {
-            worker: attempt.worker.clone(),
-            state: LegState::Running(attempt),
-            since: Instant::now(),
-            live: true,
-        };
-        self.legs[0] = Some(leg);
+        self.legs[0] = Some(Leg { attempt, since: Instant::now(), live: true });
         self
     }
 
@@ -217,17 +199,9 @@ impl SpanRead {
     }
 
     fn launch(&self, worker: Arc<Worker>) -> Result<Leg, NoMemory> {
-        let state = match worker.link.ready() {
-            Some(connection) => LegState::Running(self.call(&worker, &*connection)?),
-            None => LegState::Connecting(worker.link.connect()),
-        };
-        Ok(Leg { worker, state, since: Instant::now(), live: false })
-    }
-
-    fn call(&self, worker: &Arc<Worker>, connection: &dyn Connection) -> Result<Attempt, NoMemory> {
         let SpanRequest { object, version, span, ahead_bytes } = &self.request;
         let (geometry, range) = (self.tier.options.geometry, self.at..span.range.end);
-        let landing = if connection.wants_landing() {
+        let landing = if worker.peer.wants_landing() {
             let cuts: Vec<usize> = geometry.cuts(&range).collect();
             Some(Landing::lease(&self.tier.arena, &cuts).ok_or(NoMemory)?)
         } else {
@@ -243,67 +217,41 @@ impl SpanRead {
             end: range.end,
             ahead_bytes: *ahead_bytes,
         });
-        let call = connection.call(message.encode(), landing);
-        Ok(Attempt::read(worker.clone(), (call, connection.kind()), geometry, span.block, range))
+        let call = worker.peer.call(message.encode(), landing);
+        let attempt = Attempt::read(worker, call, geometry, span.block, range);
+        Ok(Leg { attempt, since: Instant::now(), live: false })
     }
 
     fn poll_legs(&mut self, cx: &mut Context<'_>) -> Poll<Option<SpanItem>> {
         for index in 0..2 {
             let Some(leg) = &mut self.legs[index] else { continue };
-            let event = match &mut leg.state {
-                LegState::Connecting(connect) => connect.as_mut().poll(cx).map(|it| Ok(LegEvent::Connected(it?))),
-                LegState::Running(attempt) => {
-                    let kind = attempt.kind;
-                    attempt.poll_step(cx).map(|it| Ok(LegEvent::Step(it?, kind)))
-                }
-            };
-            if let Poll::Ready(event) = event {
-                return Poll::Ready(self.on_event(index, event));
+            if let Poll::Ready(step) = leg.attempt.poll_step(cx) {
+                return Poll::Ready(self.on_step(index, step));
             }
         }
         Poll::Pending
     }
 
-    fn on_event(&mut self, index: usize, event: Result<LegEvent, AttemptError>) -> Option<SpanItem> {
-        match event {
-            Ok(LegEvent::Connected(connection)) => self.connected(index, &*connection),
-            Ok(LegEvent::Step(Step::Progress, _)) => {
+    fn on_step(&mut self, index: usize, step: Result<Step, AttemptError>) -> Option<SpanItem> {
+        match step {
+            Ok(Step::Progress) => {
                 self.only(index);
                 None
             }
-            Ok(LegEvent::Step(Step::Bytes { data, verdict, last }, kind)) => {
+            Ok(Step::Bytes { data, verdict, last }) => {
                 self.only(index);
-                self.bytes(data, (verdict, kind), last)
+                self.bytes(data, verdict, last)
             }
-            Ok(LegEvent::Step(Step::Refused(refusal), _)) => self.refused(index, refusal),
-            Ok(LegEvent::Step(Step::Opened { .. } | Step::Absent(_), _)) => {
+            Ok(Step::Refused(refusal)) => self.refused(index, refusal),
+            Ok(Step::Opened { .. } | Step::Absent(_)) => {
                 // The attempt lets neither pass in a read.
-                self.failed(
-                    index,
-                    &AttemptError::Malformed { worker: String::new(), reason: "attributes in a read".into() },
-                );
+                let (worker, reason) = (String::new(), "attributes in a read".into());
+                self.failed(index, &AttemptError::Malformed { worker, reason });
                 None
             }
             Err(error) => {
                 self.failed(index, &error);
                 None
-            }
-        }
-    }
-
-    fn connected(&mut self, index: usize, connection: &dyn Connection) -> Option<SpanItem> {
-        let worker = self.legs[index].as_ref()?.worker.clone();
-        match self.call(&worker, connection) {
-            Ok(attempt) => {
-                if let Some(leg) = &mut self.legs[index] {
-                    leg.state = LegState::Running(attempt);
-                }
-                None
-            }
-            Err(NoMemory) => {
-                self.legs[index] = None;
-                let alone = self.legs.iter().all(Option::is_none);
-                alone.then(|| self.end(SpanItem::Bypass(BypassReason::Arena)))
             }
         }
     }
@@ -314,13 +262,14 @@ impl SpanRead {
         self.legs[1] = None;
         if let Some(leg) = &mut self.legs[0] {
             (leg.since, leg.live) = (Instant::now(), true);
-            leg.worker.health.succeeded();
+            leg.attempt.worker.health.succeeded();
         }
     }
 
-    fn bytes(&mut self, data: Vec<Bytes>, origin: (CacheVerdict, TransportKind), last: bool) -> Option<SpanItem> {
+    fn bytes(&mut self, data: Vec<Bytes>, verdict: CacheVerdict, last: bool) -> Option<SpanItem> {
         let bytes: usize = data.iter().map(Bytes::len).sum();
-        self.tier.metrics.bytes(origin.1, bytes as u64);
+        let transport = self.legs[0].as_ref().map_or(TransportKind::Tcp, |leg| leg.attempt.worker.transport());
+        self.tier.metrics.bytes(transport, bytes as u64);
         // The attempt has held the piece against the span: it does not go past its end.
         self.at += bytes as u32;
         let missing = self.at < self.request.span.range.end;
@@ -331,24 +280,24 @@ impl SpanRead {
                 self.reason = BypassReason::Busy;
                 if bytes > 0 && self.short_answers < SHORT_ANSWERS_MAX {
                     self.short_answers += 1;
-                    self.again = leg.map(|leg| leg.worker);
+                    self.again = leg.map(|leg| leg.attempt.worker);
                 }
             }
         }
         if data.is_empty() {
             return None;
         }
-        self.origin.get_or_insert(origin);
+        self.origin.get_or_insert((verdict, transport));
         Some(SpanItem::Bytes(data))
     }
 
     fn refused(&mut self, index: usize, refusal: Refusal) -> Option<SpanItem> {
         let leg = self.legs[index].take()?;
         // It answered: it lives.
-        leg.worker.health.succeeded();
+        leg.attempt.worker.health.succeeded();
         self.tier.metrics.call("read", "refused");
         let misconfigured = |what| {
-            tracing::warn!(worker = %leg.worker.id, object = %self.request.object, reason = %refusal.reason, "{what}");
+            tracing::warn!(worker = %leg.attempt.worker.id, object = %self.request.object, reason = %refusal.reason, "{what}");
             BypassReason::Misconfigured
         };
         self.reason = match &refusal.kind {
@@ -373,7 +322,7 @@ impl SpanRead {
 
     fn failed(&mut self, index: usize, error: &AttemptError) {
         let Some(leg) = self.legs[index].take() else { return };
-        self.tier.failed("read", &leg.worker, &self.request.object, error);
+        self.tier.failed("read", &leg.attempt.worker, &self.request.object, error);
         self.reason = BypassReason::Workers;
         if self.legs.iter().all(Option::is_none) && !self.candidates.is_empty() {
             self.tier.metrics.failovers.inc();
@@ -413,7 +362,7 @@ impl SpanRead {
             if let Some(leg) = &self.legs[index]
                 && now >= self.silent_at(leg)
             {
-                let worker = leg.worker.id.0.clone();
+                let worker = leg.attempt.worker.id.0.clone();
                 self.failed(index, &AttemptError::Silent { worker });
             }
         }

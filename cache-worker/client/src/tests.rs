@@ -21,9 +21,10 @@ use verbs3_protocol::{
 };
 use verbs3_rdma::arena::{Arena, ArenaOptions};
 use verbs3_rdma::inprocess::{FaultHandle, Faults, InProcess, Mode};
-use verbs3_rdma::transport::{self, Connection, Incoming, PeerAddress, Service, Transport, TransportError};
+use verbs3_rdma::peer::{Peer, PeerOptions};
+use verbs3_rdma::transport::{self, Incoming, PeerAddress, Service};
 
-use crate::{HealthOptions, Link, SpanItem, SpanRead, Tier, TierOptions};
+use crate::{HealthOptions, SpanItem, SpanRead, Tier, TierOptions};
 
 const GEOMETRY: Geometry = Geometry { block_bytes: 1 << 20, page_bytes: 64 << 10 };
 const PAGE: u32 = 64 << 10;
@@ -50,7 +51,7 @@ struct TestWorker {
     id: WorkerId,
     asked: Arc<Mutex<Vec<Request>>>,
     faults: FaultHandle,
-    link: Arc<TestLink>,
+    peer: Arc<Peer>,
 }
 
 impl TestWorker {
@@ -63,37 +64,13 @@ impl TestWorker {
         let service = Arc::new(Scripted { asked: asked.clone(), script });
         let handle = faults.handle();
         let transport = InProcess::transport(service, Mode::Copy(faults));
-        Self {
-            id: WorkerId(id.into()),
-            asked,
-            faults: handle,
-            link: Arc::new(TestLink { transport, now: Mutex::default() }),
-        }
+        let address = PeerAddress { tcp: ([127, 0, 0, 1], 1).into() };
+        let peer = Arc::new(Peer::new(id, address, vec![transport], PeerOptions::default()));
+        Self { id: WorkerId(id.into()), asked, faults: handle, peer }
     }
 
     fn asked(&self) -> Vec<Request> {
         self.asked.lock().clone()
-    }
-}
-
-struct TestLink {
-    transport: Arc<dyn Transport>,
-    now: Mutex<Option<Arc<dyn Connection>>>,
-}
-
-impl Link for Arc<TestLink> {
-    fn ready(&self) -> Option<Arc<dyn Connection>> {
-        self.now.lock().clone().filter(|connection| connection.broken().is_none())
-    }
-
-    fn connect(&self) -> BoxFuture<'static, Result<Arc<dyn Connection>, TransportError>> {
-        let link = self.clone();
-        Box::pin(async move {
-            let address = PeerAddress { tcp: ([127, 0, 0, 1], 1).into() };
-            let connection = link.transport.connect(&address).await?;
-            *link.now.lock() = Some(connection.clone());
-            Ok(connection)
-        })
     }
 }
 
@@ -117,8 +94,8 @@ fn tier(workers: &[&TestWorker]) -> Arc<Tier> {
 fn tier_in(workers: &[&TestWorker], arena: Arena) -> Arc<Tier> {
     let members = workers.iter().map(|worker| Member { id: worker.id.clone(), weight: 1.0 }).collect();
     let placement = Placement::new(Epoch(1), members, workers.len()).unwrap();
-    let links = workers.iter().map(|worker| (worker.id.clone(), Arc::new(worker.link.clone()) as Arc<dyn Link>));
-    Tier::new(options(), placement, links.collect::<HashMap<_, _>>(), arena, &Registry::new()).unwrap()
+    let peers = workers.iter().map(|worker| (worker.id.clone(), worker.peer.clone()));
+    Tier::new(options(), placement, peers.collect::<HashMap<_, _>>(), arena, &Registry::new()).unwrap()
 }
 
 /// An object whose home, and whose owner of `block`, is the worker with this id.

@@ -9,10 +9,10 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 use verbs3_protocol::{ObjectKey, Placement, Request, Span, Version, Volume, WorkerId};
 use verbs3_rdma::arena::Arena;
+use verbs3_rdma::peer::Peer;
 
 use crate::attempt::AttemptError;
 use crate::health::Watch;
-use crate::link::Link;
 use crate::metrics::Metrics;
 use crate::options::{OptionsError, TierOptions};
 use crate::place::{Map, Worker};
@@ -22,7 +22,7 @@ use crate::span::{BypassReason, SpanRead};
 #[derive(Debug, thiserror::Error)]
 pub enum TierError {
     #[error("worker {0} is in the placement map, but there is no way to reach it; give its address")]
-    NoLink(WorkerId),
+    NoPeer(WorkerId),
     #[error(transparent)]
     Options(#[from] OptionsError),
     #[error("can't register the client's metrics")]
@@ -53,18 +53,18 @@ pub struct Tier {
 }
 
 impl Tier {
-    /// `links` must reach every member of `placement`; landings are leased from `arena`.
+    /// `peers` must reach every member of `placement`; landings are leased from `arena`.
     pub fn new(
         options: TierOptions,
         placement: Placement,
-        links: HashMap<WorkerId, Arc<dyn Link>>,
+        peers: HashMap<WorkerId, Arc<Peer>>,
         arena: Arena,
         registry: &Registry,
     ) -> Result<Arc<Self>, TierError> {
         if let Some(problem) = options.problems().into_iter().next() {
             return Err(problem.into());
         }
-        let map = join(placement, &links)?;
+        let map = join(placement, &peers)?;
         Ok(Arc::new(Self {
             options,
             arena,
@@ -149,10 +149,10 @@ impl Tier {
     }
 }
 
-fn join(placement: Placement, links: &HashMap<WorkerId, Arc<dyn Link>>) -> Result<Map, TierError> {
+fn join(placement: Placement, peers: &HashMap<WorkerId, Arc<Peer>>) -> Result<Map, TierError> {
     let workers = placement.members().iter().map(|member| {
-        let link = links.get(&member.id).ok_or_else(|| TierError::NoLink(member.id.clone()))?.clone();
-        Ok(Arc::new(Worker { id: member.id.clone(), link, health: Watch::new() }))
+        let peer = peers.get(&member.id).ok_or_else(|| TierError::NoPeer(member.id.clone()))?.clone();
+        Ok(Arc::new(Worker { id: member.id.clone(), peer, health: Watch::new() }))
     });
     let workers = workers.collect::<Result<_, TierError>>()?;
     Ok(Map { placement, workers })

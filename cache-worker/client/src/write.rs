@@ -240,12 +240,8 @@ impl Tier {
 
 /// One call without bytes.
 async fn ask(worker: &Worker, message: Bytes) -> Result<Reply, TransportError> {
-    let connection = match worker.link.ready() {
-        Some(connection) => connection,
-        None => worker.link.connect().await?,
-    };
     let protocol = |reason: String| TransportError::Protocol { peer: worker.id.0.clone(), reason };
-    match connection.call(message, None).next().await? {
+    match worker.peer.call(message, None).next().await? {
         Event::Part(part) => Reply::decode(&part.message).map_err(|error| protocol(error.to_string())),
         Event::Wanted { .. } => Err(protocol("it wants bytes pushed for an announcement".into())),
     }

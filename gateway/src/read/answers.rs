@@ -1,0 +1,193 @@
+//! What a client is told: the headers of an object, and the answers that are no object. Asks nobody.
+
+use http::StatusCode;
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use s3s::dto::{Timestamp, TimestampFormat};
+use s3s::{S3Error, S3ErrorCode};
+use verbs3_protocol::{Attributes, UfsAnswer};
+use verbs3_ufs::{RawAnswer, UfsError};
+
+use super::plan::Overrides;
+use crate::mount::Mount;
+use crate::request::RequestContext;
+
+/// Headers of a 304 (RFC 9110 section 15.4.5), and what S3 adds.
+const OF_NOT_MODIFIED: [HeaderName; 6] = [
+    header::ETAG,
+    header::LAST_MODIFIED,
+    header::CACHE_CONTROL,
+    header::EXPIRES,
+    header::VARY,
+    HeaderName::from_static("x-amz-version-id"),
+];
+
+const CHECKSUM_PREFIX: &str = "x-amz-checksum-";
+
+/// The object's headers as the UFS sent them. Without `checksums`, not even those that are known: S3 sends them on request,
+/// and for whole objects alone.
+pub(super) fn headers(attributes: Attributes, checksums: bool, overrides: &Overrides) -> HeaderMap {
+    let mut headers = HeaderMap::with_capacity(attributes.headers.len() + 4);
+    for (name, value) in attributes.headers {
+        if !checksums && name.starts_with(CHECKSUM_PREFIX) {
+            continue;
+        }
+        let name = HeaderName::from_bytes(name.as_bytes());
+        // Takes the value over without a copy. What is no header came through a broken worker; the object's bytes are
+        // still right, so it is left out.
+        let value = HeaderValue::from_maybe_shared(bytes::Bytes::from(value));
+        if let (Ok(name), Ok(value)) = (name, value) {
+            headers.append(name, value);
+        }
+    }
+    override_headers(&mut headers, overrides);
+    headers
+}
+
+/// s3s puts `response-*` values below the response's own headers, and knows them for GET alone: so they are set here.
+fn override_headers(headers: &mut HeaderMap, overrides: &Overrides) {
+    let Overrides { cache_control, content_disposition, content_encoding, content_language, content_type, expires } =
+        overrides;
+    let texts = [
+        (header::CACHE_CONTROL, cache_control),
+        (header::CONTENT_DISPOSITION, content_disposition),
+        (header::CONTENT_ENCODING, content_encoding),
+        (header::CONTENT_LANGUAGE, content_language),
+        (header::CONTENT_TYPE, content_type),
+    ];
+    for (name, value) in texts {
+        // A value that can't be a header was refused by s3s with 400 for GET.
+        if let Some(value) = value.as_ref().and_then(|value| HeaderValue::from_str(value).ok()) {
+            headers.insert(name, value);
+        }
+    }
+    let mut date = Vec::new();
+    if expires.as_ref().is_some_and(|expires: &Timestamp| expires.format(TimestampFormat::HttpDate, &mut date).is_ok())
+        && let Ok(value) = HeaderValue::from_bytes(&date)
+    {
+        headers.insert(header::EXPIRES, value);
+    }
+}
+
+/// 304, with the headers that describe the client's own copy. Sent raw: s3s would give it a body.
+pub(super) fn not_modified(cx: &RequestContext, attributes: Attributes) -> S3Error {
+    let all = headers(attributes, false, &Overrides::default());
+    let mut kept = HeaderMap::new();
+    for name in OF_NOT_MODIFIED {
+        if let Some(value) = all.get(&name) {
+            kept.insert(name, value.clone());
+        }
+    }
+    cx.put_answer(RawAnswer { status: StatusCode::NOT_MODIFIED, headers: kept, body: bytes::Bytes::new() });
+    let mut error = S3Error::new(S3ErrorCode::NotModified);
+    error.set_status_code(StatusCode::NOT_MODIFIED);
+    error
+}
+
+pub(super) fn precondition_failed() -> S3Error {
+    S3Error::with_message(
+        S3ErrorCode::PreconditionFailed,
+        "At least one of the pre-conditions you specified did not hold",
+    )
+}
+
+pub(super) fn invalid_range(object_bytes: u64) -> S3Error {
+    let mut error = S3Error::with_message(S3ErrorCode::InvalidRange, "The requested range is not satisfiable");
+    let mut headers = xml();
+    if let Ok(value) = HeaderValue::from_str(&format!("bytes */{object_bytes}")) {
+        headers.insert(header::CONTENT_RANGE, value);
+    }
+    error.set_headers(headers);
+    error
+}
+
+/// This gateway has no room: the client is to slow down.
+pub(super) fn slow_down(message: &'static str) -> S3Error {
+    let mut error = S3Error::with_message(S3ErrorCode::SlowDown, message);
+    let mut headers = xml();
+    headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    error.set_headers(headers);
+    error
+}
+
+/// The error that a worker got from the UFS.
+pub(super) fn of_worker(cx: &RequestContext, mount: &Mount, answer: UfsAnswer) -> S3Error {
+    let mut headers = HeaderMap::with_capacity(answer.headers.len());
+    for (name, value) in answer.headers {
+        if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_bytes(&value)) {
+            headers.append(name, value);
+        }
+    }
+    let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::BAD_GATEWAY);
+    of_raw(cx, mount, RawAnswer { status, headers, body: answer.body.into() })
+}
+
+/// The error of a read that this gateway did itself.
+pub(super) fn of_ufs_error(cx: &RequestContext, mount: &Mount, error: UfsError) -> S3Error {
+    match error {
+        UfsError::Answer { answer, .. } => of_raw(cx, mount, *answer),
+        UfsError::Throttled { .. } => slow_down("too many reads of the store behind this endpoint are under way"),
+        error @ (UfsError::Unreachable { .. }
+        | UfsError::Truncated { .. }
+        | UfsError::Untrusted { .. }
+        | UfsError::Changed { .. }) => {
+            tracing::warn!(request = %cx.id(), %error, "the store behind a mount can't be read");
+            let mut unavailable = S3Error::with_message(
+                S3ErrorCode::ServiceUnavailable,
+                "the store behind this endpoint can't be read; try again",
+            );
+            let mut headers = xml();
+            headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+            unavailable.set_headers(headers);
+            unavailable
+        }
+    }
+}
+
+/// The UFS's own answer goes to the client as it is, unless its document would show names behind the mount.
+pub(super) fn of_raw(cx: &RequestContext, mount: &Mount, answer: RawAnswer) -> S3Error {
+    let shows_names = (mount.is_prefix() || mount.bucket != mount.name) && !answer.body.is_empty();
+    let body = String::from_utf8_lossy(&answer.body);
+    let code = element(&body, "Code").map_or_else(
+        || code_of(answer.status),
+        |code| S3ErrorCode::from_bytes(code.as_bytes()).unwrap_or(S3ErrorCode::InternalError),
+    );
+    let mut error = S3Error::new(code);
+    if let Some(message) = element(&body, "Message") {
+        error.set_message(message.to_owned());
+    }
+    error.set_status_code(answer.status);
+    if shows_names {
+        let mut headers = answer.headers.clone();
+        for name in [header::CONTENT_LENGTH, header::TRANSFER_ENCODING, header::CONTENT_ENCODING] {
+            headers.remove(name);
+        }
+        headers.extend(xml());
+        error.set_headers(headers);
+    } else {
+        cx.put_answer(answer);
+    }
+    error
+}
+
+/// For answers without a document (HEAD).
+fn code_of(status: StatusCode) -> S3ErrorCode {
+    match status {
+        StatusCode::NOT_FOUND => S3ErrorCode::NoSuchKey,
+        StatusCode::FORBIDDEN => S3ErrorCode::AccessDenied,
+        StatusCode::NOT_MODIFIED => S3ErrorCode::NotModified,
+        StatusCode::PRECONDITION_FAILED => S3ErrorCode::PreconditionFailed,
+        StatusCode::RANGE_NOT_SATISFIABLE => S3ErrorCode::InvalidRange,
+        StatusCode::SERVICE_UNAVAILABLE => S3ErrorCode::ServiceUnavailable,
+        _ => S3ErrorCode::InternalError,
+    }
+}
+
+/// The text of an element of an S3 error document: flat, without attributes.
+fn element<'a>(document: &'a str, name: &str) -> Option<&'a str> {
+    let (_, rest) = document.split_once(&format!("<{name}>"))?;
+    rest.split_once('<').map(|(text, _)| text)
+}
+
+fn xml() -> HeaderMap {
+    HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static("application/xml"))])
+}

@@ -1,0 +1,119 @@
+//! Whole GETs and HEADs straight to the UFS: what is never cached, and what the tier can't answer now.
+
+use std::sync::Arc;
+
+use http::header::{self, HeaderMap, HeaderName};
+use http::{Extensions, Method, Uri};
+use s3s::dto::{GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput, StreamingBlob};
+use s3s::{S3Error, S3Request, S3Response, S3Result};
+use verbs3_ufs::RawAnswer;
+use verbs3_ufs::capture::{answer_of, observe};
+
+use super::answers;
+use super::assemble::Bypassed;
+use super::{Reader, Shared};
+use crate::mount::{KEY_BYTES_MAX, Mount};
+use crate::request::{RequestContext, Verdict, Via};
+
+impl Reader {
+    pub(super) async fn bypass_get(
+        &self,
+        cx: &Arc<RequestContext>,
+        mount: &Mount,
+        mut input: GetObjectInput,
+    ) -> S3Result<S3Response<GetObjectOutput>> {
+        let shared = &self.shared;
+        let Some(place) = shared.places.enter().await else { return Err(no_place(shared)) };
+        note(shared, cx);
+        (input.bucket, input.key) = inward(mount, &input.key)?;
+        let (result, raw) = observe(mount.ufs.s3().get_object(request(Method::GET, input))).await;
+        let mut response = result.map_err(|error| failed(cx, mount, &error, raw.clone()))?;
+        if let Some(raw) = raw {
+            response.headers = passed(raw.headers);
+        }
+        response.output.body = response
+            .output
+            .body
+            .map(|inner| StreamingBlob::new(Bypassed { shared: shared.clone(), cx: cx.clone(), inner, _place: place }));
+        Ok(response)
+    }
+
+    pub(super) async fn bypass_head(
+        &self,
+        cx: &Arc<RequestContext>,
+        mount: &Mount,
+        mut input: HeadObjectInput,
+    ) -> S3Result<S3Response<HeadObjectOutput>> {
+        let shared = &self.shared;
+        let Some(_place) = shared.places.enter().await else { return Err(no_place(shared)) };
+        note(shared, cx);
+        (input.bucket, input.key) = inward(mount, &input.key)?;
+        let (result, raw) = observe(mount.ufs.s3().head_object(request(Method::HEAD, input))).await;
+        let mut response = result.map_err(|error| failed(cx, mount, &error, raw.clone()))?;
+        if let Some(raw) = raw {
+            response.headers = passed(raw.headers);
+            response.status = Some(raw.status);
+        }
+        Ok(response)
+    }
+}
+
+fn note(shared: &Shared, cx: &RequestContext) {
+    shared.metrics.bypass_places_free.set(shared.places.free() as i64);
+    shared.metrics.read(Verdict::Bypass);
+    cx.note_outcome(Verdict::Bypass, Via::Ufs);
+}
+
+fn no_place(shared: &Shared) -> S3Error {
+    shared.metrics.slow_downs.inc();
+    answers::slow_down("too many reads past the cache are under way")
+}
+
+/// Bucket and key as the UFS names them.
+pub(super) fn inward(mount: &Mount, key: &str) -> S3Result<(String, String)> {
+    let key = mount.ufs_key(key);
+    if key.len() > KEY_BYTES_MAX {
+        return Err(s3s::S3ErrorCode::KeyTooLongError.into());
+    }
+    Ok((mount.bucket.clone(), key))
+}
+
+fn failed(cx: &RequestContext, mount: &Mount, error: &S3Error, raw: Option<RawAnswer>) -> S3Error {
+    answers::of_raw(cx, mount, answer_of(error, raw))
+}
+
+/// Headers of the UFS's answer but those of its connection, of its request's id, and of lengths that the typed output has.
+fn passed(mut headers: HeaderMap) -> HeaderMap {
+    let ours = [
+        header::CONNECTION,
+        header::CONTENT_LENGTH,
+        header::DATE,
+        header::SERVER,
+        header::TRAILER,
+        header::TRANSFER_ENCODING,
+        header::UPGRADE,
+        header::VIA,
+        HeaderName::from_static("keep-alive"),
+        HeaderName::from_static("x-amz-request-id"),
+        HeaderName::from_static("x-amz-id-2"),
+    ];
+    for name in ours {
+        headers.remove(name);
+    }
+    headers
+}
+
+/// Stores use the input alone.
+fn request<T>(method: Method, input: T) -> S3Request<T> {
+    S3Request {
+        input,
+        method,
+        uri: Uri::from_static("/"),
+        headers: HeaderMap::new(),
+        extensions: Extensions::new(),
+        credentials: None,
+        region: None,
+        service: None,
+        trailing_headers: None,
+    }
+}

@@ -1,0 +1,340 @@
+//! The bytes of one body, in order: a window of spans in flight, each from the tier or, where that can't help, from the UFS.
+//!
+//! The first span is the client's; those behind it begin only where memory is free right now, and are driven by the same
+//! poll: no task, no channel. A version that is gone ends the body; bytes of two versions are never mixed, since every span
+//! names the version, and every read of the UFS is held against it.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use http::StatusCode;
+use tokio::sync::OwnedSemaphorePermit;
+use verbs3_client::{BypassReason, SpanItem, SpanRead, SpanRequest};
+use verbs3_protocol::{CacheVerdict, Geometry, ObjectKey, Span, Version};
+use verbs3_ufs::{ObjectStream, ReadObject, UfsError};
+
+use super::Shared;
+use super::admission::Admitted;
+use crate::mount::Mount;
+use crate::request::{RequestContext, Verdict, Via};
+
+/// Why a body can't go on.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum FetchError {
+    #[error("the object was replaced or deleted while it was read")]
+    VersionGone,
+    #[error(transparent)]
+    Ufs(UfsError),
+    #[error("too many reads past the cache tier are under way; raise ufs_bypass_in_flight_max")]
+    NoPlace,
+}
+
+/// What a body is of.
+#[derive(Clone)]
+pub(super) struct Subject {
+    pub(super) shared: Arc<Shared>,
+    pub(super) cx: Arc<RequestContext>,
+    pub(super) mount: Arc<Mount>,
+    pub(super) object: Arc<ObjectKey>,
+    pub(super) version: Arc<Version>,
+}
+
+/// The bytes of one body under way.
+pub(super) struct Fetch {
+    subject: Subject,
+    flights: VecDeque<Flight>,
+    /// First byte for which no flight was begun.
+    next: u64,
+    end: u64,
+    /// Flights at once: grows as the client drains.
+    window: usize,
+    window_max: usize,
+    /// The reader goes on where others stopped.
+    ahead_bytes_max: u32,
+    ready: VecDeque<Bytes>,
+    origin: Option<(Verdict, Via)>,
+}
+
+struct Flight {
+    /// Bytes of the object that it gives.
+    range: Range<u64>,
+    from: From,
+    /// Came before it was this flight's turn; no more than the range.
+    early: VecDeque<Bytes>,
+    ended: Option<Step>,
+    /// For flights that were begun ahead.
+    _admitted: Option<Admitted>,
+}
+
+enum From {
+    Tier(SpanRead),
+    Ufs(UfsRest),
+}
+
+enum Step {
+    Bytes(Vec<Bytes>),
+    End,
+    /// From this byte of the object on.
+    Bypass(u64, BypassReason),
+    Failed(FetchError),
+}
+
+/// The rest of a span, read at the UFS.
+enum UfsRest {
+    Opening(BoxFuture<'static, Result<(ObjectStream, OwnedSemaphorePermit), FetchError>>),
+    Streaming { body: BoxStream<'static, Result<Bytes, UfsError>>, _place: OwnedSemaphorePermit },
+}
+
+/// Flights of a body at its beginning: one for the client, and one so that the next bytes are on their way meanwhile.
+const WINDOW_MIN: usize = 2;
+
+impl Fetch {
+    /// Bytes `range` of the object; `begun` is a read of its beginning that is under way.
+    pub(super) fn new(subject: Subject, range: Range<u64>, begun: Option<SpanRead>, ahead_bytes_max: u32) -> Self {
+        let block_bytes = u64::from(subject.shared.geometry().block_bytes);
+        let window_max =
+            usize::try_from(subject.shared.options.window_bytes / block_bytes).unwrap_or(usize::MAX).max(1);
+        let mut fetch = Self {
+            subject,
+            flights: VecDeque::new(),
+            next: range.start,
+            end: range.end,
+            window: WINDOW_MIN.min(window_max),
+            window_max,
+            ahead_bytes_max,
+            ready: VecDeque::new(),
+            origin: None,
+        };
+        if let Some(read) = begun {
+            let bytes = absolute(fetch.subject.shared.geometry(), &read.request().span);
+            fetch.next = bytes.end;
+            fetch.flights.push_back(Flight::new(bytes, read, None));
+        }
+        fetch
+    }
+
+    /// How the first bytes were found and came, once there are some.
+    pub(super) fn origin(&self) -> Option<(Verdict, Via)> {
+        self.origin
+    }
+
+    /// Waits for the first bytes.
+    pub(super) async fn prime(&mut self) -> Result<(), FetchError> {
+        std::future::poll_fn(|cx| self.poll_ready(cx)).await
+    }
+
+    /// The next bytes. `None` after the last.
+    pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, FetchError>>> {
+        match self.poll_ready(cx) {
+            Poll::Ready(Ok(())) => Poll::Ready(self.ready.pop_front().map(Ok)),
+            Poll::Ready(Err(error)) => Poll::Ready(Some(Err(error))),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), FetchError>> {
+        loop {
+            if !self.ready.is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+            self.launch(cx);
+            let Some(front) = self.flights.front_mut() else { return Poll::Ready(Ok(())) };
+            match front.poll(cx) {
+                Poll::Ready(Step::Bytes(data)) => {
+                    if self.origin.is_none() {
+                        self.origin = front.origin();
+                    }
+                    self.ready.extend(data.into_iter().filter(|data| !data.is_empty()));
+                }
+                Poll::Ready(Step::End) => {
+                    self.flights.pop_front();
+                    self.window = (self.window + 1).min(self.window_max);
+                }
+                Poll::Ready(Step::Bypass(at, reason)) => {
+                    tracing::debug!(request = %self.subject.cx.id(), object = %self.subject.object, reason = reason.as_str(),
+                        "a span comes from the ufs");
+                    front.range.start = at;
+                    front.from = From::Ufs(self.subject.read_at_ufs(front.range.clone()));
+                }
+                Poll::Ready(Step::Failed(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => {
+                    for flight in self.flights.iter_mut().skip(1) {
+                        flight.drive(cx);
+                    }
+                    return Poll::Pending;
+                }
+            }
+        }
+    }
+
+    /// Begins flights up to the window. The first always begins; others only if there is room for them now.
+    fn launch(&mut self, cx: &mut Context<'_>) {
+        while self.flights.len() < self.window && self.next < self.end {
+            let geometry = self.subject.shared.geometry();
+            let Some(span) = geometry.spans(self.next..self.end).next() else { return };
+            let bytes = absolute(geometry, &span);
+            let ahead = !self.flights.is_empty();
+            let admitted = if ahead {
+                let Some(admitted) = self.subject.shared.admission.try_enter(bytes.end - bytes.start) else { return };
+                Some(admitted)
+            } else {
+                None
+            };
+            let past_end =
+                if bytes.end == self.end { self.ahead_bytes_max.min(geometry.block_bytes - span.range.end) } else { 0 };
+            let mut read = self.subject.shared.tier.read_span(SpanRequest {
+                object: self.subject.object.clone(),
+                version: self.subject.version.clone(),
+                span,
+                ahead_bytes: past_end,
+            });
+            if ahead && !read.start() {
+                return;
+            }
+            self.next = bytes.end;
+            let mut flight = Flight::new(bytes, read, admitted);
+            if ahead {
+                flight.drive(cx);
+            }
+            self.flights.push_back(flight);
+        }
+    }
+}
+
+impl Flight {
+    fn new(range: Range<u64>, read: SpanRead, admitted: Option<Admitted>) -> Self {
+        Self { range, from: From::Tier(read), early: VecDeque::new(), ended: None, _admitted: admitted }
+    }
+
+    fn origin(&self) -> Option<(Verdict, Via)> {
+        match &self.from {
+            From::Tier(read) => read.origin().map(|(verdict, kind)| (verdict_of(verdict), Via::Tier(kind))),
+            From::Ufs(_) => Some((Verdict::Bypass, Via::Ufs)),
+        }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
+        if !self.early.is_empty() {
+            return Poll::Ready(Step::Bytes(std::mem::take(&mut self.early).into()));
+        }
+        match self.ended.take() {
+            Some(step) => Poll::Ready(step),
+            None => self.poll_source(cx),
+        }
+    }
+
+    /// Lets a flight go on whose turn has not come.
+    fn drive(&mut self, cx: &mut Context<'_>) {
+        while self.ended.is_none() {
+            match self.poll_source(cx) {
+                Poll::Ready(Step::Bytes(data)) => self.early.extend(data),
+                Poll::Ready(step) => self.ended = Some(step),
+                Poll::Pending => return,
+            }
+        }
+    }
+
+    fn poll_source(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
+        let range = &self.range;
+        match &mut self.from {
+            From::Tier(read) => read.poll_next(cx).map(|item| match item {
+                SpanItem::Bytes(data) => Step::Bytes(data),
+                SpanItem::End => Step::End,
+                SpanItem::VersionGone => Step::Failed(FetchError::VersionGone),
+                SpanItem::Bypass(reason) => {
+                    let done = u64::from(read.at() - read.request().span.range.start);
+                    Step::Bypass(range.start + done, reason)
+                }
+            }),
+            From::Ufs(rest) => rest.poll(cx),
+        }
+    }
+}
+
+impl UfsRest {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
+        loop {
+            match self {
+                Self::Opening(opening) => match opening.as_mut().poll(cx) {
+                    Poll::Ready(Ok((stream, place))) => *self = Self::Streaming { body: stream.body, _place: place },
+                    Poll::Ready(Err(error)) => return Poll::Ready(Step::Failed(error)),
+                    Poll::Pending => return Poll::Pending,
+                },
+                Self::Streaming { body, .. } => {
+                    return body.poll_next_unpin(cx).map(|item| match item {
+                        Some(Ok(data)) => Step::Bytes(vec![data]),
+                        Some(Err(error)) => Step::Failed(FetchError::of(error)),
+                        None => Step::End,
+                    });
+                }
+            }
+        }
+    }
+}
+
+impl Subject {
+    /// Bounded by `ufs_bypass_in_flight_max`; the answer is held against the version.
+    fn read_at_ufs(&self, range: Range<u64>) -> UfsRest {
+        let Self { shared, cx, mount, object, version } = self.clone();
+        shared.metrics.fallback_spans.inc();
+        UfsRest::Opening(Box::pin(async move {
+            let place = shared.places.enter().await.ok_or(FetchError::NoPlace)?;
+            let wanted = ReadObject {
+                bucket: mount.bucket.clone(),
+                key: object.key.clone(),
+                version_id: version.version_id.clone(),
+                if_match: Some(version.etag.clone()),
+                // Never empty: a flight ends before.
+                range: Some(range.start..=range.end - 1),
+                checksums: false,
+            };
+            let mut stream = mount.ufs.read(wanted).await.map_err(FetchError::of)?;
+            if stream.head.bytes != version.bytes || stream.range != range {
+                return Err(FetchError::VersionGone);
+            }
+            let counted = stream.body.inspect(move |item| {
+                if let Ok(data) = item {
+                    cx.add_ufs_bytes(data.len() as u64);
+                    shared.metrics.ufs_bytes.inc_by(data.len() as u64);
+                }
+            });
+            stream.body = counted.boxed();
+            Ok((stream, place))
+        }))
+    }
+}
+
+impl FetchError {
+    fn of(error: UfsError) -> Self {
+        let gone = match &error {
+            UfsError::Changed { .. } => true,
+            UfsError::Answer { answer, .. } => {
+                matches!(answer.status, StatusCode::PRECONDITION_FAILED | StatusCode::NOT_FOUND)
+            }
+            UfsError::Unreachable { .. }
+            | UfsError::Truncated { .. }
+            | UfsError::Untrusted { .. }
+            | UfsError::Throttled { .. } => false,
+        };
+        if gone { Self::VersionGone } else { Self::Ufs(error) }
+    }
+}
+
+pub(super) fn verdict_of(verdict: CacheVerdict) -> Verdict {
+    match verdict {
+        CacheVerdict::Hit => Verdict::Hit,
+        CacheVerdict::Partial => Verdict::Partial,
+        CacheVerdict::Miss => Verdict::Miss,
+    }
+}
+
+fn absolute(geometry: Geometry, span: &Span) -> Range<u64> {
+    let base = u64::from(span.block.0) * u64::from(geometry.block_bytes);
+    base + u64::from(span.range.start)..base + u64::from(span.range.end)
+}

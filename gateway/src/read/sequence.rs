@@ -1,0 +1,85 @@
+//! Finds readers that go through an object from front to back in many requests, over whatever connections.
+//!
+//! A bounded table with one entry per hash of an object version: two versions that share an entry cost each other
+//! read-ahead, nothing else.
+
+use std::hash::{BuildHasher, RandomState};
+
+use parking_lot::Mutex;
+use verbs3_protocol::{ObjectKey, Version};
+
+#[derive(Clone, Copy, Default)]
+struct Entry {
+    tag: u64,
+    /// End of the furthest read so far.
+    next: u64,
+    in_order: u8,
+}
+
+/// Which object versions are read in sequence.
+pub(super) struct Sequences {
+    entries: Box<[Mutex<Entry>]>,
+    hasher: RandomState,
+    slack_bytes: u64,
+}
+
+/// Reads in order before ahead is read.
+const IN_ORDER_MIN: u8 = 1;
+
+impl Sequences {
+    /// `slack_bytes`: how far from the expected byte a read may begin, since several connections overtake each other.
+    pub(super) fn new(entries: usize, slack_bytes: u64) -> Self {
+        let entries = (0..entries.max(1)).map(|_| Mutex::default()).collect();
+        Self { entries, hasher: RandomState::new(), slack_bytes }
+    }
+
+    /// Notes a read; `true` if it goes on where others stopped.
+    pub(super) fn note(&self, object: &ObjectKey, version: &Version, range: &std::ops::Range<u64>) -> bool {
+        let tag = self.hasher.hash_one((object, &version.etag));
+        let mut entry = self.entries[(tag % self.entries.len() as u64) as usize].lock();
+        if entry.tag != tag {
+            *entry = Entry { tag, next: range.end, in_order: 0 };
+            return false;
+        }
+        if entry.next.abs_diff(range.start) > self.slack_bytes {
+            (entry.next, entry.in_order) = (range.end, 0);
+            return false;
+        }
+        entry.next = entry.next.max(range.end);
+        entry.in_order = entry.in_order.saturating_add(1);
+        entry.in_order >= IN_ORDER_MIN
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use verbs3_protocol::Volume;
+
+    fn object(key: &str) -> ObjectKey {
+        ObjectKey { volume: Volume::new("a", "b"), key: key.into() }
+    }
+
+    fn version(etag: &str) -> Version {
+        Version { etag: etag.into(), bytes: 1 << 30, version_id: None }
+    }
+
+    #[test]
+    fn the_second_read_in_order_is_known_as_such() {
+        let sequences = Sequences::new(8, 100);
+        let mut note = |range| sequences.note(&object("k"), &version("\"e\""), &range);
+        assert!(!note(0..1000));
+        assert!(note(1000..2000));
+        assert!(note(2050..3000));
+        assert!(note(2000..2050));
+        assert!(!note(50_000..51_000));
+        assert!(note(51_000..52_000));
+    }
+
+    #[test]
+    fn another_version_begins_anew() {
+        let sequences = Sequences::new(1, 100);
+        assert!(!sequences.note(&object("k"), &version("\"e\""), &(0..1000)));
+        assert!(!sequences.note(&object("k"), &version("\"f\""), &(1000..2000)));
+    }
+}
