@@ -204,7 +204,12 @@ impl Inner {
             return Choice::Wait(attempt.clone());
         }
         if self.over.is_cancelled() || !state.backoff.may_try(now) {
-            return Choice::Refuse(state.last_error.clone().unwrap_or_else(|| self.unreachable("it is closed here")));
+            // Nothing was sent for this call, whatever the error was that the peer rests for.
+            return Choice::Refuse(match &state.last_error {
+                Some(error @ TransportError::Lost { .. }) => self.unreachable(&format!("resting: {error}")),
+                Some(error) => error.clone(),
+                None => self.unreachable("it is closed here"),
+            });
         }
         let attempt = self.attempt();
         state.attempt = Some(attempt.clone());

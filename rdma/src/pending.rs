@@ -19,6 +19,10 @@ use crate::transport::{Event, TransportError, TransportKind};
 /// more is a peer that floods a requester which can't make it stop.
 pub(crate) const EVENTS_QUEUED_MAX: usize = 4096;
 
+/// Message bytes that a call may hold before its requester takes them: the messages of a flood would be memory that no
+/// landing bounds. Real messages have some hundred bytes.
+pub(crate) const MESSAGE_BYTES_QUEUED_MAX: usize = 4 << 20;
+
 /// The right to have one call under way on a connection.
 pub(crate) struct Credit {
     _permit: OwnedSemaphorePermit,
@@ -47,6 +51,8 @@ pub(crate) struct Pending {
 struct State {
     landing: Option<Landing>,
     events: VecDeque<Outcome>,
+    /// Length of all messages in `events`.
+    message_bytes: usize,
     requester: Option<Waker>,
     server: Option<Waker>,
     /// Bytes of the last `Wanted` that has not been answered.
@@ -59,13 +65,30 @@ struct State {
     credit: Option<Credit>,
 }
 
-/// What a settled call lets go of; dropped outside the lock.
+/// What a settled call lets go of.
 type Remains = (Option<Landing>, Option<Quarantine>, Option<Credit>, Option<Pull>);
 
 /// Shows a landing in the metrics while it is in quarantine.
 struct Quarantine {
     _count: GaugeGuard,
     _bytes: GaugeGuard,
+}
+
+impl State {
+    fn pop(&mut self) -> Option<Outcome> {
+        let event = self.events.pop_front()?;
+        if let Ok(event) = &event {
+            self.message_bytes -= message_bytes(event);
+        }
+        Some(event)
+    }
+}
+
+fn message_bytes(event: &Event) -> usize {
+    match event {
+        Event::Part(part) => part.message.len(),
+        Event::Wanted { message, .. } => message.len(),
+    }
 }
 
 impl Pending {
@@ -75,6 +98,7 @@ impl Pending {
             state: Mutex::new(State {
                 landing,
                 events: VecDeque::new(),
+                message_bytes: 0,
                 requester: None,
                 server: None,
                 wanted: None,
@@ -102,26 +126,26 @@ impl Pending {
         if state.settled {
             return true;
         }
-        let mut remains = None;
         match &event {
             Event::Part(part) => {
                 let bytes: usize = part.data.iter().map(Bytes::len).sum();
                 self.traffic.bytes_in.inc_by(bytes as u64);
                 if part.last {
-                    remains = Some(self.settle_locked(&mut state, &self.traffic.done));
+                    // Dropped at once: who sees the last part may count on the memory and the credit being back.
+                    drop(self.settle_locked(&mut state, &self.traffic.done));
                 }
             }
             Event::Wanted { bytes, .. } => state.wanted = Some(*bytes),
         }
-        let room = state.events.len() < EVENTS_QUEUED_MAX;
+        let room = state.events.len() < EVENTS_QUEUED_MAX && state.message_bytes < MESSAGE_BYTES_QUEUED_MAX;
         let wake = if state.cancelled {
             None
         } else {
+            state.message_bytes += message_bytes(&event);
             state.events.push_back(Ok(event));
             state.requester.take()
         };
         drop(state);
-        drop(remains);
         if let Some(waker) = wake {
             waker.wake();
         }
@@ -138,13 +162,12 @@ impl Pending {
             TransportError::Failed { .. } => &self.traffic.failed,
             _ => &self.traffic.lost,
         };
-        let remains = self.settle_locked(&mut state, outcome);
+        drop(self.settle_locked(&mut state, outcome));
         if !state.cancelled {
             state.events.push_back(Err(error));
         }
         let wake = state.requester.take();
         drop(state);
-        drop(remains);
         if let Some(waker) = wake {
             waker.wake();
         }
@@ -154,6 +177,7 @@ impl Pending {
     pub(crate) fn cancel(&self) -> bool {
         let mut state = self.state.lock();
         let events = std::mem::take(&mut state.events);
+        state.message_bytes = 0;
         let (pull, server) = (state.pull.take(), state.server.take());
         state.requester = None;
         let tell = !state.settled && !state.cancelled;
@@ -180,7 +204,7 @@ impl Pending {
     /// The next event, if there is one.
     pub(crate) fn pop(&self) -> Option<Outcome> {
         let mut state = self.state.lock();
-        let event = state.events.pop_front()?;
+        let event = state.pop()?;
         let server = state.server.take();
         drop(state);
         if let Some(waker) = server {
@@ -195,7 +219,7 @@ impl Pending {
         }
         let mut state = self.state.lock();
         // An event may have come between the two locks.
-        if let Some(event) = state.events.pop_front() {
+        if let Some(event) = state.pop() {
             return Poll::Ready(event);
         }
         if state.settled {

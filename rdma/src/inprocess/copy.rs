@@ -72,7 +72,7 @@ impl Connection for CopyConnection {
         let id = calls.next;
         if let Some(error) = calls.broken.clone() {
             drop(calls);
-            pending.settle(error);
+            pending.settle(TransportError::Unreachable { peer: PEER.into(), reason: error.to_string() });
         } else {
             let open = Open { pending: pending.clone(), handler: None };
             calls.open.insert(id, open);
@@ -93,8 +93,13 @@ impl Connection for CopyConnection {
 
 impl CopyConnection {
     fn serve(&self, id: u64, message: Bytes, landing_bytes: u64, pending: Arc<Pending>) {
-        let reply =
-            Reply::new(Box::new(CopyReply { id, landing_bytes, pending: pending.clone(), wire: self.wire.clone() }));
+        let reply = Reply::new(Box::new(CopyReply {
+            id,
+            landing_bytes,
+            answered: false,
+            pending: pending.clone(),
+            wire: self.wire.clone(),
+        }));
         let incoming = Incoming { message, landing_bytes, peer: PEER.into() };
         let service = self.service.clone();
         // May be aborted at any await: that is how a cancel reaches a handler. Ends with its call or its connection.
@@ -232,6 +237,7 @@ impl Drop for CopyCall {
 struct CopyReply {
     id: u64,
     landing_bytes: u64,
+    answered: bool,
     pending: Arc<Pending>,
     wire: Arc<Wire>,
 }
@@ -244,6 +250,7 @@ impl ReplyDriver for CopyReply {
         check_part(&part, self.landing_bytes)?;
         self.check_open()?;
         Traffic::of(TransportKind::Tcp).bytes_out.inc_by(part.bytes());
+        self.answered = part.last;
         self.wire.send(self.id, Delivery::Part(part));
         Ok(())
     }
@@ -273,8 +280,9 @@ impl CopyReply {
 
 impl Drop for CopyReply {
     fn drop(&mut self) {
-        // Behind a last part this finds no call any more, and does nothing.
-        self.wire.send(self.id, Delivery::End(no_reply(PEER)));
+        if !self.answered {
+            self.wire.send(self.id, Delivery::End(no_reply(PEER)));
+        }
     }
 }
 

@@ -1,5 +1,8 @@
 //! Memory handed over: the handler's future is polled inside the requester's own poll.
 //!
+//! **Nothing of a call happens before its first poll**, and nothing between polls but what the handler has spawned: a
+//! requester that wants several calls to advance together polls all of them (as `FuturesUnordered` does).
+//!
 //! A hit costs the boxes of the driver and of the future, and one small queue: no task, no channel, no copy. What a
 //! handler does after its last part runs only up to its next await.
 

@@ -115,7 +115,7 @@ impl Transport for TcpTransport {
     }
 }
 
-/// Reader and writer of one connection, in one task each of the same future.
+/// Reader, writer and the watch over cancels of one connection, in one task.
 async fn run(line: Arc<Line>, mut intake: Intake, hung_up: CancellationToken) {
     let all = metrics();
     let _open = GaugeGuard::add(&all.connections.with_label_values(&["tcp", "requester"]), 1);
@@ -313,6 +313,11 @@ impl Line {
         broken.unwrap_or_else(|| self.lost("it closed".into()))
     }
 
+    /// For a call of which nothing was sent, because the connection is over.
+    fn refused(&self, broken: &TransportError) -> TransportError {
+        TransportError::Unreachable { peer: self.peer.clone(), reason: broken.to_string() }
+    }
+
     fn lost(&self, reason: String) -> TransportError {
         TransportError::Lost { peer: self.peer.clone(), reason }
     }
@@ -393,7 +398,8 @@ impl Handle {
         let pending = Arc::new(Pending::new(TransportKind::Tcp, landing, credit));
         let mut calls = self.line.calls.lock();
         if let Some(error) = calls.broken.clone() {
-            return State::Refused(Some(error));
+            drop(calls);
+            return State::Refused(Some(self.line.refused(&error)));
         }
         calls.next += 1;
         let id = calls.next;
@@ -441,7 +447,7 @@ impl CallDriver for TcpCall {
                 State::Waiting { permit, request } => {
                     match (std::task::ready!(permit.as_mut().poll(cx)), request.take()) {
                         (Ok(permit), Some((message, landing))) => self.handle.start(permit, message, landing),
-                        _ => State::Refused(Some(self.handle.line.broken())),
+                        _ => State::Refused(Some(self.handle.line.refused(&self.handle.line.broken()))),
                     }
                 }
             };

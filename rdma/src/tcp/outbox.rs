@@ -23,6 +23,9 @@ const SLICES_MAX: usize = 64;
 /// Writes that a caller does itself before it leaves the rest to the writer task: its own work waits meanwhile.
 const INLINE_WRITES_MAX: usize = 4;
 
+/// Frames that an idle queue keeps room for.
+const FRAMES_KEPT_MAX: usize = 64;
+
 /// Unit of the queue's bound, so that a 32-bit count of permits reaches far.
 const PERMIT_BYTES: u64 = 1024;
 
@@ -68,7 +71,6 @@ impl Outgoing {
 }
 
 pub(super) struct Outbox {
-    stream: Arc<TcpStream>,
     queue: Mutex<Queue>,
     room: Arc<Semaphore>,
     permits_max: u32,
@@ -81,6 +83,9 @@ pub(super) struct Outbox {
 
 #[derive(Default)]
 struct Queue {
+    /// Taken out at the end, so that the socket closes even while handles and calls live on. Only a closed socket makes
+    /// a peer stop that is still sending.
+    stream: Option<Arc<TcpStream>>,
     frames: VecDeque<Outgoing>,
     /// Bytes of the first frame that are in the socket already.
     skip: usize,
@@ -96,6 +101,7 @@ struct Queue {
 
 /// Frames that are being written, outside the lock.
 struct Batch {
+    stream: Arc<TcpStream>,
     frames: VecDeque<Outgoing>,
     skip: usize,
 }
@@ -104,8 +110,7 @@ impl Outbox {
     pub(super) fn new(stream: Arc<TcpStream>, bytes_max: usize, controls_max: usize) -> Self {
         let permits = (bytes_max as u64 / PERMIT_BYTES).clamp(1, u64::from(u32::MAX >> 4)) as u32;
         Self {
-            stream,
-            queue: Mutex::new(Queue::default()),
+            queue: Mutex::new(Queue { stream: Some(stream), ..Queue::default() }),
             room: Arc::new(Semaphore::new(permits as usize)),
             permits_max: permits,
             controls_max,
@@ -175,7 +180,7 @@ impl Outbox {
             return;
         };
         for _ in 0..INLINE_WRITES_MAX {
-            match batch.write(&self.stream) {
+            match batch.write() {
                 Ok(()) if batch.frames.is_empty() => {
                     if !self.next(&mut batch) {
                         return;
@@ -205,7 +210,7 @@ impl Outbox {
                 continue;
             };
             loop {
-                match batch.write(&self.stream) {
+                match batch.write() {
                     Ok(()) if batch.frames.is_empty() => {
                         if !self.next(&mut batch) {
                             break;
@@ -213,7 +218,7 @@ impl Outbox {
                     }
                     Ok(()) => {}
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                        self.stream.writable().await?;
+                        batch.stream.writable().await?;
                     }
                     Err(error) => return Err(error),
                 }
@@ -230,19 +235,20 @@ impl Outbox {
     /// Tells the peer that nothing follows.
     pub(super) fn shut_write(&self) {
         // Fails only on a socket that is closed already.
-        let _ = SockRef::from(&*self.stream).shutdown(Shutdown::Write);
+        if let Some(stream) = &self.queue.lock().stream {
+            let _ = SockRef::from(&**stream).shutdown(Shutdown::Write);
+        }
     }
 
     /// Closes the socket and forgets everything; whoever waits for room learns that there will be none.
     pub(super) fn close(&self) {
-        let frames = {
+        let remains = {
             let mut queue = self.queue.lock();
             queue.closed = true;
             queue.controls = 0;
-            std::mem::take(&mut queue.frames)
+            (std::mem::take(&mut queue.frames), queue.stream.take())
         };
-        drop(frames);
-        let _ = SockRef::from(&*self.stream).shutdown(Shutdown::Both);
+        drop(remains);
         self.room.close();
         self.work.notify_one();
         self.written.notify_waiters();
@@ -253,9 +259,11 @@ impl Outbox {
         if queue.closed || queue.frames.is_empty() || (queue.busy && !(task && queue.with_task)) {
             return None;
         }
+        let stream = queue.stream.clone()?;
         queue.busy = true;
         queue.with_task = task;
-        Some(queue.take())
+        queue.controls = 0;
+        Some(Batch { stream, frames: std::mem::take(&mut queue.frames), skip: std::mem::take(&mut queue.skip) })
     }
 
     /// Notes that the batch is written and takes what has come since; `false` when that is nothing.
@@ -264,6 +272,10 @@ impl Outbox {
         if queue.frames.is_empty() || queue.closed {
             queue.busy = false;
             queue.with_task = false;
+            // The batch is empty: its buffer serves the next frames, unless a burst has made it large.
+            if batch.frames.capacity() <= FRAMES_KEPT_MAX {
+                std::mem::swap(&mut queue.frames, &mut batch.frames);
+            }
             let finishing = queue.finishing;
             drop(queue);
             if finishing {
@@ -295,16 +307,9 @@ impl Outbox {
     }
 }
 
-impl Queue {
-    fn take(&mut self) -> Batch {
-        self.controls = 0;
-        Batch { frames: std::mem::take(&mut self.frames), skip: std::mem::take(&mut self.skip) }
-    }
-}
-
 impl Batch {
     /// One `writev`; frames that are written whole are dropped, and with them what they pinned.
-    fn write(&mut self, stream: &TcpStream) -> io::Result<()> {
+    fn write(&mut self) -> io::Result<()> {
         if self.frames.is_empty() {
             return Ok(());
         }
@@ -323,7 +328,7 @@ impl Batch {
                 break 'all;
             }
         }
-        let written = stream.try_write_vectored(&slices[..used])?;
+        let written = self.stream.try_write_vectored(&slices[..used])?;
         if written == 0 {
             return Err(io::ErrorKind::WriteZero.into());
         }

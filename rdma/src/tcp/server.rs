@@ -167,9 +167,16 @@ impl Door {
             Err(error) => return failed(address, &error),
         };
         let peer = format!("{} ({address})", agreed.peer_name);
-        let session =
-            Session::new(peer.into(), stream, &agreed, &self.options.tcp, self.service.clone(), self.tasks.clone());
-        session::run(session, &self.drain, &self.kill).await;
+        let stream = Arc::new(stream);
+        let session = Session::new(
+            peer.into(),
+            stream.clone(),
+            &agreed,
+            &self.options.tcp,
+            self.service.clone(),
+            self.tasks.clone(),
+        );
+        session::run(session, stream, &self.drain, &self.kill).await;
     }
 
     async fn shake(&self, stream: &mut TcpStream) -> Result<(Agreed, OwnedSemaphorePermit), HandshakeError> {

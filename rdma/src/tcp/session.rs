@@ -31,7 +31,6 @@ use crate::transport::{Incoming, Reply, ReplyDriver, Service, TransportError, Tr
 
 pub(super) struct Session {
     peer: Arc<str>,
-    stream: Arc<TcpStream>,
     outbox: Outbox,
     message_bytes_max: u32,
     calls_max: usize,
@@ -70,21 +69,15 @@ struct Pull {
 impl Session {
     pub(super) fn new(
         peer: Arc<str>,
-        stream: TcpStream,
+        stream: Arc<TcpStream>,
         agreed: &Agreed,
         options: &TcpOptions,
         service: Arc<dyn Service>,
         tasks: TaskTracker,
     ) -> Arc<Self> {
-        let stream = Arc::new(stream);
         Arc::new(Self {
             peer,
-            outbox: Outbox::new(
-                stream.clone(),
-                options.write_queue_bytes_max,
-                controls_max(agreed.calls_in_flight_max),
-            ),
-            stream,
+            outbox: Outbox::new(stream, options.write_queue_bytes_max, controls_max(agreed.calls_in_flight_max)),
             message_bytes_max: agreed.frame_bytes_max,
             calls_max: agreed.calls_in_flight_max as usize,
             service,
@@ -97,10 +90,15 @@ impl Session {
 }
 
 /// Serves until the connection ends, `drain` has let every call finish, or `kill` doesn't wait for that.
-pub(super) async fn run(session: Arc<Session>, drain: &CancellationToken, kill: &CancellationToken) {
+pub(super) async fn run(
+    session: Arc<Session>,
+    stream: Arc<TcpStream>,
+    drain: &CancellationToken,
+    kill: &CancellationToken,
+) {
     let all = metrics();
     let _open = GaugeGuard::add(&all.connections.with_label_values(&["tcp", "server"]), 1);
-    let mut intake = Intake::new(session.stream.clone(), session.message_bytes_max);
+    let mut intake = Intake::new(stream, session.message_bytes_max);
     let mut read = pin!(session.read(&mut intake));
     let mut write = pin!(session.outbox.run());
     let mut drained = pin!(session.drained(drain));

@@ -95,7 +95,7 @@ pub async fn shutdown_lets_calls_under_way_finish(mut rig: Rig) {
     let connection = rig.connection.clone();
     eventually("the connection takes no more calls", || connection.broken().is_some()).await;
     let refused = rig.call("", 0).next().await.unwrap_err();
-    assert!(matches!(refused, TransportError::Lost { .. }), "{refused}");
+    assert!(matches!(refused, TransportError::Unreachable { .. }), "{refused}");
     assert!(!shutdown.is_finished());
     open.add_permits(1);
     assert!(collect(&mut call).await.unwrap().bytes() == pattern(2, 0, 1 << 20));

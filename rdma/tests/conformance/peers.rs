@@ -107,9 +107,9 @@ async fn a_lost_connection_is_replaced_after_its_rest() {
     handle.drop_at_event(1);
     let error = ask(&peer).await.unwrap_err();
     assert!(matches!(error, TransportError::Lost { .. }), "{error}");
-    // It died young, so it rests first.
+    // It died young, so it rests first; of this call nothing is sent.
     let error = ask(&peer).await.unwrap_err();
-    assert!(matches!(error, TransportError::Lost { .. }), "{error}");
+    assert!(matches!(error, TransportError::Unreachable { .. }), "{error}");
     assert_eq!(connects.load(Ordering::SeqCst), 1);
     tokio::time::advance(Duration::from_millis(100)).await;
     ask(&peer).await.unwrap();

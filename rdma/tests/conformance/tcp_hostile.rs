@@ -184,6 +184,26 @@ async fn a_flood_of_empty_parts_is_bounded() {
 }
 
 #[tokio::test]
+async fn a_flood_of_long_messages_is_bounded() {
+    within_deadline(async {
+        let (connection, mut server) = RawServer::pair().await;
+        let mut call = connection.call("".into(), None);
+        let id = server.expect(Kind::Call).await.id;
+        let mut frame = raw::header(Kind::Part, id).message(64 << 10).encode();
+        frame.resize(64 + (64 << 10), b'x');
+        for _ in 0..200 {
+            // The connection may be cut before all of it is taken.
+            if tokio::io::AsyncWriteExt::write_all(&mut server.stream, &frame).await.is_err() {
+                break;
+            }
+        }
+        eventually("the flood is cut off", || connection.broken().is_some()).await;
+        assert!(collect(&mut call).await.is_err());
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_part_that_breaks_off_is_lost_and_shows_nothing() {
     within_deadline(async {
         let (connection, mut server) = RawServer::pair().await;
