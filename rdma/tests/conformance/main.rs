@@ -10,6 +10,7 @@ mod peers;
 mod quarantine;
 mod raw;
 mod rig;
+mod storm;
 mod tcp_hostile;
 
 /// Runs each case against each rig.
@@ -58,6 +59,7 @@ conformance!(
         failures::a_handler_that_panics_fails_its_call_only,
         failures::a_reply_from_another_task_reaches_the_requester,
         quarantine::a_cancelled_landing_comes_back_after_the_acknowledgement,
+        storm::calls_given_up_at_any_moment_leave_the_others_whole,
     ]
 );
 
@@ -84,5 +86,6 @@ conformance!(
         failures::a_server_that_dies_settles_every_call,
         failures::a_handler_ends_when_its_requester_is_gone,
         quarantine::a_cancelled_landing_comes_back_after_the_acknowledgement,
+        storm::calls_given_up_at_any_moment_leave_the_others_whole,
     ]
 );
