@@ -3,6 +3,7 @@
 //!
 //! Owns the options and the making of sockets. `client` calls, `server` and `session` serve, `handshake` comes before both.
 
+mod call;
 mod client;
 mod frame;
 mod handshake;

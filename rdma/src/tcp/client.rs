@@ -4,33 +4,29 @@
 //! when it ends, for whatever reason, nothing can write to a landing any more.
 
 use std::collections::{HashMap, VecDeque};
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::net::{TcpSocket, TcpStream};
-use tokio::sync::{AcquireError, Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::call::{Handle, TcpConnection};
 use super::frame::{Header, Kind};
 use super::handshake::{self, Agreed, HandshakeError};
 use super::intake::{Intake, IntakeError};
 use super::outbox::{Outbox, Outgoing};
 use super::{TcpOptions, controls_max};
-use crate::landing::{Fill, Landing};
+use crate::landing::Fill;
 use crate::metrics::{GaugeGuard, metrics};
-use crate::pending::{Credit, Pending};
-use crate::transport::{
-    Call, CallDriver, Connection, Event, Part, PeerAddress, Transport, TransportError, TransportKind,
-};
+use crate::pending::Pending;
+use crate::transport::{Connection, Event, Part, PeerAddress, Transport, TransportError, TransportKind};
 
 /// Connects to `TcpServer`s.
 pub struct TcpTransport {
@@ -139,26 +135,26 @@ async fn run(line: Arc<Line>, mut intake: Intake, hung_up: CancellationToken) {
 }
 
 /// What the handle, the calls and the tasks of one connection share.
-struct Line {
-    peer: String,
-    outbox: Outbox,
-    message_bytes_max: u32,
-    cancel_ack_deadline: Duration,
-    credits: Arc<Semaphore>,
-    calls_max: usize,
+pub(super) struct Line {
+    pub(super) peer: String,
+    pub(super) outbox: Outbox,
+    pub(super) message_bytes_max: u32,
+    pub(super) cancel_ack_deadline: Duration,
+    pub(super) credits: Arc<Semaphore>,
+    pub(super) calls_max: usize,
     /// Set after `calls.broken`, for those who only want to know whether.
-    is_broken: AtomicBool,
-    calls: Mutex<Calls>,
+    pub(super) is_broken: AtomicBool,
+    pub(super) calls: Mutex<Calls>,
     /// Cancels that may not have been acknowledged, oldest first, with the end of the peer's time.
-    cancels: Mutex<VecDeque<(u64, Instant)>>,
-    cancelled: Notify,
+    pub(super) cancels: Mutex<VecDeque<(u64, Instant)>>,
+    pub(super) cancelled: Notify,
 }
 
 #[derive(Default)]
-struct Calls {
-    next: u64,
-    open: HashMap<u64, Arc<Pending>>,
-    broken: Option<TransportError>,
+pub(super) struct Calls {
+    pub(super) next: u64,
+    pub(super) open: HashMap<u64, Arc<Pending>>,
+    pub(super) broken: Option<TransportError>,
 }
 
 impl Line {
@@ -254,7 +250,7 @@ impl Line {
         Ok(())
     }
 
-    fn cancel(&self, id: u64, pending: &Pending) {
+    pub(super) fn cancel(&self, id: u64, pending: &Pending) {
         let tell = {
             let calls = self.calls.lock();
             let tell = pending.cancel() && calls.open.contains_key(&id);
@@ -308,13 +304,13 @@ impl Line {
         }
     }
 
-    fn broken(&self) -> TransportError {
+    pub(super) fn broken(&self) -> TransportError {
         let broken = self.calls.lock().broken.clone();
         broken.unwrap_or_else(|| self.lost("it closed".into()))
     }
 
     /// For a call of which nothing was sent, because the connection is over.
-    fn refused(&self, broken: &TransportError) -> TransportError {
+    pub(super) fn refused(&self, broken: &TransportError) -> TransportError {
         TransportError::Unreachable { peer: self.peer.clone(), reason: broken.to_string() }
     }
 
@@ -330,171 +326,6 @@ impl Line {
         match error {
             IntakeError::Frame(error) => self.violation(error.to_string()),
             error => self.lost(error.to_string()),
-        }
-    }
-}
-
-/// Dropped with the connection and its last call; the tasks end then.
-struct Handle {
-    line: Arc<Line>,
-    hung_up: CancellationToken,
-}
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        self.hung_up.cancel();
-    }
-}
-
-struct TcpConnection {
-    handle: Arc<Handle>,
-}
-
-impl Connection for TcpConnection {
-    fn kind(&self) -> TransportKind {
-        TransportKind::Tcp
-    }
-
-    fn wants_landing(&self) -> bool {
-        true
-    }
-
-    fn call(&self, message: Bytes, landing: Option<Landing>) -> Call {
-        let line = &self.handle.line;
-        let bound = line.message_bytes_max as usize;
-        let state = if message.len() > bound {
-            let reason = format!("message of {} bytes; the bound is {bound}", message.len());
-            State::Refused(Some(TransportError::Bound { reason }))
-        } else {
-            match line.credits.clone().try_acquire_owned() {
-                Ok(permit) => self.handle.start(permit, message, landing),
-                Err(_) => State::Waiting {
-                    permit: Box::pin(line.credits.clone().acquire_owned()),
-                    request: Some((message, landing)),
-                },
-            }
-        };
-        Call::new(Box::new(TcpCall { handle: self.handle.clone(), state, push: None }))
-    }
-
-    fn broken(&self) -> Option<TransportError> {
-        // Asked before every call, so the usual answer takes no lock.
-        if !self.handle.line.is_broken.load(Ordering::Acquire) {
-            return None;
-        }
-        self.handle.line.calls.lock().broken.clone()
-    }
-
-    fn in_flight(&self) -> usize {
-        let line = &self.handle.line;
-        line.calls_max - line.credits.available_permits().min(line.calls_max)
-    }
-}
-
-impl Handle {
-    fn start(&self, permit: OwnedSemaphorePermit, message: Bytes, landing: Option<Landing>) -> State {
-        let lent_bytes = landing.as_ref().map_or(0, Landing::bytes);
-        let credit = Some(Credit::new(permit));
-        let pending = Arc::new(Pending::new(TransportKind::Tcp, landing, credit));
-        let mut calls = self.line.calls.lock();
-        if let Some(error) = calls.broken.clone() {
-            drop(calls);
-            return State::Refused(Some(self.line.refused(&error)));
-        }
-        calls.next += 1;
-        let id = calls.next;
-        calls.open.insert(id, pending.clone());
-        let header = Header { lent_bytes, ..Header::new(Kind::Call, id) };
-        // Under the lock, so that calls go out in the order of their ids, which the server relies on.
-        self.line.outbox.push(Outgoing::new(header, message, Vec::new()));
-        drop(calls);
-        self.line.outbox.flush();
-        State::Sent { id, pending }
-    }
-}
-
-type Acquire = Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>> + Send>>;
-type Push = Pin<Box<dyn Future<Output = Result<(), TransportError>> + Send>>;
-
-enum State {
-    /// Every credit is in use. Nothing has been sent.
-    Waiting {
-        permit: Acquire,
-        request: Option<(Bytes, Option<Landing>)>,
-    },
-    Sent {
-        id: u64,
-        pending: Arc<Pending>,
-    },
-    Refused(Option<TransportError>),
-}
-
-struct TcpCall {
-    handle: Arc<Handle>,
-    state: State,
-    push: Option<Push>,
-}
-
-impl CallDriver for TcpCall {
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, TransportError>> {
-        loop {
-            let next = match &mut self.state {
-                State::Sent { pending, .. } => return pending.poll_pop(cx),
-                State::Refused(error) => {
-                    let again = || TransportError::Bound { reason: "the call was polled after its end".into() };
-                    return Poll::Ready(Err(error.take().unwrap_or_else(again)));
-                }
-                State::Waiting { permit, request } => {
-                    match (std::task::ready!(permit.as_mut().poll(cx)), request.take()) {
-                        (Ok(permit), Some((message, landing))) => self.handle.start(permit, message, landing),
-                        _ => State::Refused(Some(self.handle.line.refused(&self.handle.line.broken()))),
-                    }
-                }
-            };
-            self.state = next;
-        }
-    }
-
-    fn poll_push(&mut self, cx: &mut Context<'_>, data: &[Bytes]) -> Poll<Result<(), TransportError>> {
-        let State::Sent { id, pending } = &self.state else {
-            return Poll::Ready(Err(TransportError::Bound { reason: "the peer wants nothing pushed".into() }));
-        };
-        if self.push.is_none() {
-            let bytes = pending.answer_wanted(data)?;
-            let push = send_push(self.handle.line.clone(), *id, data.to_vec(), bytes);
-            self.push = Some(Box::pin(push));
-        }
-        let Some(push) = &mut self.push else {
-            return Poll::Pending;
-        };
-        let result = std::task::ready!(push.as_mut().poll(cx));
-        self.push = None;
-        Poll::Ready(result)
-    }
-}
-
-async fn send_push(line: Arc<Line>, id: u64, data: Vec<Bytes>, bytes: u64) -> Result<(), TransportError> {
-    let room = line.outbox.room(bytes).await.ok_or_else(|| line.broken())?;
-    let frame = Outgoing::new(Header::new(Kind::Push, id), Bytes::new(), data).within(room);
-    {
-        // Once the call is out of the table the peer may have been told that no push follows.
-        let calls = line.calls.lock();
-        if !calls.open.contains_key(&id) {
-            return Err(TransportError::Failed {
-                peer: line.peer.clone(),
-                reason: "the call ended before the push".into(),
-            });
-        }
-        line.outbox.push(frame);
-    }
-    line.outbox.flush();
-    Ok(())
-}
-
-impl Drop for TcpCall {
-    fn drop(&mut self) {
-        if let State::Sent { id, pending } = &self.state {
-            self.handle.line.cancel(*id, pending);
         }
     }
 }

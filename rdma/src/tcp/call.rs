@@ -1,0 +1,185 @@
+//! One call of the requesting side: waits for its credit, is sent, takes its events, pushes, and cancels on drop.
+//!
+//! Owns what a `Call` and a `Connection` are over TCP. The table of open calls and who settles them are `client`'s.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use tokio::sync::{AcquireError, OwnedSemaphorePermit};
+use tokio_util::sync::CancellationToken;
+
+use super::client::Line;
+use super::frame::{Header, Kind};
+use super::outbox::Outgoing;
+use crate::landing::Landing;
+use crate::pending::{Credit, Pending};
+use crate::transport::{Call, CallDriver, Connection, Event, TransportError, TransportKind};
+
+/// Dropped with the connection and its last call; the tasks end then.
+pub(super) struct Handle {
+    pub(super) line: Arc<Line>,
+    pub(super) hung_up: CancellationToken,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.hung_up.cancel();
+    }
+}
+
+pub(super) struct TcpConnection {
+    pub(super) handle: Arc<Handle>,
+}
+
+impl Connection for TcpConnection {
+    fn kind(&self) -> TransportKind {
+        TransportKind::Tcp
+    }
+
+    fn wants_landing(&self) -> bool {
+        true
+    }
+
+    fn call(&self, message: Bytes, landing: Option<Landing>) -> Call {
+        let line = &self.handle.line;
+        let bound = line.message_bytes_max as usize;
+        let state = if message.len() > bound {
+            let reason = format!("message of {} bytes; the bound is {bound}", message.len());
+            State::Refused(Some(TransportError::Bound { reason }))
+        } else {
+            match line.credits.clone().try_acquire_owned() {
+                Ok(permit) => self.handle.start(permit, message, landing),
+                Err(_) => State::Waiting {
+                    permit: Box::pin(line.credits.clone().acquire_owned()),
+                    request: Some((message, landing)),
+                },
+            }
+        };
+        Call::new(Box::new(TcpCall { handle: self.handle.clone(), state, push: None }))
+    }
+
+    fn broken(&self) -> Option<TransportError> {
+        // Asked before every call, so the usual answer takes no lock.
+        if !self.handle.line.is_broken.load(Ordering::Acquire) {
+            return None;
+        }
+        self.handle.line.calls.lock().broken.clone()
+    }
+
+    fn in_flight(&self) -> usize {
+        let line = &self.handle.line;
+        line.calls_max - line.credits.available_permits().min(line.calls_max)
+    }
+}
+
+impl Handle {
+    fn start(&self, permit: OwnedSemaphorePermit, message: Bytes, landing: Option<Landing>) -> State {
+        let lent_bytes = landing.as_ref().map_or(0, Landing::bytes);
+        let credit = Some(Credit::new(permit));
+        let pending = Arc::new(Pending::new(TransportKind::Tcp, landing, credit));
+        let mut calls = self.line.calls.lock();
+        if let Some(error) = calls.broken.clone() {
+            drop(calls);
+            return State::Refused(Some(self.line.refused(&error)));
+        }
+        calls.next += 1;
+        let id = calls.next;
+        calls.open.insert(id, pending.clone());
+        let header = Header { lent_bytes, ..Header::new(Kind::Call, id) };
+        // Under the lock, so that calls go out in the order of their ids, which the server relies on.
+        self.line.outbox.push(Outgoing::new(header, message, Vec::new()));
+        drop(calls);
+        self.line.outbox.flush();
+        State::Sent { id, pending }
+    }
+}
+
+type Acquire = Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>> + Send>>;
+type Push = Pin<Box<dyn Future<Output = Result<(), TransportError>> + Send>>;
+
+enum State {
+    /// Every credit is in use. Nothing has been sent.
+    Waiting {
+        permit: Acquire,
+        request: Option<(Bytes, Option<Landing>)>,
+    },
+    Sent {
+        id: u64,
+        pending: Arc<Pending>,
+    },
+    Refused(Option<TransportError>),
+}
+
+struct TcpCall {
+    handle: Arc<Handle>,
+    state: State,
+    push: Option<Push>,
+}
+
+impl CallDriver for TcpCall {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, TransportError>> {
+        loop {
+            let next = match &mut self.state {
+                State::Sent { pending, .. } => return pending.poll_pop(cx),
+                State::Refused(error) => {
+                    let again = || TransportError::Bound { reason: "the call was polled after its end".into() };
+                    return Poll::Ready(Err(error.take().unwrap_or_else(again)));
+                }
+                State::Waiting { permit, request } => {
+                    match (std::task::ready!(permit.as_mut().poll(cx)), request.take()) {
+                        (Ok(permit), Some((message, landing))) => self.handle.start(permit, message, landing),
+                        _ => State::Refused(Some(self.handle.line.refused(&self.handle.line.broken()))),
+                    }
+                }
+            };
+            self.state = next;
+        }
+    }
+
+    fn poll_push(&mut self, cx: &mut Context<'_>, data: &[Bytes]) -> Poll<Result<(), TransportError>> {
+        let State::Sent { id, pending } = &self.state else {
+            return Poll::Ready(Err(TransportError::Bound { reason: "the peer wants nothing pushed".into() }));
+        };
+        if self.push.is_none() {
+            let bytes = pending.answer_wanted(data)?;
+            let push = send_push(self.handle.line.clone(), *id, data.to_vec(), bytes);
+            self.push = Some(Box::pin(push));
+        }
+        let Some(push) = &mut self.push else {
+            return Poll::Pending;
+        };
+        let result = std::task::ready!(push.as_mut().poll(cx));
+        self.push = None;
+        Poll::Ready(result)
+    }
+}
+
+async fn send_push(line: Arc<Line>, id: u64, data: Vec<Bytes>, bytes: u64) -> Result<(), TransportError> {
+    let room = line.outbox.room(bytes).await.ok_or_else(|| line.broken())?;
+    let frame = Outgoing::new(Header::new(Kind::Push, id), Bytes::new(), data).within(room);
+    {
+        // Once the call is out of the table the peer may have been told that no push follows.
+        let calls = line.calls.lock();
+        if !calls.open.contains_key(&id) {
+            return Err(TransportError::Failed {
+                peer: line.peer.clone(),
+                reason: "the call ended before the push".into(),
+            });
+        }
+        line.outbox.push(frame);
+    }
+    line.outbox.flush();
+    Ok(())
+}
+
+impl Drop for TcpCall {
+    fn drop(&mut self) {
+        if let State::Sent { id, pending } = &self.state {
+            self.handle.line.cancel(*id, pending);
+        }
+    }
+}
