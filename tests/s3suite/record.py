@@ -114,6 +114,9 @@ class Recorder:
         found: dict[str, list] = {}
         for child in children:
             found.setdefault(tag(child), []).append(self.tree(child))
+        if tag(element) == "DeleteResult":
+            # S3 promises no order here, and RGW keeps none.
+            return {name: sorted(entries, key=json.dumps) for name, entries in found.items()}
         return found
 
     def clean(self, value):

@@ -43,7 +43,9 @@ def test_metadata_can_be_replaced(s3, s3r, bucket, source, expect):
 
 def test_a_self_copy_with_new_metadata_keeps_the_bytes(s3, s3r, bucket, source, expect):
     assert s3r.head_object(Bucket=bucket, Key="source")["Metadata"] == {"colour": "blue"}
+    assert s3r.get_object(Bucket=bucket, Key="source")["Metadata"] == {"colour": "blue"}
     expect(s3.copy_object(Bucket=bucket, Key="source", CopySource=source, MetadataDirective="REPLACE", Metadata={"colour": "red"}), 200)
+    assert s3r.head_object(Bucket=bucket, Key="source")["Metadata"] == {"colour": "red"}
     got = s3r.get_object(Bucket=bucket, Key="source")
     assert (got.body, got["Metadata"], got["ETag"]) == (DATA, {"colour": "red"}, etag(DATA))
 
