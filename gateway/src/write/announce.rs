@@ -162,6 +162,3 @@ impl From<CoherenceError> for HomeUnreachable {
         Self { reason: error.to_string() }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -97,7 +97,7 @@ async fn upload<R: Upload>(
         Some(_) => s3s::stream::ByteStream::remaining_length(&body).exact().unwrap_or_default() as u64,
         None => declared_length(&request)?,
     };
-    let checks = Checks::of(declared, promises.as_ref().unwrap_or(&request.headers), request.trailing_headers.take())?;
+    let checks = Checks::of(declared, promises.as_ref().unwrap_or(&request.headers), request.trailing_headers.clone())?;
     *request.input.content_length() = Some(i64::try_from(declared).map_err(|_| S3ErrorCode::EntityTooLarge)?);
     request.input.content_encoding().map(strip_aws_chunked);
     if let Some(algorithm) = checks.trailing_algorithm() {

@@ -1,0 +1,199 @@
+//! aws-chunked bodies over raw sockets: the three streaming forms, and each way in which they lie.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+
+use crate::signing::{Request, Seed};
+use crate::stage::{Answer, Stage};
+
+const SIGNED: &str = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD";
+const SIGNED_TRAILER: &str = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER";
+const UNSIGNED_TRAILER: &str = "STREAMING-UNSIGNED-PAYLOAD-TRAILER";
+
+/// CRC-32 of "hello world, in chunks".
+fn crc32(bytes: &[u8]) -> String {
+    let mut crc = u32::MAX;
+    for byte in bytes {
+        crc ^= u32::from(*byte);
+        for _ in 0..8 {
+            crc = (crc >> 1) ^ (0xedb8_8320 & (crc & 1).wrapping_neg());
+        }
+    }
+    BASE64.encode((!crc).to_be_bytes())
+}
+
+fn request(form: &str, declared: usize) -> Request {
+    let request = Request::new("PUT", "/data/key").payload(form).header("content-encoding", "aws-chunked");
+    let request = request.header("x-amz-decoded-content-length", &declared.to_string());
+    if form == SIGNED { request } else { request.header("x-amz-trailer", "x-amz-checksum-crc32") }
+}
+
+fn signed_chunks(seed: &mut Seed, chunks: &[&[u8]]) -> Vec<u8> {
+    let mut body = Vec::new();
+    for chunk in chunks {
+        body.extend(format!("{:x};chunk-signature={}\r\n", chunk.len(), seed.chunk(chunk)).into_bytes());
+        body.extend_from_slice(chunk);
+        if !chunk.is_empty() {
+            body.extend(b"\r\n");
+        }
+    }
+    body
+}
+
+async fn send(stage: &Stage, request: Request, body: impl FnOnce(&mut Seed) -> Vec<u8>) -> Answer {
+    // Chunk signatures start from the request's own, so that the length must be known before: it is not signed.
+    let (head, mut seed) = request.signed(&stage.host());
+    let body = body(&mut seed);
+    let head = head.replace("connection: close", &format!("content-length: {}\r\nconnection: close", body.len()));
+    stage.exchange(&head, &body).await
+}
+
+fn unsigned(data: &[u8], trailers: &str) -> Vec<u8> {
+    let mut body = format!("{:x}\r\n", data.len()).into_bytes();
+    body.extend_from_slice(data);
+    body.extend(format!("\r\n0\r\n{trailers}\r\n").into_bytes());
+    body
+}
+
+async fn stored(stage: &Stage) -> Vec<u8> {
+    let answer = stage.get("/data/key").await;
+    assert_eq!(answer.status, 200);
+    assert!(!answer.headers.contains_key("content-encoding"), "{:?}", answer.headers);
+    answer.body
+}
+
+#[tokio::test]
+async fn signed_chunks_are_stored_without_their_framing() {
+    let stage = Stage::start().await;
+    let answer = send(&stage, request(SIGNED, 11), |seed| {
+        let mut body = signed_chunks(seed, &[b"hello ", b"world", b""]);
+        body.extend(b"\r\n");
+        body
+    })
+    .await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(stored(&stage).await, b"hello world");
+}
+
+#[tokio::test]
+async fn signed_chunks_with_a_signed_trailer_are_stored() {
+    let stage = Stage::start().await;
+    let answer = send(&stage, request(SIGNED_TRAILER, 11), |seed| {
+        let mut body = signed_chunks(seed, &[b"hello ", b"world", b""]);
+        let trailer = format!("x-amz-checksum-crc32:{}", crc32(b"hello world"));
+        let signature = seed.trailer(&format!("{trailer}\n"));
+        body.extend(format!("{trailer}\r\nx-amz-trailer-signature:{signature}\r\n\r\n").into_bytes());
+        body
+    })
+    .await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(stored(&stage).await, b"hello world");
+}
+
+#[tokio::test]
+async fn unsigned_chunks_with_a_trailer_are_stored() {
+    let stage = Stage::start().await;
+    let body = unsigned(b"hello world", &format!("x-amz-checksum-crc32:{}\r\n", crc32(b"hello world")));
+    let answer = send(&stage, request(UNSIGNED_TRAILER, 11), |_| body).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(stored(&stage).await, b"hello world");
+}
+
+/// FACTS 3.1: the token must not reach the store, the object's own encoding must.
+#[tokio::test]
+async fn the_objects_own_encoding_is_kept() {
+    let stage = Stage::start().await;
+    let mut request = request(SIGNED, 2);
+    request.headers[0].1 = "gzip,aws-chunked".to_owned();
+    let answer = send(&stage, request, |seed| {
+        let mut body = signed_chunks(seed, &[b"ab", b""]);
+        body.extend(b"\r\n");
+        body
+    })
+    .await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(stage.get("/data/key").await.headers["content-encoding"], "gzip");
+}
+
+/// FACTS 3.2.
+#[tokio::test]
+async fn a_wrong_trailing_checksum_is_a_bad_digest_and_stores_nothing() {
+    let stage = Stage::start().await;
+    let body = unsigned(b"hello world", "x-amz-checksum-crc32:AAAAAA==\r\n");
+    let answer = send(&stage, request(UNSIGNED_TRAILER, 11), |_| body).await;
+    assert_eq!(answer.error(), (400, "BadDigest".to_owned()));
+    assert!(!stage.visible("data", "key").await);
+    assert!(stage.told().is_empty(), "{:?}", stage.told());
+}
+
+#[tokio::test]
+async fn an_announced_trailer_must_come() {
+    let stage = Stage::start().await;
+    let body = unsigned(b"hello world", "");
+    let answer = send(&stage, request(UNSIGNED_TRAILER, 11), |_| body).await;
+    assert_eq!(answer.error(), (400, "MalformedTrailerError".to_owned()));
+    assert!(!stage.visible("data", "key").await);
+}
+
+/// FACTS 3.3: 11,000 bytes announced, 5 sent, the framing ending between two chunks.
+#[tokio::test]
+async fn five_bytes_of_eleven_thousand_are_not_stored() {
+    for end in [&b""[..], b"final"] {
+        let stage = Stage::start().await;
+        let answer = send(&stage, request(SIGNED, 11_000), |seed| {
+            let mut body = signed_chunks(seed, &[b"hello"]);
+            if !end.is_empty() {
+                body.extend(signed_chunks(seed, &[b""]));
+                body.extend(b"\r\n");
+            }
+            body
+        })
+        .await;
+        assert_eq!(answer.error(), (400, "IncompleteBody".to_owned()));
+        assert!(!stage.visible("data", "key").await);
+        assert!(stage.told().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn more_than_announced_is_not_stored() {
+    let stage = Stage::start().await;
+    let answer = send(&stage, request(SIGNED, 5), |seed| {
+        let mut body = signed_chunks(seed, &[b"hello", b"!", b""]);
+        body.extend(b"\r\n");
+        body
+    })
+    .await;
+    assert_eq!(answer.error(), (400, "IncompleteBody".to_owned()));
+    assert!(!stage.visible("data", "key").await);
+}
+
+#[tokio::test]
+async fn a_wrong_chunk_signature_does_not_match() {
+    let stage = Stage::start().await;
+    let answer = send(&stage, request(SIGNED, 11), |seed| {
+        let mut body = signed_chunks(seed, &[b"hello ", b"world", b""]);
+        body.extend(b"\r\n");
+        let at = body.windows(5).position(|window| window == b"world").unwrap();
+        body[at] = b'W';
+        body
+    })
+    .await;
+    assert_eq!(answer.error(), (403, "SignatureDoesNotMatch".to_owned()));
+    assert!(!stage.visible("data", "key").await);
+}
+
+#[tokio::test]
+async fn garbage_after_the_end_and_huge_chunks_are_refused() {
+    let stage = Stage::start_with(|setup| setup.options.aws_chunk_bytes_max = 64).await;
+    let right = format!("x-amz-checksum-crc32:{}\r\n", crc32(b"hello world"));
+    let mut garbage = unsigned(b"hello world", &right);
+    garbage.extend(b"more");
+    let answer = send(&stage, request(UNSIGNED_TRAILER, 11), |_| garbage).await;
+    assert_eq!(answer.error(), (400, "InvalidRequest".to_owned()));
+    let huge = unsigned(&[7; 65], &format!("x-amz-checksum-crc32:{}\r\n", crc32(&[7; 65])));
+    let answer = send(&stage, request(UNSIGNED_TRAILER, 65), |_| huge).await;
+    assert_eq!(answer.error(), (400, "InvalidRequest".to_owned()));
+    assert!(answer.text().contains("64 bytes"), "{}", answer.text());
+    assert!(!stage.visible("data", "key").await);
+}

@@ -1,0 +1,88 @@
+//! The homes' part in writes: told before anything is visible, told of the end, and what happens when they can't be told.
+
+use std::sync::atomic::Ordering;
+
+use crate::signing::Request;
+use crate::stage::Stage;
+
+#[tokio::test]
+async fn a_put_is_announced_before_it_is_visible_and_reported_before_it_is_acknowledged() {
+    let stage = Stage::start().await;
+    assert_eq!(stage.put("/sets/x", b"hello").await.status, 200);
+    assert_eq!(stage.told(), ["announce team/a/x visible=false", "report team/a/x Done"]);
+    assert!(stage.visible("store", "team/a/x").await);
+}
+
+#[tokio::test]
+async fn deletes_copies_tags_and_batches_announce_their_keys() {
+    let stage = Stage::start().await;
+    stage.put("/data/a", b"hello").await;
+    let copy = Request::new("PUT", "/data/b").header("x-amz-copy-source", "/data/a").header("content-length", "0");
+    assert_eq!(stage.send(&copy, b"").await.status, 200);
+    let tags = b"<Tagging><TagSet><Tag><Key>k</Key><Value>v</Value></Tag></TagSet></Tagging>";
+    let tag = Request::new("PUT", "/data/b").query("tagging=").header("content-length", &tags.len().to_string());
+    assert_eq!(stage.send(&tag, tags).await.status, 200);
+    assert_eq!(stage.send(&Request::new("DELETE", "/data/b"), b"").await.status, 204);
+    let document = b"<Delete><Object><Key>a</Key></Object><Object><Key>c</Key></Object></Delete>";
+    let batch = Request::new("POST", "/data").query("delete=").header("content-length", &document.len().to_string());
+    assert_eq!(stage.send(&batch, document).await.status, 200);
+    let announced: Vec<String> = stage.told().into_iter().filter(|told| told.starts_with("announce")).collect();
+    assert_eq!(
+        announced,
+        [
+            "announce a visible=false",
+            "announce b visible=false",
+            "announce b visible=true",
+            "announce b visible=true",
+            "announce a,c visible=true",
+        ]
+    );
+    assert_eq!(stage.told().iter().filter(|told| told.ends_with("Done")).count(), 5);
+}
+
+#[tokio::test]
+async fn without_its_home_nothing_is_written() {
+    let stage = Stage::start().await;
+    stage.put("/data/old", b"old").await;
+    stage.homes.refuse_announce.store(true, Ordering::SeqCst);
+    for answer in [
+        stage.put("/data/new", b"hello").await,
+        stage.put("/data/empty", b"").await,
+        stage.put("/data/old", b"newer").await,
+        stage.send(&Request::new("DELETE", "/data/old"), b"").await,
+    ] {
+        assert_eq!(answer.error(), (503, "ServiceUnavailable".to_owned()));
+        assert_eq!(answer.headers["retry-after"], "1");
+    }
+    assert!(!stage.visible("data", "new").await && !stage.visible("data", "empty").await);
+    assert_eq!(stage.get("/data/old").await.body, b"old");
+}
+
+#[tokio::test]
+async fn a_ttl_mount_writes_without_its_home() {
+    let stage = Stage::start().await;
+    stage.homes.refuse_announce.store(true, Ordering::SeqCst);
+    assert_eq!(stage.put("/loose/x", b"hello").await.status, 200);
+    assert!(stage.visible("loose", "x").await);
+}
+
+#[tokio::test]
+async fn a_write_that_can_not_be_reported_is_not_acknowledged() {
+    let stage = Stage::start().await;
+    stage.homes.refuse_report.store(true, Ordering::SeqCst);
+    assert_eq!(stage.put("/data/x", b"hello").await.error(), (503, "ServiceUnavailable".to_owned()));
+    assert_eq!(stage.put("/loose/x", b"hello").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_refused_write_is_reported_and_its_refusal_told() {
+    let stage = Stage::start().await;
+    stage.put("/data/x", b"hello").await;
+    let again = Request::new("PUT", "/data/x").header("content-length", "5").header("if-none-match", "*");
+    assert_eq!(stage.send(&again, b"other").await.error(), (412, "PreconditionFailed".to_owned()));
+    assert_eq!(stage.get("/data/x").await.body, b"hello");
+    let told = stage.told();
+    let announced = told.iter().filter(|told| told.starts_with("announce")).count();
+    let reported = told.iter().filter(|told| told.starts_with("report")).count();
+    assert_eq!(announced, reported, "{told:?}");
+}

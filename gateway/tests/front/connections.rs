@@ -1,0 +1,134 @@
+//! Listeners: TLS, virtual hosts, bounds, the admin endpoints, and the end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
+use verbs3_gateway::{Readiness, TlsFiles};
+
+use crate::signing::Request;
+use crate::stage::{Answer, Stage};
+
+#[tokio::test]
+async fn every_answer_carries_an_id_of_its_own() {
+    let stage = Stage::start().await;
+    stage.put("/data/x", b"hello").await;
+    let ids: Vec<String> = [stage.get("/data/x").await, stage.get("/data/absent").await, stage.get("/BAD").await]
+        .iter()
+        .map(|answer| answer.headers["x-amz-request-id"].clone())
+        .collect();
+    assert!(ids.iter().all(|id| id.len() == 16) && ids[0] != ids[1] && ids[1] != ids[2], "{ids:?}");
+}
+
+#[tokio::test]
+async fn a_bucket_may_stand_in_the_host_name() {
+    let stage = Stage::start_with(|setup| setup.options.domains = vec!["s3.test".to_owned()]).await;
+    stage.put("/data/x", b"hello").await;
+    for (host, path) in [("data.s3.test:9000", "/x"), ("s3.test", "/data/x"), ("localhost", "/data/x")] {
+        let (head, _) = Request::new("GET", path).signed(host);
+        let answer = stage.exchange(&head, b"").await;
+        assert_eq!((answer.status, answer.text().as_str()), (200, "hello"), "{host}{path}");
+    }
+}
+
+#[tokio::test]
+async fn tls_is_spoken_where_it_is_configured() {
+    let folder = tempfile::tempdir().unwrap();
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let files = TlsFiles { certificate: folder.path().join("cert.pem"), key: folder.path().join("key.pem") };
+    std::fs::write(&files.certificate, made.cert.pem()).unwrap();
+    std::fs::write(&files.key, made.signing_key.serialize_pem()).unwrap();
+    let stage = Stage::start_with(|setup| setup.tls = Some(files)).await;
+
+    let mut roots = RootCertStore::empty();
+    roots.add(made.cert.der().clone()).unwrap();
+    let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let socket = TcpStream::connect(stage.address).await.unwrap();
+    let name = ServerName::try_from("localhost").unwrap();
+    let mut stream = TlsConnector::from(Arc::new(config)).connect(name, socket).await.unwrap();
+    let (head, _) = Request::new("PUT", "/data/x").header("content-length", "5").signed("localhost");
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream.write_all(b"hello").await.unwrap();
+    assert_eq!(Answer::read(stream).await.status, 200);
+
+    let mut plain = TcpStream::connect(stage.address).await.unwrap();
+    plain.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+    let mut rest = Vec::new();
+    let _ = tokio::io::AsyncReadExt::read_to_end(&mut plain, &mut rest).await;
+    let text = prometheus::TextEncoder::new().encode_to_string(&stage.registry.gather()).unwrap();
+    assert!(text.contains("verbs3_gateway_tls_errors_total 1"), "{text}");
+}
+
+#[tokio::test]
+async fn beyond_the_bound_requests_are_told_to_slow_down() {
+    let stage = Stage::start_with(|setup| setup.options.requests_in_flight_max = 1).await;
+    let (head, _) = Request::new("PUT", "/data/x").header("content-length", "5").signed(&stage.host());
+    let mut slow = TcpStream::connect(stage.address).await.unwrap();
+    slow.write_all(head.as_bytes()).await.unwrap();
+    slow.write_all(b"he").await.unwrap();
+    let refused = loop {
+        let answer = stage.get("/data/x").await;
+        if answer.status == 503 {
+            break answer;
+        }
+    };
+    assert_eq!(refused.error(), (503, "SlowDown".to_owned()));
+    assert_eq!(refused.headers["retry-after"], "1");
+    slow.write_all(b"llo").await.unwrap();
+    assert_eq!(Answer::read(slow).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_client_that_sends_no_head_is_cut() {
+    let stage = Stage::start_with(|setup| setup.options.header_read_max = Duration::from_millis(200)).await;
+    let mut socket = TcpStream::connect(stage.address).await.unwrap();
+    socket.write_all(b"GET / HT").await.unwrap();
+    let mut rest = Vec::new();
+    let read = tokio::io::AsyncReadExt::read_to_end(&mut socket, &mut rest);
+    let _ = tokio::time::timeout(Duration::from_secs(10), read).await.expect("the connection is cut");
+}
+
+#[tokio::test]
+async fn a_shutdown_lets_requests_under_way_end() {
+    let stage = Stage::start().await;
+    let admin = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let admin_address = admin.local_addr().unwrap();
+    let check = Box::new(|| Err("no worker".to_owned()));
+    stage.gateway.serve_admin(admin, vec![Readiness { name: "tier", check }]);
+    let ask = async |path: &str| {
+        let mut socket = TcpStream::connect(admin_address).await.unwrap();
+        socket
+            .write_all(format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").as_bytes())
+            .await
+            .unwrap();
+        Answer::read(socket).await
+    };
+    assert_eq!(ask("/healthz").await.status, 200);
+    let ready = ask("/readyz").await;
+    assert_eq!((ready.status, ready.text().as_str()), (503, "tier: no worker\n"));
+    assert!(ask("/metrics").await.text().contains("verbs3_gateway_requests_in_flight 0"));
+
+    let (head, _) = Request::new("PUT", "/data/x").header("content-length", "5").signed(&stage.host());
+    let mut socket = TcpStream::connect(stage.address).await.unwrap();
+    socket.write_all(head.as_bytes()).await.unwrap();
+    socket.write_all(b"he").await.unwrap();
+    while !ask("/metrics").await.text().contains("verbs3_gateway_requests_in_flight 1") {}
+    let shutdown = stage.gateway.shutdown(Duration::from_secs(20));
+    let ending = async {
+        while TcpStream::connect(stage.address).await.is_ok() {}
+        assert!(ask("/readyz").await.text().contains("shutdown"));
+        socket.write_all(b"llo").await.unwrap();
+        Answer::read(socket).await
+    };
+    let ((), answer) = tokio::join!(shutdown, ending);
+    assert_eq!(answer.status, 200);
+    assert!(stage.visible("data", "x").await);
+}

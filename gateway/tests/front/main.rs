@@ -1,0 +1,13 @@
+//! The gateway's front over real sockets: HTTP, signatures, policy, mounts, bodies, the homes' part in writes. The store behind it
+//! is the local one; the cache tier is not here.
+#![allow(clippy::unwrap_used)]
+
+mod bodies;
+mod chunked;
+mod coherence;
+mod connections;
+mod identities;
+mod mounts;
+mod passing;
+mod signing;
+mod stage;

@@ -1,0 +1,107 @@
+//! The UFS's own answers: status, headers and documents reach the client as they are, unless they show names behind a mount.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, StatusCode};
+use s3s::dto::{GetObjectAclInput, GetObjectAclOutput, GetObjectTaggingInput, GetObjectTaggingOutput};
+use s3s::{S3, S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
+use verbs3_ufs::capture::RemoteFailure;
+use verbs3_ufs::{RawAnswer, Ufs, UfsLimits};
+
+use crate::signing::Request;
+use crate::stage::{Stage, mount};
+
+const DOCUMENT: &str = "<?xml version=\"1.0\"?><Error><Code>OddCode</Code><Message>so it is</Message><Resource>/b/k</Resource><Extra>kept</Extra></Error>";
+
+/// A store that answers as a remote one does: with an error of its own, or not at all.
+struct Odd;
+
+#[async_trait]
+impl S3 for Odd {
+    async fn get_object_acl(&self, _: S3Request<GetObjectAclInput>) -> S3Result<S3Response<GetObjectAclOutput>> {
+        let mut headers = HeaderMap::new();
+        headers.insert("retry-after", HeaderValue::from_static("7"));
+        headers.insert("x-amz-request-id", HeaderValue::from_static("UFS1"));
+        headers.insert("x-odd", HeaderValue::from_static("yes"));
+        headers.insert("connection", HeaderValue::from_static("close"));
+        headers.insert("content-type", HeaderValue::from_static("application/xml"));
+        let answer =
+            RawAnswer { status: StatusCode::IM_A_TEAPOT, headers, body: Bytes::from_static(DOCUMENT.as_bytes()) };
+        let code = S3ErrorCode::Custom("OddCode".into());
+        let mut error = S3Error::with_source(code, Box::new(RemoteFailure::Answer(answer)));
+        error.set_message("so it is");
+        Err(error)
+    }
+
+    async fn get_object_tagging(
+        &self,
+        _: S3Request<GetObjectTaggingInput>,
+    ) -> S3Result<S3Response<GetObjectTaggingOutput>> {
+        let silence = RemoteFailure::NoAnswer("connect timed out to 10.0.0.1".to_owned());
+        Err(S3Error::with_source(S3ErrorCode::InternalError, Box::new(silence)))
+    }
+}
+
+async fn stage() -> Stage {
+    Stage::start_with(|setup| {
+        let ufs = Ufs::new("odd".to_owned(), Arc::new(Odd), UfsLimits::default());
+        setup.mounts = vec![mount("same", ufs.clone(), "same", ""), mount("other", ufs, "hidden", "p/")];
+    })
+    .await
+}
+
+#[tokio::test]
+async fn an_error_of_the_ufs_is_passed_on_byte_for_byte() {
+    let stage = stage().await;
+    let answer = stage.send(&Request::new("GET", "/same/k").query("acl="), b"").await;
+    assert_eq!((answer.status, answer.text().as_str()), (418, DOCUMENT));
+    assert_eq!(answer.headers["retry-after"], "7");
+    assert_eq!(answer.headers["x-odd"], "yes");
+    assert_eq!(answer.headers["x-verbs3-ufs-request-id"], "UFS1");
+    assert_eq!(answer.headers["x-amz-request-id"].len(), 16);
+}
+
+#[tokio::test]
+async fn a_renamed_mount_passes_code_message_status_and_headers_on_but_no_names() {
+    let stage = stage().await;
+    let answer = stage.send(&Request::new("GET", "/other/k").query("acl="), b"").await;
+    assert_eq!(answer.error(), (418, "OddCode".to_owned()));
+    assert!(answer.text().contains("so it is") && !answer.text().contains("/b/k"), "{}", answer.text());
+    assert_eq!((answer.headers["retry-after"].as_str(), answer.headers["x-odd"].as_str()), ("7", "yes"));
+}
+
+#[tokio::test]
+async fn a_silent_ufs_is_a_503_that_shows_no_address() {
+    let stage = stage().await;
+    let answer = stage.send(&Request::new("GET", "/same/k").query("tagging="), b"").await;
+    assert_eq!(answer.error(), (503, "ServiceUnavailable".to_owned()));
+    assert!(!answer.text().contains("10.0.0.1"));
+    assert_eq!(answer.headers["retry-after"], "1");
+}
+
+#[tokio::test]
+async fn conditions_and_ranges_answer_as_the_store_does() {
+    let stage = Stage::start().await;
+    stage.put("/data/x", b"hello").await;
+    let etag = "\"5d41402abc4b2a76b9719d911017c592\"";
+    let get = || Request::new("GET", "/data/x");
+    let unchanged = stage.send(&get().header("if-none-match", etag), b"").await;
+    assert_eq!((unchanged.status, unchanged.headers["etag"].as_str(), unchanged.body.len()), (304, etag, 0));
+    let failed = stage.send(&get().header("if-match", "\"other\""), b"").await;
+    assert_eq!(failed.error(), (412, "PreconditionFailed".to_owned()));
+    let past = stage.send(&get().header("range", "bytes=9-"), b"").await;
+    assert_eq!(past.error(), (416, "InvalidRange".to_owned()));
+    let part = stage.send(&get().header("range", "bytes=1-2"), b"").await;
+    assert_eq!((part.status, part.text().as_str(), part.headers["content-range"].as_str()), (206, "el", "bytes 1-2/5"));
+    let head = stage.send(&Request::new("HEAD", "/data/absent"), b"").await;
+    assert_eq!((head.status, head.body.len()), (404, 0));
+}
+
+#[tokio::test]
+async fn operations_without_a_bucket_of_ours_are_refused() {
+    let stage = Stage::start().await;
+    let refused = stage.send(&Request::new("GET", "/").query("x-id=ListDirectoryBuckets"), b"").await;
+    assert_eq!(refused.error(), (501, "NotImplemented".to_owned()));
+}

@@ -1,0 +1,259 @@
+//! A gateway on loopback over a local store, with homes that remember what they are told and fail on demand.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use prometheus::Registry;
+use s3s::dto::{CreateBucketInput, HeadObjectInput};
+use s3s::{S3, S3Request};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use verbs3_gateway::auth::Identities;
+use verbs3_gateway::mount::{Coherence, Freshness, Mount, Mounts};
+use verbs3_gateway::{Announcement, Gateway, GatewayOptions, HomeUnreachable, Homes, Listener, TlsFiles};
+use verbs3_protocol::{Volume, WriteOutcome};
+use verbs3_ufs::local::{LocalOptions, LocalStore};
+use verbs3_ufs::{Ufs, UfsLimits};
+
+use crate::signing::{ACCESS_KEY, Request, SECRET_KEY};
+
+pub fn s3_request<T>(input: T) -> S3Request<T> {
+    S3Request {
+        input,
+        method: http::Method::GET,
+        uri: http::Uri::from_static("/"),
+        headers: http::HeaderMap::new(),
+        extensions: http::Extensions::new(),
+        credentials: None,
+        region: None,
+        service: None,
+        trailing_headers: None,
+    }
+}
+
+/// What the homes were told, in order: `announce KEY visible=…`, `report KEY OUTCOME`, `abandoned KEY`.
+pub struct TestHomes {
+    pub told: Arc<Mutex<Vec<String>>>,
+    pub refuse_announce: AtomicBool,
+    pub refuse_report: Arc<AtomicBool>,
+    store: LocalStore,
+}
+
+struct Told {
+    key: String,
+    told: Arc<Mutex<Vec<String>>>,
+    refuse: Arc<AtomicBool>,
+    reported: AtomicBool,
+}
+
+#[async_trait]
+impl Homes for TestHomes {
+    async fn announce(&self, volume: &Volume, keys: &[String]) -> Result<Box<dyn Announcement>, HomeUnreachable> {
+        if self.refuse_announce.load(Ordering::SeqCst) {
+            return Err(HomeUnreachable { reason: "worker w1 is away".to_owned() });
+        }
+        let bucket = volume.0.split_once('/').unwrap().1;
+        let visible = visible(&self.store, bucket, &keys[0]).await;
+        let key = keys.join(",");
+        self.told.lock().push(format!("announce {key} visible={visible}"));
+        let (told, refuse) = (self.told.clone(), self.refuse_report.clone());
+        Ok(Box::new(Told { key, told, refuse, reported: AtomicBool::new(false) }))
+    }
+}
+
+#[async_trait]
+impl Announcement for Told {
+    async fn report(self: Box<Self>, outcome: WriteOutcome) -> Result<(), HomeUnreachable> {
+        self.reported.store(true, Ordering::SeqCst);
+        self.told.lock().push(format!("report {} {outcome:?}", self.key));
+        if self.refuse.load(Ordering::SeqCst) {
+            return Err(HomeUnreachable { reason: "worker w1 is away".to_owned() });
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        if !self.reported.load(Ordering::SeqCst) {
+            self.told.lock().push(format!("abandoned {}", self.key));
+        }
+    }
+}
+
+pub async fn visible(store: &LocalStore, bucket: &str, key: &str) -> bool {
+    let input = HeadObjectInput { bucket: bucket.to_owned(), key: key.to_owned(), ..HeadObjectInput::default() };
+    store.head_object(s3_request(input)).await.is_ok()
+}
+
+/// How a stage differs from the usual.
+pub struct Setup {
+    pub options: GatewayOptions,
+    pub identities: Arc<Identities>,
+    pub tls: Option<TlsFiles>,
+    /// Mounts besides the usual: `data` (whole bucket), `sets` (`team/a/` of bucket `store`), `loose` (bucket `loose`, coherence
+    /// by ttl), `frozen` (bucket `data`, read-only).
+    pub mounts: Vec<Mount>,
+    pub open: bool,
+}
+
+pub struct Stage {
+    pub address: SocketAddr,
+    pub gateway: Gateway,
+    pub store: LocalStore,
+    pub homes: Arc<TestHomes>,
+    pub registry: Registry,
+    _folder: tempfile::TempDir,
+}
+
+pub fn mount(name: &str, ufs: Ufs, bucket: &str, prefix: &str) -> Mount {
+    Mount {
+        name: name.to_owned(),
+        volume: Volume::new(ufs.name(), bucket),
+        ufs,
+        bucket: bucket.to_owned(),
+        prefix: prefix.to_owned(),
+        attributes: Freshness::AlwaysAsk,
+        absence_ttl: Duration::ZERO,
+        coherence: Coherence::Strict,
+        read_only: false,
+        cached: true,
+    }
+}
+
+impl Stage {
+    pub async fn start() -> Self {
+        Self::start_with(|_| {}).await
+    }
+
+    pub async fn start_with(change: impl FnOnce(&mut Setup)) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let store = LocalStore::open(LocalOptions::new(folder.path())).unwrap();
+        for bucket in ["data", "store", "loose"] {
+            let input = CreateBucketInput { bucket: bucket.to_owned(), ..CreateBucketInput::default() };
+            store.create_bucket(s3_request(input)).await.unwrap();
+        }
+        let mut setup = Setup {
+            options: GatewayOptions::default(),
+            identities: Identities::single(ACCESS_KEY, SECRET_KEY),
+            tls: None,
+            mounts: Vec::new(),
+            open: false,
+        };
+        change(&mut setup);
+        let ufs = Ufs::new("local".to_owned(), Arc::new(store.clone()), UfsLimits::default());
+        let mut mounts = vec![
+            mount("data", ufs.clone(), "data", ""),
+            mount("sets", ufs.clone(), "store", "team/a/"),
+            Mount { coherence: Coherence::Ttl, ..mount("loose", ufs.clone(), "loose", "") },
+            Mount { read_only: true, ..mount("frozen", ufs.clone(), "data", "") },
+        ];
+        mounts.extend(setup.mounts);
+        let mut mounts = Mounts::new(mounts).unwrap();
+        if setup.open {
+            mounts = mounts.with_open(mount("any", ufs, "any", ""));
+        }
+        let homes = Arc::new(TestHomes {
+            told: Arc::default(),
+            refuse_announce: AtomicBool::new(false),
+            refuse_report: Arc::default(),
+            store: store.clone(),
+        });
+        let registry = Registry::new();
+        let gateway = Gateway::new(setup.options, mounts, homes.clone(), setup.identities, &registry).unwrap();
+        let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), setup.tls.as_ref()).await.unwrap();
+        let address = listener.address().unwrap();
+        gateway.serve(listener);
+        Self { address, gateway, store, homes, registry, _folder: folder }
+    }
+
+    pub fn host(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// Sends a signed request with a body as it stands.
+    pub async fn send(&self, request: &Request, body: &[u8]) -> Answer {
+        let (head, _) = request.signed(&self.host());
+        self.exchange(&head, body).await
+    }
+
+    pub async fn get(&self, path: &str) -> Answer {
+        self.send(&Request::new("GET", path), b"").await
+    }
+
+    /// A PUT with the right length.
+    pub async fn put(&self, path: &str, body: &[u8]) -> Answer {
+        self.send(&Request::new("PUT", path).header("content-length", &body.len().to_string()), body).await
+    }
+
+    pub async fn exchange(&self, head: &str, body: &[u8]) -> Answer {
+        let mut socket = TcpStream::connect(self.address).await.unwrap();
+        socket.write_all(head.as_bytes()).await.unwrap();
+        // A refusal may come, and the connection close, before all is sent.
+        let _ = socket.write_all(body).await;
+        Answer::read(socket).await
+    }
+
+    pub fn told(&self) -> Vec<String> {
+        self.homes.told.lock().clone()
+    }
+
+    pub async fn visible(&self, bucket: &str, key: &str) -> bool {
+        visible(&self.store, bucket, key).await
+    }
+}
+
+/// Waits for what happens by itself.
+pub async fn until(condition: impl Fn() -> bool) {
+    for _ in 0..1000 {
+        if condition() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("did not come true within 10 s");
+}
+
+/// A parsed answer.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: u16,
+    pub headers: HashMap<String, String>,
+    pub body: Vec<u8>,
+}
+
+impl Answer {
+    pub async fn read(mut socket: impl tokio::io::AsyncRead + Unpin) -> Self {
+        let mut bytes = Vec::new();
+        // A connection that is cut after the answer is no concern here.
+        let _ = tokio::time::timeout(Duration::from_secs(20), socket.read_to_end(&mut bytes))
+            .await
+            .expect("an answer in time");
+        let at = bytes.windows(4).position(|window| window == b"\r\n\r\n").expect("an answer");
+        let head = String::from_utf8(bytes[..at].to_vec()).unwrap();
+        let mut lines = head.split("\r\n");
+        let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
+        let headers = lines
+            .map(|line| line.split_once(':').unwrap())
+            .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
+            .collect();
+        Self { status, headers, body: bytes[at + 4..].to_vec() }
+    }
+
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    /// Status and S3's code.
+    pub fn error(&self) -> (u16, String) {
+        let text = self.text();
+        let code =
+            text.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>")).map_or("", |(code, _)| code);
+        (self.status, code.to_owned())
+    }
+}
