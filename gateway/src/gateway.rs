@@ -10,12 +10,14 @@ use s3s::service::S3ServiceBuilder;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use verbs3_client::Tier;
 
 use crate::auth::{Access, Identities, Keys};
 use crate::http::{Admin, Domains, Front, Listener, Readiness, Server};
 use crate::metrics::Metrics;
 use crate::mount::Mounts;
 use crate::operations::{Core, Operations};
+use crate::read::Reader;
 use crate::write::Homes;
 
 /// Bounds and choices of a gateway.
@@ -81,10 +83,33 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// Must be called within a tokio runtime. Fails if a metric's name is taken in the registry.
+    /// A gateway in front of a tier. Must be called within a tokio runtime. Fails if a metric's name is taken in the registry.
     pub fn new(
         options: GatewayOptions,
         mounts: Mounts,
+        reader: Reader,
+        tier: Arc<Tier>,
+        identities: Arc<Identities>,
+        registry: &Registry,
+    ) -> Result<Self, prometheus::Error> {
+        Self::of(options, mounts, Some(reader), Arc::new(tier), identities, registry)
+    }
+
+    /// A gateway whose reads go to the UFS, and whose writes are told to homes of another kind.
+    pub fn without_tier(
+        options: GatewayOptions,
+        mounts: Mounts,
+        homes: Arc<dyn Homes>,
+        identities: Arc<Identities>,
+        registry: &Registry,
+    ) -> Result<Self, prometheus::Error> {
+        Self::of(options, mounts, None, homes, identities, registry)
+    }
+
+    fn of(
+        options: GatewayOptions,
+        mounts: Mounts,
+        reader: Option<Reader>,
         homes: Arc<dyn Homes>,
         identities: Arc<Identities>,
         registry: &Registry,
@@ -96,7 +121,7 @@ impl Gateway {
         tasks.spawn(identities.clone().follow(stop.clone()));
 
         let cached: HashSet<_> = mounts.iter().filter(|mount| mount.cached).map(|mount| mount.volume.clone()).collect();
-        let core = Core { mounts, homes, metrics: metrics.clone(), options: options.clone(), cached };
+        let core = Core { mounts, homes, reader, metrics: metrics.clone(), options: options.clone(), cached };
         let mut builder = S3ServiceBuilder::new(Operations(Arc::new(core)));
         builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(s3_config(&options)))));
         builder.set_auth(Keys { identities: identities.clone() });

@@ -18,6 +18,7 @@ use crate::exchange::Exchange;
 use crate::gateway::GatewayOptions;
 use crate::metrics::Metrics;
 use crate::mount::{KEY_BYTES_MAX, Mount, Mounts};
+use crate::read::Reader;
 use crate::write::Homes;
 use crate::write::announce::Write;
 use crate::write::verified::FaultSlot;
@@ -26,6 +27,8 @@ use crate::write::verified::FaultSlot;
 pub(crate) struct Core {
     pub mounts: Mounts,
     pub homes: Arc<dyn Homes>,
+    /// `None`: there is no tier, and reads go to the UFS.
+    pub reader: Option<Reader>,
     pub metrics: Arc<Metrics>,
     pub options: GatewayOptions,
     /// Volumes that some mount caches: writes to them are announced, through whichever mount they come.

@@ -10,7 +10,10 @@ pub(super) async fn get_object(
     mut request: S3Request<GetObjectInput>,
 ) -> S3Result<S3Response<GetObjectOutput>> {
     let entry = core.enter(&mut request)?;
-    core.forward(&entry, request).await
+    match &core.reader {
+        Some(reader) => reader.get(&entry.exchange.cx, &entry.mount, request.input).await,
+        None => core.forward(&entry, request).await,
+    }
 }
 
 pub(super) async fn head_object(
@@ -18,5 +21,8 @@ pub(super) async fn head_object(
     mut request: S3Request<HeadObjectInput>,
 ) -> S3Result<S3Response<HeadObjectOutput>> {
     let entry = core.enter(&mut request)?;
-    core.forward(&entry, request).await
+    match &core.reader {
+        Some(reader) => reader.head(&entry.exchange.cx, &entry.mount, request.input).await,
+        None => core.forward(&entry, request).await,
+    }
 }

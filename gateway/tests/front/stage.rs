@@ -165,7 +165,7 @@ impl Stage {
             store: store.clone(),
         });
         let registry = Registry::new();
-        let gateway = Gateway::new(setup.options, mounts, homes.clone(), setup.identities, &registry).unwrap();
+        let gateway = Gateway::without_tier(setup.options, mounts, homes.clone(), setup.identities, &registry).unwrap();
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), setup.tls.as_ref()).await.unwrap();
         let address = listener.address().unwrap();
         gateway.serve(listener);
