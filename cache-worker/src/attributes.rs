@@ -74,7 +74,7 @@ pub(crate) enum Outcome {
         attributes: Arc<Attributes>,
         generation: Generation,
         /// Keeps the pages that came with the answer coming, until all who waited have claimed theirs.
-        _coming: Option<Interest>,
+        coming: Option<Interest>,
     },
     Absent {
         answer: Arc<UfsAnswer>,

@@ -29,7 +29,8 @@ use crate::options::WorkerOptions;
 
 pub(crate) use claim::{Claim, PageSource, Wanted};
 pub(crate) use failure::{Failure, answer};
-pub(crate) use run::{Interest, Run};
+use run::Run;
+pub(crate) use run::{Filled, Interest};
 
 /// Where a volume's objects come from.
 pub(crate) struct Source {

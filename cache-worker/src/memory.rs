@@ -69,6 +69,7 @@ impl Memory {
         Self { arena, shards, hand: AtomicUsize::new(0), leased_bytes_target, metrics }
     }
 
+    #[cfg(test)]
     pub(crate) fn arena(&self) -> &Arena {
         &self.arena
     }

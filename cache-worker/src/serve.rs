@@ -118,7 +118,7 @@ impl Worker {
     }
 
     /// Sends what is left of a reading as `Data` parts. A failure is the last part.
-    async fn send_rest(&self, mut reading: Reading, mut reply: Reply) {
+    async fn send_rest(&self, mut reading: Reading<'_>, mut reply: Reply) {
         loop {
             match reading.next().await {
                 Ok(chunk) => {

@@ -98,7 +98,7 @@ impl Asker {
             Answered::Present(attributes, coming) => {
                 let attributes = Arc::new(attributes);
                 keep(Found::Present(attributes.clone()));
-                Outcome::Present { attributes, generation: sent.generation, _coming: coming }
+                Outcome::Present { attributes, generation: sent.generation, coming }
             }
             Answered::Absent(raw) => {
                 let absent = Arc::new(answer(&raw));

@@ -152,10 +152,6 @@ impl Checks {
     pub(crate) fn abandon(&self, key: AttributesKey) {
         self.slots.lock().remove(&key);
     }
-
-    pub(crate) fn len(&self) -> usize {
-        self.slots.lock().len()
-    }
 }
 
 fn send(plan: Plan, began: Moment, generation: Generation, answer: Option<Answering>) -> (Sent, Running) {

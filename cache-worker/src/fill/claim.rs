@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
 
 use verbs3_protocol::{BlockIndex, CacheVerdict, PageIndex};
 
@@ -16,7 +16,12 @@ use crate::memory::Page;
 /// Where one page's bytes come from.
 pub(crate) enum PageSource {
     Held(Page),
-    Filling { run: Arc<Run>, index: usize },
+    /// It was held, and may be given up by now: to be looked up again.
+    Released,
+    Filling {
+        run: Arc<Run>,
+        index: usize,
+    },
 }
 
 /// The pages of one read. Holds what is there, and keeps alive what is coming.
@@ -39,9 +44,22 @@ pub(crate) struct Wanted {
 type FlightMap = HashMap<PageKey, Flight, DigestState>;
 
 impl Claim {
-    /// How the pages were found when they were claimed.
-    pub(crate) fn verdict(&self) -> CacheVerdict {
-        let held = self.sources.iter().filter(|source| matches!(source, PageSource::Held(_))).count();
+    /// Lets go of the held pages, because the reader has to wait: nobody waits for a fill while keeping memory from it.
+    pub(crate) fn release(&mut self) {
+        for source in &mut self.sources {
+            if let PageSource::Held(_) = source {
+                *source = PageSource::Released;
+            }
+        }
+    }
+
+    /// How the pages were found when they were claimed. Those that the asker's own check has `brought` were not there
+    /// when it came, even if they are by now.
+    pub(crate) fn verdict(&self, brought: Option<&Interest>) -> CacheVerdict {
+        let was_held = |(page, source): &(u16, &PageSource)| {
+            matches!(source, PageSource::Held(_)) && !brought.is_some_and(|brought| brought.brings(*page))
+        };
+        let held = (self.first_page..).zip(&self.sources).filter(was_held).count();
         match held {
             held if held == self.sources.len() => CacheVerdict::Hit,
             0 => CacheVerdict::Miss,
@@ -164,7 +182,7 @@ impl Filler {
         let page = |&page: &u16| {
             let bytes = self.geometry.page_len(block_len, PageIndex(page));
             let key = target.digest.page(block, page);
-            let made = RunPage { key, start, bytes, owned: true, cell: OnceLock::new(), checksum: OnceLock::new() };
+            let made = RunPage::new(key, start, bytes);
             start += bytes;
             made
         };

@@ -67,13 +67,12 @@ impl<'a> Pump<'a> {
         let page = &self.run.pages[self.index];
         let checksum = self.digest.finalize_reset();
         let wrote = self.writers.pop_front().flatten().is_some();
-        if let Some(cell) = page.cell.get().filter(|_| wrote) {
-            // The checksum before the page can be seen as whole by anyone.
-            let _ = page.checksum.set(checksum);
-            let kept = Page { cell: cell.clone(), bytes: page.bytes, checksum };
+        if let Some(cell) = self.run.cell(self.index).filter(|_| wrote) {
+            let kept = Page { cell, bytes: page.bytes, checksum };
             self.filler.memory.insert(page.key, kept, self.filler.clock.now().seconds());
             // Out of the table only when it can be found in memory: in between, a reader would start a second fill.
             self.filler.flights_of(self.target.digest.block_spread(self.block)).lock().remove(&page.key);
+            self.run.kept(self.index);
         }
         (self.index, self.at) = (self.index + 1, 0);
     }

@@ -2,7 +2,7 @@
 //!
 //! Owns the state that readers and the filling task share. Does not read from the UFS.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -19,11 +19,41 @@ pub(crate) struct RunPage {
     pub(super) bytes: u32,
     /// Whether this run fills it. A page that is held, or is being filled by another run, is passed over.
     pub(super) owned: bool,
-    pub(super) cell: OnceLock<CellReader>,
-    pub(super) checksum: OnceLock<u64>,
+    slot: Mutex<Slot>,
+}
+
+/// A page's memory while it is filled.
+#[derive(Default)]
+struct Slot {
+    cell: Option<CellReader>,
+    /// Readers that wait for just this page, or are about to take it.
+    waiting: u32,
+    /// Whole, and kept in memory.
+    kept: bool,
+}
+
+impl Slot {
+    /// A kept page is found in memory: the run would only keep it from being given up.
+    fn release_if_idle(&mut self) {
+        if self.kept && self.waiting == 0 {
+            self.cell = None;
+        }
+    }
+}
+
+/// What a run has of a page now.
+pub(crate) enum Filled {
+    /// The cell, and how many bytes of it can be read.
+    Some(CellReader, u32),
+    /// The page was whole and is kept in memory; if it isn't there, it was given up since.
+    Kept,
 }
 
 impl RunPage {
+    pub(super) fn new(key: PageKey, start: u32, bytes: u32) -> Self {
+        Self { key, start, bytes, owned: true, slot: Mutex::default() }
+    }
+
     pub(super) fn end(&self) -> u32 {
         self.start + self.bytes
     }
@@ -58,38 +88,31 @@ impl Run {
         self.pages.last().map_or(0, RunPage::end)
     }
 
-    /// The page's cell, once it has memory.
-    pub(crate) fn cell(&self, index: usize) -> Option<&CellReader> {
-        self.pages[index].cell.get()
+    /// What there is of the page; nothing at first.
+    pub(crate) fn filled(&self, index: usize) -> Option<Filled> {
+        let slot = self.pages[index].slot.lock();
+        match &slot.cell {
+            Some(cell) => Some(Filled::Some(cell.clone(), cell.written() as u32)),
+            None => slot.kept.then_some(Filled::Kept),
+        }
     }
 
-    /// The page's checksum, once it is whole.
-    pub(crate) fn checksum(&self, index: usize) -> Option<u64> {
-        self.pages[index].checksum.get().copied()
-    }
-
-    pub(crate) fn page_bytes(&self, index: usize) -> u32 {
-        self.pages[index].bytes
-    }
-
-    /// Bytes of the page that are there now.
-    pub(crate) fn available(&self, index: usize) -> u32 {
-        self.pages[index].cell.get().map_or(0, |cell| cell.written() as u32)
-    }
-
-    /// Waits until the page's first `bytes` are there.
-    pub(crate) async fn wait(&self, index: usize, bytes: u32) -> Result<(), Failure> {
+    /// Waits until the page's first `bytes` are there. While a reader waits here, the page can't be given up; the
+    /// other pages of the run can, so that readers in a queue hold no memory.
+    pub(crate) async fn wait(&self, index: usize, bytes: u32) -> Result<Filled, Failure> {
         let page = &self.pages[index];
+        let _waiting = Waiting::new(page);
+        let enough = || match self.filled(index) {
+            Some(Filled::Some(_, there)) if there < bytes => None,
+            filled => filled,
+        };
         let mut progress = self.progress.subscribe();
         loop {
-            if self.available(index) >= bytes {
-                return Ok(());
-            }
             {
                 let now = progress.borrow_and_update();
-                // Looked at again: the bytes may have come between the two.
-                if self.available(index) >= bytes {
-                    return Ok(());
+                // Looked at after the progress was: what comes later is seen by `changed`.
+                if let Some(filled) = enough() {
+                    return Ok(filled);
                 }
                 if let Some((from, failure)) = &now.failed
                     && page.end() > *from
@@ -99,6 +122,32 @@ impl Run {
             }
             // The sender is in `self`: it can't be gone.
             let _ = progress.changed().await;
+        }
+    }
+
+    pub(super) fn set_cell(&self, index: usize, cell: CellReader) {
+        self.pages[index].slot.lock().cell = Some(cell);
+    }
+
+    /// The page's cell, to be kept now that it is whole.
+    pub(super) fn cell(&self, index: usize) -> Option<CellReader> {
+        self.pages[index].slot.lock().cell.clone()
+    }
+
+    /// The page can be found in memory from now on.
+    pub(super) fn kept(&self, index: usize) {
+        let mut slot = self.pages[index].slot.lock();
+        slot.kept = true;
+        slot.release_if_idle();
+    }
+
+    /// What was leased for pages that did not become whole goes back.
+    pub(super) fn release_unfinished(&self) {
+        for page in &self.pages {
+            let mut slot = page.slot.lock();
+            if !slot.kept {
+                slot.cell = None;
+            }
         }
     }
 
@@ -126,10 +175,38 @@ impl Run {
     }
 }
 
+/// A reader that waits for one page.
+struct Waiting<'a> {
+    page: &'a RunPage,
+}
+
+impl<'a> Waiting<'a> {
+    fn new(page: &'a RunPage) -> Self {
+        page.slot.lock().waiting += 1;
+        Self { page }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let mut slot = self.page.slot.lock();
+        slot.waiting -= 1;
+        slot.release_if_idle();
+    }
+}
+
 /// A reader's wish for the pages of a run. Dropping it lets the run stop, if it was the last.
 pub(crate) struct Interest {
     run: Arc<Run>,
     end: usize,
+}
+
+impl Interest {
+    /// Whether the run fills this page of its block.
+    pub(crate) fn brings(&self, page: u16) -> bool {
+        let index = page.checked_sub(self.run.first_page).map(usize::from);
+        index.and_then(|index| self.run.pages.get(index)).is_some_and(|page| page.owned)
+    }
 }
 
 impl Drop for Interest {

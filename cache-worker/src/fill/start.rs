@@ -85,8 +85,7 @@ impl Filler {
                 break;
             };
             let (writer, reader) = cell.split();
-            // Set once, here: the run has one filling task.
-            let _ = page.cell.set(reader);
+            run.set_cell(index, reader);
             writers.push(Some(writer));
         }
         Ok(writers)
@@ -195,6 +194,7 @@ impl<'a> Ending<'a> {
             tracing::debug!(object = %self.target.object, block = self.block.0, ?failure, "fill ended early");
             self.run.fail(0, failure);
         }
+        self.run.release_unfinished();
     }
 
     /// What was not filled is out of the table before anyone is told: who comes after that starts a new fill.
@@ -214,6 +214,7 @@ impl Drop for Ending<'_> {
         if !self.settled {
             self.release();
             self.run.fail(0, Failure::Stopping);
+            self.run.release_unfinished();
         }
     }
 }

@@ -11,7 +11,7 @@ use verbs3_rdma::transport::Reply;
 use super::{Chunk, Reading, Refused, end, plan, say};
 use crate::attributes::{Age, Ages, Asking, Found, Needs, Outcome, Plan, Subject};
 use crate::clock::Moment;
-use crate::fill::{Failure, Target, Wanted};
+use crate::fill::{Failure, Interest, Target};
 use crate::worker::Worker;
 
 /// Checks and fills tried for one open while writes pass. An object that changes as often within one read is
@@ -30,17 +30,17 @@ struct Opening {
 }
 
 /// What an open is answered with.
-enum Answer {
-    Present(Present),
+enum Answer<'a> {
+    Present(Present<'a>),
     Absent { answer: Arc<UfsAnswer>, generation: Generation, cached: bool },
 }
 
-struct Present {
+struct Present<'a> {
     attributes: Arc<Attributes>,
     generation: Generation,
     cached: bool,
     /// The first bytes, and what brings the others.
-    bytes: Option<(Chunk, Reading)>,
+    bytes: Option<(Chunk, Reading<'a>)>,
 }
 
 /// What is known of the object, and whence.
@@ -49,7 +49,16 @@ struct Learnt {
     generation: Generation,
     cached: bool,
     /// Keeps the pages coming that were asked together with the attributes.
-    _outcome: Option<Arc<Outcome>>,
+    outcome: Option<Arc<Outcome>>,
+}
+
+impl Learnt {
+    fn brought(&self) -> Option<&Interest> {
+        match self.outcome.as_deref() {
+            Some(Outcome::Present { coming, .. }) => coming.as_ref(),
+            _ => None,
+        }
+    }
 }
 
 /// Why an attempt did not end in an answer.
@@ -107,7 +116,7 @@ impl Worker {
         Ok(Opening { open, subject, needs, ages, arrived, bytes_max })
     }
 
-    async fn answer_open(&self, opening: &Opening) -> Result<Answer, Refused> {
+    async fn answer_open(&self, opening: &Opening) -> Result<Answer<'_>, Refused> {
         let mut last = Refused::new(RefusalKind::Uncertain, "the object changes faster than it can be asked about");
         for _ in 0..ATTEMPTS_MAX {
             match self.attempt(opening).await {
@@ -119,17 +128,21 @@ impl Worker {
         Err(last)
     }
 
-    async fn attempt(&self, opening: &Opening) -> Result<Answer, Missed> {
+    async fn attempt(&self, opening: &Opening) -> Result<Answer<'_>, Missed> {
         let learnt = self.learn(opening).await?;
-        let attributes = match learnt.found {
-            Found::Present(attributes) => attributes,
+        let attributes = match &learnt.found {
+            Found::Present(attributes) => attributes.clone(),
             Found::Absent(answer) => {
-                return Ok(Answer::Absent { answer, generation: learnt.generation, cached: learnt.cached });
+                return Ok(Answer::Absent {
+                    answer: answer.clone(),
+                    generation: learnt.generation,
+                    cached: learnt.cached,
+                });
             }
         };
         let span = plan::span(opening.open.want, attributes.version.bytes, self.geometry, opening.bytes_max);
         let bytes = match span {
-            Some(span) => Some(self.first_bytes(opening, &attributes, span).await?),
+            Some(span) => Some(self.first_bytes(opening, &attributes, span, learnt.brought()).await?),
             None => None,
         };
         Ok(Answer::Present(Present { attributes, generation: learnt.generation, cached: learnt.cached, bytes }))
@@ -142,7 +155,7 @@ impl Worker {
         let Ok(generation) = self.coherence.admit(subject.hash, now) else { return Err(uncertain().into()) };
         if let Some(known) = self.attributes.get(subject.key, generation, now, opening.ages, opening.needs) {
             self.metrics.attributes_hits.inc();
-            return Ok(Learnt { found: known.found, generation, cached: true, _outcome: None });
+            return Ok(Learnt { found: known.found, generation, cached: true, outcome: None });
         }
         // An absence may be asked for more often than attributes: who joins must accept the age of either.
         let age = if self.accepts_less(opening) { opening.ages.absence } else { opening.ages.attributes };
@@ -165,7 +178,7 @@ impl Worker {
             Outcome::Uncertain => return Err(uncertain().into()),
             Outcome::Refused(kind, reason) => return Err(Refused::new(kind.clone(), reason.clone()).into()),
         };
-        Ok(Learnt { found, generation, cached: false, _outcome: Some(outcome) })
+        Ok(Learnt { found, generation, cached: false, outcome: Some(outcome) })
     }
 
     fn accepts_less(&self, opening: &Opening) -> bool {
@@ -194,7 +207,8 @@ impl Worker {
         opening: &Opening,
         attributes: &Attributes,
         span: Range<u32>,
-    ) -> Result<(Chunk, Reading), Missed> {
+        brought: Option<&Interest>,
+    ) -> Result<(Chunk, Reading<'_>), Missed> {
         let version = &attributes.version;
         let target = Arc::new(Target {
             source: opening.subject.source.clone(),
@@ -202,11 +216,9 @@ impl Worker {
             version: version.clone(),
             digest: self.digests.version(&opening.subject.object, version),
         });
-        let block = BlockIndex(0);
-        let wanted = Wanted { block, pages: self.geometry.pages(&span), ahead_bytes: 0 };
         let got = async {
-            let claim = self.filler.claim(&target, &wanted)?;
-            let mut reading = Reading::new(claim, self.geometry, block, span);
+            let mut reading = Reading::start(self, target, BlockIndex(0), span, 0)?;
+            reading.verdict = reading.claim().verdict(brought);
             let chunk = reading.next().await?;
             Ok((chunk, reading))
         };
@@ -220,7 +232,7 @@ impl Worker {
         })
     }
 
-    async fn send_opened(&self, present: Present, mut reply: Reply) {
+    async fn send_opened(&self, present: Present<'_>, mut reply: Reply) {
         let Present { attributes, generation, cached, bytes } = present;
         let opened = |piece| {
             let attributes = Attributes::clone(&attributes);

@@ -8,7 +8,7 @@ use verbs3_protocol::Read;
 use verbs3_rdma::transport::Reply;
 
 use super::{Reading, Refused};
-use crate::fill::{Target, Wanted};
+use crate::fill::Target;
 use crate::worker::Worker;
 
 impl Worker {
@@ -20,7 +20,7 @@ impl Worker {
         }
     }
 
-    fn read(&self, read: Read, landing_bytes: u64) -> Result<Reading, Refused> {
+    fn read(&self, read: Read, landing_bytes: u64) -> Result<Reading<'_>, Refused> {
         self.check_geometry(read.geometry)?;
         let source = self.source(&read.object.volume)?;
         let block_len = self.geometry.block_len(read.version.bytes, read.block);
@@ -37,10 +37,8 @@ impl Worker {
         if read.version.version_id.as_deref() == Some("null") {
             return Err(Refused::malformed("version id null names no version"));
         }
-        let wanted = Wanted { block: read.block, pages: self.geometry.pages(&range), ahead_bytes: read.ahead_bytes };
         let digest = self.digests.version(&read.object, &read.version);
         let target = Arc::new(Target { source, object: read.object, version: read.version, digest });
-        let claim = self.filler.claim(&target, &wanted)?;
-        Ok(Reading::new(claim, self.geometry, wanted.block, range))
+        Ok(Reading::start(self, target, read.block, range, read.ahead_bytes)?)
     }
 }

@@ -1,26 +1,38 @@
 //! Turns the pages of one span into parts of a reply: what is there goes out at once, the rest as it comes.
+//!
+//! A reader that waits keeps nothing but the page that it waits for: the pages after it are looked up again when they are
+//! reached, and filled again if they were given up meanwhile.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use crc_fast::{CrcAlgorithm, checksum};
-use verbs3_protocol::{BlockIndex, CacheVerdict, Geometry, Piece};
+use verbs3_protocol::{BlockIndex, CacheVerdict, Piece};
+use verbs3_rdma::arena::CellReader;
 
-use crate::fill::{Claim, Failure, PageSource};
+use crate::fill::{Claim, Failure, Filled, PageSource, Target, Wanted};
+use crate::memory::Page;
+use crate::worker::Worker;
 
 /// A first part that is not a whole page is sent once this many bytes are there: enough that a part's cost is small
 /// beside it, few enough that the client's first byte does not wait for a page of a slow store.
 const FIRST_PART_BYTES: u32 = 32 << 10;
 
+/// How often one reading claims pages again that were given up before it came to them. More: memory is too short for it.
+const RECLAIMS_MAX: usize = 8;
+
 /// The bytes of a span, on their way out.
-pub(super) struct Reading {
+pub(super) struct Reading<'a> {
+    worker: &'a Worker,
+    target: Arc<Target>,
     claim: Claim,
-    geometry: Geometry,
     block: BlockIndex,
     range: Range<u32>,
     /// First byte, within the block, that was not handed out.
     at: u32,
-    verdict: CacheVerdict,
+    pub(super) verdict: CacheVerdict,
+    reclaims: usize,
 }
 
 /// Bytes for one part.
@@ -31,18 +43,32 @@ pub(super) struct Chunk {
     pub(super) data: Vec<Bytes>,
 }
 
-/// A page's part of the span: which page, and which of its bytes.
-struct PagePart {
-    source: usize,
-    base: u32,
-    bytes: Range<u32>,
+/// What there is of a page.
+enum There {
+    Whole(Page),
+    Some(CellReader, u32),
+    Nothing,
+    /// It was given up.
+    Lost,
 }
 
-impl Reading {
-    /// `claim` is of the pages that `range` of the block touches.
-    pub(super) fn new(claim: Claim, geometry: Geometry, block: BlockIndex, range: Range<u32>) -> Self {
-        let verdict = claim.verdict();
-        Self { claim, geometry, block, at: range.start, range, verdict }
+impl<'a> Reading<'a> {
+    /// Claims the pages that `range` of the block touches, and starts what fills are needed.
+    pub(super) fn start(
+        worker: &'a Worker,
+        target: Arc<Target>,
+        block: BlockIndex,
+        range: Range<u32>,
+        ahead_bytes: u32,
+    ) -> Result<Self, Failure> {
+        let wanted = Wanted { block, pages: worker.geometry.pages(&range), ahead_bytes };
+        let claim = worker.filler.claim(&target, &wanted)?;
+        let verdict = claim.verdict(None);
+        Ok(Self { worker, target, claim, block, at: range.start, range, verdict, reclaims: 0 })
+    }
+
+    pub(super) fn claim(&self) -> &Claim {
+        &self.claim
     }
 
     pub(super) fn is_done(&self) -> bool {
@@ -55,69 +81,108 @@ impl Reading {
             if let Some(chunk) = self.there_now() {
                 return Ok(chunk);
             }
-            let part = self.part_at(self.at);
+            self.claim.release();
+            let (source, bytes) = self.part_at(self.at);
             let enough = match self.at == self.range.start {
-                true => part.bytes.end.min(part.bytes.start + FIRST_PART_BYTES),
-                false => part.bytes.end,
+                true => bytes.end.min(bytes.start + FIRST_PART_BYTES),
+                false => bytes.end,
             };
-            match &self.claim.sources[part.source] {
-                PageSource::Held(_) => return Err(Failure::Busy("a held page is shorter than its version says")),
-                PageSource::Filling { run, index } => run.wait(*index, enough).await?,
+            let PageSource::Filling { run, index } = &self.claim.sources[source] else {
+                self.reclaim()?;
+                continue;
+            };
+            let run = run.clone();
+            match run.wait(*index, enough).await? {
+                // Taken from what was waited for, which is sure to be there; a look-up is not.
+                Filled::Some(cell, there) => {
+                    let end = bytes.end.min(there);
+                    let mut chunk = self.begin();
+                    self.push(&mut chunk, &cell, bytes.start..end, None);
+                    return Ok(chunk);
+                }
+                Filled::Kept => {
+                    if let There::Lost = self.there(source) {
+                        self.reclaim()?;
+                    }
+                }
             }
         }
     }
 
     fn there_now(&mut self) -> Option<Chunk> {
-        let start = self.at;
-        let (mut data, mut checksums) = (Vec::new(), Vec::new());
+        let mut chunk = self.begin();
         while !self.is_done() {
-            let PagePart { source, base, bytes } = self.part_at(self.at);
-            let there = available(&self.claim.sources[source]);
-            let first = self.at == self.range.start;
-            let end = match there >= bytes.end {
-                true => bytes.end,
-                false if first && there >= bytes.start + FIRST_PART_BYTES => there,
-                false => break,
-            };
-            let (bytes, checksum) = cut(&self.claim.sources[source], bytes.start..end)?;
-            data.push(bytes);
-            checksums.push(checksum);
-            self.at = base + end;
+            let (source, bytes) = self.part_at(self.at);
+            match self.there(source) {
+                There::Whole(page) => {
+                    let whole = bytes == (0..page.bytes);
+                    self.push(&mut chunk, &page.cell, bytes, whole.then_some(page.checksum));
+                }
+                There::Some(cell, there) if there >= bytes.end => self.push(&mut chunk, &cell, bytes, None),
+                There::Some(cell, there) => {
+                    if self.at == self.range.start && there >= bytes.start + FIRST_PART_BYTES {
+                        self.push(&mut chunk, &cell, bytes.start..there, None);
+                    }
+                    break;
+                }
+                There::Nothing | There::Lost => break,
+            }
         }
-        if data.is_empty() {
-            return None;
-        }
-        let piece = Piece { block: self.block, start, length: self.at - start, checksums, verdict: self.verdict };
-        Some(Chunk { piece, offset: u64::from(start - self.range.start), data })
+        (!chunk.data.is_empty()).then_some(chunk)
     }
 
-    fn part_at(&self, at: u32) -> PagePart {
-        let page_bytes = self.geometry.page_bytes;
+    fn there(&self, source: usize) -> There {
+        let looked_up = || {
+            let key = self.target.digest.page(self.block, self.claim.first_page + source as u16);
+            let held = self.worker.filler.memory().get(key, self.worker.clock.now().seconds());
+            held.map_or(There::Lost, There::Whole)
+        };
+        match &self.claim.sources[source] {
+            PageSource::Held(page) => There::Whole(page.clone()),
+            PageSource::Released => looked_up(),
+            PageSource::Filling { run, index } => match run.filled(*index) {
+                Some(Filled::Some(cell, there)) => There::Some(cell, there),
+                Some(Filled::Kept) => looked_up(),
+                None => There::Nothing,
+            },
+        }
+    }
+
+    /// Claims the pages from here on once more.
+    fn reclaim(&mut self) -> Result<(), Failure> {
+        if self.reclaims >= RECLAIMS_MAX {
+            self.worker.metrics.busy_memory.inc();
+            return Err(Failure::Busy("pages are given up before they can be read; raise memory.capacity"));
+        }
+        self.reclaims += 1;
+        let pages = self.worker.geometry.pages(&(self.at..self.range.end));
+        let wanted = Wanted { block: self.block, pages, ahead_bytes: 0 };
+        self.claim = self.worker.filler.claim(&self.target, &wanted)?;
+        Ok(())
+    }
+
+    fn begin(&self) -> Chunk {
+        let piece =
+            Piece { block: self.block, start: self.at, length: 0, checksums: Vec::new(), verdict: self.verdict };
+        Chunk { piece, offset: u64::from(self.at - self.range.start), data: Vec::new() }
+    }
+
+    /// Adds bytes of the page at hand, which are there. `stored`: their checksum, if they are the whole page.
+    fn push(&mut self, chunk: &mut Chunk, cell: &CellReader, range: Range<u32>, stored: Option<u64>) {
+        let Some(bytes) = cell.bytes(range.start as usize..range.end as usize) else { return };
+        chunk.piece.checksums.push(stored.unwrap_or_else(|| checksum(CrcAlgorithm::Crc64Nvme, &bytes)));
+        chunk.piece.length += range.end - range.start;
+        chunk.data.push(bytes);
+        self.at += range.end - range.start;
+    }
+
+    /// The page that holds the byte at `at`: its place among the claim's sources, and which of its bytes are wanted from
+    /// `at` on.
+    fn part_at(&self, at: u32) -> (usize, Range<u32>) {
+        let page_bytes = self.worker.geometry.page_bytes;
         let page = at / page_bytes;
         let base = page * page_bytes;
         let end = (self.range.end - base).min(page_bytes);
-        PagePart { source: page as usize - usize::from(self.claim.first_page), base, bytes: at - base..end }
+        (page as usize - usize::from(self.claim.first_page), at - base..end)
     }
-}
-
-fn available(source: &PageSource) -> u32 {
-    match source {
-        PageSource::Held(page) => page.bytes,
-        PageSource::Filling { run, index } => run.available(*index),
-    }
-}
-
-/// A view of the page, and its checksum: the stored one of a whole page, else computed.
-fn cut(source: &PageSource, range: Range<u32>) -> Option<(Bytes, u64)> {
-    let (cell, page_bytes, stored) = match source {
-        PageSource::Held(page) => (&page.cell, page.bytes, Some(page.checksum)),
-        PageSource::Filling { run, index } => (run.cell(*index)?, run.page_bytes(*index), run.checksum(*index)),
-    };
-    let whole = range == (0..page_bytes);
-    let bytes = cell.bytes(range.start as usize..range.end as usize)?;
-    let checksum = match stored {
-        Some(stored) if whole => stored,
-        _ => checksum(CrcAlgorithm::Crc64Nvme, &bytes),
-    };
-    Some((bytes, checksum))
 }

@@ -1,1 +1,9 @@
+//! The worker over the in-process transport, in front of a store that counts, holds and breaks.
+#![allow(clippy::unwrap_used)]
 
+mod bed;
+mod coherence;
+mod fills;
+mod opens;
+mod pressure;
+mod store;

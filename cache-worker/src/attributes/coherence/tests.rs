@@ -1,1 +1,167 @@
+#![allow(clippy::unwrap_used)]
+use super::*;
+use proptest::prelude::*;
 
+const KEYS: usize = 3;
+const UNCERTAIN_MAX: Duration = Duration::from_millis(50);
+
+fn hash(key: usize) -> KeyHash {
+    KeyHash((key as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
+
+fn write(number: u64) -> WriteId {
+    WriteId { gateway: number, sequence: number }
+}
+
+#[derive(Debug, Clone)]
+enum Event {
+    Announce {
+        key: usize,
+        write: u64,
+        ms: u64,
+    },
+    Report {
+        key: usize,
+        write: u64,
+        outcome: WriteOutcome,
+    },
+    Forget {
+        key: usize,
+    },
+    Pass {
+        ms: u64,
+    },
+    Sweep,
+    /// A check asks the UFS now; its answer comes at some later event.
+    Check {
+        key: usize,
+    },
+    Answer {
+        nth: usize,
+    },
+    Read {
+        key: usize,
+    },
+}
+
+fn events() -> impl Strategy<Value = Vec<Event>> {
+    let outcome = prop_oneof![Just(WriteOutcome::Done), Just(WriteOutcome::Refused), Just(WriteOutcome::Unknown)];
+    let event = prop_oneof![
+        3 => (0..KEYS, 0..3u64, 0..40u64).prop_map(|(key, write, ms)| Event::Announce { key, write, ms }),
+        3 => (0..KEYS, 0..3u64, outcome).prop_map(|(key, write, outcome)| Event::Report { key, write, outcome }),
+        1 => (0..KEYS).prop_map(|key| Event::Forget { key }),
+        2 => (0..30u64).prop_map(|ms| Event::Pass { ms }),
+        1 => Just(Event::Sweep),
+        4 => (0..KEYS).prop_map(|key| Event::Check { key }),
+        4 => (0..4usize).prop_map(|nth| Event::Answer { nth }),
+        6 => (0..KEYS).prop_map(|key| Event::Read { key }),
+    ];
+    prop::collection::vec(event, 1..120)
+}
+
+/// What a key's truth is: when news last came, and which writes are open until when.
+#[derive(Default, Clone)]
+struct Truth {
+    news: u64,
+    open: HashMap<u64, u64>,
+}
+
+struct Asked {
+    key: usize,
+    generation: Generation,
+    /// The number of the event at which the UFS was asked.
+    at: u64,
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+    /// Whatever the order of announcements, reports, expiries, checks and their late answers: what may be answered from
+    /// the cache was asked after the last news of its key, and never while a write is open. One slot for all keys is the
+    /// hardest case for everything else: keys then disturb each other, and only cost checks.
+    #[test]
+    fn nothing_older_than_the_last_news_is_answered(events in events(), slots in prop_oneof![Just(1usize), Just(64)]) {
+        let coherence = Coherence::new(slots, 1000);
+        let mut truth = vec![Truth::default(); KEYS];
+        let mut cache: HashMap<usize, Asked> = HashMap::new();
+        let mut asked: Vec<Asked> = Vec::new();
+        let mut ms = 0u64;
+        for (number, event) in events.into_iter().enumerate() {
+            let (at, now) = (number as u64 + 1, Moment::default().after(Duration::from_millis(ms)));
+            match event {
+                Event::Announce { key, write: id, ms: uncertain } => {
+                    coherence.announce(&[hash(key)], write(id), Duration::from_millis(uncertain), now).unwrap();
+                    truth[key].open.retain(|_, end| *end > ms);
+                    let end = truth[key].open.entry(id).or_default();
+                    *end = (*end).max(ms + uncertain);
+                    truth[key].news = at;
+                }
+                Event::Report { key, write: id, outcome } => {
+                    coherence.report(&[hash(key)], write(id), outcome, UNCERTAIN_MAX, now).unwrap();
+                    truth[key].open.retain(|_, end| *end > ms);
+                    match outcome {
+                        WriteOutcome::Done | WriteOutcome::Refused => drop(truth[key].open.remove(&id)),
+                        WriteOutcome::Unknown => {
+                            truth[key].open.entry(id).or_insert(ms + 50);
+                        }
+                    }
+                    truth[key].news = at;
+                }
+                Event::Forget { key } => {
+                    coherence.raise(&[hash(key)]);
+                    truth[key].news = at;
+                }
+                Event::Pass { ms: passed } => ms += passed,
+                Event::Sweep => coherence.sweep(now),
+                Event::Check { key } => {
+                    if let Ok(generation) = coherence.admit(hash(key), now) {
+                        asked.push(Asked { key, generation, at });
+                    }
+                }
+                Event::Answer { nth } => {
+                    if nth < asked.len() {
+                        let answer = asked.swap_remove(nth);
+                        if coherence.holds(hash(answer.key), answer.generation, now) {
+                            prop_assert!(answer.at > truth[answer.key].news, "an old answer was kept");
+                            cache.insert(answer.key, answer);
+                        }
+                    }
+                }
+                Event::Read { key } => {
+                    let open = truth[key].open.values().any(|end| *end > ms);
+                    match coherence.admit(hash(key), now) {
+                        Err(Uncertain) => prop_assert!(open, "uncertain without an open write"),
+                        Ok(generation) => {
+                            prop_assert!(!open, "admitted while a write is open");
+                            if let Some(known) = cache.get(&key).filter(|known| known.generation == generation) {
+                                prop_assert!(known.at > truth[key].news, "an old answer was given");
+                            }
+                        }
+                    }
+                }
+            }
+            let (now, places) = (Moment::default().after(Duration::from_millis(ms)), coherence.open_writes());
+            coherence.sweep(now);
+            prop_assert!(coherence.open_writes() <= places);
+            let open: usize = truth.iter().map(|t| t.open.values().filter(|end| **end > ms).count()).sum();
+            prop_assert_eq!(coherence.open_writes(), open, "places are counted exactly");
+        }
+    }
+}
+
+#[test]
+fn an_announcement_that_does_not_fit_opens_none_of_its_keys() {
+    let (coherence, now) = (Coherence::new(16, 2), Moment::default());
+    let hashes = [hash(0), hash(1), hash(2)];
+    assert_eq!(coherence.announce(&hashes, write(1), UNCERTAIN_MAX, now), Err(TooManyWrites));
+    assert_eq!(coherence.open_writes(), 0);
+    assert!(hashes.iter().all(|&hash| coherence.admit(hash, now).is_ok()));
+}
+
+#[test]
+fn a_key_named_twice_takes_one_place() {
+    let (coherence, now) = (Coherence::new(16, 10), Moment::default());
+    coherence.announce(&[hash(0), hash(0)], write(1), UNCERTAIN_MAX, now).unwrap();
+    assert_eq!(coherence.open_writes(), 1);
+    coherence.report(&[hash(0)], write(1), WriteOutcome::Done, UNCERTAIN_MAX, now).unwrap();
+    assert_eq!(coherence.open_writes(), 0);
+}

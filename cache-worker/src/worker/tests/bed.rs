@@ -1,0 +1,229 @@
+//! A worker, its store, its clock, and a gateway's side of the conversation.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use verbs3_protocol::{
+    Announce, BlockIndex, ByteRange, CacheVerdict, Epoch, Forget, Geometry, ObjectKey, Open, Opened, Piece, Read,
+    RefusalKind, Reply as Message, Report, Request, Version, Volume, WriteId, WriteOutcome,
+};
+use verbs3_rdma::arena::{Arena, ArenaOptions};
+use verbs3_rdma::inprocess::{Faults, InProcess, Mode};
+use verbs3_rdma::landing::Landing;
+use verbs3_rdma::transport::{Call, Connection, Event, TransportError};
+use verbs3_ufs::{RetryLimits, Ufs, UfsLimits};
+
+use super::store::{Store, Stored};
+use crate::clock::{Clock, ManualClock};
+use crate::options::WorkerOptions;
+use crate::worker::Worker;
+
+pub(super) const PAGE: u64 = 256 << 10;
+pub(super) const BLOCK: u64 = 4 << 20;
+pub(super) const ANY_AGE: u64 = u64::MAX;
+
+pub(super) struct Bed {
+    pub(super) worker: Arc<Worker>,
+    pub(super) store: Arc<Store>,
+    pub(super) clock: Arc<ManualClock>,
+    pub(super) arena: Arena,
+    landings: Arena,
+    connection: Arc<dyn Connection>,
+}
+
+/// Everything that came back for one request.
+#[derive(Debug, Default)]
+pub(super) struct Got {
+    pub(super) messages: Vec<Message>,
+    pub(super) bytes: Vec<u8>,
+}
+
+impl Got {
+    pub(super) fn opened(&self) -> &Opened {
+        match self.messages.first() {
+            Some(Message::Opened(opened)) => opened,
+            other => panic!("not opened: {other:?}"),
+        }
+    }
+
+    pub(super) fn refused(&self) -> Option<&RefusalKind> {
+        match self.messages.last() {
+            Some(Message::Refused(refusal)) => Some(&refusal.kind),
+            _ => None,
+        }
+    }
+
+    pub(super) fn absent(&self) -> &verbs3_protocol::Absent {
+        match &self.messages[..] {
+            [Message::Absent(absent)] => absent,
+            other => panic!("not absent: {other:?}"),
+        }
+    }
+
+    pub(super) fn verdict(&self) -> CacheVerdict {
+        self.messages.iter().find_map(piece).expect("no bytes came").verdict
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        matches!(self.messages[..], [Message::Done { .. }])
+    }
+}
+
+fn piece(message: &Message) -> Option<&Piece> {
+    match message {
+        Message::Opened(opened) => opened.piece.as_ref(),
+        Message::Data(piece) => Some(piece),
+        _ => None,
+    }
+}
+
+pub(super) fn modes() -> [Mode; 2] {
+    [Mode::Share, Mode::Copy(Faults::none())]
+}
+
+pub(super) fn volume() -> Volume {
+    Volume::new("main", "bucket")
+}
+
+pub(super) fn object(key: &str) -> ObjectKey {
+    ObjectKey { volume: volume(), key: key.into() }
+}
+
+pub(super) fn version(stored: &Stored) -> Version {
+    Version { etag: stored.etag(), bytes: stored.bytes, version_id: stored.version_id.clone() }
+}
+
+pub(super) fn map(mebibytes: usize) -> Arena {
+    let options = ArenaOptions { capacity_bytes: mebibytes << 20, cell_bytes_max: PAGE as usize, populate: false };
+    Arena::map(options).unwrap()
+}
+
+pub(super) fn open(key: &str, want: Option<ByteRange>) -> Open {
+    Open {
+        object: object(key),
+        version_id: None,
+        epoch: Epoch(1),
+        geometry: Geometry::DEFAULT,
+        attributes_age_ms_max: ANY_AGE,
+        absence_age_ms_max: ANY_AGE,
+        checksums: false,
+        want,
+        piece_bytes_max: BLOCK as u32,
+    }
+}
+
+pub(super) fn read(key: &str, stored: &Stored, block: u32, range: Range<u32>) -> Read {
+    Read {
+        object: object(key),
+        version: version(stored),
+        epoch: Epoch(1),
+        geometry: Geometry::DEFAULT,
+        block: BlockIndex(block),
+        start: range.start,
+        end: range.end,
+        ahead_bytes: 0,
+    }
+}
+
+pub(super) const WRITE: WriteId = WriteId { gateway: 1, sequence: 1 };
+
+impl Bed {
+    pub(super) fn new(mode: Mode) -> Self {
+        Self::with(mode, 32, WorkerOptions::default())
+    }
+
+    pub(super) fn with(mode: Mode, mebibytes: usize, options: WorkerOptions) -> Self {
+        let (store, clock, arena) = (Arc::new(Store::default()), Arc::new(ManualClock::default()), map(mebibytes));
+        let retries = RetryLimits { attempts_max: 1, ..RetryLimits::default() };
+        let limits = UfsLimits { retries, ..UfsLimits::default() };
+        let ufs = Ufs::new("main".into(), store.clone(), limits);
+        let volumes = HashMap::from([(volume(), (ufs, "bucket".to_owned()))]);
+        let dyn_clock: Arc<dyn Clock> = clock.clone();
+        let worker =
+            Worker::with_clock(options, arena.clone(), volumes, &prometheus::Registry::new(), dyn_clock).unwrap();
+        let connection = InProcess::connection(worker.clone(), mode);
+        Self { worker, store, clock, arena, landings: map(128), connection }
+    }
+
+    pub(super) fn call(&self, request: &Request) -> Call {
+        let segments: Vec<usize> = match request {
+            Request::Open(open) => Geometry::DEFAULT.cuts(&(0..open.piece_bytes_max)).collect(),
+            Request::Read(read) => Geometry::DEFAULT.cuts(&(read.start..read.end)).collect(),
+            _ => Vec::new(),
+        };
+        let landing = self.connection.wants_landing().then(|| Landing::lease(&self.landings, &segments).unwrap());
+        self.connection.call(request.encode(), landing)
+    }
+
+    pub(super) async fn ask(&self, request: Request) -> Got {
+        collect(self.call(&request)).await.unwrap()
+    }
+
+    pub(super) async fn open(&self, open: Open) -> Got {
+        self.ask(Request::Open(open)).await
+    }
+
+    pub(super) async fn read(&self, read: Read) -> Got {
+        self.ask(Request::Read(read)).await
+    }
+
+    pub(super) async fn announce(&self, key: &str, write: WriteId, uncertain_ms: u64) -> Got {
+        let keys = vec![key.to_owned()];
+        self.ask(Request::Announce(Announce { volume: volume(), keys, write, epoch: Epoch(1), uncertain_ms })).await
+    }
+
+    pub(super) async fn report(&self, key: &str, write: WriteId, outcome: WriteOutcome) -> Got {
+        let keys = vec![key.to_owned()];
+        self.ask(Request::Report(Report { volume: volume(), keys, write, epoch: Epoch(1), outcome })).await
+    }
+
+    pub(super) async fn forget(&self, key: &str) -> Got {
+        self.ask(Request::Forget(Forget { volume: volume(), keys: vec![key.to_owned()] })).await
+    }
+
+    /// What a leak would show: memory that neither the index nor anyone else accounts for.
+    pub(super) async fn assert_nothing_leaked(self) {
+        self.worker.shutdown().await;
+        let (_, held) = self.worker.filler.memory().held();
+        assert_eq!(self.worker.filler.pages_in_flight(), 0, "pages in flight after the end of all tasks");
+        assert_eq!(self.arena.usage().asked_bytes, held, "arena bytes that the index does not hold");
+        assert_eq!(self.landings.usage().asked_bytes, 0, "landings that were not returned");
+    }
+}
+
+/// Takes all parts; holds every piece against its checksums, and against the piece before it.
+pub(super) async fn collect(mut call: Call) -> Result<Got, TransportError> {
+    let mut got = Got::default();
+    loop {
+        let Event::Part(part) = call.next().await? else { panic!("the worker wants bytes") };
+        let message = Message::decode(&part.message).unwrap();
+        let data: Vec<u8> = part.data.concat();
+        match piece(&message) {
+            Some(piece) => {
+                assert_eq!(part.offset, got.bytes.len() as u64, "parts leave a gap");
+                check(piece, &part.data);
+            }
+            None => assert!(data.is_empty(), "bytes that no piece speaks of"),
+        }
+        got.bytes.extend(data);
+        got.messages.push(message);
+        if part.last {
+            return Ok(got);
+        }
+    }
+}
+
+fn check(piece: &Piece, data: &[Bytes]) {
+    let data = data.concat();
+    assert_eq!(data.len(), piece.length as usize);
+    let mut at = 0;
+    let cuts: Vec<usize> = Geometry::DEFAULT.cuts(&(piece.start..piece.start + piece.length)).collect();
+    assert_eq!(cuts.len(), piece.checksums.len());
+    for (cut, expected) in cuts.into_iter().zip(&piece.checksums) {
+        let found = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, &data[at..at + cut]);
+        assert_eq!(found, *expected, "checksum of {cut} bytes at {at} of {piece:?}");
+        at += cut;
+    }
+}

@@ -1,0 +1,274 @@
+//! The coherence contract, as one home keeps it.
+
+use std::time::Duration;
+
+use verbs3_protocol::{ByteRange, Open, RefusalKind, WriteId, WriteOutcome};
+use verbs3_rdma::inprocess::Mode;
+
+use super::bed::{BLOCK, Bed, PAGE, WRITE, modes, open, read};
+use super::store::Stored;
+use crate::options::WorkerOptions;
+
+const ALL: Option<ByteRange> = Some(ByteRange::All);
+
+fn other(sequence: u64) -> WriteId {
+    WriteId { gateway: 2, sequence }
+}
+
+async fn assert_uncertain(bed: &Bed, key: &str) {
+    let asked = bed.store.asked();
+    assert_eq!(bed.open(open(key, ALL)).await.refused(), Some(&RefusalKind::Uncertain));
+    assert_eq!(bed.open(open(key, None)).await.refused(), Some(&RefusalKind::Uncertain));
+    assert_eq!(bed.store.asked(), asked);
+}
+
+#[tokio::test]
+async fn between_announce_and_report_a_key_is_uncertain_and_afterwards_asked_anew() {
+    for mode in modes() {
+        let bed = Bed::new(mode);
+        bed.store.put("k", Stored::new(1, 1000));
+        bed.store.put("l", Stored::new(7, 1000));
+        bed.open(open("k", ALL)).await;
+        bed.open(open("l", ALL)).await;
+        assert!(bed.announce("k", WRITE, 10_000).await.is_done());
+        assert_uncertain(&bed, "k").await;
+        bed.store.put("k", Stored::new(2, 1000));
+        assert!(bed.report("k", WRITE, WriteOutcome::Done).await.is_done());
+        let got = bed.open(open("k", ALL)).await;
+        assert_eq!(got.bytes, Stored::new(2, 1000).content(0..1000));
+        assert!(!got.opened().attributes_cached);
+        assert!(bed.open(open("l", ALL)).await.opened().attributes_cached);
+    }
+}
+
+#[tokio::test]
+async fn a_write_ends_an_absence() {
+    let bed = Bed::new(Mode::Share);
+    bed.open(open("k", ALL)).await.absent();
+    bed.announce("k", WRITE, 10_000).await;
+    bed.store.put("k", Stored::new(2, 1000));
+    bed.report("k", WRITE, WriteOutcome::Done).await;
+    assert_eq!(bed.open(open("k", ALL)).await.bytes.len(), 1000);
+}
+
+#[tokio::test]
+async fn a_report_of_a_write_that_was_never_announced_makes_void_all_the_same() {
+    let bed = Bed::new(Mode::Share);
+    bed.store.put("k", Stored::new(1, 1000));
+    bed.open(open("k", ALL)).await;
+    bed.store.put("k", Stored::new(2, 1000));
+    bed.report("k", WRITE, WriteOutcome::Done).await;
+    assert_eq!(bed.open(open("k", ALL)).await.bytes, Stored::new(2, 1000).content(0..1000));
+}
+
+#[tokio::test]
+async fn forgetting_makes_void() {
+    let bed = Bed::new(Mode::Share);
+    bed.store.put("k", Stored::new(1, 1000));
+    bed.open(open("k", ALL)).await;
+    bed.store.put("k", Stored::new(2, 1000));
+    assert!(bed.forget("k").await.is_done());
+    assert_eq!(bed.open(open("k", ALL)).await.bytes, Stored::new(2, 1000).content(0..1000));
+}
+
+/// The UFS has answered the check with the old version, but the answer is still on its way while a write passes.
+#[tokio::test]
+async fn a_late_answer_of_the_old_version_is_neither_kept_nor_given() {
+    for mode in modes() {
+        let bed = Bed::new(mode);
+        bed.store.put("k", Stored::new(1, 1000));
+        bed.store.hold();
+        let reading = bed.open(open("k", ALL));
+        let writing = async {
+            bed.store.wait_held(1).await;
+            bed.announce("k", WRITE, 10_000).await;
+            bed.store.put("k", Stored::new(2, 1000));
+            bed.report("k", WRITE, WriteOutcome::Done).await;
+            bed.store.release();
+        };
+        let (got, ()) = tokio::join!(reading, writing);
+        let new = Stored::new(2, 1000).content(0..1000);
+        assert_eq!(got.bytes, new);
+        assert_eq!(bed.open(open("k", ALL)).await.bytes, new);
+    }
+}
+
+#[tokio::test]
+async fn a_late_answer_while_the_write_is_open_is_uncertain() {
+    let bed = Bed::new(Mode::Share);
+    bed.store.put("k", Stored::new(1, 1000));
+    bed.store.hold();
+    let reading = bed.open(open("k", ALL));
+    let writing = async {
+        bed.store.wait_held(1).await;
+        bed.announce("k", WRITE, 10_000).await;
+        bed.store.release();
+    };
+    let (got, ()) = tokio::join!(reading, writing);
+    assert_eq!(got.refused(), Some(&RefusalKind::Uncertain));
+}
+
+/// A reader that accepts no age must not have the answer of a check that was sent before it came, even where no gateway
+/// announced the change.
+#[tokio::test]
+async fn a_read_that_accepts_no_age_waits_for_a_check_of_its_own() {
+    let bed = Bed::new(Mode::Share);
+    bed.store.put("k", Stored::new(1, 1000));
+    bed.store.hold();
+    let always = || Open { attributes_age_ms_max: 0, ..open("k", ALL) };
+    let first = bed.open(always());
+    let second = async {
+        bed.store.wait_held(1).await;
+        bed.store.put("k", Stored::new(2, 1000));
+        let second = bed.open(always());
+        let release = async { bed.store.release() };
+        tokio::join!(second, release).0
+    };
+    let (first, second) = tokio::join!(first, second);
+    assert_eq!(first.bytes, Stored::new(1, 1000).content(0..1000));
+    assert_eq!(second.bytes, Stored::new(2, 1000).content(0..1000));
+}
+
+#[tokio::test]
+async fn a_read_after_a_write_joins_no_check_from_before_it() {
+    let bed = Bed::new(Mode::Share);
+    bed.store.put("k", Stored::new(1, 1000));
+    bed.store.hold();
+    let first = bed.open(open("k", ALL));
+    let second = async {
+        bed.store.wait_held(1).await;
+        bed.announce("k", WRITE, 10_000).await;
+        bed.store.put("k", Stored::new(2, 1000));
+        bed.report("k", WRITE, WriteOutcome::Done).await;
+        let second = bed.open(open("k", ALL));
+        let release = async { bed.store.release() };
+        tokio::join!(second, release).0
+    };
+    let (_, second) = tokio::join!(first, second);
+    assert_eq!(second.bytes, Stored::new(2, 1000).content(0..1000));
+}
+
+#[tokio::test]
+async fn a_write_whose_report_never_comes_stays_uncertain_for_its_time() {
+    let bed = Bed::new(Mode::Share);
+    bed.store.put("k", Stored::new(1, 1000));
+    bed.open(open("k", ALL)).await;
+    bed.announce("k", WRITE, 10_000).await;
+    bed.clock.advance(Duration::from_millis(9_999));
+    assert_uncertain(&bed, "k").await;
+    bed.announce("k", WRITE, 10_000).await;
+    bed.clock.advance(Duration::from_millis(9_999));
+    assert_uncertain(&bed, "k").await;
+    bed.store.put("k", Stored::new(2, 1000));
+    bed.clock.advance(Duration::from_millis(1));
+    let got = bed.open(open("k", ALL)).await;
+    assert!(!got.opened().attributes_cached);
+    assert_eq!(got.bytes, Stored::new(2, 1000).content(0..1000));
+}
+
+#[tokio::test]
+async fn a_write_of_unknown_outcome_stays_uncertain() {
+    let options = WorkerOptions { uncertain_max: Duration::from_secs(20), ..WorkerOptions::default() };
+    let bed = Bed::with(Mode::Share, 8, options);
+    bed.store.put("k", Stored::new(1, 1000));
+    bed.announce("k", WRITE, 10_000).await;
+    bed.report("k", WRITE, WriteOutcome::Unknown).await;
+    assert_uncertain(&bed, "k").await;
+    bed.clock.advance(Duration::from_secs(10));
+    assert_eq!(bed.open(open("k", ALL)).await.bytes.len(), 1000);
+    // Nothing is known of this one: it gets the longest time.
+    bed.report("k", other(9), WriteOutcome::Unknown).await;
+    bed.clock.advance(Duration::from_secs(19));
+    assert_uncertain(&bed, "k").await;
+    bed.clock.advance(Duration::from_secs(1));
+    assert_eq!(bed.open(open("k", ALL)).await.bytes.len(), 1000);
+}
+
+#[tokio::test]
+async fn uncertainty_has_a_longest_time() {
+    let options = WorkerOptions { uncertain_max: Duration::from_secs(1), ..WorkerOptions::default() };
+    let bed = Bed::with(Mode::Share, 8, options);
+    bed.store.put("k", Stored::new(1, 1000));
+    bed.announce("k", WRITE, u64::MAX).await;
+    assert_uncertain(&bed, "k").await;
+    bed.clock.advance(Duration::from_secs(1));
+    assert_eq!(bed.open(open("k", ALL)).await.bytes.len(), 1000);
+}
+
+#[tokio::test]
+async fn two_writes_of_a_key_are_both_waited_for() {
+    let bed = Bed::new(Mode::Share);
+    bed.store.put("k", Stored::new(1, 1000));
+    bed.announce("k", WRITE, 10_000).await;
+    bed.announce("k", other(1), 10_000).await;
+    bed.report("k", WRITE, WriteOutcome::Done).await;
+    assert_uncertain(&bed, "k").await;
+    bed.report("k", other(1), WriteOutcome::Refused).await;
+    assert_eq!(bed.open(open("k", ALL)).await.bytes.len(), 1000);
+}
+
+#[tokio::test]
+async fn more_open_writes_than_configured_are_refused_and_change_nothing() {
+    let bed = Bed::with(Mode::Share, 8, WorkerOptions { open_writes_max: 2, ..WorkerOptions::default() });
+    bed.store.put("c", Stored::new(1, 1000));
+    bed.announce("a", WRITE, 10_000).await;
+    bed.announce("b", WRITE, 20_000).await;
+    assert_eq!(bed.announce("c", WRITE, 10_000).await.refused(), Some(&RefusalKind::Busy));
+    assert_eq!(bed.open(open("c", ALL)).await.bytes.len(), 1000);
+    assert!(bed.announce("a", WRITE, 10_000).await.is_done(), "a renewal takes no place");
+    bed.clock.advance(Duration::from_secs(10));
+    assert!(bed.announce("c", WRITE, 10_000).await.is_done(), "an expired write gives its place back");
+}
+
+/// Replaced behind the gateways' backs, in the middle of a read: the old version's held pages are right, and nothing of
+/// the new one is ever given for them.
+#[tokio::test]
+async fn an_object_replaced_in_mid_read_is_never_mixed() {
+    for ignores_conditions in [false, true] {
+        let bed = Bed::new(Mode::Share);
+        *bed.store.ignores_conditions.lock() = ignores_conditions;
+        let old = Stored::new(1, 2 * BLOCK);
+        bed.store.put("k", old.clone());
+        bed.open(open("k", ALL)).await;
+        bed.store.put("k", Stored::new(2, 2 * BLOCK));
+        assert_eq!(bed.read(read("k", &old, 0, 5..10)).await.bytes, old.content(5..10));
+        let got = bed.read(read("k", &old, 1, 0..BLOCK as u32)).await;
+        assert_eq!((got.refused(), got.bytes.len()), (Some(&RefusalKind::VersionGone), 0));
+    }
+}
+
+/// The attributes of a replaced version are not answered when its bytes can't be had.
+#[tokio::test]
+async fn an_open_that_finds_its_version_gone_asks_again() {
+    let bed = Bed::new(Mode::Share);
+    bed.store.put("k", Stored::new(1, BLOCK));
+    bed.open(open("k", Some(ByteRange::From { first: 0, last: Some(10) }))).await;
+    let new = Stored::new(2, BLOCK);
+    bed.store.put("k", new.clone());
+    let got = bed.open(open("k", Some(ByteRange::From { first: 5 * PAGE, last: Some(5 * PAGE + 9) }))).await;
+    assert_eq!(got.bytes, new.content(5 * PAGE..5 * PAGE + 10));
+    assert_eq!(got.opened().attributes.version.etag, new.etag());
+}
+
+#[tokio::test]
+async fn an_object_that_is_deleted_in_mid_read_is_gone() {
+    let bed = Bed::new(Mode::Share);
+    let old = Stored::new(1, BLOCK);
+    let got = bed.read(read("k", &old, 0, 0..10)).await;
+    assert_eq!(got.refused(), Some(&RefusalKind::VersionGone));
+}
+
+#[tokio::test]
+async fn a_version_id_is_part_of_identity() {
+    let bed = Bed::new(Mode::Share);
+    let one = Stored { version_id: Some("one".into()), ..Stored::new(1, 1000) };
+    bed.store.put("k", one.clone());
+    let got = bed.open(open("k", ALL)).await;
+    assert_eq!(got.opened().attributes.version.version_id.as_deref(), Some("one"));
+    let named = Open { version_id: Some("two".into()), ..open("k", ALL) };
+    let refused = bed.open(named).await;
+    assert_eq!(refused.refused(), Some(&RefusalKind::Uncacheable));
+    bed.store.put("k", Stored { version_id: Some("two".into()), ..Stored::new(1, 1000) });
+    let far = bed.read(super::bed::read("k", &Stored { bytes: 1000, ..one }, 0, 0..10)).await;
+    assert_eq!(far.bytes.len(), 10, "the held version stays readable");
+}

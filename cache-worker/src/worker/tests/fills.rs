@@ -1,0 +1,216 @@
+//! Fills: shared, passed on as they come, failing alone.
+
+use std::sync::Arc;
+
+use futures::future::join_all;
+use verbs3_protocol::{ByteRange, CacheVerdict, Read, RefusalKind, Reply as Message, Request};
+use verbs3_rdma::inprocess::Mode;
+use verbs3_rdma::transport::Event;
+
+use super::bed::{BLOCK, Bed, PAGE, collect, modes, open, read};
+use super::store::{Fault, Stored};
+
+const ALL: Option<ByteRange> = Some(ByteRange::All);
+/// Drips per page.
+const DRIPS: usize = 4;
+
+#[tokio::test]
+async fn bytes_are_passed_on_before_the_page_is_whole() {
+    for mode in modes() {
+        let bed = Bed::new(mode);
+        let stored = Stored::new(1, BLOCK);
+        bed.store.put("k", stored.clone());
+        let drip = bed.store.drip();
+        drip.add_permits(1);
+        let mut call = bed.call(&Request::Open(open("k", ALL)));
+        let Ok(Event::Part(first)) = call.next().await else { panic!("no part") };
+        assert!(matches!(Message::decode(&first.message), Ok(Message::Opened(_))));
+        assert_eq!((first.bytes(), first.last), (64 << 10, false));
+        drip.add_permits(DRIPS);
+        let Ok(Event::Part(second)) = call.next().await else { panic!("no part") };
+        assert_eq!((second.offset, second.bytes()), (64 << 10, PAGE - (64 << 10)));
+        drip.add_permits(1000);
+        let rest = collect_rest(call, 2 * PAGE / 2).await;
+        assert!(rest == stored.content(PAGE..BLOCK));
+    }
+}
+
+async fn collect_rest(mut call: verbs3_rdma::transport::Call, mut at: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    loop {
+        let Ok(Event::Part(part)) = call.next().await else { panic!("no part") };
+        assert_eq!(part.offset, at);
+        at += part.bytes();
+        bytes.extend(part.data.concat());
+        if part.last {
+            return bytes;
+        }
+    }
+}
+
+#[tokio::test]
+async fn readers_of_one_block_share_its_fills() {
+    let bed = Arc::new(Bed::new(Mode::Share));
+    let stored = Stored::new(2, 2 * BLOCK);
+    bed.store.put("k", stored.clone());
+    let ranges = (0..200u32).map(|i| (i * 20_000)..(i * 20_000 + 200_000));
+    let got = join_all(ranges.clone().map(|range| bed.read(read("k", &stored, 1, range)))).await;
+    for (range, got) in ranges.zip(got) {
+        assert!(got.bytes == stored.content(BLOCK + u64::from(range.start)..BLOCK + u64::from(range.end)));
+    }
+    assert_eq!(bed.store.body_bytes(), BLOCK);
+}
+
+#[tokio::test]
+async fn missing_pages_that_adjoin_are_one_request() {
+    let bed = Bed::new(Mode::Share);
+    let stored = Stored::new(3, 2 * BLOCK);
+    bed.store.put("k", stored.clone());
+    let page = PAGE as u32;
+    bed.read(read("k", &stored, 1, 5 * page..6 * page)).await;
+    let got = bed.read(read("k", &stored, 1, 0..BLOCK as u32)).await;
+    assert_eq!((bed.store.asked(), got.verdict()), ((3, 0), CacheVerdict::Partial));
+    assert!(got.bytes == stored.content(BLOCK..2 * BLOCK));
+    assert_eq!(bed.store.body_bytes(), BLOCK);
+}
+
+#[tokio::test]
+async fn a_body_that_breaks_off_fails_its_readers_and_leaves_whole_pages() {
+    for mode in modes() {
+        let bed = Bed::new(mode);
+        let stored = Stored::new(4, 2 * BLOCK);
+        bed.store.put("k", stored.clone());
+        *bed.store.fault.lock() = Some(Fault::Truncate(2 * PAGE + 70_000));
+        let request = || read("k", &stored, 1, 0..BLOCK as u32);
+        let (one, two) = tokio::join!(bed.read(request()), bed.read(request()));
+        for got in [one, two] {
+            assert_eq!(got.refused(), Some(&RefusalKind::UfsUnreachable));
+            assert!(stored.content(BLOCK..2 * BLOCK).starts_with(&got.bytes));
+            assert!(got.bytes.len() as u64 >= 2 * PAGE);
+        }
+        *bed.store.fault.lock() = None;
+        let before = bed.store.body_bytes();
+        let got = bed.read(request()).await;
+        assert!(got.bytes == stored.content(BLOCK..2 * BLOCK));
+        assert_eq!((got.verdict(), bed.store.body_bytes() - before), (CacheVerdict::Partial, BLOCK - 2 * PAGE));
+        drop(got);
+        bed.assert_nothing_leaked().await;
+    }
+}
+
+#[tokio::test]
+async fn a_broken_first_body_of_an_open_is_an_error_and_the_next_open_is_whole() {
+    let bed = Bed::new(Mode::Share);
+    let stored = Stored::new(4, 100_000);
+    bed.store.put("k", stored.clone());
+    *bed.store.fault.lock() = Some(Fault::Truncate(10));
+    assert_eq!(bed.open(open("k", ALL)).await.refused(), Some(&RefusalKind::UfsUnreachable));
+    *bed.store.fault.lock() = None;
+    assert!(bed.open(open("k", ALL)).await.bytes == stored.content(0..100_000));
+}
+
+#[tokio::test]
+async fn the_ufs_s_own_error_reaches_every_waiter() {
+    let bed = Bed::new(Mode::Share);
+    let stored = Stored::new(5, BLOCK);
+    bed.store.put("k", stored.clone());
+    *bed.store.fault.lock() = Some(Fault::Forbidden);
+    for got in join_all((0..8).map(|_| bed.read(read("k", &stored, 0, 0..100)))).await {
+        assert!(matches!(got.refused(), Some(RefusalKind::Ufs(answer)) if answer.status == 403));
+    }
+    assert_eq!(bed.store.asked(), (1, 0));
+}
+
+#[tokio::test]
+async fn a_reader_that_goes_away_stops_nothing_that_others_wait_for() {
+    for mode in modes() {
+        let bed = Bed::new(mode);
+        let stored = Stored::new(6, BLOCK);
+        bed.store.put("k", stored.clone());
+        let drip = bed.store.drip();
+        let request = Request::Read(read("k", &stored, 0, 0..BLOCK as u32));
+        let mut first = bed.call(&request);
+        drip.add_permits(1);
+        first.next().await.unwrap();
+        let mut second = bed.call(&request);
+        second.next().await.unwrap();
+        drop(first);
+        drip.add_permits(1000);
+        let second = collect_rest(second, 64 << 10).await;
+        assert!(second == stored.content(64 << 10..BLOCK));
+        assert_eq!(bed.store.asked(), (1, 0));
+        drop(second);
+        bed.assert_nothing_leaked().await;
+    }
+}
+
+#[tokio::test]
+async fn a_fill_that_nobody_waits_for_stops_at_a_page_border() {
+    let bed = Bed::new(Mode::Share);
+    let stored = Stored::new(7, BLOCK);
+    bed.store.put("k", stored.clone());
+    let drip = bed.store.drip();
+    let mut reader = bed.call(&Request::Read(read("k", &stored, 0, 0..BLOCK as u32)));
+    drip.add_permits(1);
+    reader.next().await.unwrap();
+    drop(reader);
+    drip.add_permits(1000);
+    while bed.worker.filler.pages_in_flight() > 0 {
+        tokio::task::yield_now().await;
+    }
+    assert!(bed.store.body_bytes() <= 2 * PAGE, "{}", bed.store.body_bytes());
+    *bed.store.fault.lock() = None;
+    let got = bed.read(read("k", &stored, 0, 0..BLOCK as u32)).await;
+    assert!(got.bytes == stored.content(0..BLOCK));
+    drop(got);
+    bed.assert_nothing_leaked().await;
+}
+
+#[tokio::test]
+async fn read_ahead_is_part_of_the_same_request_and_bounded() {
+    let bed = Bed::new(Mode::Share);
+    let stored = Stored::new(8, 2 * BLOCK);
+    bed.store.put("k", stored.clone());
+    let page = PAGE as u32;
+    let ahead = Read { ahead_bytes: 3 * page, ..read("k", &stored, 1, 0..page) };
+    assert_eq!(bed.read(ahead).await.bytes.len(), PAGE as usize);
+    while bed.worker.filler.pages_in_flight() > 0 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!((bed.store.asked(), bed.store.body_bytes()), ((1, 0), 4 * PAGE));
+    let got = bed.read(read("k", &stored, 1, 0..4 * page)).await;
+    assert_eq!((got.verdict(), bed.store.asked()), (CacheVerdict::Hit, (1, 0)));
+    let end = Read { ahead_bytes: u32::MAX, ..read("k", &stored, 1, 15 * page..16 * page) };
+    assert_eq!(bed.read(end).await.bytes.len(), PAGE as usize);
+    assert_eq!(bed.store.body_bytes(), 5 * PAGE);
+}
+
+#[tokio::test]
+async fn shutdown_ends_fills_and_tells_their_readers() {
+    for mode in modes() {
+        let bed = Bed::new(mode);
+        let stored = Stored::new(9, BLOCK);
+        bed.store.put("k", stored.clone());
+        let drip = bed.store.drip();
+        drip.add_permits(5);
+        let mut call = bed.call(&Request::Read(read("k", &stored, 0, 0..BLOCK as u32)));
+        call.next().await.unwrap();
+        bed.store.hold();
+        let waiting = bed.call(&Request::Open(open("k", ALL)));
+        let ending = async {
+            bed.store.wait_held(1).await;
+            bed.worker.shutdown().await;
+        };
+        let (got, ()) = tokio::join!(collect(waiting), ending);
+        assert_eq!(got.unwrap().refused(), Some(&RefusalKind::Busy));
+        let refused = loop {
+            let Ok(Event::Part(part)) = call.next().await else { panic!("no part") };
+            if part.last {
+                break Message::decode(&part.message).unwrap();
+            }
+        };
+        assert!(matches!(refused, Message::Refused(refusal) if refusal.kind == RefusalKind::Busy));
+        drop(call);
+        bed.assert_nothing_leaked().await;
+    }
+}

@@ -1,0 +1,256 @@
+//! Opens: what they cost at the UFS, and what they answer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use verbs3_protocol::{ByteRange, CacheVerdict, Geometry, RefusalKind, Request, Volume};
+
+use super::bed::{BLOCK, Bed, PAGE, collect, map, modes, object, open};
+use super::store::{Fault, Stored};
+use verbs3_protocol::Open;
+use verbs3_rdma::inprocess::{InProcess, Mode};
+
+const ALL: Option<ByteRange> = Some(ByteRange::All);
+
+fn range(first: u64, last: u64) -> Option<ByteRange> {
+    Some(ByteRange::From { first, last: Some(last) })
+}
+
+#[tokio::test]
+async fn a_cold_get_is_one_ufs_request_and_a_hot_one_none() {
+    for mode in modes() {
+        let bed = Bed::new(mode);
+        let stored = Stored::new(1, 100_000);
+        bed.store.put("k", stored.clone());
+        let cold = bed.open(open("k", ALL)).await;
+        assert_eq!((bed.store.asked(), cold.verdict()), ((1, 0), CacheVerdict::Miss));
+        assert!(!cold.opened().attributes_cached);
+        assert_eq!(cold.bytes, stored.content(0..100_000));
+        let hot = bed.open(open("k", ALL)).await;
+        assert_eq!((bed.store.asked(), hot.verdict()), ((1, 0), CacheVerdict::Hit));
+        assert!(hot.opened().attributes_cached && hot.messages.len() == 1);
+        assert_eq!(hot.bytes, cold.bytes);
+        drop((cold, hot));
+        bed.assert_nothing_leaked().await;
+    }
+}
+
+#[tokio::test]
+async fn a_whole_cold_object_is_one_ufs_request_per_block() {
+    for mode in modes() {
+        let bed = Bed::new(mode);
+        let stored = Stored::new(2, 2 * BLOCK + 300_000);
+        bed.store.put("k", stored.clone());
+        let mut bytes = bed.open(open("k", ALL)).await.bytes;
+        for (block, end) in [(1, BLOCK as u32), (2, 300_000)] {
+            bytes.extend(bed.read(super::bed::read("k", &stored, block, 0..end)).await.bytes);
+        }
+        assert!(bytes == stored.content(0..stored.bytes));
+        assert_eq!((bed.store.asked(), bed.store.body_bytes()), ((3, 0), stored.bytes));
+    }
+}
+
+#[tokio::test]
+async fn a_thousand_cold_opens_at_once_make_one_request() {
+    let bed = Bed::new(Mode::Share);
+    bed.store.put("k", Stored::new(3, 100_000));
+    bed.store.hold();
+    let opens = join_all((0..1000).map(|_| bed.open(open("k", ALL))));
+    let release = async {
+        bed.store.wait_held(1).await;
+        bed.store.release();
+    };
+    let (got, ()) = tokio::join!(opens, release);
+    assert!(got.iter().all(|got| got.bytes.len() == 100_000));
+    assert_eq!(bed.store.asked(), (1, 0));
+}
+
+#[tokio::test]
+async fn opens_that_accept_no_age_share_at_most_two_checks() {
+    let bed = Bed::new(Mode::Share);
+    bed.store.put("k", Stored::new(3, 100_000));
+    bed.store.hold();
+    let opens = join_all((0..1000).map(|_| bed.open(Open { attributes_age_ms_max: 0, ..open("k", ALL) })));
+    let release = async {
+        bed.store.wait_held(1).await;
+        bed.store.release();
+    };
+    let (got, ()) = tokio::join!(opens, release);
+    assert!(got.iter().all(|got| got.bytes.len() == 100_000));
+    let (gets, heads) = bed.store.asked();
+    assert!(gets + heads <= 2, "{gets} GETs, {heads} HEADs");
+}
+
+#[tokio::test]
+async fn a_small_range_of_a_huge_object_takes_at_most_two_pages() {
+    for mode in modes() {
+        let bed = Bed::new(mode);
+        let stored = Stored::new(4, 1 << 30);
+        bed.store.put("k", stored.clone());
+        let got = bed.open(open("k", range(PAGE - 2048, PAGE + 2047))).await;
+        assert_eq!(got.bytes, stored.content(PAGE - 2048..PAGE + 2048));
+        let far = (900 << 20) + 5 * PAGE - 2048;
+        let start = (far % BLOCK) as u32;
+        let got = bed.read(super::bed::read("k", &stored, (far / BLOCK) as u32, start..start + 4096)).await;
+        assert_eq!(got.bytes, stored.content(far..far + 4096));
+        assert_eq!(bed.store.body_bytes(), 4 * PAGE);
+        assert_eq!(bed.store.asked(), (2, 0));
+    }
+}
+
+#[tokio::test]
+async fn an_empty_object_has_attributes_and_no_bytes() {
+    let bed = Bed::new(Mode::Share);
+    bed.store.put("k", Stored::new(5, 0));
+    for _ in 0..2 {
+        let got = bed.open(open("k", ALL)).await;
+        assert_eq!((got.opened().attributes.version.bytes, &got.opened().piece), (0, &None));
+    }
+    assert_eq!(bed.store.asked(), (1, 1));
+}
+
+#[tokio::test]
+async fn a_head_asks_for_attributes_only() {
+    let bed = Bed::new(Mode::Share);
+    bed.store.put("k", Stored::new(6, 10));
+    let got = bed.open(open("k", None)).await;
+    assert_eq!((got.opened().attributes.version.bytes, got.bytes.len()), (10, 0));
+    assert_eq!(bed.store.asked(), (0, 1));
+    assert_eq!(got.opened().attributes.last_modified, Some(1_000_000));
+}
+
+#[tokio::test]
+async fn ranges_that_begin_elsewhere_are_answered_with_attributes() {
+    let bed = Bed::new(Mode::Share);
+    let stored = Stored::new(7, BLOCK + 100);
+    bed.store.put("k", stored.clone());
+    assert_eq!(bed.open(open("k", range(BLOCK, BLOCK + 5))).await.opened().piece, None);
+    assert_eq!(bed.open(open("k", range(1 << 40, 1 << 41))).await.opened().piece, None);
+    assert_eq!(bed.store.asked(), (0, 1));
+    let got = bed.open(open("k", Some(ByteRange::Suffix { bytes: 200 }))).await;
+    assert_eq!(got.bytes, stored.content(BLOCK - 100..BLOCK));
+}
+
+#[tokio::test]
+async fn an_absence_is_kept_for_its_age_and_has_the_answer_a_get_is_owed() {
+    let bed = Bed::new(Mode::Share);
+    let short = || Open { absence_age_ms_max: 1000, ..open("k", ALL) };
+    let first = bed.open(short()).await;
+    assert_eq!((first.absent().answer.status, first.absent().cached), (404, false));
+    assert!(!first.absent().answer.body.is_empty());
+    assert!(bed.open(short()).await.absent().cached);
+    assert_eq!(bed.store.asked(), (1, 0));
+    bed.clock.advance(Duration::from_millis(1001));
+    assert!(!bed.open(short()).await.absent().cached);
+    assert_eq!(bed.store.asked(), (2, 0));
+}
+
+#[tokio::test]
+async fn an_absence_learnt_from_a_head_is_not_answered_to_a_get_without_a_body() {
+    let bed = Bed::new(Mode::Share);
+    bed.open(open("k", None)).await.absent();
+    let got = bed.open(open("k", range(BLOCK, BLOCK))).await;
+    assert!(!got.absent().answer.body.is_empty());
+}
+
+#[tokio::test]
+async fn a_delete_marker_is_not_kept() {
+    let bed = Bed::new(Mode::Share);
+    *bed.store.fault.lock() = Some(Fault::DeleteMarker);
+    for asked in 1..3 {
+        assert!(!bed.open(open("k", ALL)).await.absent().cached);
+        assert_eq!(bed.store.asked(), (asked, 0));
+    }
+}
+
+#[tokio::test]
+async fn errors_of_the_ufs_are_passed_on_and_not_kept() {
+    let bed = Bed::new(Mode::Share);
+    *bed.store.fault.lock() = Some(Fault::Forbidden);
+    let got = bed.open(open("k", ALL)).await;
+    let Some(RefusalKind::Ufs(answer)) = got.refused() else { panic!("{got:?}") };
+    assert_eq!(answer.status, 403);
+    *bed.store.fault.lock() = None;
+    bed.store.put("k", Stored::new(8, 10));
+    assert_eq!(bed.open(open("k", ALL)).await.bytes.len(), 10);
+}
+
+#[tokio::test]
+async fn weak_etags_and_the_null_version_are_left_to_the_ufs() {
+    let bed = Bed::new(Mode::Share);
+    bed.store.put("k", Stored { weak: true, ..Stored::new(9, 10) });
+    assert_eq!(bed.open(open("k", ALL)).await.refused(), Some(&RefusalKind::Uncacheable));
+    let null = Open { version_id: Some("null".into()), ..open("k", ALL) };
+    assert_eq!(bed.open(null).await.refused(), Some(&RefusalKind::Uncacheable));
+}
+
+#[tokio::test]
+async fn checksums_cost_one_head_and_are_kept() {
+    let bed = Bed::new(Mode::Share);
+    bed.store.put("k", Stored::new(10, 10));
+    let with = || Open { checksums: true, ..open("k", ALL) };
+    bed.open(open("k", ALL)).await;
+    let got = bed.open(with()).await;
+    assert!(got.opened().attributes.checksums_known);
+    assert!(got.opened().attributes.headers.iter().any(|(name, _)| name == "x-amz-checksum-crc32"));
+    assert!(bed.open(with()).await.opened().attributes_cached);
+    assert_eq!(bed.store.asked(), (1, 1));
+}
+
+#[tokio::test]
+async fn a_hot_object_is_revalidated_without_its_bytes() {
+    let bed = Bed::new(Mode::Share);
+    bed.store.put("k", Stored::new(11, 100_000));
+    let always = || Open { attributes_age_ms_max: 0, ..open("k", ALL) };
+    bed.open(always()).await;
+    bed.store.put("k", Stored { modified_s: 2_000_000, ..Stored::new(11, 100_000) });
+    let got = bed.open(always()).await;
+    assert_eq!(got.opened().attributes.last_modified, Some(2_000_000));
+    assert_eq!((bed.store.asked(), bed.store.body_bytes()), ((1, 1), 100_000));
+}
+
+#[tokio::test]
+async fn an_answer_never_exceeds_its_bounds() {
+    let bed = Bed::new(Mode::Share);
+    let stored = Stored::new(12, BLOCK);
+    bed.store.put("k", stored.clone());
+    let got = bed.open(Open { piece_bytes_max: 300_000, ..open("k", range(10, BLOCK)) }).await;
+    assert_eq!(got.bytes, stored.content(10..300_010));
+    let got = bed.open(Open { piece_bytes_max: 0, ..open("k", ALL) }).await;
+    assert_eq!(got.opened().piece, None);
+}
+
+#[tokio::test]
+async fn messages_that_make_no_sense_are_refused() {
+    let bed = Bed::new(Mode::Share);
+    bed.store.put("k", Stored::new(13, 10));
+    let geometry = Geometry { block_bytes: 1 << 20, page_bytes: 256 << 10 };
+    let got = bed.open(Open { geometry, ..open("k", ALL) }).await;
+    assert_eq!(got.refused(), Some(&RefusalKind::GeometryMismatch(Geometry::DEFAULT)));
+    let mut elsewhere = open("k", ALL);
+    elsewhere.object.volume = Volume::new("other", "bucket");
+    assert_eq!(bed.open(elsewhere).await.refused(), Some(&RefusalKind::UnknownVolume));
+    let stored = Stored::new(13, 10);
+    for range in [5..5, 0..11, 11..12] {
+        let got = bed.read(super::bed::read("k", &stored, 0, range)).await;
+        assert_eq!(got.refused(), Some(&RefusalKind::Malformed));
+    }
+    let got = bed.read(super::bed::read("k", &stored, u32::MAX, 0..1)).await;
+    assert_eq!(got.refused(), Some(&RefusalKind::Malformed));
+    let connection = InProcess::connection(bed.worker.clone(), Mode::Share);
+    let got = collect(connection.call(bytes::Bytes::from_static(b"\xff\x00garbage"), None)).await.unwrap();
+    assert_eq!(got.refused(), Some(&RefusalKind::Malformed));
+    let none = Request::Forget(verbs3_protocol::Forget { volume: object("k").volume, keys: vec![] });
+    assert_eq!(bed.ask(none).await.refused(), Some(&RefusalKind::Malformed));
+}
+
+#[tokio::test]
+async fn a_worker_refuses_an_arena_whose_cells_hold_no_page() {
+    let options = verbs3_rdma::arena::ArenaOptions { capacity_bytes: 8 << 20, cell_bytes_max: 4096, populate: false };
+    let arena = verbs3_rdma::arena::Arena::map(options).unwrap();
+    let made = crate::Worker::new(crate::WorkerOptions::default(), arena, Default::default(), &Default::default());
+    assert!(made.err().unwrap().to_string().contains("cell_bytes_max"));
+    let made = crate::Worker::new(crate::WorkerOptions::default(), map(8), Default::default(), &Default::default());
+    assert_eq!(Arc::strong_count(&made.unwrap()), 1);
+}
