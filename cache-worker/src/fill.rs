@@ -145,6 +145,7 @@ impl Filler {
             Some((turn, bytes))
         };
         tokio::select! {
+            biased;
             () = self.stop.cancelled() => Err(Failure::Stopping),
             got = tokio::time::timeout(self.bounds.wait_max, both) => match got {
                 Ok(Some((turn, bytes))) => {

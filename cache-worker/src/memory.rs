@@ -99,7 +99,10 @@ impl Memory {
         if urgency == Urgency::Ahead {
             let width = self.arena.class_bytes(bytes) as u64;
             let fits = |memory: &Self| memory.arena.usage().leased_bytes + width <= memory.leased_bytes_target;
-            if !fits(self) && !(self.evict() && fits(self)) {
+            if !fits(self) {
+                self.evict();
+            }
+            if !fits(self) {
                 return None;
             }
         }

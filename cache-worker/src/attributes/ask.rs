@@ -83,6 +83,7 @@ impl Asker {
             Err(_) => return Outcome::Uncertain,
         }
         let answered = tokio::select! {
+            biased;
             () = self.stop.cancelled() => Answered::Refused(RefusalKind::Busy, "the worker shuts down".into()),
             answered = self.ask(subject, &sent.plan) => answered,
         };

@@ -159,3 +159,6 @@ fn send(plan: Plan, began: Moment, generation: Generation, answer: Option<Answer
     let running = Running { plan: plan.clone(), began, generation, waiting: answer.subscribe() };
     (Sent { plan, began, generation, answer }, running)
 }
+
+#[cfg(test)]
+mod tests;

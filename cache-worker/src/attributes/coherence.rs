@@ -28,10 +28,12 @@ struct OpenWrite {
     end: Moment,
 }
 
+type OpenWrites = Mutex<HashMap<KeyHash, Vec<OpenWrite>>>;
+
 /// The generation table and the open writes.
 pub(crate) struct Coherence {
     generations: Box<[AtomicU64]>,
-    shards: Box<[Mutex<HashMap<KeyHash, Vec<OpenWrite>>>]>,
+    shards: Box<[OpenWrites]>,
     /// Open writes, and places taken for some that are being added.
     open: AtomicUsize,
     open_max: usize,
@@ -141,7 +143,7 @@ impl Coherence {
         &self.generations[(hash.0 % self.generations.len() as u64) as usize]
     }
 
-    fn shard(&self, hash: KeyHash) -> &Mutex<HashMap<KeyHash, Vec<OpenWrite>>> {
+    fn shard(&self, hash: KeyHash) -> &OpenWrites {
         &self.shards[(hash.0 >> 58) as usize % SHARDS]
     }
 

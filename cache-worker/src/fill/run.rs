@@ -169,9 +169,18 @@ impl Run {
         Interest { run: self.clone(), end }
     }
 
-    /// Whether anyone wants the page at `index`, or one after it.
+    /// Whether the page at `index`, or one after it, is to be filled.
     pub(super) fn is_wanted_from(&self, index: usize) -> bool {
-        index >= self.ahead_from || self.wanted_to.lock()[index + 1..].iter().any(|&readers| readers > 0)
+        index >= self.ahead_from || self.has_readers_from(index)
+    }
+
+    /// Whether the page at `index` is filled though no reader has asked for it yet.
+    pub(super) fn is_ahead(&self, index: usize) -> bool {
+        index >= self.ahead_from && !self.has_readers_from(index)
+    }
+
+    fn has_readers_from(&self, index: usize) -> bool {
+        self.wanted_to.lock()[index + 1..].iter().any(|&readers| readers > 0)
     }
 }
 

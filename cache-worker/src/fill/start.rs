@@ -72,12 +72,16 @@ impl Filler {
                 writers.push(None);
                 continue;
             }
-            let urgency = if index >= run.ahead_from { Urgency::Ahead } else { Urgency::Demand };
+            let urgency = if run.is_ahead(index) { Urgency::Ahead } else { Urgency::Demand };
             let Some(cell) = self.memory.lease(page.bytes as usize, urgency) else {
-                let failure = Failure::Busy("no memory for a page; raise memory.capacity");
-                if urgency == Urgency::Demand {
-                    self.metrics.busy_memory.inc();
-                }
+                let failure = match urgency {
+                    // A reader that joined since asks again, and is then served before the reserve.
+                    Urgency::Ahead => Failure::Abandoned,
+                    Urgency::Demand => {
+                        self.metrics.busy_memory.inc();
+                        Failure::Busy("no memory for a page; raise memory.capacity")
+                    }
+                };
                 if writers.iter().all(Option::is_none) {
                     return Err(failure);
                 }
@@ -129,6 +133,7 @@ impl Filler {
     async fn get(&self, target: &Target, read: ReadObject) -> Result<Result<ObjectStream, UfsError>, Failure> {
         self.metrics.ufs_gets.inc();
         tokio::select! {
+            biased;
             () = self.stop.cancelled() => Err(Failure::Stopping),
             got = target.source.ufs.read(read) => Ok(got),
         }
@@ -153,6 +158,7 @@ impl Filler {
         let mut pump = Pump::new(self, target, block, run, cells);
         while !pump.is_done() {
             let chunk = tokio::select! {
+            biased;
                 () = self.stop.cancelled() => return Err(Failure::Stopping),
                 chunk = stream.body.next() => chunk,
             };

@@ -227,7 +227,6 @@ impl Worker {
                 self.attributes.drop_version(opening.subject.key, version);
                 Missed::Again(failure.into())
             }
-            Failure::Abandoned => Missed::Again(failure.into()),
             _ => Missed::Refused(failure.into()),
         })
     }

@@ -31,7 +31,7 @@ pub(super) fn span(
 ) -> Option<Range<u32>> {
     let range = want?.resolve(object_bytes)?;
     let end = range.end.min(u64::from(geometry.block_bytes)).min(range.start.saturating_add(bytes_max));
-    (range.start < end).then(|| range.start as u32..end as u32)
+    (range.start < end).then_some(range.start as u32..end as u32)
 }
 
 #[cfg(test)]
@@ -86,7 +86,7 @@ mod tests {
             let Some(span) = span(want, bytes, GEOMETRY, max) else { return Ok(()) };
             let asked = get(want, GEOMETRY).unwrap();
             prop_assert!(*asked.start() <= u64::from(span.start) && u64::from(span.end) <= asked.end() + 1);
-            prop_assert!(asked.start() % PAGE == 0 && (asked.end() + 1) % PAGE == 0);
+            prop_assert!(asked.start().is_multiple_of(PAGE) && (asked.end() + 1).is_multiple_of(PAGE));
             prop_assert!(span.len() as u64 <= max);
         }
     }

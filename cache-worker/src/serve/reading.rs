@@ -92,15 +92,17 @@ impl<'a> Reading<'a> {
                 continue;
             };
             let run = run.clone();
-            match run.wait(*index, enough).await? {
+            match run.wait(*index, enough).await {
+                Err(Failure::Abandoned) => self.reclaim()?,
+                Err(failure) => return Err(failure),
                 // Taken from what was waited for, which is sure to be there; a look-up is not.
-                Filled::Some(cell, there) => {
+                Ok(Filled::Some(cell, there)) => {
                     let end = bytes.end.min(there);
                     let mut chunk = self.begin();
                     self.push(&mut chunk, &cell, bytes.start..end, None);
                     return Ok(chunk);
                 }
-                Filled::Kept => {
+                Ok(Filled::Kept) => {
                     if let There::Lost = self.there(source) {
                         self.reclaim()?;
                     }

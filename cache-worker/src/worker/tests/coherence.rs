@@ -259,6 +259,18 @@ async fn an_object_that_is_deleted_in_mid_read_is_gone() {
 }
 
 #[tokio::test]
+async fn a_named_version_is_cached_beside_the_current_one() {
+    let bed = Bed::new(Mode::Share);
+    bed.store.put("k", Stored { version_id: Some("one".into()), ..Stored::new(1, 1000) });
+    let named = || Open { version_id: Some("one".into()), ..open("k", ALL) };
+    assert_eq!(bed.open(named()).await.bytes.len(), 1000);
+    assert!(bed.open(named()).await.opened().attributes_cached);
+    assert!(!bed.open(open("k", ALL)).await.opened().attributes_cached);
+    bed.report("k", WRITE, WriteOutcome::Done).await;
+    assert!(!bed.open(named()).await.opened().attributes_cached, "a delete by version id makes void, too");
+}
+
+#[tokio::test]
 async fn a_version_id_is_part_of_identity() {
     let bed = Bed::new(Mode::Share);
     let one = Stored { version_id: Some("one".into()), ..Stored::new(1, 1000) };

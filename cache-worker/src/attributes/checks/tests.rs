@@ -1,0 +1,89 @@
+#![allow(clippy::unwrap_used)]
+use super::*;
+use std::time::Duration;
+
+const KEY: AttributesKey = AttributesKey(7);
+const PLAIN: Needs = Needs { checksums: false, error_body: false };
+
+fn plan(needs: Needs) -> Plan {
+    Plan { get: None, needs }
+}
+
+fn at(ms: u64) -> Moment {
+    Moment::default().after(Duration::from_millis(ms))
+}
+
+fn asking(ms: u64, age: Age, generation: u64) -> Asking {
+    Asking { arrived: at(ms), age, generation: Generation(generation) }
+}
+
+fn up_to(ms: u64) -> Age {
+    Age::UpTo(Duration::from_millis(ms))
+}
+
+/// A check that began at 10 ms under generation 1.
+fn running() -> (Checks, Sent) {
+    let checks = Checks::new(10);
+    let Joined::Sends(_, sent) = checks.join(KEY, plan(PLAIN), &asking(10, Age::Any, 1), at(10)) else {
+        panic!("nobody sends")
+    };
+    (checks, sent)
+}
+
+/// Whether a reader gets the answer of the running check, and not of the next.
+async fn takes_running(asking: Asking, needs: Needs) -> bool {
+    let (checks, sent) = running();
+    let Joined::Waits(mut waiting) = checks.join(KEY, plan(needs), &asking, asking.arrived) else { panic!("sends") };
+    sent.answer.send_replace(Some(Arc::new(Outcome::Uncertain)));
+    waiting.borrow_and_update().is_some()
+}
+
+#[tokio::test]
+async fn a_check_is_joined_only_by_those_who_may_have_its_answer() {
+    assert!(takes_running(asking(20, up_to(10), 1), PLAIN).await);
+    assert!(takes_running(asking(1000, Age::Any, 1), PLAIN).await);
+    assert!(!takes_running(asking(21, up_to(10), 1), PLAIN).await, "too old");
+    assert!(!takes_running(asking(10, Age::AlwaysAsk, 1), PLAIN).await, "sent before the reader came");
+    assert!(!takes_running(asking(10, Age::Any, 2), PLAIN).await, "a write has passed");
+    assert!(!takes_running(asking(10, Age::Any, 1), Needs { checksums: true, ..PLAIN }).await, "lacks checksums");
+    assert!(!takes_running(asking(10, Age::Any, 1), Needs { error_body: true, ..PLAIN }).await, "lacks a body");
+}
+
+#[tokio::test]
+async fn those_who_may_not_share_one_next_check_that_serves_all() {
+    let (checks, sent) = running();
+    let needs = [Needs { checksums: true, ..PLAIN }, Needs { error_body: true, ..PLAIN }, PLAIN];
+    let mut waiting: Vec<Waiting> = needs
+        .into_iter()
+        .map(|needs| match checks.join(KEY, plan(needs), &asking(20, Age::AlwaysAsk, 1), at(20)) {
+            Joined::Waits(waiting) => waiting,
+            _ => panic!("a second check at once"),
+        })
+        .collect();
+    sent.answer.send_replace(Some(Arc::new(Outcome::Moved)));
+    assert!(waiting.iter_mut().all(|waiting| waiting.borrow_and_update().is_none()));
+    let next = checks.next(KEY, at(30), || Generation(5)).unwrap();
+    assert_eq!((next.began, next.generation), (at(30), Generation(5)));
+    assert_eq!(next.plan.needs, Needs { checksums: true, error_body: true });
+    next.answer.send_replace(Some(Arc::new(Outcome::Uncertain)));
+    assert!(waiting.iter_mut().all(|waiting| waiting.borrow_and_update().is_some()));
+    assert!(checks.next(KEY, at(40), || Generation(5)).is_none());
+}
+
+#[tokio::test]
+async fn a_next_check_that_nobody_waits_for_is_not_sent() {
+    let (checks, _sent) = running();
+    drop(checks.join(KEY, plan(PLAIN), &asking(20, Age::AlwaysAsk, 1), at(20)));
+    assert!(checks.next(KEY, at(30), || Generation(1)).is_none());
+    assert!(matches!(checks.join(KEY, plan(PLAIN), &asking(30, Age::Any, 1), at(30)), Joined::Sends(..)));
+}
+
+#[tokio::test]
+async fn checks_are_bounded() {
+    let checks = Checks::new(1);
+    let first = checks.join(KEY, plan(PLAIN), &asking(10, Age::Any, 1), at(10));
+    assert!(matches!(first, Joined::Sends(..)));
+    assert!(matches!(checks.join(AttributesKey(8), plan(PLAIN), &asking(10, Age::Any, 1), at(10)), Joined::Full));
+    checks.abandon(KEY);
+    assert!(matches!(checks.join(AttributesKey(8), plan(PLAIN), &asking(10, Age::Any, 1), at(10)), Joined::Sends(..)));
+}
