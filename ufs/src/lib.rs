@@ -5,6 +5,7 @@ mod body;
 pub mod capture;
 mod circuit;
 mod error;
+pub mod fault;
 pub mod headers;
 mod identity;
 pub mod local;
@@ -13,6 +14,7 @@ pub mod metrics;
 mod object;
 mod operations;
 mod retries;
+pub mod s3;
 mod ufs;
 
 pub use circuit::{CircuitLimits, CircuitState};

@@ -1,0 +1,157 @@
+//! S3 stores behind a network: one [`s3s::S3`] over aws-sdk-s3 that passes every operation on faithfully. Owns the options
+//! and the wiring; what is done to a request is in `store`, to a connection in `connection`, to credentials in `credentials`.
+
+mod connection;
+mod credentials;
+mod listen;
+mod store;
+mod upload;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_sdk_s3::config::retry::RetryConfig;
+use aws_sdk_s3::config::timeout::TimeoutConfig;
+use aws_sdk_s3::config::{
+    AppName, BehaviorVersion, Config, Region, RequestChecksumCalculation, ResponseChecksumValidation,
+    StalledStreamProtectionConfig,
+};
+use s3s::S3;
+
+pub use credentials::{Credentials, Secret};
+
+/// An S3 store.
+#[derive(Debug, Clone)]
+pub struct S3Options {
+    /// `http://host:port` or `https://…`. `None`: AWS's own, by region.
+    pub endpoint: Option<String>,
+    pub region: String,
+    pub credentials: Credentials,
+    /// `endpoint/bucket/key` instead of `bucket.endpoint/key`.
+    pub path_style: bool,
+    /// PEM file of the certificates to trust instead of the system's.
+    pub ca_file: Option<PathBuf>,
+    pub deadlines: Deadlines,
+    /// Requests under way at once, so also connections; those beyond wait for `deadlines.connect`.
+    pub connections_max: usize,
+    /// Whether a checksum that the client sent after its body is sent after the body here too. Stores that refuse
+    /// `STREAMING-UNSIGNED-PAYLOAD-TRAILER` (https) or `STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER` (http) need `false`, and
+    /// so does Ceph RGW up to 18.2, which takes them but keeps `aws-chunked` as the object's encoding. No such checksum is
+    /// stored then.
+    pub trailing_checksums: bool,
+}
+
+/// Deadlines of one request. A body that a client sends slowly, or takes slowly, breaks none of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Deadlines {
+    /// For a free place among `connections_max`, and then for a TCP and TLS connection.
+    pub connect: Duration,
+    /// For the answer's headers, from the moment when the last of the request that there was to send was taken.
+    pub answer: Duration,
+    /// For the next piece of an answer's body.
+    pub idle: Duration,
+    /// How long a connection without requests is kept. Below what common stores and load balancers keep theirs (60 s),
+    /// so that a request is rarely sent into a connection that is being closed.
+    pub keep_alive: Duration,
+}
+
+impl Default for Deadlines {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(5),
+            answer: Duration::from_secs(60),
+            idle: Duration::from_secs(30),
+            keep_alive: Duration::from_secs(20),
+        }
+    }
+}
+
+impl S3Options {
+    /// Options for a store at `endpoint`, with this crate's defaults.
+    pub fn new(endpoint: Option<String>, region: impl Into<String>, credentials: Credentials) -> Self {
+        Self {
+            endpoint,
+            region: region.into(),
+            credentials,
+            path_style: true,
+            ca_file: None,
+            deadlines: Deadlines::default(),
+            connections_max: 512,
+            trailing_checksums: true,
+        }
+    }
+}
+
+/// Options that can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    #[error("endpoint {endpoint:?} is not of the form http://host:port or https://host:port: {reason}")]
+    Endpoint { endpoint: String, reason: String },
+    #[error("certificates can't be read from {}: {reason}", .path.display())]
+    CaFile { path: PathBuf, reason: String },
+    #[error("region is empty; name the store's region, or us-east-1 if it has none")]
+    Region,
+}
+
+/// A store behind a network. Sends nothing yet: a store that is down is found out by the first request.
+pub async fn connect(options: S3Options) -> Result<Arc<dyn S3>, ConnectError> {
+    if options.region.is_empty() {
+        return Err(ConnectError::Region);
+    }
+    let tls = check_endpoint(options.endpoint.as_deref())?;
+    let http = connection::client(&options, tls)?;
+    let mut config = Config::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .region(Region::new(options.region.clone()))
+        .force_path_style(options.path_style)
+        // A bucket whose name ends in --x-s3 would else be asked for sessions that only AWS has.
+        .disable_s3_express_session_auth(true)
+        .http_client(http.clone())
+        // Retries are this crate's (reads) or the client's (all else): a write is sent once.
+        .retry_config(RetryConfig::disabled())
+        .timeout_config(TimeoutConfig::builder().connect_timeout(options.deadlines.connect).build())
+        // It would cut a slow client's body; the deadlines above see the store's slowness alone.
+        .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
+        // The client's own checksums are passed on, none are added and none taken away.
+        .request_checksum_calculation(RequestChecksumCalculation::WhenRequired)
+        .response_checksum_validation(ResponseChecksumValidation::WhenRequired)
+        .app_name(AppName::new("verbs3").expect("the name has only letters and a digit"))
+        .interceptor(listen::Listen);
+    if let Some(endpoint) = &options.endpoint {
+        config = config.endpoint_url(endpoint);
+    }
+    config = match credentials::provider(&options.credentials, &options.region, http).await {
+        Some(provider) => config.credentials_provider(provider),
+        None => config.allow_no_auth(),
+    };
+    let client = aws_sdk_s3::Client::from_conf(config.build());
+    Ok(Arc::new(store::RemoteStore::new(client, options.trailing_checksums)))
+}
+
+/// Whether the endpoint is reached by TLS.
+fn check_endpoint(endpoint: Option<&str>) -> Result<bool, ConnectError> {
+    let Some(endpoint) = endpoint else { return Ok(true) };
+    let wrong = |reason: &str| ConnectError::Endpoint { endpoint: endpoint.to_owned(), reason: reason.to_owned() };
+    let uri: http::Uri = endpoint.parse().map_err(|error: http::uri::InvalidUri| wrong(&error.to_string()))?;
+    if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
+        // Not echoed: it would put a secret in the log.
+        let (endpoint, reason) =
+            ("(with user information)".to_owned(), "credentials belong in `credentials`".to_owned());
+        return Err(ConnectError::Endpoint { endpoint, reason });
+    }
+    if uri.host().is_none_or(str::is_empty) {
+        return Err(wrong("it names no host"));
+    }
+    if uri.query().is_some() {
+        return Err(wrong("it has a query"));
+    }
+    match uri.scheme_str() {
+        Some("http") => Ok(false),
+        Some("https") => Ok(true),
+        _ => Err(wrong("it is neither http nor https")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

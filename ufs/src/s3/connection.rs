@@ -1,0 +1,246 @@
+//! Connections to a store: how many, how long they may take, and TLS. Wraps the SDK's HTTP client; knows no S3.
+//!
+//! The SDK's own read timeout counts the time that a request's body takes, so it would cut every long upload. Here the clock
+//! runs only while it is the store that is waited for.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use aws_smithy_http_client::tls::{Provider, TlsContext, TrustStore, rustls_provider::CryptoMode};
+use aws_smithy_http_client::{Builder, Connector};
+use aws_smithy_runtime_api::client::http::{
+    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient, SharedHttpConnector,
+};
+use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
+use aws_smithy_runtime_api::client::result::ConnectorError;
+use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
+use aws_smithy_types::body::SdkBody;
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use parking_lot::Mutex;
+use s3s::StdError;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, Sleep, sleep_until, timeout};
+
+use super::{ConnectError, Deadlines, S3Options};
+
+/// All places are taken. Told from other timeouts because the remedy differs.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "all {limit} connections are in use and none came free within {waited_ms} ms; raise connections_max or slow down"
+)]
+pub(super) struct NoPlace {
+    limit: usize,
+    waited_ms: u128,
+}
+
+/// The HTTP client for a store, and for the services that give out its credentials.
+pub(super) fn client(options: &S3Options, tls: bool) -> Result<SharedHttpClient, ConnectError> {
+    let trust = match &options.ca_file {
+        Some(path) => TrustStore::empty().with_pem_certificate(certificates(path)?),
+        // Credentials services are reached by TLS even where the store is not, but not by machines without certificates.
+        None => TrustStore::default().with_native_roots(
+            tls || !matches!(options.credentials, super::Credentials::Static { .. } | super::Credentials::Anonymous),
+        ),
+    };
+    let context = TlsContext::builder().with_trust_store(trust).build().expect("a trust store is all it takes");
+    let keep_alive = options.deadlines.keep_alive;
+    let idle_max = options.connections_max;
+    let inner = Builder::new().build_with_connector_fn(move |settings, _| {
+        let mut connector = Connector::builder()
+            .enable_tcp_nodelay(true)
+            .pool_idle_timeout(keep_alive)
+            .pool_max_idle_per_host(idle_max);
+        if let Some(settings) = settings {
+            connector = connector.connector_settings(settings.clone());
+        }
+        connector.tls_provider(Provider::Rustls(CryptoMode::AwsLc)).tls_context(context.clone()).build()
+    });
+    let places = Arc::new(Semaphore::new(options.connections_max.clamp(1, Semaphore::MAX_PERMITS)));
+    let limits = Limits { places, places_max: options.connections_max.max(1), deadlines: options.deadlines };
+    Ok(SharedHttpClient::new(LimitedClient { inner, limits: Arc::new(limits) }))
+}
+
+/// The file's text, checked: the HTTP client would panic on a bad one.
+fn certificates(path: &std::path::Path) -> Result<Vec<u8>, ConnectError> {
+    let wrong = |reason: String| ConnectError::CaFile { path: path.to_owned(), reason };
+    let text = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
+    let mut roots = rustls::RootCertStore::empty();
+    for certificate in rustls_pemfile::certs(&mut text.as_slice()) {
+        let certificate = certificate.map_err(|error| wrong(error.to_string()))?;
+        roots.add(certificate).map_err(|error| wrong(error.to_string()))?;
+    }
+    if roots.is_empty() {
+        return Err(wrong("no certificate in it".into()));
+    }
+    Ok(text)
+}
+
+#[derive(Debug)]
+struct Limits {
+    places: Arc<Semaphore>,
+    places_max: usize,
+    deadlines: Deadlines,
+}
+
+#[derive(Debug)]
+struct LimitedClient {
+    inner: SharedHttpClient,
+    limits: Arc<Limits>,
+}
+
+#[derive(Debug)]
+struct LimitedConnector {
+    inner: SharedHttpConnector,
+    limits: Arc<Limits>,
+}
+
+impl HttpClient for LimitedClient {
+    fn http_connector(&self, settings: &HttpConnectorSettings, components: &RuntimeComponents) -> SharedHttpConnector {
+        let inner = self.inner.http_connector(settings, components);
+        SharedHttpConnector::new(LimitedConnector { inner, limits: self.limits.clone() })
+    }
+}
+
+impl HttpConnector for LimitedConnector {
+    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
+        let (inner, limits) = (self.inner.clone(), self.limits.clone());
+        HttpConnectorFuture::new(async move {
+            let deadlines = limits.deadlines;
+            let Ok(permit) = timeout(deadlines.connect, limits.places.clone().acquire_owned()).await else {
+                let error = NoPlace { limit: limits.places_max, waited_ms: deadlines.connect.as_millis() };
+                return Err(ConnectorError::timeout(error.into()));
+            };
+            let permit = permit.expect("the semaphore is never closed");
+            let mut response = answer(inner, request, deadlines).await?;
+            let body = std::mem::replace(response.body_mut(), SdkBody::taken());
+            let timer = Box::pin(sleep_until(Instant::now()));
+            let body = Answer { inner: body, idle: deadlines.idle, timer, armed: false, permit: Some(permit) };
+            *response.body_mut() = SdkBody::from_body_1_x(body);
+            Ok(response)
+        })
+    }
+}
+
+/// Sends a request and waits for the answer's headers.
+async fn answer(
+    inner: SharedHttpConnector,
+    mut request: HttpRequest,
+    deadlines: Deadlines,
+) -> Result<HttpResponse, ConnectorError> {
+    let progress = Arc::new(Mutex::new(Progress { moved: Instant::now(), waits_for_client: false }));
+    // A body in memory is taken at once, and stays one: it may be sent again on a fresh connection if its own was stale.
+    if request.body().bytes().is_none() {
+        let body = std::mem::replace(request.body_mut(), SdkBody::taken());
+        *request.body_mut() = SdkBody::from_body_1_x(Watched { inner: body, progress: progress.clone() });
+    }
+    // The connection itself has a deadline of its own, in the connector's settings.
+    let answer_max = deadlines.connect + deadlines.answer;
+    let call = inner.call(request);
+    tokio::pin!(call);
+    loop {
+        let deadline = progress.lock().deadline(answer_max);
+        tokio::select! {
+            response = &mut call => return response,
+            () = sleep_until(deadline) => {
+                if progress.lock().deadline(answer_max) <= Instant::now() {
+                    let text = format!("no answer within {} ms", answer_max.as_millis());
+                    return Err(ConnectorError::timeout(io::Error::new(io::ErrorKind::TimedOut, text).into()));
+                }
+            }
+        }
+    }
+}
+
+/// When a request last moved, and who is waited for.
+struct Progress {
+    moved: Instant,
+    waits_for_client: bool,
+}
+
+impl Progress {
+    /// When the store is late. Never, while it is the client whose bytes are waited for.
+    fn deadline(&self, answer_max: Duration) -> Instant {
+        let since = if self.waits_for_client { Instant::now() } else { self.moved };
+        since + answer_max
+    }
+}
+
+/// A request's body that notes when its bytes are taken.
+struct Watched {
+    inner: SdkBody,
+    progress: Arc<Mutex<Progress>>,
+}
+
+impl Body for Watched {
+    type Data = Bytes;
+    type Error = StdError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        let frame = Pin::new(&mut self.inner).poll_frame(cx);
+        *self.progress.lock() = Progress { moved: Instant::now(), waits_for_client: frame.is_pending() };
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        Body::size_hint(&self.inner)
+    }
+}
+
+/// An answer's body: its silence has an end, and it keeps its place until it has ended.
+struct Answer {
+    inner: SdkBody,
+    idle: Duration,
+    timer: Pin<Box<Sleep>>,
+    armed: bool,
+    permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Body for Answer {
+    type Data = Bytes;
+    type Error = StdError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        let this = &mut *self;
+        match Pin::new(&mut this.inner).poll_frame(cx) {
+            Poll::Ready(frame) => {
+                this.armed = false;
+                if !matches!(frame, Some(Ok(_))) {
+                    this.permit = None;
+                }
+                Poll::Ready(frame)
+            }
+            Poll::Pending => {
+                if !this.armed {
+                    this.timer.as_mut().reset(Instant::now() + this.idle);
+                    this.armed = true;
+                }
+                ready!(this.timer.as_mut().poll(cx));
+                this.permit = None;
+                let text = format!("the store sent nothing for {} ms", this.idle.as_millis());
+                Poll::Ready(Some(Err(io::Error::new(io::ErrorKind::TimedOut, text).into())))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        Body::size_hint(&self.inner)
+    }
+}

@@ -1,0 +1,184 @@
+//! Where a store's credentials come from, and the providers that renew them. Secrets never reach `Debug` output.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use aws_config::BehaviorVersion;
+use aws_config::default_provider::credentials::DefaultCredentialsChain;
+use aws_config::environment::EnvironmentVariableCredentialsProvider;
+use aws_config::imds::credentials::ImdsCredentialsProvider;
+use aws_config::profile::ProfileFileCredentialsProvider;
+use aws_config::provider_config::ProviderConfig;
+use aws_config::sts::AssumeRoleProvider;
+use aws_config::web_identity_token::{StaticConfiguration, WebIdentityTokenCredentialsProvider};
+use aws_credential_types::provider::SharedCredentialsProvider;
+use aws_runtime::env_config::file::{EnvConfigFileKind, EnvConfigFiles};
+use aws_smithy_runtime_api::client::http::SharedHttpClient;
+use aws_types::region::Region;
+
+/// A text that is not shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(secret)")
+    }
+}
+
+/// Where a store's credentials come from. All but the first two are read again, or fetched anew, before they run out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Credentials {
+    /// Requests are not signed.
+    Anonymous,
+    Static {
+        access_key_id: String,
+        secret_access_key: Secret,
+        session_token: Option<Secret>,
+    },
+    /// `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`.
+    Environment,
+    /// An AWS credentials file; `None` for the usual place and for the profile `default`.
+    Profile {
+        file: Option<PathBuf>,
+        profile: Option<String>,
+    },
+    /// A token file, as Kubernetes keeps one, exchanged for the role's credentials.
+    WebIdentity {
+        role_arn: String,
+        token_file: PathBuf,
+        session_name: String,
+    },
+    /// The machine's own role (EC2 instance metadata, version 2).
+    InstanceMetadata,
+    /// A role, assumed with other credentials.
+    AssumeRole {
+        role_arn: String,
+        session_name: String,
+        external_id: Option<Secret>,
+        base: Box<Credentials>,
+    },
+    /// The order of the AWS SDKs: environment, profile, web identity, container, instance metadata.
+    DefaultChain,
+}
+
+/// The provider, or `None` for unsigned requests.
+pub(super) async fn provider(
+    credentials: &Credentials,
+    region: &str,
+    http: SharedHttpClient,
+) -> Option<SharedCredentialsProvider> {
+    let region = Region::new(region.to_owned());
+    let config = || {
+        ProviderConfig::without_region()
+            .with_region(Some(region.clone()))
+            .with_behavior_version(Some(BehaviorVersion::latest()))
+            .with_http_client(http.clone())
+    };
+    let provider = match credentials {
+        Credentials::Anonymous => return None,
+        Credentials::Static { access_key_id, secret_access_key, session_token } => {
+            let token = session_token.as_ref().map(|token| token.0.clone());
+            let secret = secret_access_key.0.clone();
+            let fixed =
+                aws_credential_types::Credentials::new(access_key_id, secret, token, None, "verbs3 configuration");
+            SharedCredentialsProvider::new(fixed)
+        }
+        Credentials::Environment => SharedCredentialsProvider::new(EnvironmentVariableCredentialsProvider::new()),
+        Credentials::Profile { file, profile } => {
+            let mut builder = ProfileFileCredentialsProvider::builder().configure(&config());
+            if let Some(file) = file {
+                let files = EnvConfigFiles::builder().with_file(EnvConfigFileKind::Credentials, file).build();
+                builder = builder.profile_files(files);
+            }
+            if let Some(profile) = profile {
+                builder = builder.profile_name(profile);
+            }
+            SharedCredentialsProvider::new(builder.build())
+        }
+        Credentials::WebIdentity { role_arn, token_file, session_name } => {
+            let fixed = StaticConfiguration {
+                web_identity_token_file: token_file.clone(),
+                role_arn: role_arn.clone(),
+                session_name: session_name.clone(),
+            };
+            let builder = WebIdentityTokenCredentialsProvider::builder().configure(&config());
+            SharedCredentialsProvider::new(builder.static_configuration(fixed).build())
+        }
+        Credentials::InstanceMetadata => {
+            SharedCredentialsProvider::new(ImdsCredentialsProvider::builder().configure(&config()).build())
+        }
+        Credentials::AssumeRole { role_arn, session_name, external_id, base } => {
+            let base = Box::pin(provider(base, region.as_ref(), http.clone())).await?;
+            let sdk = aws_types::SdkConfig::builder()
+                .behavior_version(BehaviorVersion::latest())
+                .region(region.clone())
+                .http_client(http.clone())
+                .time_source(aws_smithy_async::time::SystemTimeSource::new())
+                .sleep_impl(aws_smithy_async::rt::sleep::TokioSleep::new())
+                .build();
+            let mut builder = AssumeRoleProvider::builder(role_arn).session_name(session_name).configure(&sdk);
+            if let Some(id) = external_id {
+                builder = builder.external_id(&id.0);
+            }
+            SharedCredentialsProvider::new(builder.build_from_provider(base).await)
+        }
+        Credentials::DefaultChain => {
+            let chain = DefaultCredentialsChain::builder().configure(config()).region(region.clone()).build().await;
+            SharedCredentialsProvider::new(chain)
+        }
+    };
+    Some(provider)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use aws_credential_types::provider::ProvideCredentials;
+    use std::io::Write;
+
+    fn fixed() -> Credentials {
+        Credentials::Static {
+            access_key_id: "AKIDEXAMPLE".into(),
+            secret_access_key: Secret::new("hush-secret"),
+            session_token: Some(Secret::new("hush-token")),
+        }
+    }
+
+    fn http() -> SharedHttpClient {
+        let options = crate::s3::S3Options::new(Some("http://127.0.0.1:1".into()), "us-east-1", fixed());
+        crate::s3::connection::client(&options, false).unwrap()
+    }
+
+    #[tokio::test]
+    async fn secrets_are_not_shown() {
+        let role = Credentials::AssumeRole {
+            role_arn: "arn:aws:iam::1:role/r".into(),
+            session_name: "s".into(),
+            external_id: Some(Secret::new("hush-id")),
+            base: Box::new(fixed()),
+        };
+        let options = crate::s3::S3Options::new(None, "us-east-1", role);
+        let provider = provider(&fixed(), "us-east-1", http()).await.unwrap();
+        let given = provider.provide_credentials().await.unwrap();
+        assert_eq!(given.secret_access_key(), "hush-secret");
+        let shown = format!("{options:?} {options:#?} {provider:?} {given:?}");
+        assert!(!shown.contains("hush"), "{shown}");
+    }
+
+    #[tokio::test]
+    async fn a_profile_file_is_read_and_read_again() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        writeln!(file, "[team]\naws_access_key_id = FIRST\naws_secret_access_key = s").unwrap();
+        let from = Credentials::Profile { file: Some(file.path().to_owned()), profile: Some("team".into()) };
+        let given = provider(&from, "us-east-1", http()).await.unwrap().provide_credentials().await.unwrap();
+        assert_eq!(given.access_key_id(), "FIRST");
+    }
+}

@@ -1,0 +1,155 @@
+//! The SDK's interceptor: hands raw answers to `capture`, bounds what is read of answers that are not object data, and adds
+//! headers that the typed request can't carry. Decides nothing about errors.
+
+use aws_smithy_runtime_api::box_error::BoxError;
+use aws_smithy_runtime_api::client::interceptors::Intercept;
+use aws_smithy_runtime_api::client::interceptors::context::{
+    AfterDeserializationInterceptorContextRef, BeforeDeserializationInterceptorContextMut,
+    BeforeDeserializationInterceptorContextRef, BeforeTransmitInterceptorContextMut,
+    BeforeTransmitInterceptorContextRef,
+};
+use aws_smithy_runtime_api::client::orchestrator::Metadata;
+use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
+use aws_smithy_types::body::SdkBody;
+use aws_smithy_types::checksum_config::RequestChecksumCalculation;
+use aws_smithy_types::config_bag::ConfigBag;
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+
+use super::upload::Cut;
+use crate::capture::{ERROR_BODY_BYTES_MAX, note, note_body};
+use crate::error::RawAnswer;
+use crate::headers::without_hop_by_hop;
+
+/// The largest XML answer of S3 is a listing of 1,000 versions, about 2 MiB with the longest keys.
+const DOCUMENT_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// Operations whose body is data of any length.
+const DATA: [&str; 3] = ["GetObject", "GetObjectTorrent", "SelectObjectContent"];
+
+/// Headers that one call wants on its request; an empty value takes the SDK's own one away.
+pub(super) type ExtraHeaders = Vec<(&'static str, String)>;
+
+tokio::task_local! {
+    static EXTRA: ExtraHeaders;
+}
+
+/// Runs a call of the SDK with headers that its typed input can't carry.
+pub(super) async fn with_headers<F: Future>(headers: ExtraHeaders, call: F) -> F::Output {
+    if headers.is_empty() { call.await } else { EXTRA.scope(headers, call).await }
+}
+
+#[derive(Debug)]
+pub(super) struct Listen;
+
+impl Intercept for Listen {
+    fn name(&self) -> &'static str {
+        "verbs3"
+    }
+
+    /// A client's wish for a checksum after its body (`x-amz-sdk-checksum-algorithm`, without a value) is otherwise ignored
+    /// by an SDK that adds checksums only where they are required.
+    fn modify_before_retry_loop(
+        &self,
+        context: &mut BeforeTransmitInterceptorContextMut<'_>,
+        _: &RuntimeComponents,
+        cfg: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        let headers = context.request().headers();
+        if headers.contains_key("x-amz-sdk-checksum-algorithm") {
+            cfg.interceptor_state().store_put(RequestChecksumCalculation::WhenSupported);
+        }
+        Ok(())
+    }
+
+    fn read_before_attempt(
+        &self,
+        _: &BeforeTransmitInterceptorContextRef<'_>,
+        _: &RuntimeComponents,
+        _: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        note(None);
+        Ok(())
+    }
+
+    fn modify_before_signing(
+        &self,
+        context: &mut BeforeTransmitInterceptorContextMut<'_>,
+        _: &RuntimeComponents,
+        _: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        let request = context.request_mut();
+        let sends = matches!(request.method(), "PUT" | "POST");
+        if sends
+            && request.body().bytes().is_some_and(<[u8]>::is_empty)
+            && !request.headers().contains_key("content-length")
+        {
+            // The HTTP client says nothing of an empty body; Ceph answers UploadPartCopy without a length by 411.
+            request.headers_mut().insert("content-length", "0");
+        }
+        let extra = EXTRA.try_with(Clone::clone).unwrap_or_default();
+        for (name, value) in extra {
+            let headers = context.request_mut().headers_mut();
+            if value.is_empty() {
+                headers.remove(name);
+            } else {
+                headers.try_insert(name, value)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn modify_before_deserialization(
+        &self,
+        context: &mut BeforeDeserializationInterceptorContextMut<'_>,
+        _: &RuntimeComponents,
+        cfg: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        let is_data = cfg.load::<Metadata>().is_some_and(|metadata| DATA.contains(&metadata.name()));
+        let response = context.response_mut();
+        if !response.status().is_success() {
+            // Cut in silence: what an error's document says after 64 KiB is not missed.
+            wrap(response.body_mut(), |body| Cut::quietly_after(body, ERROR_BODY_BYTES_MAX));
+        } else if !is_data {
+            wrap(response.body_mut(), |body| Cut::with_error_after(body, DOCUMENT_BYTES_MAX));
+        }
+        Ok(())
+    }
+
+    fn read_before_deserialization(
+        &self,
+        context: &BeforeDeserializationInterceptorContextRef<'_>,
+        _: &RuntimeComponents,
+        _: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        let response = context.response();
+        let mut headers = HeaderMap::new();
+        for (name, value) in response.headers().iter_bytes() {
+            if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::from_bytes(value)) {
+                headers.append(name, value);
+            }
+        }
+        let status = StatusCode::from_u16(response.status().as_u16())?;
+        note(Some(RawAnswer { status, headers: without_hop_by_hop(headers), body: Bytes::new() }));
+        Ok(())
+    }
+
+    fn read_after_deserialization(
+        &self,
+        context: &AfterDeserializationInterceptorContextRef<'_>,
+        _: &RuntimeComponents,
+        _: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        if context.output_or_error().is_err()
+            && let Some(body) = context.response().body().bytes()
+        {
+            note_body(body);
+        }
+        Ok(())
+    }
+}
+
+fn wrap(slot: &mut SdkBody, wrapper: impl FnOnce(SdkBody) -> Cut) {
+    let body = std::mem::replace(slot, SdkBody::taken());
+    *slot = SdkBody::from_body_1_x(wrapper(body));
+}

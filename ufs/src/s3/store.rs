@@ -1,0 +1,415 @@
+//! A remote store as an [`S3`]: `s3s_aws::Proxy`, with what it loses put back. On success the raw answer is among the
+//! response's extensions; an error has the store's own status, headers and document, or says that no answer came.
+
+use std::error::Error as StdErrorTrait;
+
+use aws_sdk_s3::Client;
+use aws_sdk_s3::error::ProvideErrorMetadata;
+use aws_sdk_s3::operation::{RequestId, RequestIdExt};
+use aws_smithy_runtime_api::client::result::ConnectorError;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use s3s::dto::*;
+use s3s::{S3, S3Error, S3ErrorCode, S3Request, S3Response, S3Result, s3_error};
+use s3s_aws::Proxy;
+use s3s_aws::conv::{try_from_aws, try_into_aws};
+
+use super::connection::NoPlace;
+use super::listen::{ExtraHeaders, with_headers};
+use super::upload::{BodyError, Upload};
+use crate::body::chain;
+use crate::capture::{RemoteFailure, is_error, observe};
+use crate::error::RawAnswer;
+use crate::operations::every_operation;
+
+pub(super) struct RemoteStore {
+    proxy: Proxy,
+    client: Client,
+    trailing_checksums: bool,
+}
+
+impl RemoteStore {
+    pub(super) fn new(client: Client, trailing_checksums: bool) -> Self {
+        Self { proxy: Proxy::from(client.clone()), client, trailing_checksums }
+    }
+
+    /// Runs a call and puts back what the typed interface loses.
+    async fn pass<T>(
+        &self,
+        headers: ExtraHeaders,
+        call: impl Future<Output = S3Result<S3Response<T>>>,
+    ) -> S3Result<S3Response<T>> {
+        let (result, raw) = observe(with_headers(headers, call)).await;
+        match result {
+            Ok(mut response) => {
+                if let Some(raw) = raw {
+                    response.status = Some(raw.status);
+                    response.extensions.insert(raw);
+                }
+                Ok(response)
+            }
+            Err(error) => Err(faithful(error, raw)),
+        }
+    }
+
+    /// The same for a call that sends a body.
+    async fn upload<T>(
+        &self,
+        headers: ExtraHeaders,
+        body_error: BodyError,
+        call: impl Future<Output = S3Result<S3Response<T>>>,
+    ) -> S3Result<S3Response<T>> {
+        let result = self.pass(headers, call).await;
+        // A store that refused the request before its body failed has the say, unless it only saw the connection break.
+        match (result, body_error.take()) {
+            (Ok(_), Some(error)) | (Err(_), Some(error)) => Err(error),
+            (result, None) => result,
+        }
+    }
+
+    /// A checksum that has to be computed on the way can be sent only after the body.
+    fn checksum(
+        &self,
+        algorithm: Option<ChecksumAlgorithm>,
+        values: [&Option<String>; 5],
+    ) -> Option<ChecksumAlgorithm> {
+        if self.trailing_checksums || values.iter().any(|value| value.is_some()) { algorithm } else { None }
+    }
+
+    async fn put(&self, mut req: S3Request<PutObjectInput>) -> S3Result<S3Response<PutObjectOutput>> {
+        let announced = req.input.content_length.or_else(|| decoded_length(&req.headers));
+        let input = &mut req.input;
+        let (body, error) = upload_body(&mut input.body, announced).await?;
+        input.body = Some(body);
+        without_aws_chunked(&mut input.content_encoding);
+        let values = [
+            &input.checksum_crc32,
+            &input.checksum_crc32c,
+            &input.checksum_crc64nvme,
+            &input.checksum_sha1,
+            &input.checksum_sha256,
+        ];
+        input.checksum_algorithm = self.checksum(input.checksum_algorithm.clone(), values);
+        // The SDK would call an object of no type application/octet-stream; what it is then called is the store's choice.
+        let untyped = input.content_type.is_none();
+        let headers = if untyped { vec![("content-type", String::new())] } else { Vec::new() };
+        self.upload(headers, error, self.proxy.put_object(req)).await
+    }
+
+    async fn put_part(&self, mut req: S3Request<UploadPartInput>) -> S3Result<S3Response<UploadPartOutput>> {
+        let announced = req.input.content_length.or_else(|| decoded_length(&req.headers));
+        let input = &mut req.input;
+        let (body, error) = upload_body(&mut input.body, announced).await?;
+        input.body = Some(body);
+        let values = [
+            &input.checksum_crc32,
+            &input.checksum_crc32c,
+            &input.checksum_crc64nvme,
+            &input.checksum_sha1,
+            &input.checksum_sha256,
+        ];
+        input.checksum_algorithm = self.checksum(input.checksum_algorithm.clone(), values);
+        self.upload(Vec::new(), error, self.proxy.upload_part(req)).await
+    }
+
+    async fn create_upload(
+        &self,
+        mut req: S3Request<CreateMultipartUploadInput>,
+    ) -> S3Result<S3Response<CreateMultipartUploadOutput>> {
+        without_aws_chunked(&mut req.input.content_encoding);
+        self.pass(Vec::new(), self.proxy.create_multipart_upload(req)).await
+    }
+
+    async fn get(&self, mut req: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
+        // Set in the input, the SDK would check the body itself; the client does, from the headers that it gets.
+        let mode = req.input.checksum_mode.take();
+        let mut headers = weak_condition(&mut req.input.if_match);
+        headers.extend(mode.map(|mode| ("x-amz-checksum-mode", mode.as_str().to_owned())));
+        self.pass(headers, self.proxy.get_object(req)).await
+    }
+
+    async fn head(&self, mut req: S3Request<HeadObjectInput>) -> S3Result<S3Response<HeadObjectOutput>> {
+        let headers = weak_condition(&mut req.input.if_match);
+        self.pass(headers, self.proxy.head_object(req)).await.map_err(|error| named(error, S3ErrorCode::NoSuchKey))
+    }
+
+    async fn location(&self, req: S3Request<GetBucketLocationInput>) -> S3Result<S3Response<GetBucketLocationOutput>> {
+        let mut response = self.pass(Vec::new(), self.proxy.get_bucket_location(req)).await?;
+        // An empty element is how the oldest region is written, not a region of its own.
+        response.output.location_constraint.take_if(|region| region.as_str().is_empty());
+        Ok(response)
+    }
+
+    /// Not through the proxy: it fails on answers whose markers are empty, as some stores send them for a first page.
+    async fn parts(&self, req: S3Request<ListPartsInput>) -> S3Result<S3Response<ListPartsOutput>> {
+        let input = req.input;
+        let call = async {
+            let sent = self
+                .client
+                .list_parts()
+                .bucket(input.bucket)
+                .key(input.key)
+                .upload_id(input.upload_id)
+                .set_max_parts(input.max_parts)
+                .set_part_number_marker(input.part_number_marker.map(|marker| marker.to_string()))
+                .set_expected_bucket_owner(input.expected_bucket_owner)
+                .set_request_payer(try_into_aws(input.request_payer)?)
+                .set_sse_customer_algorithm(input.sse_customer_algorithm)
+                .set_sse_customer_key(input.sse_customer_key)
+                .set_sse_customer_key_md5(input.sse_customer_key_md5)
+                .send();
+            let mut output = sent.await.map_err(sdk_error)?;
+            only_numbers(&mut output.part_number_marker);
+            only_numbers(&mut output.next_part_number_marker);
+            let headers = ids(&output);
+            Ok(S3Response::with_headers(try_from_aws(output)?, headers))
+        };
+        self.pass(Vec::new(), call).await
+    }
+
+    /// Not through the proxy, for the same reason.
+    async fn attributes(
+        &self,
+        req: S3Request<GetObjectAttributesInput>,
+    ) -> S3Result<S3Response<GetObjectAttributesOutput>> {
+        let input = req.input;
+        let call = async {
+            let sent = self
+                .client
+                .get_object_attributes()
+                .bucket(input.bucket)
+                .key(input.key)
+                .set_version_id(input.version_id)
+                .set_max_parts(input.max_parts)
+                .set_object_attributes(Some(try_into_aws(input.object_attributes)?))
+                .set_part_number_marker(input.part_number_marker.map(|marker| marker.to_string()))
+                .set_expected_bucket_owner(input.expected_bucket_owner)
+                .set_request_payer(try_into_aws(input.request_payer)?)
+                .set_sse_customer_algorithm(input.sse_customer_algorithm)
+                .set_sse_customer_key(input.sse_customer_key)
+                .set_sse_customer_key_md5(input.sse_customer_key_md5)
+                .send();
+            let mut output = sent.await.map_err(sdk_error)?;
+            if let Some(parts) = &mut output.object_parts {
+                only_numbers(&mut parts.part_number_marker);
+                only_numbers(&mut parts.next_part_number_marker);
+            }
+            let headers = ids(&output);
+            Ok(S3Response::with_headers(try_from_aws(output)?, headers))
+        };
+        self.pass(Vec::new(), call).await
+    }
+}
+
+/// Request ids, as the proxy gives them.
+fn ids(output: &(impl RequestId + RequestIdExt)) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for (name, id) in [("x-amz-request-id", output.request_id()), ("x-amz-id-2", output.extended_request_id())] {
+        if let Some(value) = id.and_then(|id| HeaderValue::from_str(id).ok()) {
+            headers.insert(HeaderName::from_static(name), value);
+        }
+    }
+    headers
+}
+
+fn only_numbers(marker: &mut Option<String>) {
+    if marker.as_ref().is_some_and(|text| text.parse::<i32>().is_err()) {
+        *marker = None;
+    }
+}
+
+/// The length of a body that came in aws-chunked form.
+fn decoded_length(headers: &HeaderMap) -> Option<i64> {
+    headers.get("x-amz-decoded-content-length")?.to_str().ok()?.parse().ok()
+}
+
+async fn upload_body(
+    body: &mut Option<StreamingBlob>,
+    announced: Option<ContentLength>,
+) -> S3Result<(StreamingBlob, BodyError)> {
+    let body = body.take().unwrap_or_else(|| s3s::Body::empty().into());
+    let (upload, error) = Upload::new(body, announced).await?;
+    Ok((StreamingBlob::new(upload), error))
+}
+
+/// `aws-chunked` says how the client's request was framed. It is not how the object is encoded, and the SDK adds its own.
+fn without_aws_chunked(encoding: &mut Option<ContentEncoding>) {
+    let Some(text) = encoding.take() else { return };
+    let kept: Vec<&str> = text
+        .split(',')
+        .map(str::trim)
+        .filter(|token| !token.is_empty() && !token.eq_ignore_ascii_case("aws-chunked"))
+        .collect();
+    if !kept.is_empty() {
+        *encoding = Some(kept.join(","));
+    }
+}
+
+/// The conversion to the SDK's input makes a weak etag strong, and a condition that must fail would hold.
+fn weak_condition(if_match: &mut Option<ETagCondition>) -> ExtraHeaders {
+    match if_match.take() {
+        Some(ETagCondition::ETag(ETag::Weak(value))) => vec![("if-match", format!("W/\"{value}\""))],
+        other => {
+            *if_match = other;
+            Vec::new()
+        }
+    }
+}
+
+/// What the proxy does with an error of the SDK.
+fn sdk_error<E, R>(error: aws_sdk_s3::error::SdkError<E, R>) -> S3Error
+where
+    E: ProvideErrorMetadata + StdErrorTrait + Send + Sync + 'static,
+    R: std::fmt::Debug + Send + Sync + 'static,
+{
+    let code = error.code().and_then(|code| S3ErrorCode::from_bytes(code.as_bytes()));
+    let mut s3_error = S3Error::new(code.unwrap_or(S3ErrorCode::InternalError));
+    if let Some(message) = error.message() {
+        s3_error.set_message(message.to_owned());
+    }
+    s3_error.set_source(Box::new(error));
+    s3_error
+}
+
+/// The error with the store's own status and headers, and its whole answer as source.
+fn faithful(mut error: S3Error, raw: Option<RawAnswer>) -> S3Error {
+    let Some(raw) = raw else { return no_answer(&error) };
+    if !is_error(&raw) {
+        let reason = cause(&error);
+        let failure = RemoteFailure::Unintelligible(format!("{} with a body that is not S3: {reason}", raw.status));
+        let mut broken = s3_error!(InternalError, "the object store's answer could not be understood");
+        broken.set_source(Box::new(failure));
+        return broken;
+    }
+    if raw.body.is_empty() && error.code() == &S3ErrorCode::InternalError {
+        error.set_code(code_of(raw.status));
+    }
+    error.set_status_code(raw.status);
+    let mut headers = raw.headers.clone();
+    // They fit the answer as it was sent; s3s writes another one from the code and the message.
+    for name in [header::CONTENT_LENGTH, header::CONTENT_ENCODING, header::DATE, header::SERVER] {
+        headers.remove(name);
+    }
+    error.set_headers(headers);
+    error.set_source(Box::new(RemoteFailure::Answer(raw)));
+    error
+}
+
+/// The SDK's name for a 404 to a HEAD, which has no document, is none of S3's.
+fn named(mut error: S3Error, code: S3ErrorCode) -> S3Error {
+    if error.code().as_str() == "NotFound" {
+        error.set_code(code);
+    }
+    error
+}
+
+/// HEAD answers and 304 have no document to take a code from.
+fn code_of(status: StatusCode) -> S3ErrorCode {
+    match status.as_u16() {
+        304 => S3ErrorCode::NotModified,
+        400 => S3ErrorCode::InvalidRequest,
+        403 => S3ErrorCode::AccessDenied,
+        404 => S3ErrorCode::NoSuchKey,
+        405 => S3ErrorCode::MethodNotAllowed,
+        412 => S3ErrorCode::PreconditionFailed,
+        416 => S3ErrorCode::InvalidRange,
+        501 => S3ErrorCode::NotImplemented,
+        503 => S3ErrorCode::ServiceUnavailable,
+        _ => S3ErrorCode::InternalError,
+    }
+}
+
+/// No answer came: the store is out of reach, or too slow, or all places to it are taken; or the request can't be sent.
+fn no_answer(error: &S3Error) -> S3Error {
+    let source = error.source();
+    let Some(source) = source else {
+        // Not the SDK's: the request could not even be converted.
+        return s3_error!(InvalidRequest, "the request can't be passed on: {error}");
+    };
+    let text = cause(error);
+    let connector = find::<ConnectorError>(source);
+    if connector.is_none() && text.starts_with("failed to construct request") {
+        // An empty upload id can't be sent, and no upload has it.
+        if text.contains("upload_id") {
+            return s3_error!(NoSuchUpload);
+        }
+        return s3_error!(InvalidRequest, "the request can't be passed on: {text}");
+    }
+    let mut unavailable = if find::<NoPlace>(source).is_some() {
+        s3_error!(SlowDown, "too many requests to the object store are under way; try again")
+    } else if connector.is_some_and(ConnectorError::is_timeout) {
+        s3_error!(ServiceUnavailable, "the object store behind this endpoint did not answer in time; try again")
+    } else {
+        s3_error!(ServiceUnavailable, "the object store behind this endpoint can't be reached; try again")
+    };
+    let mut headers = HeaderMap::new();
+    headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/xml"));
+    unavailable.set_headers(headers);
+    unavailable.set_source(Box::new(RemoteFailure::NoAnswer(text)));
+    unavailable
+}
+
+fn cause(error: &S3Error) -> String {
+    error.source().map_or_else(|| error.to_string(), |source| chain(source))
+}
+
+fn find<'a, T: StdErrorTrait + 'static>(error: &'a (dyn StdErrorTrait + 'static)) -> Option<&'a T> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref::<T>() {
+            return Some(found);
+        }
+        next = error.source();
+    }
+    None
+}
+
+/// Operations whose request or answer needs more than the proxy does.
+macro_rules! dispatch {
+    (put_object $self:ident $req:ident) => {
+        $self.put($req).await
+    };
+    (upload_part $self:ident $req:ident) => {
+        $self.put_part($req).await
+    };
+    (create_multipart_upload $self:ident $req:ident) => {
+        $self.create_upload($req).await
+    };
+    (get_object $self:ident $req:ident) => {
+        $self.get($req).await
+    };
+    (head_object $self:ident $req:ident) => {
+        $self.head($req).await
+    };
+    (head_bucket $self:ident $req:ident) => {
+        $self
+            .pass(Vec::new(), $self.proxy.head_bucket($req))
+            .await
+            .map_err(|error| named(error, S3ErrorCode::NoSuchBucket))
+    };
+    (get_bucket_location $self:ident $req:ident) => {
+        $self.location($req).await
+    };
+    (list_parts $self:ident $req:ident) => {
+        $self.parts($req).await
+    };
+    (get_object_attributes $self:ident $req:ident) => {
+        $self.attributes($req).await
+    };
+    ($op:ident $self:ident $req:ident) => {
+        $self.pass(Vec::new(), $self.proxy.$op($req)).await
+    };
+}
+
+macro_rules! remote {
+    ($($op:ident $input:ident $output:ident,)*) => {
+        #[async_trait::async_trait]
+        impl S3 for RemoteStore {
+            $(async fn $op(&self, req: S3Request<$input>) -> S3Result<S3Response<$output>> {
+                dispatch!($op self req)
+            })*
+        }
+    };
+}
+
+every_operation!(remote);
