@@ -2,7 +2,6 @@
 //! that is about connections and messages. Knows no operation.
 
 mod admin;
-mod document;
 mod host;
 mod inbound;
 mod outbound;

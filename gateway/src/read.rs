@@ -80,11 +80,13 @@ enum Opening {
 
 impl Reader {
     pub fn new(options: ReaderOptions, tier: Arc<Tier>, registry: &Registry) -> Result<Self, prometheus::Error> {
+        let metrics = Metrics::new(registry)?;
+        let in_flight = (metrics.bytes_in_flight.clone(), metrics.bypasses_in_flight.clone());
         let shared = Shared {
-            admission: Admission::new(options.bytes_in_flight_max, options.admission_wait_max),
-            places: BypassPlaces::new(options.ufs_bypass_in_flight_max, options.ufs_bypass_wait_max),
+            admission: Admission::new(options.bytes_in_flight_max, options.admission_wait_max, in_flight.0),
+            places: BypassPlaces::new(options.ufs_bypass_in_flight_max, options.ufs_bypass_wait_max, in_flight.1),
             sequences: Sequences::new(options.sequences_max, u64::from(options.read_ahead_bytes_max)),
-            metrics: Metrics::new(registry)?,
+            metrics,
             tier,
             options,
         };
@@ -103,7 +105,6 @@ impl Reader {
             self.shared.metrics.slow_downs.inc();
             return Err(answers::slow_down("too many bytes are in flight"));
         };
-        self.shared.metrics.bytes_in_flight.set(self.shared.admission.bytes_in_flight() as i64);
         let opened = match self.open(cx, mount, &ask, Some(ask.range.unwrap_or(ByteRange::All))).await? {
             Opening::Object(opened) => opened,
             Opening::Bypass => {
@@ -112,7 +113,7 @@ impl Reader {
             }
         };
         let bytes = opened.extent.end - opened.extent.start;
-        admitted.shrink(&self.shared.admission, bytes.min(u64::from(self.shared.geometry().block_bytes)));
+        admitted.resize(&self.shared.admission, bytes.min(u64::from(self.shared.geometry().block_bytes)));
         Ok(self.respond(cx, &ask, opened, admitted))
     }
 
@@ -330,3 +331,6 @@ fn absence_age_ms_max(mount: &Mount) -> u64 {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

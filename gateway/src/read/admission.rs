@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use prometheus::IntGauge;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
@@ -17,17 +18,19 @@ pub(super) struct Admission {
     bytes: Arc<Semaphore>,
     bytes_max: u64,
     wait_max: Duration,
+    in_flight: IntGauge,
 }
 
 /// Admitted bytes; given back on drop.
 pub(super) struct Admitted {
     permit: OwnedSemaphorePermit,
+    in_flight: IntGauge,
 }
 
 impl Admission {
-    pub(super) fn new(bytes_max: u64, wait_max: Duration) -> Self {
+    pub(super) fn new(bytes_max: u64, wait_max: Duration, in_flight: IntGauge) -> Self {
         let units = usize::try_from(bytes_max / UNIT_BYTES).unwrap_or(usize::MAX).clamp(1, Semaphore::MAX_PERMITS);
-        Self { bytes: Arc::new(Semaphore::new(units)), bytes_max, wait_max }
+        Self { bytes: Arc::new(Semaphore::new(units)), bytes_max, wait_max, in_flight }
     }
 
     fn units(&self, bytes: u64) -> u32 {
@@ -42,26 +45,42 @@ impl Admission {
         }
         let turn = self.bytes.clone().acquire_many_owned(self.units(bytes));
         let permit = timeout(self.wait_max, turn).await.ok()?.ok()?;
-        Some(Admitted { permit })
+        Some(self.admitted(permit))
     }
 
     pub(super) fn try_enter(&self, bytes: u64) -> Option<Admitted> {
         let permit = self.bytes.clone().try_acquire_many_owned(self.units(bytes)).ok()?;
-        Some(Admitted { permit })
+        Some(self.admitted(permit))
     }
 
-    pub(super) fn bytes_in_flight(&self) -> u64 {
-        let free = self.bytes.available_permits() as u64 * UNIT_BYTES;
-        self.bytes_max.saturating_sub(free)
+    fn admitted(&self, permit: OwnedSemaphorePermit) -> Admitted {
+        self.in_flight.add(bytes_of(&permit));
+        Admitted { permit, in_flight: self.in_flight.clone() }
+    }
+}
+
+fn bytes_of(permit: &OwnedSemaphorePermit) -> i64 {
+    permit.num_permits() as i64 * UNIT_BYTES as i64
+}
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        self.in_flight.sub(bytes_of(&self.permit));
     }
 }
 
 impl Admitted {
-    /// Keeps `bytes` and gives the rest back.
-    pub(super) fn shrink(&mut self, admission: &Admission, bytes: u64) {
-        let keep = admission.units(bytes) as usize;
-        let surplus = self.permit.num_permits().saturating_sub(keep);
-        drop(self.permit.split(surplus));
+    /// Holds `bytes` from now on: gives the rest back, or takes what is missing if it is free right now. A first span goes on
+    /// in any case, since it has a landing or the UFS.
+    pub(super) fn resize(&mut self, admission: &Admission, bytes: u64) {
+        let before = bytes_of(&self.permit);
+        let (wanted, held) = (admission.units(bytes) as usize, self.permit.num_permits());
+        if wanted <= held {
+            drop(self.permit.split(held - wanted));
+        } else if let Ok(more) = admission.bytes.clone().try_acquire_many_owned((wanted - held) as u32) {
+            self.permit.merge(more);
+        }
+        self.in_flight.add(bytes_of(&self.permit) - before);
     }
 }
 
@@ -70,20 +89,32 @@ impl Admitted {
 pub(super) struct BypassPlaces {
     places: Arc<Semaphore>,
     wait_max: Duration,
+    in_flight: IntGauge,
+}
+
+/// A place among them; given back on drop.
+pub(super) struct Place {
+    _permit: OwnedSemaphorePermit,
+    in_flight: IntGauge,
 }
 
 impl BypassPlaces {
-    pub(super) fn new(in_flight_max: usize, wait_max: Duration) -> Self {
-        Self { places: Arc::new(Semaphore::new(in_flight_max.clamp(1, Semaphore::MAX_PERMITS))), wait_max }
+    pub(super) fn new(in_flight_max: usize, wait_max: Duration, in_flight: IntGauge) -> Self {
+        let places = Arc::new(Semaphore::new(in_flight_max.clamp(1, Semaphore::MAX_PERMITS)));
+        Self { places, wait_max, in_flight }
     }
 
     /// `None`: none became free in time.
-    pub(super) async fn enter(&self) -> Option<OwnedSemaphorePermit> {
-        timeout(self.wait_max, self.places.clone().acquire_owned()).await.ok()?.ok()
+    pub(super) async fn enter(&self) -> Option<Place> {
+        let permit = timeout(self.wait_max, self.places.clone().acquire_owned()).await.ok()?.ok()?;
+        self.in_flight.inc();
+        Some(Place { _permit: permit, in_flight: self.in_flight.clone() })
     }
+}
 
-    pub(super) fn free(&self) -> usize {
-        self.places.available_permits()
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.in_flight.dec();
     }
 }
 
@@ -92,29 +123,36 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
+    fn admission(wait_max: Duration) -> Admission {
+        let gauge = IntGauge::new("bytes", "bytes").unwrap();
+        Admission::new(8 << 10, wait_max, gauge)
+    }
+
     #[tokio::test(start_paused = true)]
     async fn over_the_bound_a_read_waits_a_bounded_time() {
-        let admission = Admission::new(8 << 10, Duration::from_secs(1));
+        let admission = admission(Duration::from_secs(1));
         let held = admission.enter(6 << 10).await.unwrap();
         assert!(admission.enter(3 << 10).await.is_none());
-        assert_eq!(admission.bytes_in_flight(), 6 << 10);
+        assert_eq!(admission.in_flight.get(), 6 << 10);
         drop(held);
         assert!(admission.enter(3 << 10).await.is_some());
     }
 
     #[tokio::test]
-    async fn what_a_read_does_not_need_is_given_back() {
-        let admission = Admission::new(8 << 10, Duration::from_secs(1));
+    async fn a_read_holds_what_it_needs_as_far_as_there_is_room() {
+        let admission = admission(Duration::from_secs(1));
         let mut held = admission.enter(8 << 10).await.unwrap();
-        held.shrink(&admission, 10);
-        assert_eq!(admission.bytes_in_flight(), 1 << 10);
-        held.shrink(&admission, 5 << 10);
-        assert_eq!(admission.bytes_in_flight(), 1 << 10);
+        held.resize(&admission, 10);
+        assert_eq!(admission.in_flight.get(), 1 << 10);
+        held.resize(&admission, 5 << 10);
+        assert_eq!(admission.in_flight.get(), 5 << 10);
+        held.resize(&admission, 80 << 10);
+        assert_eq!(admission.in_flight.get(), 8 << 10);
     }
 
     #[tokio::test]
     async fn a_read_larger_than_all_is_admitted_alone() {
-        let admission = Admission::new(8 << 10, Duration::ZERO);
+        let admission = admission(Duration::ZERO);
         let held = admission.enter(u64::MAX).await.unwrap();
         assert!(admission.try_enter(1).is_none());
         drop(held);

@@ -8,7 +8,9 @@ use verbs3_protocol::{Attributes, UfsAnswer};
 use verbs3_ufs::{RawAnswer, UfsError};
 
 use super::plan::Overrides;
+use crate::answer;
 use crate::mount::Mount;
+use crate::operations::Names;
 use crate::request::RequestContext;
 
 /// Headers of a 304 (RFC 9110 section 15.4.5), and what S3 adds.
@@ -144,8 +146,7 @@ pub(super) fn of_ufs_error(cx: &RequestContext, mount: &Mount, error: UfsError) 
 }
 
 /// The UFS's own answer goes to the client as it is, unless its document would show names behind the mount.
-pub(super) fn of_raw(cx: &RequestContext, mount: &Mount, answer: RawAnswer) -> S3Error {
-    let shows_names = (mount.is_prefix() || mount.bucket != mount.name) && !answer.body.is_empty();
+fn of_raw(cx: &RequestContext, mount: &Mount, answer: RawAnswer) -> S3Error {
     let body = String::from_utf8_lossy(&answer.body);
     let code = element(&body, "Code").map_or_else(
         || code_of(answer.status),
@@ -155,18 +156,7 @@ pub(super) fn of_raw(cx: &RequestContext, mount: &Mount, answer: RawAnswer) -> S
     if let Some(message) = element(&body, "Message") {
         error.set_message(message.to_owned());
     }
-    error.set_status_code(answer.status);
-    if shows_names {
-        let mut headers = answer.headers.clone();
-        for name in [header::CONTENT_LENGTH, header::TRANSFER_ENCODING, header::CONTENT_ENCODING] {
-            headers.remove(name);
-        }
-        headers.extend(xml());
-        error.set_headers(headers);
-    } else {
-        cx.put_answer(answer);
-    }
-    error
+    answer::of_ufs(cx, &Names::of(mount), error, Some(answer))
 }
 
 /// For answers without a document (HEAD).

@@ -13,10 +13,9 @@ use parking_lot::Mutex;
 use s3s::StdError;
 use s3s::dto::StreamingBlob;
 use s3s::stream::{ByteStream, RemainingLength};
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::Shared;
-use super::admission::Admitted;
+use super::admission::{Admitted, Place};
 use super::fetch::Fetch;
 use crate::request::RequestContext;
 
@@ -101,7 +100,7 @@ pub(super) struct Bypassed {
     pub(super) shared: Arc<Shared>,
     pub(super) cx: Arc<RequestContext>,
     pub(super) inner: StreamingBlob,
-    pub(super) _place: OwnedSemaphorePermit,
+    pub(super) _place: Place,
 }
 
 impl Stream for Bypassed {

@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use http::header::{self, HeaderMap, HeaderName};
-use http::{Extensions, Method, Uri};
+use http::{Extensions, HeaderMap, Method, Uri};
 use s3s::dto::{GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput, StreamingBlob};
 use s3s::{S3Error, S3Request, S3Response, S3Result};
-use verbs3_ufs::RawAnswer;
-use verbs3_ufs::capture::{answer_of, observe};
+use verbs3_ufs::capture::observe;
 
 use super::answers;
 use super::assemble::Bypassed;
 use super::{Reader, Shared};
+use crate::answer;
 use crate::mount::{KEY_BYTES_MAX, Mount};
+use crate::operations::Names;
 use crate::request::{RequestContext, Verdict, Via};
 
 impl Reader {
@@ -27,10 +27,8 @@ impl Reader {
         note(shared, cx);
         (input.bucket, input.key) = inward(mount, &input.key)?;
         let (result, raw) = observe(mount.ufs.s3().get_object(request(Method::GET, input))).await;
-        let mut response = result.map_err(|error| failed(cx, mount, &error, raw.clone()))?;
-        if let Some(raw) = raw {
-            response.headers = passed(raw.headers);
-        }
+        let mut response = result.map_err(|error| answer::of_ufs(cx, &Names::of(mount), error, raw.clone()))?;
+        answer::keep_headers(&mut response.headers, raw.as_ref());
         response.output.body = response
             .output
             .body
@@ -49,9 +47,9 @@ impl Reader {
         note(shared, cx);
         (input.bucket, input.key) = inward(mount, &input.key)?;
         let (result, raw) = observe(mount.ufs.s3().head_object(request(Method::HEAD, input))).await;
-        let mut response = result.map_err(|error| failed(cx, mount, &error, raw.clone()))?;
+        let mut response = result.map_err(|error| answer::of_ufs(cx, &Names::of(mount), error, raw.clone()))?;
+        answer::keep_headers(&mut response.headers, raw.as_ref());
         if let Some(raw) = raw {
-            response.headers = passed(raw.headers);
             response.status = Some(raw.status);
         }
         Ok(response)
@@ -59,7 +57,6 @@ impl Reader {
 }
 
 fn note(shared: &Shared, cx: &RequestContext) {
-    shared.metrics.bypass_places_free.set(shared.places.free() as i64);
     shared.metrics.read(Verdict::Bypass);
     cx.note_outcome(Verdict::Bypass, Via::Ufs);
 }
@@ -76,31 +73,6 @@ pub(super) fn inward(mount: &Mount, key: &str) -> S3Result<(String, String)> {
         return Err(s3s::S3ErrorCode::KeyTooLongError.into());
     }
     Ok((mount.bucket.clone(), key))
-}
-
-fn failed(cx: &RequestContext, mount: &Mount, error: &S3Error, raw: Option<RawAnswer>) -> S3Error {
-    answers::of_raw(cx, mount, answer_of(error, raw))
-}
-
-/// Headers of the UFS's answer but those of its connection, of its request's id, and of lengths that the typed output has.
-fn passed(mut headers: HeaderMap) -> HeaderMap {
-    let ours = [
-        header::CONNECTION,
-        header::CONTENT_LENGTH,
-        header::DATE,
-        header::SERVER,
-        header::TRAILER,
-        header::TRANSFER_ENCODING,
-        header::UPGRADE,
-        header::VIA,
-        HeaderName::from_static("keep-alive"),
-        HeaderName::from_static("x-amz-request-id"),
-        HeaderName::from_static("x-amz-id-2"),
-    ];
-    for name in ours {
-        headers.remove(name);
-    }
-    headers
 }
 
 /// Stores use the input alone.

@@ -14,13 +14,12 @@ use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use http::StatusCode;
-use tokio::sync::OwnedSemaphorePermit;
 use verbs3_client::{BypassReason, SpanItem, SpanRead, SpanRequest};
 use verbs3_protocol::{CacheVerdict, Geometry, ObjectKey, Span, Version};
 use verbs3_ufs::{ObjectStream, ReadObject, UfsError};
 
 use super::Shared;
-use super::admission::Admitted;
+use super::admission::{Admitted, Place};
 use crate::mount::Mount;
 use crate::request::{RequestContext, Verdict, Via};
 
@@ -73,7 +72,8 @@ struct Flight {
 }
 
 enum From {
-    Tier(SpanRead),
+    /// Boxed: one a span, and flights move within their queue.
+    Tier(Box<SpanRead>),
     Ufs(UfsRest),
 }
 
@@ -87,8 +87,8 @@ enum Step {
 
 /// The rest of a span, read at the UFS.
 enum UfsRest {
-    Opening(BoxFuture<'static, Result<(ObjectStream, OwnedSemaphorePermit), FetchError>>),
-    Streaming { body: BoxStream<'static, Result<Bytes, UfsError>>, _place: OwnedSemaphorePermit },
+    Opening(BoxFuture<'static, Result<(ObjectStream, Place), FetchError>>),
+    Streaming { body: BoxStream<'static, Result<Bytes, UfsError>>, _place: Place },
 }
 
 /// Flights of a body at its beginning: one for the client, and one so that the next bytes are on their way meanwhile.
@@ -209,7 +209,7 @@ impl Fetch {
 
 impl Flight {
     fn new(range: Range<u64>, read: SpanRead, admitted: Option<Admitted>) -> Self {
-        Self { range, from: From::Tier(read), early: VecDeque::new(), ended: None, _admitted: admitted }
+        Self { range, from: From::Tier(Box::new(read)), early: VecDeque::new(), ended: None, _admitted: admitted }
     }
 
     fn origin(&self) -> Option<(Verdict, Via)> {

@@ -19,7 +19,7 @@ pub(super) struct Metrics {
     /// Opens repeated because the version was gone before its first byte was sent.
     pub(super) reopens: IntCounter,
     pub(super) bytes_in_flight: IntGauge,
-    pub(super) bypass_places_free: IntGauge,
+    pub(super) bypasses_in_flight: IntGauge,
 }
 
 impl Metrics {
@@ -54,7 +54,10 @@ impl Metrics {
             cut_bodies: counter("verbs3_read_cut_bodies_total", "Bodies cut after their first byte")?,
             reopens: counter("verbs3_read_reopens_total", "Objects opened again because their version was gone")?,
             bytes_in_flight: gauge("verbs3_read_bytes_in_flight", "Bytes admitted under bytes_in_flight_max")?,
-            bypass_places_free: gauge("verbs3_read_bypass_places_free", "Reads past the tier that could still begin")?,
+            bypasses_in_flight: gauge(
+                "verbs3_read_bypasses_in_flight",
+                "Reads past the tier under way, of ufs_bypass_in_flight_max",
+            )?,
         })
     }
 

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_profile_is_read_from_its_file() {
+    async fn a_profile_file_is_read_and_read_again() {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         writeln!(file, "[team]\naws_access_key_id = FIRST\naws_secret_access_key = s").unwrap();
         let from = Credentials::Profile { file: Some(file.path().to_owned()), profile: Some("team".into()) };

@@ -177,13 +177,6 @@ async fn errors_of_the_ufs_are_passed_on_and_not_kept() {
 }
 
 #[tokio::test]
-async fn an_answer_too_long_for_a_frame_is_left_to_the_ufs() {
-    let bed = Bed::new(Mode::Share);
-    *bed.store.fault.lock() = Some(Fault::LongError);
-    assert_eq!(bed.open(open("k", ALL)).await.refused(), Some(&RefusalKind::Uncacheable));
-}
-
-#[tokio::test]
 async fn weak_etags_and_the_null_version_are_left_to_the_ufs() {
     let bed = Bed::new(Mode::Share);
     bed.store.put("k", Stored { weak: true, ..Stored::new(9, 10) });

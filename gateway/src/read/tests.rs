@@ -1,0 +1,266 @@
+//! The read path end to end in one process: reader, tier's client, in-process transport, real workers, local store.
+#![allow(clippy::unwrap_used)]
+
+mod answering;
+mod bytes_right;
+mod coherence;
+mod trouble;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use futures::StreamExt;
+use http::HeaderMap;
+use s3s::dto::{
+    ChecksumMode, CreateBucketInput, DeleteObjectInput, ETag, ETagCondition, GetObjectInput, GetObjectOutput,
+    HeadObjectInput, HeadObjectOutput, Metadata, PutObjectInput, StreamingBlob,
+};
+use s3s::{S3, S3Request, S3Response, S3Result, StdError};
+use tempfile::TempDir;
+use verbs3_cache_worker::{Worker, WorkerOptions};
+use verbs3_client::TierOptions;
+use verbs3_protocol::{Epoch, Member, Placement, Volume, WorkerId};
+use verbs3_rdma::arena::{Arena, ArenaOptions};
+use verbs3_rdma::inprocess::{FaultHandle, Faults, InProcess, Mode};
+use verbs3_rdma::peer::{Peer, PeerOptions};
+use verbs3_rdma::transport::PeerAddress;
+use verbs3_ufs::local::{LocalOptions, LocalStore};
+use verbs3_ufs::{Ufs, UfsLimits};
+
+use super::*;
+use crate::mount::Coherence;
+use crate::request::RequestId;
+
+const BLOCK: usize = 1 << 20;
+const PAGE: usize = 64 << 10;
+const GEOMETRY: Geometry = Geometry { block_bytes: BLOCK as u32, page_bytes: PAGE as u32 };
+
+/// How gateway and workers of a bed are joined.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Join {
+    Share,
+    Copy,
+}
+
+/// A store, workers before it, and a reader before those.
+struct Bed {
+    reader: Reader,
+    tier: Arc<Tier>,
+    mount: Arc<Mount>,
+    store: Arc<Counted>,
+    faults: Vec<FaultHandle>,
+    workers: Vec<Arc<Worker>>,
+    _dir: TempDir,
+}
+
+/// What a bed is made with.
+struct Make {
+    join: Join,
+    workers: usize,
+    attributes: Freshness,
+    reader: ReaderOptions,
+    landings: usize,
+}
+
+impl Default for Make {
+    fn default() -> Self {
+        Self {
+            join: Join::Copy,
+            workers: 1,
+            attributes: Freshness::Immutable,
+            reader: ReaderOptions { window_bytes: 4 * BLOCK as u64, ..ReaderOptions::default() },
+            landings: 32 << 20,
+        }
+    }
+}
+
+impl Make {
+    async fn bed(self) -> Bed {
+        let dir = tempfile::tempdir().unwrap();
+        let local = LocalStore::open(LocalOptions { sync: false, ..LocalOptions::new(dir.path()) }).unwrap();
+        let store = Arc::new(Counted { store: Arc::new(local), gets: AtomicU64::default() });
+        let create = CreateBucketInput { bucket: "train".into(), ..Default::default() };
+        store.store.create_bucket(plain(create)).await.unwrap();
+        let ufs = Ufs::new("store".into(), store.clone(), UfsLimits::default());
+        let volume = Volume::new("store", "train");
+        let (mut peers, mut members, mut faults, mut workers) = (HashMap::new(), vec![], vec![], vec![]);
+        for n in 0..self.workers {
+            let id = WorkerId(format!("w{n}"));
+            let volumes = HashMap::from([(volume.clone(), (ufs.clone(), "train".to_owned()))]);
+            let options =
+                WorkerOptions { geometry: GEOMETRY, fill_bytes_max: BLOCK as u32, ..WorkerOptions::default() };
+            let worker = Worker::new(options, arena(48 << 20), volumes, &Registry::new()).unwrap();
+            let fault = Faults::none();
+            faults.push(fault.handle());
+            let peer = match self.join {
+                Join::Share => Peer::local(InProcess::connection(worker.clone(), Mode::Share)),
+                Join::Copy => {
+                    let transport = InProcess::transport(worker.clone(), Mode::Copy(fault));
+                    let address = PeerAddress { tcp: ([127, 0, 0, 1], 1).into() };
+                    Peer::new(id.0.clone(), address, vec![transport], PeerOptions::default())
+                }
+            };
+            peers.insert(id.clone(), Arc::new(peer));
+            members.push(Member { id, weight: 1.0 });
+            workers.push(worker);
+        }
+        let placement = Placement::new(Epoch(1), members, self.workers).unwrap();
+        let options = TierOptions { geometry: GEOMETRY, open_landing_bytes: 4 * PAGE as u32, ..TierOptions::default() };
+        let registry = Registry::new();
+        let tier = Tier::new(options, placement, peers, arena(self.landings), &registry).unwrap();
+        let reader = Reader::new(self.reader, tier.clone(), &registry).unwrap();
+        let mount = Arc::new(Mount {
+            name: "train".into(),
+            volume,
+            ufs,
+            bucket: "train".into(),
+            prefix: String::new(),
+            attributes: self.attributes,
+            absence_ttl: Duration::from_secs(60),
+            coherence: Coherence::Strict,
+            read_only: false,
+            cached: true,
+        });
+        Bed { reader, tier, mount, store, faults, workers, _dir: dir }
+    }
+}
+
+fn arena(bytes: usize) -> Arena {
+    Arena::map(ArenaOptions { capacity_bytes: bytes, cell_bytes_max: PAGE, populate: false }).unwrap()
+}
+
+/// What a client got.
+struct Got {
+    cx: Arc<RequestContext>,
+    status: u16,
+    headers: HeaderMap,
+    output: GetObjectOutput,
+}
+
+impl Got {
+    /// The body, and the error that cut it.
+    async fn body(&mut self) -> (Vec<u8>, Option<StdError>) {
+        let mut bytes = Vec::new();
+        let Some(mut body) = self.output.body.take() else { return (bytes, None) };
+        while let Some(item) = body.next().await {
+            match item {
+                Ok(data) => bytes.extend_from_slice(&data),
+                Err(error) => return (bytes, Some(error)),
+            }
+        }
+        (bytes, None)
+    }
+
+    fn verdict(&self) -> (&'static str, &'static str) {
+        (self.cx.verdict().unwrap().as_str(), self.cx.via().unwrap().as_str())
+    }
+}
+
+impl Bed {
+    async fn put(&self, key: &str, bytes: &[u8]) {
+        let input = PutObjectInput {
+            bucket: "train".into(),
+            key: key.into(),
+            body: Some(StreamingBlob::from(s3s::Body::from(bytes.to_vec()))),
+            content_length: Some(bytes.len() as i64),
+            content_type: Some("text/x-test".into()),
+            metadata: Some(Metadata::from_iter([("colour".to_owned(), "blue".to_owned())])),
+            ..Default::default()
+        };
+        self.store.store.put_object(plain(input)).await.unwrap();
+    }
+
+    /// A write as the gateway's write path does it.
+    async fn write(&self, key: &str, bytes: &[u8]) {
+        let announced = self.tier.announce(&self.mount.volume, &[key.to_owned()]).await.unwrap();
+        self.put(key, bytes).await;
+        self.tier.report(announced, verbs3_protocol::WriteOutcome::Done).await.unwrap();
+    }
+
+    async fn try_get(&self, input: GetObjectInput) -> (Arc<RequestContext>, S3Result<S3Response<GetObjectOutput>>) {
+        let cx = Arc::new(RequestContext::new(RequestId::generate(), Instant::now()));
+        let result = self.reader.get(&cx, &self.mount, input).await;
+        (cx, result)
+    }
+
+    async fn get(&self, input: GetObjectInput) -> Got {
+        let (cx, result) = self.try_get(input).await;
+        let response = result.unwrap();
+        let part = response.output.content_range.is_some();
+        Got { cx, status: if part { 206 } else { 200 }, headers: response.headers, output: response.output }
+    }
+
+    async fn head(&self, input: HeadObjectInput) -> S3Result<S3Response<HeadObjectOutput>> {
+        let cx = Arc::new(RequestContext::new(RequestId::generate(), Instant::now()));
+        self.reader.head(&cx, &self.mount, input).await
+    }
+
+    /// The whole body of a whole object.
+    async fn read(&self, key: &str) -> Vec<u8> {
+        let (bytes, error) = self.get(of(key)).await.body().await;
+        assert!(error.is_none(), "{error:?}");
+        bytes
+    }
+}
+
+fn of(key: &str) -> GetObjectInput {
+    GetObjectInput { bucket: "train".into(), key: key.into(), ..Default::default() }
+}
+
+fn ranged(key: &str, first: u64, last: u64) -> GetObjectInput {
+    GetObjectInput { range: Some(s3s::dto::Range::Int { first, last: Some(last) }), ..of(key) }
+}
+
+/// Bytes that differ from place to place and from seed to seed.
+fn content(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    (0..bytes)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state as u8
+        })
+        .collect()
+}
+
+fn plain<T>(input: T) -> S3Request<T> {
+    S3Request {
+        input,
+        method: http::Method::GET,
+        uri: http::Uri::from_static("/"),
+        headers: HeaderMap::new(),
+        extensions: http::Extensions::new(),
+        credentials: None,
+        region: None,
+        service: None,
+        trailing_headers: None,
+    }
+}
+
+/// Counts what reaches the store.
+struct Counted {
+    store: Arc<LocalStore>,
+    gets: AtomicU64,
+}
+
+impl Counted {
+    fn gets(&self) -> u64 {
+        self.gets.load(Ordering::Relaxed)
+    }
+}
+
+#[async_trait]
+impl S3 for Counted {
+    async fn get_object(&self, request: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
+        self.gets.fetch_add(1, Ordering::Relaxed);
+        self.store.get_object(request).await
+    }
+
+    async fn head_object(&self, request: S3Request<HeadObjectInput>) -> S3Result<S3Response<HeadObjectOutput>> {
+        self.store.head_object(request).await
+    }
+}

@@ -1,0 +1,97 @@
+//! The right bytes for any range of any object, cold and hot, shared and copied.
+
+use super::*;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+const SIZES: [usize; 9] = [0, 1, PAGE - 1, PAGE, PAGE + 1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 12_345];
+
+fn random_range(rng: &mut StdRng, bytes: usize) -> (s3s::dto::Range, std::ops::Range<usize>) {
+    if rng.random_range(0..4) == 0 {
+        let length = rng.random_range(1..=bytes + 10);
+        return (s3s::dto::Range::Suffix { length: length as u64 }, bytes.saturating_sub(length)..bytes);
+    }
+    let first = rng.random_range(0..bytes);
+    // As often short as long, and often past the end.
+    let length = if rng.random_range(0..2) == 0 { rng.random_range(1..5000) } else { rng.random_range(1..=bytes + 10) };
+    let last = (rng.random_range(0..8) != 0).then_some((first + length - 1) as u64);
+    let end = last.map_or(bytes, |last| (last as usize + 1).min(bytes));
+    (s3s::dto::Range::Int { first: first as u64, last }, first..end)
+}
+
+async fn random_ranges(join: Join, workers: usize) {
+    let seed: u64 = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random);
+    println!("SEED={seed}");
+    let mut rng = StdRng::seed_from_u64(seed);
+    let bed = Make { join, workers, ..Make::default() }.bed().await;
+    for size in SIZES {
+        let (key, expected) = (format!("object-{size}"), content(seed ^ size as u64, size));
+        bed.put(&key, &expected).await;
+        for _ in 0..if size == 0 { 0 } else { 12 } {
+            let (range, bytes) = random_range(&mut rng, size);
+            let mut got = bed.get(GetObjectInput { range: Some(range), ..of(&key) }).await;
+            let header = format!("bytes {}-{}/{size}", bytes.start, bytes.end - 1);
+            assert_eq!((got.status, got.output.content_range.as_deref()), (206, Some(header.as_str())), "{range:?}");
+            assert_eq!(got.output.content_length, Some(bytes.len() as i64));
+            let (body, error) = got.body().await;
+            assert!(error.is_none() && body == expected[bytes], "{join:?} {range:?} of {size}: {error:?}");
+        }
+        for _ in 0..2 {
+            let mut got = bed.get(of(&key)).await;
+            assert_eq!((got.status, got.output.content_length), (200, Some(size as i64)));
+            assert!(got.body().await.0 == expected, "{join:?} whole {size}");
+        }
+    }
+    bed.tier.shutdown().await;
+}
+
+#[tokio::test]
+async fn random_ranges_are_right_over_shared_memory() {
+    random_ranges(Join::Share, 1).await;
+}
+
+#[tokio::test]
+async fn random_ranges_are_right_over_landings() {
+    random_ranges(Join::Copy, 3).await;
+}
+
+#[tokio::test]
+async fn the_first_read_is_a_miss_and_the_second_a_hit_that_asks_no_store() {
+    for join in [Join::Share, Join::Copy] {
+        let bed = Make { join, ..Make::default() }.bed().await;
+        let via = if join == Join::Share { "shm" } else { "tcp" };
+        for (key, bytes) in [("small", 4096), ("large", 3 * BLOCK + 5)] {
+            bed.put(key, &content(1, bytes)).await;
+            let mut cold = bed.get(of(key)).await;
+            assert!(cold.body().await.0 == content(1, bytes));
+            assert_eq!(cold.verdict(), ("miss", via));
+            let gets = bed.store.gets();
+            let mut hot = bed.get(of(key)).await;
+            assert!(hot.body().await.0 == content(1, bytes));
+            assert_eq!((hot.verdict(), bed.store.gets()), (("hit", via), gets));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_body_knows_its_exact_length_from_the_start() {
+    use s3s::stream::ByteStream;
+    let bed = Make { join: Join::Share, ..Make::default() }.bed().await;
+    bed.put("k", &content(1, 2 * BLOCK)).await;
+    let got = bed.get(of("k")).await;
+    assert_eq!(got.output.body.unwrap().remaining_length().exact(), Some(2 * BLOCK));
+}
+
+#[tokio::test]
+async fn many_readers_of_one_cold_object_all_get_it() {
+    let bed = Arc::new(Make { workers: 2, ..Make::default() }.bed().await);
+    bed.put("k", &content(9, 4 * BLOCK)).await;
+    let readers = (0..16).map(|_| {
+        let bed = bed.clone();
+        tokio::spawn(async move { bed.read("k").await == content(9, 4 * BLOCK) })
+    });
+    for right in futures::future::join_all(readers).await {
+        assert!(right.unwrap());
+    }
+    assert!(bed.store.gets() <= 8, "{} reads of the store", bed.store.gets());
+}

@@ -1,0 +1,101 @@
+//! Workers that die, memory that runs out, clients in excess: right bytes, or a clean answer.
+
+use super::*;
+
+#[tokio::test]
+async fn a_worker_that_dies_in_the_middle_of_a_body_is_not_seen() {
+    for workers in [1, 2] {
+        for nth in [1, 2, 3, 5, 8, 13, 21] {
+            let bed = Make { workers, ..Make::default() }.bed().await;
+            let expected = content(nth, 5 * BLOCK + 99);
+            bed.put("k", &expected).await;
+            for fault in &bed.faults {
+                fault.drop_at_event(nth);
+            }
+            assert!(bed.read("k").await == expected, "{workers} workers, broken at {nth}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn without_any_worker_reads_go_to_the_store() {
+    let bed = Make::default().bed().await;
+    let expected = content(3, 2 * BLOCK + 1);
+    bed.put("k", &expected).await;
+    bed.faults[0].refuse_connects(1000);
+    for _ in 0..5 {
+        let mut got = bed.get(of("k")).await;
+        assert!(got.body().await.0 == expected);
+        assert_eq!(got.verdict(), ("bypass", "ufs"));
+    }
+    let input = HeadObjectInput { bucket: "train".into(), key: "k".into(), ..Default::default() };
+    assert_eq!(bed.head(input).await.unwrap().output.content_length, Some(expected.len() as i64));
+}
+
+#[tokio::test]
+async fn without_memory_for_landings_reads_go_to_the_store() {
+    let bed = Make { landings: 2 << 20, workers: 2, ..Make::default() }.bed().await;
+    let expected = content(4, 6 * BLOCK);
+    bed.put("k", &expected).await;
+    let bed = Arc::new(bed);
+    let readers = (0..8).map(|_| {
+        let (bed, expected) = (bed.clone(), expected.clone());
+        tokio::spawn(async move { bed.read("k").await == expected })
+    });
+    for right in futures::future::join_all(readers).await {
+        assert!(right.unwrap());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn over_the_bytes_in_flight_a_read_is_told_to_slow_down() {
+    let reader = ReaderOptions { bytes_in_flight_max: BLOCK as u64, ..ReaderOptions::default() };
+    let bed = Make { reader, ..Make::default() }.bed().await;
+    bed.put("k", &content(5, BLOCK)).await;
+    let held = bed.get(of("k")).await;
+    let error = bed.try_get(of("k")).await.1.err().unwrap();
+    assert_eq!((error.code().as_str(), error.status_code().unwrap().as_u16()), ("SlowDown", 503));
+    assert_eq!(error.headers().unwrap()[http::header::RETRY_AFTER], "1");
+    drop(held);
+    assert!(bed.read("k").await == content(5, BLOCK));
+}
+
+#[tokio::test(start_paused = true)]
+async fn over_the_reads_past_the_tier_a_read_is_told_to_slow_down() {
+    let reader = ReaderOptions { ufs_bypass_in_flight_max: 1, ..ReaderOptions::default() };
+    let mut bed = Make { reader, ..Make::default() }.bed().await;
+    bed.mount = Arc::new(Mount { cached: false, ..Mount::clone(&bed.mount) });
+    bed.put("k", &content(5, BLOCK)).await;
+    let mut held = bed.get(of("k")).await;
+    assert_eq!(bed.try_get(of("k")).await.1.err().unwrap().code().as_str(), "SlowDown");
+    assert!(held.body().await.0 == content(5, BLOCK));
+    assert!(bed.read("k").await == content(5, BLOCK));
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_gives_everything_back() {
+    let bed = Make::default().bed().await;
+    bed.put("k", &content(6, 8 * BLOCK)).await;
+    for _ in 0..20 {
+        let mut body = bed.get(of("k")).await.output.body.unwrap();
+        body.next().await.unwrap().unwrap();
+    }
+    for _ in 0..1000 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(bed.reader.shared.metrics.bytes_in_flight.get(), 0);
+    assert_eq!(bed.reader.shared.metrics.bypasses_in_flight.get(), 0);
+    assert!(bed.read("k").await == content(6, 8 * BLOCK));
+}
+
+#[tokio::test]
+async fn workers_that_stop_leave_the_store() {
+    let bed = Make::default().bed().await;
+    let expected = content(7, 3 * BLOCK);
+    bed.put("k", &expected).await;
+    assert!(bed.read("k").await == expected);
+    for worker in &bed.workers {
+        worker.shutdown().await;
+    }
+    assert!(bed.read("k").await == expected);
+}
