@@ -100,7 +100,7 @@ mod tests {
         let options = TierOptions {
             open_landing_bytes: 1,
             idle: Duration::ZERO,
-            hedge_after: Duration::from_secs(9),
+            hedge_after: Duration::from_secs(99),
             ..TierOptions::default()
         };
         assert_eq!(options.problems().len(), 3);
