@@ -9,5 +9,6 @@ mod connections;
 mod identities;
 mod mounts;
 mod passing;
+mod remote;
 mod signing;
 mod stage;

@@ -1,0 +1,101 @@
+//! The same over a network: the UFS behind the gateway is an S3 endpoint (another gateway, over a local store). What is cut here
+//! must leave nothing there.
+
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use verbs3_ufs::s3::{Credentials, S3Options, Secret, connect};
+use verbs3_ufs::{Ufs, UfsLimits};
+
+use crate::signing::{ACCESS_KEY, REGION, Request, SECRET_KEY};
+use crate::stage::{Stage, mount};
+
+/// The gateway that clients use, and the one that is its UFS. `far` is all of the other's `data`, `part` its `p/`.
+async fn stages() -> (Stage, Stage) {
+    let behind = Stage::start().await;
+    let credentials = Credentials::Static {
+        access_key_id: ACCESS_KEY.to_owned(),
+        secret_access_key: Secret::new(SECRET_KEY),
+        session_token: None,
+    };
+    let store = connect(S3Options::new(Some(format!("http://{}", behind.address)), REGION, credentials)).await.unwrap();
+    let ufs = Ufs::new("remote".to_owned(), store, UfsLimits::default());
+    let front = Stage::start_with(|setup| {
+        // Both buckets are called data, so that nothing is renamed on the first.
+        setup.mounts = vec![mount("far", ufs.clone(), "data", ""), mount("part", ufs, "data", "p/")];
+    })
+    .await;
+    (front, behind)
+}
+
+fn put(path: &str, bytes: usize) -> Request {
+    Request::new("PUT", path).header("content-length", &bytes.to_string())
+}
+
+#[tokio::test]
+async fn bodies_of_all_sizes_arrive_and_come_back() {
+    let (front, behind) = stages().await;
+    for bytes in [0, 1, 70_000, 3_000_000] {
+        let body: Vec<u8> = (0..bytes).map(|at| (at % 251) as u8).collect();
+        let answer = front.send(&put("/part/x", bytes), &body).await;
+        assert_eq!(answer.status, 200, "{bytes}: {}", answer.text());
+        assert!(behind.visible("data", "p/x").await);
+        let got = front.get("/part/x").await;
+        assert!(got.body == body, "{bytes}: {} bytes came back", got.body.len());
+        assert_eq!(got.headers["etag"], answer.headers["etag"]);
+    }
+}
+
+#[tokio::test]
+async fn a_broken_promise_cuts_the_connection_and_leaves_nothing_behind() {
+    let (front, behind) = stages().await;
+    for bytes in [1, 5, 3_000_000] {
+        let body = vec![7; bytes];
+        let answer = front.send(&put("/far/x", bytes).header("x-amz-checksum-crc32", "AAAAAA=="), &body).await;
+        assert_eq!(answer.error(), (400, "BadDigest".to_owned()), "{bytes}");
+    }
+    assert!(!behind.visible("data", "x").await);
+    assert!(front.told().is_empty() && behind.told().is_empty(), "{:?} {:?}", front.told(), behind.told());
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_leaves_nothing_behind() {
+    let (front, behind) = stages().await;
+    let (head, _) = put("/far/x", 3_000_000).signed(&front.host());
+    let mut socket = TcpStream::connect(front.address).await.unwrap();
+    socket.write_all(head.as_bytes()).await.unwrap();
+    socket.write_all(&[7; 2_000_000]).await.unwrap();
+    drop(socket);
+    // Both have given the request up once nothing is in flight.
+    for stage in [&front, &behind] {
+        stage.gateway.shutdown(std::time::Duration::from_secs(20)).await;
+    }
+    assert!(!behind.visible("data", "x").await);
+    assert!(front.told().is_empty() && behind.told().is_empty());
+}
+
+#[tokio::test]
+async fn errors_from_afar_keep_their_status_code_and_headers() {
+    let (front, _behind) = stages().await;
+    assert_eq!(front.send(&put("/far/x", 5), b"hello").await.status, 200);
+    for path in ["/far/absent", "/part/absent"] {
+        let absent = front.get(path).await;
+        assert_eq!(absent.error(), (404, "NoSuchKey".to_owned()), "{path}");
+        assert!(absent.headers.contains_key("x-verbs3-ufs-request-id"), "{:?}", absent.headers);
+    }
+    let again = front.send(&put("/far/x", 5).header("if-none-match", "*"), b"other").await;
+    assert_eq!(again.error(), (412, "PreconditionFailed".to_owned()));
+    let unchanged = Request::new("GET", "/far/x").header("if-none-match", "\"5d41402abc4b2a76b9719d911017c592\"");
+    let unchanged = front.send(&unchanged, b"").await;
+    assert_eq!((unchanged.status, unchanged.body.len()), (304, 0));
+    assert_eq!(unchanged.headers["etag"], "\"5d41402abc4b2a76b9719d911017c592\"");
+}
+
+#[tokio::test]
+async fn a_store_that_is_down_is_a_503() {
+    let (front, behind) = stages().await;
+    behind.gateway.shutdown(std::time::Duration::from_secs(5)).await;
+    let answer = front.get("/far/x").await;
+    assert_eq!(answer.error(), (503, "ServiceUnavailable".to_owned()), "{}", answer.text());
+    let answer = front.send(&put("/far/x", 5), b"hello").await;
+    assert_eq!(answer.error(), (503, "ServiceUnavailable".to_owned()), "{}", answer.text());
+}
