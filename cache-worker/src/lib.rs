@@ -9,9 +9,11 @@ mod memory;
 mod metrics;
 mod options;
 mod serve;
+mod volumes;
 mod worker;
 
 pub use clock::{Clock, ManualClock, Moment, SystemClock};
 pub use metrics::METRICS;
 pub use options::{OptionsError, WorkerOptions};
+pub use volumes::Volumes;
 pub use worker::{Worker, WorkerError};

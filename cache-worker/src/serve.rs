@@ -91,8 +91,8 @@ impl Worker {
     }
 
     fn source(&self, volume: &Volume) -> Result<Arc<Source>, Refused> {
-        self.sources.get(volume).cloned().ok_or_else(|| {
-            let reason = format!("volume {volume} is not in this worker's configuration; add its ufs and bucket");
+        self.volumes.source(volume).ok_or_else(|| {
+            let reason = format!("volume {volume} is not in this worker's configuration; add its ufs");
             Refused::new(RefusalKind::UnknownVolume, reason)
         })
     }

@@ -1,23 +1,22 @@
 //! A worker, put together: its tables, its tasks, and their end.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus::Registry;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use verbs3_protocol::{Geometry, Volume};
+use verbs3_protocol::Geometry;
 use verbs3_rdma::arena::Arena;
-use verbs3_ufs::Ufs;
 
 use crate::attributes::{Asker, Cache, Checks, Coherence};
 use crate::clock::{Clock, SystemClock};
 use crate::digest::Digests;
-use crate::fill::{Filler, Source};
+use crate::fill::Filler;
 use crate::memory::Memory;
 use crate::metrics::Metrics;
 use crate::options::{OptionsError, WorkerOptions};
+use crate::volumes::Volumes;
 
 /// How often open writes and idle pages are looked over and gauges set. Correctness does not wait for it.
 const TICK: Duration = Duration::from_secs(1);
@@ -43,7 +42,7 @@ pub struct Worker {
     pub(crate) geometry: Geometry,
     pub(crate) uncertain_max: Duration,
     pub(crate) keys_per_message_max: usize,
-    pub(crate) sources: HashMap<Volume, Arc<Source>>,
+    pub(crate) volumes: Volumes,
     pub(crate) digests: Digests,
     pub(crate) coherence: Arc<Coherence>,
     pub(crate) attributes: Arc<Cache>,
@@ -57,11 +56,11 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// A worker over `arena`, for the volumes' UFSs and buckets. Needs a tokio runtime around it.
+    /// A worker over `arena`, for these volumes. Needs a tokio runtime around it.
     pub fn new(
         options: WorkerOptions,
         arena: Arena,
-        volumes: HashMap<Volume, (Ufs, String)>,
+        volumes: impl Into<Volumes>,
         registry: &Registry,
     ) -> Result<Arc<Self>, WorkerError> {
         Self::with_clock(options, arena, volumes, registry, Arc::new(SystemClock::default()))
@@ -71,7 +70,7 @@ impl Worker {
     pub fn with_clock(
         options: WorkerOptions,
         arena: Arena,
-        volumes: HashMap<Volume, (Ufs, String)>,
+        volumes: impl Into<Volumes>,
         registry: &Registry,
         clock: Arc<dyn Clock>,
     ) -> Result<Arc<Self>, WorkerError> {
@@ -102,12 +101,11 @@ impl Worker {
             stop: stop.clone(),
             metrics: metrics.clone(),
         });
-        let source = |(volume, (ufs, bucket))| (volume, Arc::new(Source { ufs, bucket }));
         let worker = Arc::new(Self {
             geometry: options.geometry,
             uncertain_max: options.uncertain_max,
             keys_per_message_max: options.keys_per_message_max,
-            sources: volumes.into_iter().map(source).collect(),
+            volumes: volumes.into(),
             digests,
             coherence,
             attributes,
