@@ -1,9 +1,10 @@
 //! What must hold between settings, and the range of each. Every problem is collected; nothing is changed.
 
 mod cluster;
-mod endpoint;
+mod gateway;
 mod mount;
 mod ufs;
+mod worker;
 
 use std::fmt::Display;
 use std::path::Path;
@@ -58,9 +59,9 @@ pub(crate) fn check(config: &Config, roles: &[Role]) -> Vec<Problem> {
     cluster::check(cluster, roles, &mut findings);
     ufs::check(ufs, roles, &mut findings);
     mount::check(mount, ufs, roles, &mut findings);
-    endpoint::check_gateway(gateway, roles, &mut findings);
-    endpoint::check_worker(worker, cluster, roles, &mut findings);
-    endpoint::check_tcp(tcp, &mut findings);
+    gateway::check(gateway, cluster, roles, &mut findings);
+    worker::check(worker, cluster, roles, &mut findings);
+    worker::check_tcp(tcp, &mut findings);
     findings.range("dev.workers", dev.workers, 1, 64);
     if dev.dir.as_os_str().is_empty() {
         findings.error("dev.dir", "is empty; name a folder");

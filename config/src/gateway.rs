@@ -24,12 +24,16 @@ pub struct Gateway {
     pub memory: Memory,
     /// HTTPS instead of HTTP.
     pub tls: GatewayTls,
-    /// Bounds on clients and on what they have under way.
+    /// Bounds on clients and on what they may send.
     pub limits: GatewayLimits,
     /// How long clients are waited for.
     pub timeouts: GatewayTimeouts,
+    /// How objects are read.
+    pub read: GatewayRead,
     /// How workers are asked.
     pub tier: GatewayTier,
+    /// Connections to workers.
+    pub peers: GatewayPeers,
 }
 
 /// The `[gateway.tls]` table: both files, or neither.
@@ -46,53 +50,99 @@ pub struct GatewayTls {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct GatewayLimits {
-    /// Connections of clients. Default: `4096`. Range: `1` to `1000000`.
+    /// Connections of clients. Default: `8192`. Range: `1` to `1000000`.
     pub connections_max: u32,
-    /// Requests under way. Default: `1024`. Range: `1` to `1000000`.
+    /// Requests under way, each until its body's last byte. Default: `4096`. Range: `1` to `1000000`.
     pub requests_in_flight_max: u32,
-    /// Bytes of bodies that requests under way may hold in memory together; none means all of `gateway.memory`. Default: none.
-    pub bytes_in_flight_max: Option<ByteSize>,
-    /// Bytes that one read asks of workers ahead of what its client has taken. Default: `"8MiB"`. Range: `"1MiB"` to `"256MiB"`.
-    pub window: ByteSize,
-    /// Bytes that a read lends with its first request, before it knows the object's length. Default: `"256KiB"`. Range: `"4KiB"` to `"16MiB"`.
-    pub open_landing: ByteSize,
-    /// Largest chunk of an aws-chunked upload: one chunk is held until its signature is checked. Default: `"16MiB"`. Range: `"64KiB"` to `"64MiB"`.
-    pub aws_chunk_max: ByteSize,
     /// Size of all request headers. Default: `"64KiB"`. Range: `"8KiB"` to `"1MiB"`.
     pub header_max: ByteSize,
-    /// Number of request headers. Default: `128`. Range: `16` to `1024`.
-    pub headers_max: u32,
+    /// Largest chunk of an aws-chunked upload: one chunk is held until its signature is checked. Default: `"16MiB"`. Range: `"64KiB"` to `"64MiB"`.
+    pub aws_chunk_max: ByteSize,
+    /// Largest XML document in a request: 10,000 parts, or 1,000 keys of 1 KiB, need 4 MiB. Default: `"4MiB"`. Range: `"64KiB"` to `"64MiB"`.
+    pub xml_max: ByteSize,
+    /// Largest upload by an HTML form: held whole in memory. Default: `"64MiB"`. Range: `"64KiB"` to `"1GiB"`.
+    pub form_max: ByteSize,
 }
 
 /// The `[gateway.timeouts]` table.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct GatewayTimeouts {
-    /// For the headers of a request to arrive, and for the TLS handshake. Default: `"30s"`. Range: `"1s"` to `"10m"`.
+    /// For the headers of a request to arrive, also on a connection that is kept open between requests. Default: `"1m"`. Range: `"1s"` to `"1h"`.
     pub header: Period,
-    /// Between two pieces of a body, in either direction; a client that stands still longer is cut. Default: `"1m"`. Range: `"1s"` to `"1h"`.
-    pub idle_body: Period,
+    /// For a TLS handshake. Default: `"10s"`. Range: `"1s"` to `"5m"`.
+    pub tls_handshake: Period,
+    /// Between two pieces of a request's body. Default: `"1m"`. Range: `"1s"` to `"1h"`.
+    pub body_idle: Period,
+    /// For a client that does not read its answer. Default: `"1m"`. Range: `"1s"` to `"1h"`.
+    pub write_stall: Period,
     /// How far a client's clock may be off, as S3 has it. Default: `"15m"`. Range: `"1s"` to `"1d"`.
     pub clock_skew: Period,
+}
+
+/// The `[gateway.read]` table.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct GatewayRead {
+    /// Bytes of one response that are fetched ahead of its client. Default: `"16MiB"`. Range: `"1MiB"` to `"256MiB"`.
+    pub window: ByteSize,
+    /// The same over all responses; none means all of `gateway.memory`. Default: none.
+    pub bytes_in_flight_max: Option<ByteSize>,
+    /// How long a request waits for its turn under `bytes_in_flight_max` before it gets 503 SlowDown. Default: `"5s"`. Range: `"10ms"` to `"5m"`.
+    pub admission_wait_max: Period,
+    /// Reads that go around the cache to the UFS at once. Default: `256`. Range: `1` to `65536`.
+    pub bypass_in_flight_max: u32,
+    /// How long a read waits for its turn under `bypass_in_flight_max` before it gets 503 SlowDown. Default: `"10s"`. Range: `"10ms"` to `"5m"`.
+    pub bypass_wait_max: Period,
+    /// Bytes after a sequential reader's range that workers are told of; `"0B"` switches read-ahead off. Default: `"4MiB"`. Range: `"0B"` to `"1GiB"`.
+    pub read_ahead_max: ByteSize,
+    /// Objects whose readers are watched for sequences. Default: `4096`. Range: `1` to `1000000`.
+    pub sequences_max: u32,
 }
 
 /// The `[gateway.tier]` table.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct GatewayTier {
-    /// For a connection to a worker, handshake included. Default: `"2s"`. Range: `"10ms"` to `"1m"`.
-    pub connect_deadline: Period,
-    /// For a worker to give a sign of life about a request; then the next replica is asked, then the UFS. Default: `"5s"`. Range: `"10ms"` to `"5m"`.
-    pub reply_deadline: Period,
-    /// After how long the next replica is asked too, while the first is silent. Default: `"100ms"`. Range: `"1ms"` to `"1m"`.
+    /// Memory lent with the first request for an object, before its length is known: up to here an object is one round trip. Not less than
+    /// a page, not more than a block. Default: `"1MiB"`. Range: `"64KiB"` to `"16MiB"`.
+    pub open_landing: ByteSize,
+    /// For a worker's first sign of life; then the next replica is asked, then the UFS. A live fill counts as one. Default: `"2s"`. Range: `"10ms"` to `"5m"`.
+    pub first_progress: Period,
+    /// For the next sign of life of a worker that has shown one. Default: `"15s"`. Range: `"100ms"` to `"10m"`.
+    pub idle: Period,
+    /// After how long the next replica is asked too, while the first is silent. Default: `"250ms"`. Range: `"1ms"` to `"1m"`.
     pub hedge_after: Period,
-    /// For how long reads of a key ask the UFS when its writer has vanished between announce and report. Longer than any write takes
-    /// to become visible. Default: `"1m"`. Range: `"1s"` to `"1h"`.
+    /// For how long reads of a key ask the UFS when its writer has vanished between announce and report. Default: `"1m"`. Range: `"1s"` to `"1h"`.
     pub write_uncertain_for: Period,
-    /// Connections to each worker. Default: `2`. Range: `1` to `64`.
-    pub connections_per_worker: u32,
-    /// Reads that go around the tier to the UFS at once, when workers can't answer; more get 503 SlowDown. Default: `64`. Range: `1` to `65536`.
-    pub bypass_in_flight_max: u32,
+    /// For a home's acknowledgement of an announcement. Default: `"5s"`. Range: `"100ms"` to `"5m"`.
+    pub announce_deadline: Period,
+    /// How long a report is tried before the writer is told that it failed. Default: `"15s"`. Range: `"100ms"` to `"10m"`.
+    pub report_deadline: Period,
+    /// Failures in a row after which a worker rests. Default: `3`. Range: `1` to `1000`.
+    pub failures_max: u32,
+    /// Its first rest; doubles with each failed trial. Default: `"1s"`. Range: `"10ms"` to `"10m"`.
+    pub rest_min: Period,
+    /// Its longest rest. Default: `"1m"`. Range: `"10ms"` to `"1h"`.
+    pub rest_max: Period,
+}
+
+/// The `[gateway.peers]` table.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct GatewayPeers {
+    /// Connections to each worker. Default: `4`. Range: `1` to `64`.
+    pub connections_max: u32,
+    /// Calls under way on the least loaded connection from which another one is opened. Default: `16`. Range: `1` to `65536`.
+    pub calls_per_connection: u32,
+    /// A connection without calls is closed after this. Default: `"1m"`. Range: `"1s"` to `"1d"`.
+    pub idle_max: Period,
+    /// Pause after a connection could not be made; doubles with each further failure. Default: `"100ms"`. Range: `"1ms"` to `"1m"`.
+    pub pause_min: Period,
+    /// The longest such pause. Default: `"30s"`. Range: `"1ms"` to `"1h"`.
+    pub pause_max: Period,
+    /// A connection that lived for less counts as one more failure. Default: `"10s"`. Range: `"0"` to `"1h"`.
+    pub stable_after: Period,
 }
 
 impl Default for Gateway {
@@ -106,7 +156,9 @@ impl Default for Gateway {
             tls: GatewayTls::default(),
             limits: GatewayLimits::default(),
             timeouts: GatewayTimeouts::default(),
+            read: GatewayRead::default(),
             tier: GatewayTier::default(),
+            peers: GatewayPeers::default(),
         }
     }
 }
@@ -114,33 +166,68 @@ impl Default for Gateway {
 impl Default for GatewayLimits {
     fn default() -> Self {
         Self {
-            connections_max: 4096,
-            requests_in_flight_max: 1024,
-            bytes_in_flight_max: None,
-            window: ByteSize::mib(8),
-            open_landing: ByteSize::kib(256),
-            aws_chunk_max: ByteSize::mib(16),
+            connections_max: 8192,
+            requests_in_flight_max: 4096,
             header_max: ByteSize::kib(64),
-            headers_max: 128,
+            aws_chunk_max: ByteSize::mib(16),
+            xml_max: ByteSize::mib(4),
+            form_max: ByteSize::mib(64),
         }
     }
 }
 
 impl Default for GatewayTimeouts {
     fn default() -> Self {
-        Self { header: Period::seconds(30), idle_body: Period::seconds(60), clock_skew: Period::seconds(900) }
+        Self {
+            header: Period::seconds(60),
+            tls_handshake: Period::seconds(10),
+            body_idle: Period::seconds(60),
+            write_stall: Period::seconds(60),
+            clock_skew: Period::seconds(900),
+        }
+    }
+}
+
+impl Default for GatewayRead {
+    fn default() -> Self {
+        Self {
+            window: ByteSize::mib(16),
+            bytes_in_flight_max: None,
+            admission_wait_max: Period::seconds(5),
+            bypass_in_flight_max: 256,
+            bypass_wait_max: Period::seconds(10),
+            read_ahead_max: ByteSize::mib(4),
+            sequences_max: 4096,
+        }
     }
 }
 
 impl Default for GatewayTier {
     fn default() -> Self {
         Self {
-            connect_deadline: Period::seconds(2),
-            reply_deadline: Period::seconds(5),
-            hedge_after: Period::millis(100),
+            open_landing: ByteSize::mib(1),
+            first_progress: Period::seconds(2),
+            idle: Period::seconds(15),
+            hedge_after: Period::millis(250),
             write_uncertain_for: Period::seconds(60),
-            connections_per_worker: 2,
-            bypass_in_flight_max: 64,
+            announce_deadline: Period::seconds(5),
+            report_deadline: Period::seconds(15),
+            failures_max: 3,
+            rest_min: Period::seconds(1),
+            rest_max: Period::seconds(60),
+        }
+    }
+}
+
+impl Default for GatewayPeers {
+    fn default() -> Self {
+        Self {
+            connections_max: 4,
+            calls_per_connection: 16,
+            idle_max: Period::seconds(60),
+            pause_min: Period::millis(100),
+            pause_max: Period::seconds(30),
+            stable_after: Period::seconds(10),
         }
     }
 }

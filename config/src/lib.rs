@@ -24,7 +24,7 @@ pub use check::Role;
 pub use cluster::{Cluster, ClusterWorker};
 pub use dev::Dev;
 pub use environment::Environment;
-pub use gateway::{Gateway, GatewayLimits, GatewayTier, GatewayTimeouts, GatewayTls};
+pub use gateway::{Gateway, GatewayLimits, GatewayPeers, GatewayRead, GatewayTier, GatewayTimeouts, GatewayTls};
 pub use layers::{Flag, Layers, Loaded, Origin, load};
 pub use mount::{AttributesTtl, Coherence, Mount};
 pub use problem::{Problem, Problems, Severity};

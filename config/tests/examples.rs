@@ -62,7 +62,7 @@ const SAMPLES: [(&str, &str); 22] = [
     ("profile_file", "\"/etc/verbs3/aws-credentials\""),
     ("tcp.bind_device", "\"ib0\""),
     ("tcp.bind_address", "\"10.0.0.1\""),
-    ("limits.bytes_in_flight_max", "\"512MiB\""),
+    ("read.bytes_in_flight_max", "\"512MiB\""),
     ("ufs.path", "\"/var/lib/verbs3/store\""),
     ("access_key_id", "\"AKIA…\""),
     ("secret_access_key", "\"…\""),

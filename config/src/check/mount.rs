@@ -102,10 +102,8 @@ fn check_overlaps(mounts: &[Mount], findings: &mut Findings) {
             }
             let path = format!("mount[{index}]");
             match (mount.ufs_bucket(), other.ufs_bucket()) {
-                (None, None) => findings.error(
-                    format!("{path}.name"),
-                    format!("mount[{other_index}] shows every bucket of {:?} already", mount.ufs),
-                ),
+                // Both are called "*", which has been reported.
+                (None, None) => {}
                 (Some(bucket), Some(other_bucket)) => {
                     let nested = mount.prefix.starts_with(&other.prefix) || other.prefix.starts_with(&mount.prefix);
                     if bucket == other_bucket && nested {

@@ -93,7 +93,7 @@ fn names_that_are_unknown_come_with_a_suggestion() {
         "[gateway]",
         "[gateway]\nlisten_address = 1",
         &[
-            "gateway.listen_address: no such setting; there are listen, admin_listen, domains, identities, memory, tls, limits, timeouts, tier",
+            "gateway.listen_address: no such setting; there are listen, admin_listen, domains, identities, memory, tls, limits, timeouts, read, tier, peers",
         ],
     );
     broken(
@@ -378,25 +378,25 @@ fn gateway_problems() {
     );
     broken(
         "[gateway]",
-        &gateway("limits = { bytes_in_flight_max = \"2GiB\" }"),
+        &gateway("read = { bytes_in_flight_max = \"2GiB\" }"),
         &[
-            "gateway.memory.capacity: 1GiB is too small for gateway.limits.bytes_in_flight_max (2GiB); raise the one or lower the other",
+            "gateway.memory.capacity: 1GiB is too small for gateway.read.bytes_in_flight_max (2GiB); raise the one or lower the other",
         ],
     );
     broken(
         "[gateway]",
-        &gateway("memory = { capacity = \"32MiB\" }\nlimits = { window = \"64MiB\" }"),
-        &["gateway.memory.capacity: 32MiB is too small for one gateway.limits.window (64MiB)"],
+        &gateway("memory = { capacity = \"32MiB\" }\nread = { window = \"64MiB\" }"),
+        &["gateway.memory.capacity: 32MiB is too small for one gateway.read.window (64MiB)"],
     );
     broken(
         "[gateway]",
-        &gateway("limits = { bytes_in_flight_max = \"16MiB\", window = \"32MiB\" }"),
-        &["gateway.limits.window: 32MiB is more than bytes_in_flight_max (16MiB): no request could start"],
+        &gateway("read = { bytes_in_flight_max = \"16MiB\", window = \"32MiB\" }"),
+        &["gateway.read.window: 32MiB is more than bytes_in_flight_max (16MiB): no large read could start"],
     );
     broken(
         "[gateway]",
         &gateway("tier = { hedge_after = \"5s\" }"),
-        &["gateway.tier.hedge_after: 5s is not shorter than reply_deadline (5s): no hedge would ever be sent"],
+        &["gateway.tier.hedge_after: 5s is not shorter than first_progress (2s): no hedge would ever be sent"],
     );
 }
 

@@ -1,0 +1,170 @@
+//! Checks of `[gateway]`.
+
+use super::{Findings, Role, check_memory};
+use crate::cluster::Cluster;
+use crate::gateway::{Gateway, GatewayLimits, GatewayPeers, GatewayRead, GatewayTier, GatewayTimeouts, GatewayTls};
+use crate::process::Memory;
+use crate::quantity::{ByteSize, Period};
+
+pub(super) fn check(gateway: &Gateway, cluster: &Cluster, roles: &[Role], findings: &mut Findings) {
+    let Gateway { listen, admin_listen, domains, identities, memory, tls, limits, timeouts, read, tier, peers } =
+        gateway;
+    if listen == admin_listen && listen.port() != 0 {
+        findings.error("gateway.admin_listen", format!("{admin_listen} is gateway.listen too; give it another port"));
+    }
+    for (index, domain) in domains.iter().enumerate() {
+        let label = |label: &str| !label.is_empty() && label.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
+        let host = domain.rsplit_once(':').map_or(domain.as_str(), |(host, _)| host);
+        if !host.split('.').all(label) {
+            findings.error(format!("gateway.domains[{index}]"), format!("{domain:?} is not a host name"));
+        }
+    }
+    match identities {
+        Some(file) => findings.readable("gateway.identities", file),
+        None if roles.contains(&Role::Gateway) => {
+            findings.error("gateway.identities", "is missing; it names the file of access keys and what they may do");
+        }
+        None => {}
+    }
+    check_memory("gateway.memory", memory, findings);
+    check_tls(tls, findings);
+    check_limits(limits, findings);
+    check_timeouts(timeouts, findings);
+    check_read(read, findings);
+    // Where worker and gateway share a process, replies need no memory of the gateway.
+    if roles.contains(&Role::Gateway) {
+        check_arena(memory, read, tier, findings);
+    }
+    check_tier(tier, cluster, findings);
+    let GatewayPeers { connections_max, calls_per_connection, idle_max, pause_min, pause_max, stable_after } = peers;
+    findings.range("gateway.peers.connections_max", *connections_max, 1, 64);
+    findings.range("gateway.peers.calls_per_connection", *calls_per_connection, 1, 65_536);
+    findings.range("gateway.peers.idle_max", *idle_max, Period::seconds(1), Period::seconds(86_400));
+    findings.range("gateway.peers.pause_min", *pause_min, Period::millis(1), Period::seconds(60));
+    findings.range("gateway.peers.pause_max", *pause_max, Period::millis(1), Period::seconds(3600));
+    findings.range("gateway.peers.stable_after", *stable_after, Period::millis(0), Period::seconds(3600));
+    if pause_min > pause_max {
+        findings.error("gateway.peers.pause_min", format!("{pause_min} is more than pause_max ({pause_max})"));
+    }
+}
+
+fn check_tls(tls: &GatewayTls, findings: &mut Findings) {
+    match (&tls.certificate, &tls.key) {
+        (Some(certificate), Some(key)) => {
+            findings.readable("gateway.tls.certificate", certificate);
+            findings.readable("gateway.tls.key", key);
+        }
+        (Some(_), None) => findings.error("gateway.tls.key", "is missing; a certificate needs its key"),
+        (None, Some(_)) => findings.error("gateway.tls.certificate", "is missing; a key needs its certificate"),
+        (None, None) => {}
+    }
+}
+
+fn check_limits(limits: &GatewayLimits, findings: &mut Findings) {
+    let GatewayLimits { connections_max, requests_in_flight_max, header_max, aws_chunk_max, xml_max, form_max } =
+        limits;
+    let at = |field: &str| format!("gateway.limits.{field}");
+    findings.range(at("connections_max"), *connections_max, 1, 1_000_000);
+    findings.range(at("requests_in_flight_max"), *requests_in_flight_max, 1, 1_000_000);
+    findings.range(at("header_max"), *header_max, ByteSize::kib(8), ByteSize::mib(1));
+    findings.range(at("aws_chunk_max"), *aws_chunk_max, ByteSize::kib(64), ByteSize::mib(64));
+    findings.range(at("xml_max"), *xml_max, ByteSize::kib(64), ByteSize::mib(64));
+    findings.range(at("form_max"), *form_max, ByteSize::kib(64), ByteSize::mib(1024));
+}
+
+fn check_timeouts(timeouts: &GatewayTimeouts, findings: &mut Findings) {
+    let GatewayTimeouts { header, tls_handshake, body_idle, write_stall, clock_skew } = timeouts;
+    let (second, hour) = (Period::seconds(1), Period::seconds(3600));
+    findings.range("gateway.timeouts.header", *header, second, hour);
+    findings.range("gateway.timeouts.tls_handshake", *tls_handshake, second, Period::seconds(300));
+    findings.range("gateway.timeouts.body_idle", *body_idle, second, hour);
+    findings.range("gateway.timeouts.write_stall", *write_stall, second, hour);
+    findings.range("gateway.timeouts.clock_skew", *clock_skew, second, Period::seconds(86_400));
+}
+
+fn check_read(read: &GatewayRead, findings: &mut Findings) {
+    let GatewayRead {
+        window,
+        bytes_in_flight_max,
+        admission_wait_max,
+        bypass_in_flight_max,
+        bypass_wait_max,
+        read_ahead_max,
+        sequences_max,
+    } = read;
+    let at = |field: &str| format!("gateway.read.{field}");
+    findings.range(at("window"), *window, ByteSize::mib(1), ByteSize::mib(256));
+    findings.range(at("admission_wait_max"), *admission_wait_max, Period::millis(10), Period::seconds(300));
+    findings.range(at("bypass_in_flight_max"), *bypass_in_flight_max, 1, 65_536);
+    findings.range(at("bypass_wait_max"), *bypass_wait_max, Period::millis(10), Period::seconds(300));
+    findings.range(at("read_ahead_max"), *read_ahead_max, ByteSize(0), ByteSize::mib(1024));
+    findings.range(at("sequences_max"), *sequences_max, 1, 1_000_000);
+    if let Some(bytes) = bytes_in_flight_max.filter(|bytes| window > bytes) {
+        findings.error(
+            at("window"),
+            format!("{window} is more than bytes_in_flight_max ({bytes}): no large read could start"),
+        );
+    }
+}
+
+/// What is admitted must fit, or requests would be refused for memory before any bound is reached.
+fn check_arena(memory: &Memory, read: &GatewayRead, tier: &GatewayTier, findings: &mut Findings) {
+    let capacity = memory.capacity;
+    if let Some(bytes) = read.bytes_in_flight_max.filter(|bytes| *bytes > capacity) {
+        findings.error("gateway.memory.capacity", format!(
+            "{capacity} is too small for gateway.read.bytes_in_flight_max ({bytes}); raise the one or lower the other"
+        ));
+    }
+    for (name, bytes) in [("read.window", read.window), ("tier.open_landing", tier.open_landing)] {
+        if bytes > capacity {
+            findings
+                .error("gateway.memory.capacity", format!("{capacity} is too small for one gateway.{name} ({bytes})"));
+        }
+    }
+}
+
+fn check_tier(tier: &GatewayTier, cluster: &Cluster, findings: &mut Findings) {
+    let GatewayTier {
+        open_landing,
+        first_progress,
+        idle,
+        hedge_after,
+        write_uncertain_for,
+        announce_deadline,
+        report_deadline,
+        failures_max,
+        rest_min,
+        rest_max,
+    } = tier;
+    let at = |field: &str| format!("gateway.tier.{field}");
+    findings.range(at("open_landing"), *open_landing, ByteSize::kib(64), ByteSize::mib(16));
+    findings.range(at("first_progress"), *first_progress, Period::millis(10), Period::seconds(300));
+    findings.range(at("idle"), *idle, Period::millis(100), Period::seconds(600));
+    findings.range(at("hedge_after"), *hedge_after, Period::millis(1), Period::seconds(60));
+    findings.range(at("write_uncertain_for"), *write_uncertain_for, Period::seconds(1), Period::seconds(3600));
+    findings.range(at("announce_deadline"), *announce_deadline, Period::millis(100), Period::seconds(300));
+    findings.range(at("report_deadline"), *report_deadline, Period::millis(100), Period::seconds(600));
+    findings.range(at("failures_max"), *failures_max, 1, 1000);
+    findings.range(at("rest_min"), *rest_min, Period::millis(10), Period::seconds(600));
+    findings.range(at("rest_max"), *rest_max, Period::millis(10), Period::seconds(3600));
+    if *open_landing < cluster.page {
+        findings.error(
+            at("open_landing"),
+            format!("{open_landing} is less than one page (cluster.page is {})", cluster.page),
+        );
+    } else if *open_landing > cluster.block {
+        findings.error(
+            at("open_landing"),
+            format!("{open_landing} is more than one block (cluster.block is {})", cluster.block),
+        );
+    }
+    if hedge_after >= first_progress {
+        findings.error(
+            at("hedge_after"),
+            format!("{hedge_after} is not shorter than first_progress ({first_progress}): no hedge would ever be sent"),
+        );
+    }
+    if rest_min > rest_max {
+        findings.error(at("rest_min"), format!("{rest_min} is more than rest_max ({rest_max})"));
+    }
+}

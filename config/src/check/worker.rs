@@ -1,0 +1,111 @@
+//! Checks of `[worker]` and of `[tcp]`.
+
+use super::{Findings, Role, check_memory};
+use crate::cluster::Cluster;
+use crate::problem::suggestion;
+use crate::quantity::{ByteSize, Period};
+use crate::tcp::Tcp;
+use crate::worker::{Worker, WorkerFill, WorkerIndex, WorkerWrites};
+
+pub(super) fn check(worker: &Worker, cluster: &Cluster, roles: &[Role], findings: &mut Findings) {
+    let Worker { id, listen, admin_listen, memory, fill, index, writes } = worker;
+    if roles.contains(&Role::Worker) {
+        check_worker_id(id, listen.port(), cluster, findings);
+    }
+    if listen == admin_listen && listen.port() != 0 {
+        findings.error("worker.admin_listen", format!("{admin_listen} is worker.listen too; give it another port"));
+    }
+    check_memory("worker.memory", memory, findings);
+    check_fill(fill, cluster, findings);
+    let WorkerIndex { attributes_max, checks_in_flight_max, generation_slots } = index;
+    let at = |field: &str| format!("worker.index.{field}");
+    findings.range(at("attributes_max"), *attributes_max, 1_000, 100_000_000);
+    findings.range(at("checks_in_flight_max"), *checks_in_flight_max, 1, 65_536);
+    findings.range(at("generation_slots"), *generation_slots, 1 << 10, 1 << 28);
+    let WorkerWrites { uncertain_for_max, open_max, keys_per_message_max } = writes;
+    let at = |field: &str| format!("worker.writes.{field}");
+    findings.range(at("uncertain_for_max"), *uncertain_for_max, Period::seconds(1), Period::seconds(3600));
+    findings.range(at("open_max"), *open_max, 1_000, 10_000_000);
+    findings.range(at("keys_per_message_max"), *keys_per_message_max, 1, 1000);
+}
+
+fn check_fill(fill: &WorkerFill, cluster: &Cluster, findings: &mut Findings) {
+    let WorkerFill {
+        reserve,
+        in_flight_max,
+        queued_max,
+        bytes_in_flight_max,
+        request_max,
+        wait_max,
+        read_ahead_max,
+        page_idle_max,
+    } = fill;
+    let at = |field: &str| format!("worker.fill.{field}");
+    findings.range(at("reserve"), *reserve, 0.0, 0.9);
+    findings.range(at("in_flight_max"), *in_flight_max, 1, 65_536);
+    findings.range(at("queued_max"), *queued_max, 1, 1_000_000);
+    findings.range(at("bytes_in_flight_max"), *bytes_in_flight_max, ByteSize::mib(1), ByteSize(1 << 40));
+    findings.range(at("request_max"), *request_max, ByteSize::kib(64), ByteSize::mib(16));
+    findings.range(at("wait_max"), *wait_max, Period::millis(10), Period::seconds(300));
+    findings.range(at("read_ahead_max"), *read_ahead_max, ByteSize(0), ByteSize::mib(1024));
+    findings.range(at("page_idle_max"), *page_idle_max, Period::millis(0), Period::seconds(365 * 86_400));
+    for (name, bytes) in [("request_max", request_max), ("bytes_in_flight_max", bytes_in_flight_max)] {
+        if *bytes < cluster.page {
+            findings.error(at(name), format!("{bytes} is less than one page (cluster.page is {})", cluster.page));
+        }
+    }
+}
+
+pub(super) fn check_tcp(tcp: &Tcp, findings: &mut Findings) {
+    let Tcp {
+        bind_device,
+        bind_address: _,
+        connect_deadline,
+        calls_in_flight_max,
+        frame_max,
+        write_queue_max,
+        cancel_ack_deadline,
+        keepalive_idle,
+        keepalive_interval,
+        send_stall_max,
+        connections_max,
+        handshakes_max,
+    } = tcp;
+    let at = |field: &str| format!("tcp.{field}");
+    // IFNAMSIZ of Linux is 16 with the closing zero.
+    if bind_device.as_ref().is_some_and(|device| device.is_empty() || device.len() > 15) {
+        findings.error(at("bind_device"), "is not the name of a network device; `ip link` lists them");
+    }
+    findings.range(at("connect_deadline"), *connect_deadline, Period::millis(10), Period::seconds(60));
+    findings.range(at("calls_in_flight_max"), *calls_in_flight_max, 1, 65_536);
+    findings.range(at("frame_max"), *frame_max, ByteSize::kib(16), ByteSize::mib(1));
+    findings.range(at("write_queue_max"), *write_queue_max, ByteSize::mib(1), ByteSize::mib(256));
+    findings.range(at("cancel_ack_deadline"), *cancel_ack_deadline, Period::millis(100), Period::seconds(300));
+    findings.range(at("keepalive_idle"), *keepalive_idle, Period::seconds(1), Period::seconds(3600));
+    findings.range(at("keepalive_interval"), *keepalive_interval, Period::seconds(1), Period::seconds(300));
+    findings.range(at("send_stall_max"), *send_stall_max, Period::seconds(1), Period::seconds(600));
+    findings.range(at("connections_max"), *connections_max, 1, 1_000_000);
+    findings.range(at("handshakes_max"), *handshakes_max, 1, 65_536);
+}
+
+fn check_worker_id(id: &str, port: u16, cluster: &Cluster, findings: &mut Findings) {
+    if id.is_empty() {
+        return findings.error("worker.id", "is missing; it is this worker's name in cluster.workers");
+    }
+    match cluster.workers.iter().find(|worker| worker.id == id) {
+        None if cluster.workers.is_empty() => {}
+        None => {
+            let close = suggestion(id, cluster.workers.iter().map(|worker| worker.id.as_str()));
+            findings.error("worker.id", format!("cluster.workers has no worker named {id:?}{close}"));
+        }
+        Some(entry) => {
+            let told = entry.address.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
+            if told.is_some_and(|told| told != port) {
+                findings.warning("worker.listen", format!(
+                    "listens on port {port}, but cluster.workers sends gateways to {}; right only if something forwards it",
+                    entry.address
+                ));
+            }
+        }
+    }
+}
