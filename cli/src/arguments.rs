@@ -1,0 +1,236 @@
+//! The command line: what can be said, and what it means for the configuration.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use verbs3_config::{Environment, Flag, Layers, Role};
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "verbs3",
+    version,
+    about = "An S3 endpoint on every GPU node, served from a cluster-wide cache",
+    after_help = "\
+Try it:
+  verbs3 dev                       an S3 endpoint on 127.0.0.1:9000 over a folder, with a demonstration
+  verbs3 dev --dir /data/s3        the same, keeping its data elsewhere
+
+Run it:
+  verbs3 config check gateway.toml     everything that is wrong with a file, at once
+  verbs3 worker  --config worker.toml  a node's share of the cache
+  verbs3 gateway --config gateway.toml the endpoint that clients connect to
+
+Settings come from defaults, then the file, then the environment (VERBS3_GATEWAY__LISTEN=…), then flags.
+config/examples/*.toml has every setting with its meaning."
+)]
+pub struct Arguments {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Gateway, cache and a local store in one process, to try things out
+    Dev(DevArguments),
+    /// The S3 endpoint of a node
+    Gateway(ServeArguments),
+    /// A node's share of the cache
+    Worker(ServeArguments),
+    /// Look at configuration files
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// What this host has of RDMA, and why not
+    Doctor,
+    /// Version of this binary and of the protocol it speaks
+    Version,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  verbs3 dev                                  demonstration, then serve until Ctrl-C
+  verbs3 dev --no-demo --listen 0.0.0.0:9000  serve the network
+  verbs3 dev --demo-only                      demonstration, then end
+  verbs3 dev --workers 3                      three workers share the memory
+  verbs3 dev --set log.level=info,verbs3::access=info   a log line for each request
+  aws --endpoint-url http://127.0.0.1:9000 s3 ls        (with the credentials that it prints)
+
+The folder keeps objects and credentials across restarts. The cache starts empty.")]
+pub struct DevArguments {
+    /// Folder for objects and credentials
+    #[arg(long, value_name = "FOLDER")]
+    dir: Option<String>,
+    /// Address of the S3 endpoint; port 0 takes a free one. Metrics are on the next port
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<String>,
+    /// Cache workers in the process
+    #[arg(long, value_name = "NUMBER")]
+    workers: Option<String>,
+    /// Serve at once, without the demonstration
+    #[arg(long, conflicts_with = "demo_only")]
+    no_demo: bool,
+    /// End after the demonstration
+    #[arg(long)]
+    pub demo_only: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  verbs3 gateway --config gateway.toml
+  verbs3 gateway --config gateway.toml --set gateway.listen=0.0.0.0:9000
+  VERBS3_CLUSTER__SECRET=… verbs3 worker --config worker.toml --set worker.id=gpu-07
+
+SIGTERM or Ctrl-C drains and ends with status 0; a second one ends at once.")]
+pub struct ServeArguments {
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Debug, Args)]
+struct Common {
+    /// Configuration file (TOML)
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// One setting, over the file and the environment: --set log.level=debug. Can be repeated
+    #[arg(long, value_name = "PATH=VALUE", value_parser = path_and_value)]
+    set: Vec<(String, String)>,
+    /// Write the addresses in use to this file once requests are served
+    #[arg(long, value_name = "FILE")]
+    ready_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Everything that is wrong with a file; status 2 if it can't be started
+    Check(ConfigArguments),
+    /// What is in effect, and where each value comes from; secrets are left out
+    Show(ConfigArguments),
+}
+
+#[derive(Debug, Args)]
+pub struct ConfigArguments {
+    /// Configuration file (TOML)
+    pub file: PathBuf,
+    /// What the file must be complete for; default: the roles whose sections it has
+    #[arg(long, value_enum)]
+    pub role: Vec<RoleArgument>,
+    /// As in `verbs3 gateway`
+    #[arg(long, value_name = "PATH=VALUE", value_parser = path_and_value)]
+    pub set: Vec<(String, String)>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum RoleArgument {
+    Gateway,
+    Worker,
+    Dev,
+}
+
+/// Where a process's configuration comes from, and whom to tell that it serves.
+pub struct Start {
+    pub layers: Layers,
+    pub ready_file: Option<PathBuf>,
+}
+
+impl DevArguments {
+    pub fn layers(&self) -> Start {
+        let mut flags = Vec::new();
+        let mut flag = |name: &str, path: &str, value: &str| {
+            flags.push(Flag { name: name.to_owned(), path: path.to_owned(), value: value.to_owned() });
+        };
+        if let Some(listen) = &self.listen {
+            flag("--listen", "gateway.listen", listen);
+            // Two of these processes must not meet on the default of the other address.
+            if let (None, Some(admin)) = (&self.common.config, beside(listen)) {
+                flag("--listen", "gateway.admin_listen", &admin);
+            }
+        }
+        for (name, path, value) in [("--dir", "dev.dir", &self.dir), ("--workers", "dev.workers", &self.workers)] {
+            if let Some(value) = value {
+                flag(name, path, value);
+            }
+        }
+        if self.no_demo {
+            flag("--no-demo", "dev.demo", "false");
+        }
+        if self.demo_only {
+            flag("--demo-only", "dev.demo", "true");
+        }
+        self.common.start(flags)
+    }
+}
+
+impl ServeArguments {
+    pub fn layers(&self) -> Start {
+        self.common.start(Vec::new())
+    }
+}
+
+impl Common {
+    fn start(&self, mut flags: Vec<Flag>) -> Start {
+        flags.extend(set_flags(&self.set));
+        let layers = Layers { file: self.config.clone(), environment: Environment::of_process(), flags };
+        Start { layers, ready_file: self.ready_file.clone() }
+    }
+}
+
+impl ConfigArguments {
+    pub fn layers(&self) -> Layers {
+        let (file, flags) = (Some(self.file.clone()), set_flags(&self.set).collect());
+        Layers { file, environment: Environment::of_process(), flags }
+    }
+
+    pub fn roles(&self) -> Vec<Role> {
+        let role = |role: &RoleArgument| match role {
+            RoleArgument::Gateway => Role::Gateway,
+            RoleArgument::Worker => Role::Worker,
+            RoleArgument::Dev => Role::Dev,
+        };
+        self.role.iter().map(role).collect()
+    }
+}
+
+fn set_flags(set: &[(String, String)]) -> impl Iterator<Item = Flag> + '_ {
+    set.iter().map(|(path, value)| Flag { name: "--set".to_owned(), path: path.clone(), value: value.clone() })
+}
+
+fn path_and_value(text: &str) -> Result<(String, String), String> {
+    let (path, value) = text.split_once('=').ok_or("write it as section.setting=value")?;
+    Ok((path.trim().to_owned(), value.to_owned()))
+}
+
+/// The address after `listen`: the next port, or a free one where a free one was asked for.
+fn beside(listen: &str) -> Option<String> {
+    let (host, port) = listen.rsplit_once(':')?;
+    let port: u16 = port.parse().ok()?;
+    Some(format!("{host}:{}", if port == 0 { 0 } else { port.checked_add(1)? }))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn listening_elsewhere_moves_the_metrics_too() {
+        let dev = |words: &[&str]| {
+            let words = ["verbs3", "dev"].iter().chain(words);
+            let Command::Dev(arguments) = Arguments::try_parse_from(words).unwrap().command else { panic!("not dev") };
+            let flags = arguments.layers().layers.flags;
+            flags.into_iter().map(|flag| format!("{}={}", flag.path, flag.value)).collect::<Vec<_>>()
+        };
+        assert_eq!(dev(&["--listen", "[::1]:80"]), ["gateway.listen=[::1]:80", "gateway.admin_listen=[::1]:81"]);
+        assert_eq!(dev(&["--listen", "0.0.0.0:0"]), ["gateway.listen=0.0.0.0:0", "gateway.admin_listen=0.0.0.0:0"]);
+        assert_eq!(dev(&["--listen", "1.1.1.1:7", "--config", "x"]), ["gateway.listen=1.1.1.1:7"]);
+        assert_eq!(dev(&["--no-demo", "--set", "log.level=debug,x=y"]), ["dev.demo=false", "log.level=debug,x=y"]);
+    }
+}

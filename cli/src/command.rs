@@ -1,0 +1,5 @@
+//! Commands that answer and end.
+
+pub mod config;
+pub mod doctor;
+pub mod version;

@@ -1,0 +1,10 @@
+//! `verbs3 version`.
+
+use std::process::ExitCode;
+
+use verbs3_protocol::PROTOCOL_VERSION;
+
+pub fn run() -> ExitCode {
+    println!("verbs3 {} (protocol {PROTOCOL_VERSION})", env!("CARGO_PKG_VERSION"));
+    ExitCode::SUCCESS
+}

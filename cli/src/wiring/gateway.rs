@@ -1,0 +1,197 @@
+//! The gateway process, and the part of it that the development process shares.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use prometheus::Registry;
+use verbs3_client::Tier;
+use verbs3_config::{
+    AttributesTtl, Coherence, Config, Gateway, GatewayLimits, GatewayRead, GatewayTimeouts, GatewayTls, Memory, Mount,
+};
+use verbs3_gateway::auth::Identities;
+use verbs3_gateway::mount::{self, Freshness, Mounts};
+use verbs3_gateway::read::{Reader, ReaderOptions};
+use verbs3_gateway::{GatewayOptions, Listener, Readiness, TlsFiles};
+use verbs3_ufs::Ufs;
+
+use super::tier::Ways;
+use super::{arena, geometry, stores, tier};
+use crate::admin;
+use crate::process::Started;
+
+/// A gateway that serves.
+pub struct Serving {
+    gateway: verbs3_gateway::Gateway,
+    tier: Arc<Tier>,
+    pub listen: SocketAddr,
+    pub admin: SocketAddr,
+}
+
+/// Serves until it is told to stop, then lets requests under way end.
+pub async fn run(config: Config, started: Started) -> anyhow::Result<()> {
+    // The sections that other processes read, and those that `process` has read.
+    let Config { cluster, ufs, mount, gateway, worker: _, tcp, dev: _, process, log: _ } = config;
+    let registry = Registry::new();
+    verbs3_ufs::metrics::register(&registry)?;
+    verbs3_rdma::metrics::register(&registry)?;
+    let geometry = geometry(&cluster)?;
+    let arena = arena(&gateway.memory, 1, geometry)?;
+    verbs3_rdma::metrics::register_arena(&registry, arena.clone())?;
+    let stores = stores::open(&ufs).await?;
+    let ways = Ways::over_tcp(&cluster, &tcp, &gateway.peers).await?;
+    let tier = tier::start(&gateway.tier, &cluster, geometry, &ways, arena, &registry)?;
+    let Some(file) = &gateway.identities else { bail!("gateway.identities is missing") };
+    let identities = Identities::load(file)?;
+    let serving = serve(&gateway, mounts(&mount, &stores)?, tier, identities, &registry).await?;
+    started.ready(serving.listen, Some(serving.admin))?;
+    started.stop.cancelled().await;
+    serving.end(process.drain_for.0).await;
+    ways.shutdown().await;
+    Ok(())
+}
+
+/// Binds both addresses and serves. The tier is the gateway's from here on.
+pub async fn serve(
+    config: &Gateway,
+    mounts: Mounts,
+    tier: Arc<Tier>,
+    identities: Arc<Identities>,
+    registry: &Registry,
+) -> anyhow::Result<Serving> {
+    // Identities, memory, tier and peers have become arguments.
+    let Gateway {
+        listen,
+        admin_listen,
+        domains,
+        identities: _,
+        memory,
+        tls,
+        limits,
+        timeouts,
+        read,
+        tier: _,
+        peers: _,
+    } = config;
+    let reader = Reader::new(reader_options(read, memory), tier.clone(), registry)?;
+    let options = gateway_options(domains, limits, timeouts);
+    let listener = Listener::bind(*listen, tls_files(tls).as_ref()).await.context("gateway.listen")?;
+    let admin_socket = admin::bind("gateway.admin_listen", *admin_listen).await?;
+    let (listen, admin) = (listener.address()?, admin_socket.local_addr()?);
+    let gateway = verbs3_gateway::Gateway::new(options, mounts, reader, tier.clone(), identities, registry)?;
+    gateway.serve_admin(admin_socket, vec![workers_are_up(tier.clone())]);
+    gateway.serve(listener);
+    Ok(Serving { gateway, tier, listen, admin })
+}
+
+impl Serving {
+    /// Requests under way may end for up to `drain_for`; then the words to the homes are waited for.
+    pub async fn end(self, drain_for: Duration) {
+        self.gateway.shutdown(drain_for).await;
+        self.tier.shutdown().await;
+    }
+}
+
+/// One worker is enough: without it every read goes to the UFS and strict writes are refused.
+fn workers_are_up(tier: Arc<Tier>) -> Readiness {
+    let check = move || match tier.workers_up() {
+        (0, all) => Err(format!("none of {all} workers answers")),
+        _ => Ok(()),
+    };
+    Readiness { name: "workers", check: Box::new(check) }
+}
+
+fn gateway_options(domains: &[String], limits: &GatewayLimits, timeouts: &GatewayTimeouts) -> GatewayOptions {
+    let GatewayLimits { connections_max, requests_in_flight_max, header_max, aws_chunk_max, xml_max, form_max } =
+        limits;
+    let GatewayTimeouts { header, tls_handshake, body_idle, write_stall, clock_skew } = timeouts;
+    GatewayOptions {
+        domains: domains.to_vec(),
+        requests_in_flight_max: *requests_in_flight_max as usize,
+        connections_max: *connections_max as usize,
+        header_read_max: header.0,
+        header_bytes_max: header_max.as_usize(),
+        body_idle_max: body_idle.0,
+        write_stall_max: write_stall.0,
+        tls_handshake_max: tls_handshake.0,
+        aws_chunk_bytes_max: aws_chunk_max.0,
+        xml_bytes_max: xml_max.as_usize(),
+        post_object_bytes_max: form_max.0,
+        clock_skew_max: clock_skew.0,
+        // Each UFS has its own `trailing_checksums`, which its store acts on.
+        forward_trailing_checksums: true,
+    }
+}
+
+fn reader_options(read: &GatewayRead, memory: &Memory) -> ReaderOptions {
+    let GatewayRead {
+        window,
+        bytes_in_flight_max,
+        admission_wait_max,
+        bypass_in_flight_max,
+        bypass_wait_max,
+        read_ahead_max,
+        sequences_max,
+    } = read;
+    ReaderOptions {
+        window_bytes: window.0,
+        bytes_in_flight_max: bytes_in_flight_max.unwrap_or(memory.capacity).0,
+        admission_wait_max: admission_wait_max.0,
+        ufs_bypass_in_flight_max: *bypass_in_flight_max as usize,
+        ufs_bypass_wait_max: bypass_wait_max.0,
+        read_ahead_bytes_max: u32::try_from(read_ahead_max.0).unwrap_or(u32::MAX),
+        sequences_max: *sequences_max as usize,
+    }
+}
+
+fn tls_files(tls: &GatewayTls) -> Option<TlsFiles> {
+    let GatewayTls { certificate, key } = tls;
+    Some(TlsFiles { certificate: certificate.clone()?, key: key.clone()? })
+}
+
+/// The mount table.
+pub fn mounts(list: &[Mount], stores: &HashMap<String, Ufs>) -> anyhow::Result<Mounts> {
+    let mut named = Vec::new();
+    let mut whole = None;
+    for mount in list {
+        let made = made(mount, stores)?;
+        if mount.is_wildcard() {
+            whole = Some(made);
+        } else {
+            named.push(made);
+        }
+    }
+    let mounts = Mounts::new(named)?;
+    Ok(match whole {
+        Some(pattern) => mounts.with_open(pattern),
+        None => mounts,
+    })
+}
+
+fn made(mount: &Mount, stores: &HashMap<String, Ufs>) -> anyhow::Result<mount::Mount> {
+    let Mount { name, ufs, bucket: _, prefix, attributes_ttl, absence_ttl, coherence, read_only, cached } = mount;
+    let ufs = stores.get(ufs).with_context(|| format!("mount {name}: there is no ufs {ufs}"))?;
+    // Of a mount of a whole store, neither is used.
+    let bucket = mount.ufs_bucket().unwrap_or(name).to_owned();
+    Ok(mount::Mount {
+        name: name.clone(),
+        volume: verbs3_protocol::Volume::new(ufs.name(), &bucket),
+        ufs: ufs.clone(),
+        bucket,
+        prefix: prefix.clone(),
+        attributes: match attributes_ttl {
+            AttributesTtl::AlwaysAsk => Freshness::AlwaysAsk,
+            AttributesTtl::For(ttl) => Freshness::Ttl(*ttl),
+            AttributesTtl::Immutable => Freshness::Immutable,
+        },
+        absence_ttl: absence_ttl.0,
+        coherence: match coherence {
+            Coherence::Strict => mount::Coherence::Strict,
+            Coherence::Ttl => mount::Coherence::Ttl,
+        },
+        read_only: *read_only,
+        cached: *cached,
+    })
+}

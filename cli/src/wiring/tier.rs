@@ -1,0 +1,122 @@
+//! The way from a gateway to the workers: the placement map, the connections, and the client over both.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::{Context, ensure};
+use prometheus::Registry;
+use verbs3_client::{HealthOptions, Tier, TierOptions};
+use verbs3_config::{Cluster, ClusterWorker, GatewayPeers, GatewayTier, Tcp};
+use verbs3_protocol::{Epoch, Geometry, Member, Placement, WorkerId};
+use verbs3_rdma::arena::Arena;
+use verbs3_rdma::peer::{BackoffOptions, Peer, PeerOptions};
+use verbs3_rdma::tcp::TcpTransport;
+use verbs3_rdma::transport::{PeerAddress, Transport};
+
+use super::worker::tcp_options;
+
+/// The epoch of a map that is configured and never changes.
+const STATIC_EPOCH: Epoch = Epoch(1);
+
+/// What a gateway needs to ask workers.
+pub struct Ways {
+    members: Vec<Member>,
+    peers: HashMap<WorkerId, Arc<Peer>>,
+}
+
+impl Ways {
+    /// Ways over TCP to the workers that the configuration lists.
+    pub async fn over_tcp(cluster: &Cluster, tcp: &Tcp, peers: &GatewayPeers) -> anyhow::Result<Self> {
+        let host = gateway_name();
+        let transport: Arc<dyn Transport> = Arc::new(TcpTransport::new(tcp_options(tcp, cluster, &host)?));
+        let mut ways = Self { members: Vec::new(), peers: HashMap::new() };
+        for ClusterWorker { id, address, weight } in &cluster.workers {
+            let tcp =
+                resolve(address).await.with_context(|| format!("worker {id}: can't find the address {address}"))?;
+            let peer = Peer::new(id.clone(), PeerAddress { tcp }, vec![transport.clone()], peer_options(peers));
+            ways.add(WorkerId(id.clone()), *weight, Arc::new(peer));
+        }
+        Ok(ways)
+    }
+
+    /// Ways within this process.
+    pub fn local(peers: impl IntoIterator<Item = (WorkerId, Peer)>) -> Self {
+        let mut ways = Self { members: Vec::new(), peers: HashMap::new() };
+        for (id, peer) in peers {
+            ways.add(id, 1.0, Arc::new(peer));
+        }
+        ways
+    }
+
+    fn add(&mut self, id: WorkerId, weight: f64, peer: Arc<Peer>) {
+        self.members.push(Member { id: id.clone(), weight });
+        self.peers.insert(id, peer);
+    }
+
+    /// Closes what is idle and waits for the peers' tasks.
+    pub async fn shutdown(&self) {
+        for peer in self.peers.values() {
+            peer.shutdown().await;
+        }
+    }
+}
+
+/// The client of the tier; landings are leased from `arena`.
+pub fn start(
+    tier: &GatewayTier,
+    cluster: &Cluster,
+    geometry: Geometry,
+    ways: &Ways,
+    arena: Arena,
+    registry: &Registry,
+) -> anyhow::Result<Arc<Tier>> {
+    let GatewayTier {
+        open_landing,
+        first_progress,
+        idle,
+        hedge_after,
+        write_uncertain_for,
+        announce_deadline,
+        report_deadline,
+        failures_max,
+        rest_min,
+        rest_max,
+    } = tier;
+    let options = TierOptions {
+        geometry,
+        open_landing_bytes: u32::try_from(open_landing.0).unwrap_or(u32::MAX),
+        first_progress: first_progress.0,
+        idle: idle.0,
+        hedge_after: hedge_after.0,
+        uncertain: write_uncertain_for.0,
+        announce_deadline: announce_deadline.0,
+        report_deadline: report_deadline.0,
+        health: HealthOptions { failures_max: *failures_max, rest_min: rest_min.0, rest_max: rest_max.0 },
+    };
+    let placement = Placement::new(STATIC_EPOCH, ways.members.clone(), usize::from(cluster.replicas))
+        .context("cluster.workers can't be used")?;
+    Tier::new(options, placement, ways.peers.clone(), arena, registry).context("can't make the client of the tier")
+}
+
+fn peer_options(peers: &GatewayPeers) -> PeerOptions {
+    let GatewayPeers { connections_max, calls_per_connection, idle_max, pause_min, pause_max, stable_after } = peers;
+    PeerOptions {
+        connections_max: *connections_max as usize,
+        calls_per_connection: *calls_per_connection as usize,
+        idle_max: idle_max.0,
+        backoff: BackoffOptions { pause_min: pause_min.0, pause_max: pause_max.0, stable_after: stable_after.0 },
+    }
+}
+
+async fn resolve(address: &str) -> anyhow::Result<SocketAddr> {
+    let found: Vec<SocketAddr> = tokio::net::lookup_host(address).await?.collect();
+    ensure!(!found.is_empty(), "the name has no address");
+    Ok(found.iter().find(|found| found.is_ipv4()).copied().unwrap_or(found[0]))
+}
+
+/// For the workers' logs.
+fn gateway_name() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    format!("gateway@{}:{}", host.trim(), std::process::id())
+}

@@ -1,0 +1,132 @@
+//! The worker process: a cache that gateways reach over TCP.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use anyhow::Context;
+use prometheus::Registry;
+use verbs3_cache_worker::{Volumes, WorkerOptions};
+use verbs3_config::{Cluster, Config, Tcp, Worker, WorkerFill, WorkerIndex, WorkerWrites};
+use verbs3_protocol::Geometry;
+use verbs3_rdma::arena::Arena;
+use verbs3_rdma::tcp::{Secret, TcpOptions, TcpServer, TcpServerOptions};
+use verbs3_ufs::Ufs;
+
+use super::{arena, geometry, stores};
+use crate::admin::Admin;
+use crate::process::Started;
+
+/// Serves until it is told to stop, then lets calls under way end.
+pub async fn run(config: Config, started: Started) -> anyhow::Result<()> {
+    // The sections that other processes read, and those that `process` has read.
+    let Config { cluster, ufs, mount: _, gateway: _, worker, tcp, dev: _, process, log: _ } = config;
+    let registry = Registry::new();
+    verbs3_ufs::metrics::register(&registry)?;
+    verbs3_rdma::metrics::register(&registry)?;
+    let geometry = geometry(&cluster)?;
+    let arena = arena(&worker.memory, 1, geometry)?;
+    verbs3_rdma::metrics::register_arena(&registry, arena.clone())?;
+    let stores = stores::open(&ufs).await?;
+    let cache = start(&worker, geometry, arena, &stores, &registry)?;
+
+    let Tcp { connections_max, handshakes_max, .. } = &tcp;
+    let options = TcpServerOptions {
+        tcp: tcp_options(&tcp, &cluster, &worker.id)?,
+        connections_max: *connections_max as usize,
+        handshakes_max: *handshakes_max as usize,
+        drain_deadline: process.drain_for.0,
+    };
+    let server = TcpServer::bind(worker.listen, options, cache.clone()).await.context("worker.listen")?;
+    let admin = Admin::bind("worker.admin_listen", worker.admin_listen).await?;
+    let admin_address = admin.address();
+    let admin = admin.serve(registry, started.stop.clone());
+    started.ready(server.local_addr(), Some(admin_address))?;
+    started.stop.cancelled().await;
+    server.shutdown().await;
+    cache.shutdown().await;
+    admin.end().await;
+    Ok(())
+}
+
+/// A cache over `arena`, for any bucket of `stores`.
+pub fn start(
+    worker: &Worker,
+    geometry: Geometry,
+    arena: Arena,
+    stores: &HashMap<String, Ufs>,
+    registry: &Registry,
+) -> anyhow::Result<Arc<verbs3_cache_worker::Worker>> {
+    // Addresses and memory are the caller's.
+    let Worker { id: _, listen: _, admin_listen: _, memory: _, fill, index, writes } = worker;
+    let WorkerFill {
+        reserve,
+        in_flight_max,
+        queued_max,
+        bytes_in_flight_max,
+        request_max,
+        wait_max,
+        read_ahead_max,
+        page_idle_max,
+    } = fill;
+    let WorkerIndex { attributes_max, checks_in_flight_max, generation_slots } = index;
+    let WorkerWrites { uncertain_for_max, open_max, keys_per_message_max } = writes;
+    let short = |size: verbs3_config::ByteSize| u32::try_from(size.0).unwrap_or(u32::MAX);
+    let options = WorkerOptions {
+        geometry,
+        fill_reserve: *reserve,
+        fills_in_flight_max: *in_flight_max as usize,
+        fills_queued_max: *queued_max as usize,
+        fill_bytes_in_flight_max: bytes_in_flight_max.0,
+        fill_bytes_max: short(*request_max),
+        fill_wait_max: wait_max.0,
+        read_ahead_bytes_max: short(*read_ahead_max),
+        page_idle_max: (!page_idle_max.0.is_zero()).then_some(page_idle_max.0),
+        uncertain_max: uncertain_for_max.0,
+        open_writes_max: *open_max as usize,
+        keys_per_message_max: *keys_per_message_max as usize,
+        generation_slots: *generation_slots as usize,
+        attributes_entries_max: *attributes_max as usize,
+        checks_in_flight_max: *checks_in_flight_max as usize,
+    };
+    let volumes = Volumes::of_stores(stores.values().cloned());
+    verbs3_cache_worker::Worker::new(options, arena, volumes, registry).context("can't start the worker")
+}
+
+/// The TCP transport of a process that calls itself `name`.
+pub fn tcp_options(tcp: &Tcp, cluster: &Cluster, name: &str) -> anyhow::Result<TcpOptions> {
+    let Tcp {
+        bind_device,
+        bind_address,
+        connect_deadline,
+        calls_in_flight_max,
+        frame_max,
+        write_queue_max,
+        cancel_ack_deadline,
+        keepalive_idle,
+        keepalive_interval,
+        send_stall_max,
+        // The server's.
+        connections_max: _,
+        handshakes_max: _,
+    } = tcp;
+    let secret = cluster.resolve_secret()?.context("cluster.secret is missing")?;
+    Ok(TcpOptions {
+        secret: Secret::new(cluster_secret(cluster, secret.reveal())),
+        name: name.to_owned(),
+        connect_deadline: connect_deadline.0,
+        calls_in_flight_max: *calls_in_flight_max,
+        frame_bytes_max: u32::try_from(frame_max.0).unwrap_or(u32::MAX),
+        write_queue_bytes_max: write_queue_max.as_usize(),
+        cancel_ack_deadline: cancel_ack_deadline.0,
+        keepalive_idle: keepalive_idle.0,
+        keepalive_interval: keepalive_interval.0,
+        send_stall_max: send_stall_max.0,
+        bind_device: bind_device.clone(),
+        bind_address: *bind_address,
+    })
+}
+
+/// Clusters that share a secret by accident still refuse each other: the proof is over the name too.
+fn cluster_secret(cluster: &Cluster, secret: &str) -> String {
+    format!("{}\n{secret}", cluster.name)
+}

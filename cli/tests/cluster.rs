@@ -1,0 +1,130 @@
+//! Worker and gateway as processes of their own, over TCP.
+#![allow(clippy::unwrap_used)]
+
+mod processes;
+
+use std::net::TcpListener;
+use std::path::Path;
+
+use aws_sdk_s3::primitives::ByteStream;
+use processes::{Process, dev_key, get, get_object, run, text, verbs3};
+
+/// Files of a cluster of one worker and one gateway, in front of a `verbs3 dev`.
+fn write_files(folder: &Path, store: &Process, worker: &str, secret: &str) -> [String; 2] {
+    let (access, key) = dev_key(&folder.join("data"));
+    let shared = format!(
+        "[cluster]\nsecret = \"{secret}\"\nworkers = [{{ id = \"w0\", address = \"{worker}\" }}]\n\
+         [[ufs]]\nname = \"store\"\nendpoint = \"http://{}\"\n\
+         credentials = {{ kind = \"static\", access_key_id = \"{access}\", secret_access_key = \"{key}\" }}\n\
+         [[mount]]\nname = \"*\"\nufs = \"store\"\n",
+        store.listen
+    );
+    let memory = "memory = { capacity = \"64MiB\" }";
+    let sections = [
+        ("worker", format!("[worker]\nid = \"w0\"\nlisten = \"{worker}\"\nadmin_listen = \"127.0.0.1:0\"\n{memory}\n")),
+        (
+            "gateway",
+            format!(
+                "[gateway]\nlisten = \"127.0.0.1:0\"\nadmin_listen = \"127.0.0.1:0\"\nidentities = \"{}\"\n{memory}\n",
+                folder.join("data/identities.toml").display()
+            ),
+        ),
+    ];
+    sections.map(|(name, section)| {
+        let path = folder.join(format!("{name}.toml"));
+        std::fs::write(&path, format!("{shared}{section}")).unwrap();
+        path.to_str().unwrap().to_owned()
+    })
+}
+
+fn start_store(folder: &Path) -> Process {
+    let dir = folder.join("data");
+    let words = ["dev", "--no-demo", "--listen", "127.0.0.1:0", "--dir", dir.to_str().unwrap()];
+    Process::start(folder, "store", &words)
+}
+
+/// A port that was free a moment ago.
+fn free_address() -> String {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
+#[tokio::test]
+async fn a_gateway_serves_hits_from_a_worker_over_tcp_and_both_end_cleanly() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = start_store(folder.path());
+    let [worker_file, gateway_file] = write_files(folder.path(), &store, &free_address(), "0123456789abcdef");
+    let mut worker = Process::start(folder.path(), "worker", &["worker", "--config", &worker_file]);
+    let mut gateway = Process::start(folder.path(), "gateway", &["gateway", "--config", &gateway_file]);
+    let (access, secret) = dev_key(&folder.path().join("data"));
+    let client = gateway.client(&access, &secret);
+
+    let body: Vec<u8> = (0..5_000_000u32).map(|n| (n % 253) as u8).collect();
+    client.put_object().bucket("demo").key("k").body(ByteStream::from(body.clone())).send().await.unwrap();
+    let first = get_object(&client, "demo", "k").await;
+    let second = get_object(&client, "demo", "k").await;
+    assert!(first.body == body && second.body == body);
+    assert!(second.head.contains("x-verbs3-cache: hit"), "{}", second.head);
+    assert!(second.head.contains("x-verbs3-transport: tcp"), "{}", second.head);
+
+    // What one gateway writes is never read as it was before.
+    client.put_object().bucket("demo").key("k").body(ByteStream::from_static(b"new")).send().await.unwrap();
+    assert_eq!(get_object(&client, "demo", "k").await.body, b"new");
+
+    for process in [&worker, &gateway] {
+        assert_eq!(get(&process.admin, "/healthz").status, 200);
+        assert_eq!(get(&process.admin, "/readyz").status, 200);
+        let metrics = text(&get(&process.admin, "/metrics").body);
+        assert!(metrics.contains("verbs3_arena_bytes{") && metrics.contains("verbs3_rdma_bytes_"), "{metrics}");
+    }
+    assert_eq!(gateway.end(), Some(0));
+    assert_eq!(worker.end(), Some(0));
+}
+
+#[tokio::test]
+async fn a_gateway_with_another_secret_reads_around_the_worker() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = start_store(folder.path());
+    let address = free_address();
+    let [worker_file, _] = write_files(folder.path(), &store, &address, "0123456789abcdef");
+    let _worker = Process::start(folder.path(), "worker", &["worker", "--config", &worker_file]);
+    let [_, gateway_file] = write_files(folder.path(), &store, &address, "fedcba9876543210");
+    let gateway = Process::start(folder.path(), "gateway", &["gateway", "--config", &gateway_file]);
+    let (access, secret) = dev_key(&folder.path().join("data"));
+    let direct = store.client(&access, &secret);
+    direct.put_object().bucket("demo").key("k").body(ByteStream::from_static(b"bytes")).send().await.unwrap();
+    let answer = get_object(&gateway.client(&access, &secret), "demo", "k").await;
+    assert_eq!((answer.status, answer.body.as_slice()), (200, &b"bytes"[..]));
+    assert!(answer.head.contains("x-verbs3-cache: bypass"), "{}", answer.head);
+}
+
+#[test]
+fn a_port_in_use_is_named_with_its_setting() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = start_store(folder.path());
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let [worker_file, gateway_file] = write_files(folder.path(), &store, &address, "0123456789abcdef");
+    let worker = run(&["worker", "--config", &worker_file]);
+    let gateway = run(&["gateway", "--config", &gateway_file, "--set", &format!("gateway.listen={address}")]);
+    let admin = run(&["gateway", "--config", &gateway_file, "--set", &format!("gateway.admin_listen={address}")]);
+    for (output, setting) in [(worker, "worker.listen"), (gateway, "gateway.listen"), (admin, "gateway.admin_listen")] {
+        let complaint = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{complaint}");
+        assert!(complaint.contains(&address) && complaint.contains(setting), "{complaint}");
+    }
+}
+
+#[test]
+fn a_wrong_configuration_starts_nothing_and_lists_everything() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("gateway.toml");
+    std::fs::write(&file, "[cluster]\nblok = 1\n[gateway]\nlisten = \"here\"\n").unwrap();
+    let output = verbs3().args(["gateway", "--config"]).arg(&file).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let complaint = text(&output.stderr);
+    for path in
+        ["cluster.blok", "gateway.listen", "cluster.secret", "cluster.workers", "ufs", "mount", "gateway.identities"]
+    {
+        assert!(complaint.lines().any(|line| line.starts_with(&format!("{path}: "))), "{path} in\n{complaint}");
+    }
+}

@@ -1,0 +1,57 @@
+//! Commands that answer and end.
+#![allow(clippy::unwrap_used)]
+
+mod processes;
+
+use processes::{run, text, verbs3};
+
+fn example(name: &str) -> String {
+    format!("{}/../config/examples/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn a_good_file_is_fine_and_a_bad_one_lists_its_problems_with_status_2() {
+    let good = run(&["config", "check", &example("dev.toml"), "--role", "dev"]);
+    assert_eq!((good.status.code(), text(&good.stdout).contains("is fine")), (Some(0), true));
+    let bad =
+        run(&["config", "check", &example("dev.toml"), "--set", "gateway.lisen=1", "--set", "worker.fill.reserve=9"]);
+    assert_eq!(bad.status.code(), Some(2));
+    let said = text(&bad.stdout);
+    assert!(said.contains("gateway.lisen: no such setting; did you mean \"listen\"? (flag --set)"), "{said}");
+    assert!(said.contains("worker.fill.reserve: 9 is not between 0 and 0.9 (flag --set)"), "{said}");
+}
+
+#[test]
+fn what_is_shown_has_origins_and_no_secret() {
+    let mut command = verbs3();
+    command.args(["config", "show", &example("dev.toml"), "--role", "dev", "--set", "dev.workers=3"]);
+    let output = command.env("VERBS3_CLUSTER__SECRET", "hunter2hunter2hunter2").output().unwrap();
+    let shown = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{shown}{}", text(&output.stderr));
+    assert!(!shown.contains("hunter2"), "{shown}");
+    let line =
+        |start: &str| shown.lines().find(|line| line.starts_with(start)).unwrap_or_else(|| panic!("{start}\n{shown}"));
+    assert!(line("cluster.secret = ").ends_with("environment variable VERBS3_CLUSTER__SECRET"));
+    assert!(line("dev.workers = 3").ends_with("flag --set"));
+    assert!(line("dev.dir = ").ends_with("dev.toml"));
+}
+
+#[test]
+fn doctor_says_why_there_is_no_device_or_which_there_are() {
+    let output = run(&["doctor"]);
+    let said = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(said.starts_with("no RDMA device: ") || said.starts_with("RDMA device "), "{said}");
+}
+
+#[test]
+fn help_teaches_by_example() {
+    for (words, wanted) in
+        [(&["--help"][..], "verbs3 dev"), (&["dev", "--help"], "--no-demo"), (&["gateway", "--help"], "SIGTERM")]
+    {
+        let output = run(words);
+        assert!(output.status.success() && text(&output.stdout).contains(wanted), "{words:?}");
+    }
+    assert!(text(&run(&["version"]).stdout).starts_with("verbs3 "));
+    assert_eq!(run(&["serve"]).status.code(), Some(2));
+}

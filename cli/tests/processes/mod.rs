@@ -1,0 +1,163 @@
+//! Real `verbs3` processes on loopback, and clients for them. Processes are ended by their handle when it is dropped.
+#![allow(clippy::unwrap_used, dead_code)]
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use aws_sdk_s3::Client;
+use aws_sdk_s3::config::{BehaviorVersion, Credentials, Region};
+use aws_sdk_s3::presigning::PresigningConfig;
+
+/// Generous: the machine may be busy with other tests, and the build may be unoptimised.
+const WITHIN: Duration = Duration::from_secs(60);
+
+pub struct Process {
+    child: Child,
+    log: PathBuf,
+    pub listen: String,
+    pub admin: String,
+}
+
+/// An answer to a plain GET.
+pub struct Answer {
+    pub status: u16,
+    pub head: String,
+    pub body: Vec<u8>,
+}
+
+pub fn verbs3() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_verbs3"));
+    // What the tests' own environment says must not configure the processes.
+    for (name, _) in std::env::vars() {
+        if name.starts_with("VERBS3_") || name == "RUST_LOG" {
+            command.env_remove(name);
+        }
+    }
+    command.stdin(Stdio::null());
+    command
+}
+
+/// Runs a command to its end.
+pub fn run(words: &[&str]) -> Output {
+    verbs3().args(words).output().unwrap()
+}
+
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+impl Process {
+    /// Starts `verbs3 WORDS`, and waits until it serves. Its log is `NAME.log` in `folder`.
+    pub fn start(folder: &Path, name: &str, words: &[&str]) -> Self {
+        let (ready, log) = (folder.join(format!("{name}.ready")), folder.join(format!("{name}.log")));
+        let _ = fs::remove_file(&ready);
+        let file = fs::OpenOptions::new().create(true).append(true).open(&log).unwrap();
+        let mut command = verbs3();
+        command.args(words).arg("--ready-file").arg(&ready).stdout(file.try_clone().unwrap()).stderr(file);
+        let mut process = Self { child: command.spawn().unwrap(), log, listen: String::new(), admin: String::new() };
+        process.wait_for("it does not serve", |process| {
+            if let Some(status) = process.child.try_wait().unwrap() {
+                panic!("{name} ended with {status}:\n{}", process.log());
+            }
+            ready.exists()
+        });
+        let addresses: serde_json::Value = serde_json::from_slice(&fs::read(&ready).unwrap()).unwrap();
+        process.listen = addresses["listen"].as_str().unwrap().to_owned();
+        process.admin = addresses["admin"].as_str().unwrap().to_owned();
+        process
+    }
+
+    pub fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// SIGTERM, and its exit status.
+    pub fn end(&mut self) -> Option<i32> {
+        self.signal("-TERM");
+        self.ended()
+    }
+
+    pub fn signal(&self, signal: &str) {
+        assert!(Command::new("kill").args([signal, &self.id().to_string()]).status().unwrap().success());
+    }
+
+    /// Waits for its end.
+    pub fn ended(&mut self) -> Option<i32> {
+        let mut status = None;
+        self.wait_for("it does not end", |process| {
+            status = process.child.try_wait().unwrap();
+            status.is_some()
+        });
+        status.unwrap().code()
+    }
+
+    fn wait_for(&mut self, what: &str, mut condition: impl FnMut(&mut Self) -> bool) {
+        let began = Instant::now();
+        while !condition(self) {
+            assert!(began.elapsed() < WITHIN, "{what}; its log:\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    pub fn client(&self, access_key: &str, secret_key: &str) -> Client {
+        let config = aws_sdk_s3::Config::builder()
+            .behavior_version(BehaviorVersion::latest())
+            .endpoint_url(format!("http://{}", self.listen))
+            .region(Region::new("us-east-1"))
+            .force_path_style(true)
+            .credentials_provider(Credentials::new(access_key, secret_key, None, None, "tests"))
+            .build();
+        Client::from_conf(config)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("--- {}:\n{}", self.log.display(), self.log());
+        }
+    }
+}
+
+/// The key that `verbs3 dev` has put into its folder.
+pub fn dev_key(folder: &Path) -> (String, String) {
+    let table: toml::Table = fs::read_to_string(folder.join("identities.toml")).unwrap().parse().unwrap();
+    let identity = &table["identity"][0];
+    (identity["access_key"].as_str().unwrap().to_owned(), identity["secret_key"].as_str().unwrap().to_owned())
+}
+
+/// GETs an object and gives the answer's head too.
+pub async fn get_object(client: &Client, bucket: &str, key: &str) -> Answer {
+    let expires = PresigningConfig::expires_in(Duration::from_secs(60)).unwrap();
+    let signed = client.get_object().bucket(bucket).key(key).presigned(expires).await.unwrap();
+    let url = signed.uri().strip_prefix("http://").unwrap().to_owned();
+    tokio::task::spawn_blocking(move || {
+        let (host, path) = url.split_at(url.find('/').unwrap());
+        get(host, path)
+    })
+    .await
+    .unwrap()
+}
+
+/// A plain GET over a connection of its own.
+pub fn get(host: &str, path: &str) -> Answer {
+    let mut stream = TcpStream::connect(host).unwrap();
+    stream.set_read_timeout(Some(WITHIN)).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n").unwrap();
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).unwrap();
+    let end = bytes.windows(4).position(|window| window == b"\r\n\r\n").unwrap() + 4;
+    let head = text(&bytes[..end]).to_ascii_lowercase();
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    Answer { status, head, body: bytes[end..].to_vec() }
+}
