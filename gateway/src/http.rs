@@ -2,6 +2,7 @@
 //! that is about connections and messages. Knows no operation.
 
 mod admin;
+mod document;
 mod host;
 mod inbound;
 mod outbound;

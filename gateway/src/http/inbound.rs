@@ -1,5 +1,5 @@
-//! A request's body as it comes from the socket: counted, bounded in time between frames, and guarded if it is aws-chunked. Owns
-//! the fault slot's writing. Does not verify content.
+//! A request's body as it comes from the socket: counted, bounded in time between frames, guarded if it is aws-chunked, and
+//! checked if it is a document. Owns the fault slot's writing. Does not verify the bytes of objects.
 
 use std::future::Future as _;
 use std::pin::Pin;
@@ -15,7 +15,7 @@ use s3s::StdError;
 use tokio::time::{Instant, Sleep, sleep};
 
 use crate::metrics::Metrics;
-use crate::write::checks::BodyFault;
+use crate::write::checks::{BodyFault, Checks};
 use crate::write::chunk_guard::ChunkScanner;
 use crate::write::verified::FaultSlot;
 
@@ -23,6 +23,9 @@ use crate::write::verified::FaultSlot;
 pub(crate) struct Inbound {
     inner: Incoming,
     scanner: Option<ChunkScanner>,
+    /// Of a document.
+    checks: Option<Checks>,
+    got: u64,
     idle_max: Duration,
     /// Made when the socket first has nothing to give.
     idle: Option<Pin<Box<Sleep>>>,
@@ -36,13 +39,14 @@ impl Inbound {
     pub fn new(
         inner: Incoming,
         headers: &HeaderMap,
+        checks: Option<Checks>,
         chunk_bytes_max: u64,
         idle_max: Duration,
         fault: FaultSlot,
         metrics: Arc<Metrics>,
     ) -> Self {
         let scanner = decoded_length(headers).map(|declared| ChunkScanner::new(declared, chunk_bytes_max));
-        Self { inner, scanner, idle_max, idle: None, waiting: false, fault, metrics, over: false }
+        Self { inner, scanner, checks, got: 0, idle_max, idle: None, waiting: false, fault, metrics, over: false }
     }
 
     fn fail(&mut self, fault: BodyFault) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
@@ -58,11 +62,22 @@ impl Inbound {
         self.waiting = false;
         if let Some(data) = frame.data_ref() {
             self.metrics.bytes_in.inc_by(data.len() as u64);
+            self.got += data.len() as u64;
+            if let Some(checks) = &mut self.checks {
+                checks.update(data);
+            }
             if let Some(Err(refusal)) = self.scanner.as_mut().map(|scanner| scanner.scan(data)) {
                 return self.fail(refusal.into());
             }
         }
         Poll::Ready(Some(Ok(frame)))
+    }
+
+    fn end(&mut self) -> Result<(), BodyFault> {
+        if let Some(scanner) = self.scanner.take() {
+            scanner.finish()?;
+        }
+        self.checks.take().map_or(Ok(()), |checks| checks.finish(self.got))
     }
 
     fn idle(&mut self, cx: &mut Context<'_>) -> Poll<()> {
@@ -95,9 +110,9 @@ impl Body for Inbound {
         match Pin::new(&mut this.inner).poll_frame(cx) {
             Poll::Ready(Some(Ok(frame))) => this.frame(frame),
             Poll::Ready(Some(Err(error))) => this.fail(BodyFault::Broken { reason: error.to_string() }),
-            Poll::Ready(None) => match this.scanner.take().map(|scanner| scanner.finish()) {
-                Some(Err(refusal)) => this.fail(refusal.into()),
-                Some(Ok(())) | None => {
+            Poll::Ready(None) => match this.end() {
+                Err(fault) => this.fail(fault),
+                Ok(()) => {
                     this.over = true;
                     Poll::Ready(None)
                 }
@@ -113,8 +128,8 @@ impl Body for Inbound {
     }
 
     fn is_end_stream(&self) -> bool {
-        // A guarded body is not over before its framing was found complete.
-        self.over || (self.scanner.is_none() && self.inner.is_end_stream())
+        // A guarded body is not over before it was found complete.
+        self.over || (self.scanner.is_none() && self.checks.is_none() && self.inner.is_end_stream())
     }
 
     fn size_hint(&self) -> SizeHint {

@@ -9,10 +9,11 @@ use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, heade
 use http_body::Body as _;
 use hyper::body::Incoming;
 use s3s::service::S3Service;
-use s3s::{Body, HttpError, HttpResponse, S3Error, S3ErrorCode};
+use s3s::{Body, HttpError, HttpResponse, S3Error, S3ErrorCode, S3Result};
 use tokio::sync::Semaphore;
 use tracing::{Instrument, debug_span, error};
 
+use super::document;
 use super::inbound::Inbound;
 use super::outbound::{Ending, Outbound};
 use crate::answer::{REQUEST_ID, passed};
@@ -53,10 +54,15 @@ impl Front {
             Ok(permit) => {
                 ending.permit = Some(permit);
                 let signed_body = has_sha256(&request);
-                let call = self.service.call(self.prepared(request, &exchange));
-                let span = debug_span!("request", id = %id);
-                let called = if span.is_disabled() { call.await } else { call.instrument(span).await };
-                self.finished(called, &exchange, signed_body, &ending.method)
+                match self.prepared(request, &exchange) {
+                    Err(refused) => answer_of(refused),
+                    Ok(request) => {
+                        let call = self.service.call(request);
+                        let span = debug_span!("request", id = %id);
+                        let called = if span.is_disabled() { call.await } else { call.instrument(span).await };
+                        self.finished(called, &exchange, signed_body, &ending.method)
+                    }
+                }
             }
             Err(_) => {
                 self.metrics.denied("overloaded");
@@ -72,18 +78,20 @@ impl Front {
         Ok(response.map(|body| Outbound::new(body, ending)))
     }
 
-    fn prepared(&self, request: Request<Incoming>, exchange: &Arc<Exchange>) -> Request<Body> {
+    fn prepared(&self, request: Request<Incoming>, exchange: &Arc<Exchange>) -> S3Result<Request<Body>> {
         let (mut parts, body) = request.into_parts();
         let body = if body.is_end_stream() {
             Body::empty()
         } else {
             let (fault, metrics) = (exchange.fault.clone(), self.metrics.clone());
-            let inbound = Inbound::new(body, &parts.headers, self.chunk_bytes_max, self.body_idle_max, fault, metrics);
+            let checks = document::checks(&parts.method, &parts.uri, &parts.headers)?;
+            let (chunk_max, idle_max) = (self.chunk_bytes_max, self.body_idle_max);
+            let inbound = Inbound::new(body, &parts.headers, checks, chunk_max, idle_max, fault, metrics);
             Body::http_body(inbound)
         };
         parts.extensions.insert(exchange.clone());
         parts.extensions.insert(exchange.cx.clone());
-        Request::from_parts(parts, body)
+        Ok(Request::from_parts(parts, body))
     }
 
     fn finished(

@@ -162,3 +162,77 @@ impl From<CoherenceError> for HomeUnreachable {
         Self { reason: error.to_string() }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    /// Counts announcements that were dropped without a report.
+    #[derive(Default)]
+    struct Counting {
+        abandoned: Arc<AtomicUsize>,
+    }
+
+    struct Open(Arc<AtomicUsize>);
+
+    #[async_trait]
+    impl Homes for Counting {
+        async fn announce(&self, _: &Volume, _: &[String]) -> Result<Box<dyn Announcement>, HomeUnreachable> {
+            Ok(Box::new(Open(self.abandoned.clone())))
+        }
+    }
+
+    #[async_trait]
+    impl Announcement for Open {
+        async fn report(self: Box<Self>, _: WriteOutcome) -> Result<(), HomeUnreachable> {
+            self.0.fetch_sub(1, Ordering::SeqCst);
+            Ok(())
+        }
+    }
+
+    impl Drop for Open {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    fn write(homes: Arc<Counting>) -> Write {
+        let (volume, state) = (Volume::new("u", "b"), Mutex::new(State::Idle));
+        let shared = Shared { homes, volume, keys: vec!["k".to_owned()], coherence: Coherence::Strict, state };
+        Write { shared: Arc::new(shared) }
+    }
+
+    #[tokio::test]
+    async fn a_write_that_is_given_up_abandons_its_announcement_though_the_body_lives_on() {
+        let homes = Arc::new(Counting::default());
+        let write = write(homes.clone());
+        let body = write.announcer();
+        body.announce().await.unwrap();
+        drop(write);
+        assert_eq!(homes.abandoned.load(Ordering::SeqCst), 1);
+        drop(body);
+        assert_eq!(homes.abandoned.load(Ordering::SeqCst), 1);
+    }
+
+    #[tokio::test]
+    async fn nothing_may_be_sent_once_the_client_has_gone() {
+        let homes = Arc::new(Counting::default());
+        let write = write(homes.clone());
+        let body = write.announcer();
+        drop(write);
+        assert!(body.announce().await.is_err());
+        assert_eq!(homes.abandoned.load(Ordering::SeqCst), 1);
+    }
+
+    #[tokio::test]
+    async fn a_finished_write_is_not_abandoned() {
+        let homes = Arc::new(Counting::default());
+        let write = write(homes.clone());
+        write.announcer().announce().await.unwrap();
+        write.finish(WriteOutcome::Done).await.unwrap();
+        assert_eq!(homes.abandoned.load(Ordering::SeqCst), 0);
+    }
+}

@@ -102,6 +102,22 @@ async fn a_document_whose_hash_is_wrong_is_refused() {
 }
 
 #[tokio::test]
+async fn a_document_whose_digest_is_wrong_is_refused() {
+    let stage = Stage::start().await;
+    assert_eq!(stage.put("/data/key", b"hello").await.status, 200);
+    let document = b"<Delete><Object><Key>key</Key></Object></Delete>";
+    let request = Request::new("POST", "/data").query("delete=").header("content-length", &document.len().to_string());
+    for (name, value) in [("content-md5", "AAAAAAAAAAAAAAAAAAAAAA=="), ("x-amz-checksum-crc32", "AAAAAA==")] {
+        let answer = stage.send(&request.clone().header(name, value), document).await;
+        assert_eq!(answer.error(), (400, "BadDigest".to_owned()), "{name}");
+    }
+    assert!(stage.visible("data", "key").await);
+    let right = request.header("content-md5", "VUxjCEXWiErKatrg6+J0xA==");
+    assert_eq!(stage.send(&right, document).await.status, 200);
+    assert!(!stage.visible("data", "key").await);
+}
+
+#[tokio::test]
 async fn a_part_is_verified_and_not_announced() {
     let stage = Stage::start().await;
     let created =
