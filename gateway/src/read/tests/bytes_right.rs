@@ -95,3 +95,19 @@ async fn many_readers_of_one_cold_object_all_get_it() {
     }
     assert!(bed.store.gets() <= 8, "{} reads of the store", bed.store.gets());
 }
+
+#[tokio::test]
+async fn a_reader_in_sequence_asks_the_store_less_than_once_a_range() {
+    let bed = Make::default().bed().await;
+    let expected = content(8, 3 * BLOCK);
+    bed.put("k", &expected).await;
+    assert_eq!(bed.get(ranged("k", 0, 9)).await.body().await.0, &expected[..10]);
+    let before = bed.store.gets();
+    for page in 0..BLOCK / PAGE {
+        let at = BLOCK + page * PAGE;
+        let mut got = bed.get(ranged("k", at as u64, (at + PAGE - 1) as u64)).await;
+        assert!(got.body().await.0 == expected[at..at + PAGE]);
+    }
+    let gets = bed.store.gets() - before;
+    assert!(gets <= 4, "{gets} reads of the store for {} ranges", BLOCK / PAGE);
+}

@@ -99,3 +99,28 @@ async fn workers_that_stop_leave_the_store() {
     }
     assert!(bed.read("k").await == expected);
 }
+
+/// The rest of a body past the tier is of the same version, or the body is cut.
+#[tokio::test]
+async fn a_body_that_goes_on_at_the_store_goes_on_with_the_same_version() {
+    let reader = ReaderOptions { window_bytes: BLOCK as u64, ..ReaderOptions::default() };
+    let bed = Make { reader, ..Make::default() }.bed().await;
+    let (old, new) = (content(1, 12 * BLOCK), content(2, 12 * BLOCK));
+    bed.put("k", &old).await;
+    let mut body = bed.get(of("k")).await.output.body.unwrap();
+    let mut bytes = body.next().await.unwrap().unwrap().to_vec();
+    bed.faults[0].refuse_connects(1000);
+    bed.faults[0].drop_at_event(1);
+    bed.put("k", &new).await;
+    let mut cut = false;
+    while let Some(item) = body.next().await {
+        match item {
+            Ok(data) => bytes.extend_from_slice(&data),
+            Err(_) => {
+                cut = true;
+                break;
+            }
+        }
+    }
+    assert!(cut && bytes == old[..bytes.len()], "cut: {cut}, after {} bytes", bytes.len());
+}
