@@ -4,6 +4,7 @@
 mod bed;
 mod coherence;
 mod fills;
+mod history;
 mod opens;
 mod pressure;
 mod store;

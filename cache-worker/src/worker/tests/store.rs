@@ -65,6 +65,8 @@ pub(super) struct Store {
     held: watch::Sender<usize>,
     /// Bodies go on as permits are added, one for each 64 KiB; `None`: at once.
     drip: Mutex<Option<Arc<Semaphore>>>,
+    /// How often an answer lets others run between what it saw and its being sent.
+    pub(super) yields: AtomicUsize,
     pub(super) gets: AtomicUsize,
     pub(super) heads: AtomicUsize,
     pub(super) body_bytes: Arc<AtomicU64>,
@@ -79,6 +81,7 @@ impl Default for Store {
             hold: watch::Sender::new(false),
             held: watch::Sender::new(0),
             drip: Mutex::default(),
+            yields: AtomicUsize::new(0),
             gets: AtomicUsize::new(0),
             heads: AtomicUsize::new(0),
             body_bytes: Arc::default(),
@@ -119,6 +122,9 @@ impl Store {
     }
 
     async fn wait(&self) {
+        for _ in 0..self.yields.load(Ordering::Relaxed) {
+            tokio::task::yield_now().await;
+        }
         if *self.hold.borrow() {
             self.held.send_modify(|held| *held += 1);
             self.hold.subscribe().wait_for(|hold| !hold).await.unwrap();
