@@ -140,11 +140,25 @@ impl Worker {
     }
 }
 
+/// Largest message, below the 64 KiB that the transports' frames hold by default. A UFS's own error page, or attributes,
+/// may be larger: the asker then has them from the UFS itself, whole.
+const MESSAGE_BYTES_MAX: usize = 60 << 10;
+
 /// The generation that answers of this kind carry.
 type Raised = Result<Generation, Refused>;
 
 async fn say(reply: Reply, message: &Message) {
-    end(reply, message.encode(), 0, Vec::new()).await;
+    let message = bounded(message.encode()).unwrap_or_else(|refusal| refusal);
+    end(reply, message, 0, Vec::new()).await;
+}
+
+/// The message, or the refusal to be sent in its place.
+fn bounded(message: Bytes) -> Result<Bytes, Bytes> {
+    if message.len() <= MESSAGE_BYTES_MAX {
+        return Ok(message);
+    }
+    let reason = format!("an answer of {} bytes is too large to pass on", message.len());
+    Err(Message::Refused(Refusal { kind: RefusalKind::Uncacheable, reason }).encode())
 }
 
 async fn end(reply: Reply, message: Bytes, offset: u64, data: Vec<Bytes>) {

@@ -158,7 +158,7 @@ impl Filler {
         let mut pump = Pump::new(self, target, block, run, cells);
         while !pump.is_done() {
             let chunk = tokio::select! {
-            biased;
+                biased;
                 () = self.stop.cancelled() => return Err(Failure::Stopping),
                 chunk = stream.body.next() => chunk,
             };
@@ -168,11 +168,19 @@ impl Filler {
                     pump.absorb(&chunk)?;
                 }
                 Some(Err(error)) => return Err(self.failed(&error)),
-                None if pump.is_done() => break,
                 None => {
                     self.metrics.fills_failed.inc();
                     return Err(Failure::Unreachable("the ufs's body ended early".into()));
                 }
+            }
+        }
+        // Read to its very end, the connection can be used again. Everyone has been served by now; the bound on silence is the
+        // UFS's own, and a body that goes on is none of ours.
+        if u64::from(run.bytes()) == stream.range.end - stream.range.start {
+            tokio::select! {
+                biased;
+                () = self.stop.cancelled() => {}
+                _ = stream.body.next() => {}
             }
         }
         Ok(())

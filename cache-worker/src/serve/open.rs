@@ -4,11 +4,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use verbs3_protocol::{
-    Absent, Attributes, BlockIndex, Generation, Lease, Open, Opened, RefusalKind, Reply as Message, UfsAnswer,
+    Absent, Attributes, BlockIndex, ByteRange, Generation, Lease, Open, Opened, RefusalKind, Reply as Message,
+    UfsAnswer,
 };
 use verbs3_rdma::transport::Reply;
 
-use super::{Chunk, Reading, Refused, end, plan, say};
+use super::{Chunk, Reading, Refused, bounded, end, plan, say};
 use crate::attributes::{Age, Ages, Asking, Found, Needs, Outcome, Plan, Subject};
 use crate::clock::Moment;
 use crate::fill::{Failure, Interest, Target};
@@ -20,7 +21,7 @@ const ATTEMPTS_MAX: usize = 4;
 
 /// An open on its way to an answer.
 struct Opening {
-    open: Open,
+    want: Option<ByteRange>,
     subject: Subject,
     needs: Needs,
     ages: Ages,
@@ -103,8 +104,8 @@ impl Worker {
         let subject = Subject {
             hash: open.object.hash(),
             key: self.digests.attributes(&open.object, open.version_id.as_deref()),
-            version_id: open.version_id.clone(),
-            object: open.object.clone(),
+            version_id: open.version_id,
+            object: open.object,
             source,
         };
         let bytes_max = u64::from(open.piece_bytes_max).min(landing_bytes);
@@ -113,7 +114,7 @@ impl Worker {
             attributes: Age::from_ms(open.attributes_age_ms_max),
             absence: Age::from_ms(open.absence_age_ms_max),
         };
-        Ok(Opening { open, subject, needs, ages, arrived, bytes_max })
+        Ok(Opening { want: open.want, subject, needs, ages, arrived, bytes_max })
     }
 
     async fn answer_open(&self, opening: &Opening) -> Result<Answer<'_>, Refused> {
@@ -140,7 +141,7 @@ impl Worker {
                 });
             }
         };
-        let span = plan::span(opening.open.want, attributes.version.bytes, self.geometry, opening.bytes_max);
+        let span = plan::span(opening.want, attributes.version.bytes, self.geometry, opening.bytes_max);
         let bytes = match span {
             Some(span) => Some(self.first_bytes(opening, &attributes, span, learnt.brought()).await?),
             None => None,
@@ -192,7 +193,7 @@ impl Worker {
 
     /// With the pages, unless they seem to be here already: then only the attributes have to be renewed.
     fn plan(&self, opening: &Opening, generation: Generation) -> Plan {
-        let get = plan::get(opening.open.want, self.geometry).filter(|_| opening.bytes_max > 0).filter(|range| {
+        let get = plan::get(opening.want, self.geometry).filter(|_| opening.bytes_max > 0).filter(|range| {
             let Some(known) = self.attributes.hint(opening.subject.key, generation) else { return true };
             let page = (range.start() / u64::from(self.geometry.page_bytes)) as u16;
             let digest = self.digests.version(&opening.subject.object, &known.version);
@@ -240,11 +241,14 @@ impl Worker {
                 .encode()
         };
         let Some((chunk, reading)) = bytes else {
-            return end(reply, opened(None), 0, Vec::new()).await;
+            return end(reply, bounded(opened(None)).unwrap_or_else(|refusal| refusal), 0, Vec::new()).await;
         };
         self.count_served(&chunk);
         let Chunk { piece, offset, data } = chunk;
-        let message = opened(Some(piece));
+        let message = match bounded(opened(Some(piece))) {
+            Ok(message) => message,
+            Err(refusal) => return end(reply, refusal, 0, Vec::new()).await,
+        };
         if reading.is_done() {
             return end(reply, message, offset, data).await;
         }

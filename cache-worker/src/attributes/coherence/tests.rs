@@ -74,7 +74,7 @@ struct Asked {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #![proptest_config(ProptestConfig::with_cases(500))]
     /// Whatever the order of announcements, reports, expiries, checks and their late answers: what may be answered from
     /// the cache was asked after the last news of its key, and never while a write is open. One slot for all keys is the
     /// hardest case for everything else: keys then disturb each other, and only cost checks.

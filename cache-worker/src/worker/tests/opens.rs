@@ -177,6 +177,13 @@ async fn errors_of_the_ufs_are_passed_on_and_not_kept() {
 }
 
 #[tokio::test]
+async fn an_answer_too_long_for_a_frame_is_left_to_the_ufs() {
+    let bed = Bed::new(Mode::Share);
+    *bed.store.fault.lock() = Some(Fault::LongError);
+    assert_eq!(bed.open(open("k", ALL)).await.refused(), Some(&RefusalKind::Uncacheable));
+}
+
+#[tokio::test]
 async fn weak_etags_and_the_null_version_are_left_to_the_ufs() {
     let bed = Bed::new(Mode::Share);
     bed.store.put("k", Stored { weak: true, ..Stored::new(9, 10) });
@@ -249,8 +256,10 @@ async fn messages_that_make_no_sense_are_refused() {
 async fn a_worker_refuses_an_arena_whose_cells_hold_no_page() {
     let options = verbs3_rdma::arena::ArenaOptions { capacity_bytes: 8 << 20, cell_bytes_max: 4096, populate: false };
     let arena = verbs3_rdma::arena::Arena::map(options).unwrap();
-    let made = crate::Worker::new(crate::WorkerOptions::default(), arena, Default::default(), &Default::default());
+    let made =
+        crate::Worker::new(crate::WorkerOptions::default(), arena, crate::Volumes::default(), &Default::default());
     assert!(made.err().unwrap().to_string().contains("cell_bytes_max"));
-    let made = crate::Worker::new(crate::WorkerOptions::default(), map(8), Default::default(), &Default::default());
+    let made =
+        crate::Worker::new(crate::WorkerOptions::default(), map(8), crate::Volumes::default(), &Default::default());
     assert_eq!(Arc::strong_count(&made.unwrap()), 1);
 }

@@ -54,6 +54,8 @@ pub(super) enum Fault {
     Truncate(u64),
     Forbidden,
     DeleteMarker,
+    /// An error whose page is as long as one may be.
+    LongError,
 }
 
 pub(super) struct Store {
@@ -135,6 +137,11 @@ impl Store {
     fn find(&self, key: &str, if_match: Option<&str>) -> S3Result<Stored> {
         match *self.fault.lock() {
             Some(Fault::Forbidden) => return Err(error(S3ErrorCode::AccessDenied, 403)),
+            Some(Fault::LongError) => {
+                let mut long = error(S3ErrorCode::AccessDenied, 403);
+                long.set_message("x".repeat(63 << 10));
+                return Err(long);
+            }
             Some(Fault::DeleteMarker) => {
                 let mut gone = error(S3ErrorCode::NoSuchKey, 404);
                 let mut headers = http::HeaderMap::new();
