@@ -22,6 +22,7 @@ mod buckets;
 mod copy;
 mod operation;
 mod pass;
+pub(crate) mod query;
 mod reads;
 mod rewrite;
 

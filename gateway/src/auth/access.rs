@@ -12,7 +12,7 @@ use s3s::{S3Error, S3ErrorCode, S3Result};
 use super::Identities;
 use crate::exchange::Exchange;
 use crate::metrics::Metrics;
-use crate::operations::{TABLE, access_denied};
+use crate::operations::{TABLE, access_denied, query};
 
 /// Gives s3s the secrets.
 pub(crate) struct Keys {
@@ -56,6 +56,6 @@ impl S3Access for Access {
             return Err(access_denied());
         };
         let _ = exchange.identity.set(identity);
-        Ok(())
+        query::check(name, cx.uri().query().unwrap_or_default()).inspect_err(|_| self.metrics.denied("unsupported"))
     }
 }

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
-use s3s::StdError;
+use s3s::{S3Error, S3ErrorCode, S3Result, StdError};
 use tokio::time::{Instant, Sleep, sleep};
 
 use crate::metrics::Metrics;
@@ -44,9 +44,10 @@ impl Inbound {
         idle_max: Duration,
         fault: FaultSlot,
         metrics: Arc<Metrics>,
-    ) -> Self {
-        let scanner = decoded_length(headers).map(|declared| ChunkScanner::new(declared, chunk_bytes_max));
-        Self { inner, scanner, checks, got: 0, idle_max, idle: None, waiting: false, fault, metrics, over: false }
+    ) -> S3Result<Self> {
+        let scanner = decoded_length(headers)?.map(|declared| ChunkScanner::new(declared, chunk_bytes_max));
+        let (got, idle, waiting, over) = (0, None, false, false);
+        Ok(Self { inner, scanner, checks, got, idle_max, idle, waiting, fault, metrics, over })
     }
 
     fn fail(&mut self, fault: BodyFault) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
@@ -91,11 +92,19 @@ impl Inbound {
     }
 }
 
-/// What an aws-chunked body will hold, if this is one and says so. (If it does not, s3s refuses it.)
-fn decoded_length(headers: &HeaderMap) -> Option<u64> {
-    let streaming = headers.get("x-amz-content-sha256")?.as_bytes().starts_with(b"STREAMING-");
-    let declared = headers.get("x-amz-decoded-content-length")?.to_str().ok()?.parse().ok()?;
-    streaming.then_some(declared)
+/// What an aws-chunked body will hold; `None` if this is not one. No body that s3s may unwrap goes unscanned: s3s reads `5x` as 5.
+fn decoded_length(headers: &HeaderMap) -> S3Result<Option<u64>> {
+    let forms = headers.get_all("x-amz-content-sha256");
+    if !forms.iter().any(|form| form.as_bytes().starts_with(b"STREAMING-")) {
+        return Ok(None);
+    }
+    let mut lengths = headers.get_all("x-amz-decoded-content-length").iter();
+    let Some(length) = lengths.next() else { return Err(S3ErrorCode::MissingContentLength.into()) };
+    let digits = length.to_str().ok().filter(|text| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()));
+    match digits.and_then(|digits| digits.parse().ok()) {
+        Some(length) if lengths.next().is_none() => Ok(Some(length)),
+        _ => Err(S3Error::with_message(S3ErrorCode::InvalidRequest, "x-amz-decoded-content-length is not one number")),
+    }
 }
 
 impl Body for Inbound {

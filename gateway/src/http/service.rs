@@ -75,6 +75,7 @@ impl Front {
             ending.code = code_of(response.body());
             self.note_denial(&exchange, ending.code.as_deref());
         }
+        bare(&mut response, &ending.method);
         Ok(response.map(|body| Outbound::new(body, ending)))
     }
 
@@ -86,7 +87,7 @@ impl Front {
             let (fault, metrics) = (exchange.fault.clone(), self.metrics.clone());
             let checks = document::checks(&parts.method, &parts.uri, &parts.headers)?;
             let (chunk_max, idle_max) = (self.chunk_bytes_max, self.body_idle_max);
-            let inbound = Inbound::new(body, &parts.headers, checks, chunk_max, idle_max, fault, metrics);
+            let inbound = Inbound::new(body, &parts.headers, checks, chunk_max, idle_max, fault, metrics)?;
             Body::http_body(inbound)
         };
         parts.extensions.insert(exchange.clone());
@@ -157,6 +158,21 @@ impl Front {
             _ => return,
         };
         self.metrics.denied(reason);
+    }
+}
+
+/// Takes the body from answers that have none, by their method or status. HTTP/1 drops it by itself, HTTP/2 sends it.
+fn bare(response: &mut HttpResponse, method: &Method) {
+    let status = response.status();
+    let bodiless = matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    if !bodiless && *method != Method::HEAD {
+        return;
+    }
+    *response.body_mut() = Body::empty();
+    if !status.is_success() || bodiless {
+        // They are of the body that is not sent; a HEAD's success keeps them, since they are the object's.
+        response.headers_mut().remove(header::CONTENT_TYPE);
+        response.headers_mut().remove(header::CONTENT_LENGTH);
     }
 }
 

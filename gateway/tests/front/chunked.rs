@@ -197,3 +197,20 @@ async fn garbage_after_the_end_and_huge_chunks_are_refused() {
     assert!(answer.text().contains("64 bytes"), "{}", answer.text());
     assert!(!stage.visible("data", "key").await);
 }
+
+/// s3s would read `5x` as 5, and hold a chunk of any size.
+#[tokio::test]
+async fn chunks_are_guarded_whatever_their_length_header_says() {
+    let stage = Stage::start_with(|setup| setup.options.aws_chunk_bytes_max = 64).await;
+    for (length, status) in [("65x", 400), ("+65", 400), ("", 400), ("99999999999999999999", 400)] {
+        let mut request = request(SIGNED, 65);
+        request.headers[1].1 = length.to_owned();
+        let answer = send(&stage, request, |seed| signed_chunks(seed, &[&[7; 65], b""])).await;
+        assert_eq!(answer.error(), (status, "InvalidRequest".to_owned()), "{length}");
+    }
+    let mut request = request(SIGNED, 65);
+    request.headers.remove(1);
+    let answer = send(&stage, request, |seed| signed_chunks(seed, &[&[7; 65], b""])).await;
+    assert_eq!(answer.error(), (411, "MissingContentLength".to_owned()));
+    assert!(!stage.visible("data", "key").await);
+}

@@ -105,3 +105,27 @@ async fn operations_without_a_bucket_of_ours_are_refused() {
     let refused = stage.send(&Request::new("GET", "/").query("x-id=ListDirectoryBuckets"), b"").await;
     assert_eq!(refused.error(), (501, "NotImplemented".to_owned()));
 }
+
+/// s3s takes them for PutObject, DeleteObject and DeleteBucket.
+#[tokio::test]
+async fn writes_to_unknown_subresources_change_nothing() {
+    let stage = Stage::start().await;
+    stage.put("/data/k", b"hello").await;
+    for (method, path, query) in [
+        ("PUT", "/data/k", "encryption="),
+        ("PUT", "/data/k", "append=&position=0"),
+        ("PUT", "/data/k", "partNumber=1"),
+        ("DELETE", "/data/k", "acl="),
+        ("DELETE", "/data/k", "retention="),
+        ("DELETE", "/loose", "abac="),
+        ("DELETE", "/loose", "acl="),
+    ] {
+        let request = Request::new(method, path).query(query).header("content-length", "0");
+        let refused = stage.send(&request, b"").await;
+        assert_eq!(refused.error(), (501, "NotImplemented".to_owned()), "{method} {path}?{query}");
+    }
+    assert_eq!(stage.get("/data/k").await.body, b"hello");
+    assert_eq!(stage.put("/loose/k", b"there").await.status, 200);
+    let named = Request::new("DELETE", "/data/k").query("x-id=DeleteObject");
+    assert_eq!(stage.send(&named, b"").await.status, 204);
+}

@@ -1,0 +1,62 @@
+//! HTTP/2 in the clear: what HTTP/1 does for a server by itself has to be done here.
+
+use http::{Response, StatusCode};
+use http_body_util::{BodyExt, Empty};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http2::{Builder, SendRequest};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::net::TcpStream;
+
+use crate::signing::Request;
+use crate::stage::Stage;
+
+/// One connection; `window` is what each answer may send before it is read.
+async fn connect(stage: &Stage, window: u32) -> SendRequest<Empty<Bytes>> {
+    let socket = TcpStream::connect(stage.address).await.unwrap();
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder.initial_stream_window_size(window);
+    let (sender, connection) = builder.handshake(TokioIo::new(socket)).await.unwrap();
+    tokio::spawn(connection);
+    sender
+}
+
+async fn ask(stage: &Stage, sender: &mut SendRequest<Empty<Bytes>>, request: Request) -> Response<Incoming> {
+    let (head, _) = request.signed(&stage.host());
+    let mut asked = http::Request::builder().method(request.method).uri(format!(
+        "http://{}{}?{}",
+        stage.host(),
+        request.path,
+        request.query
+    ));
+    for (name, value) in head.lines().skip(1).filter_map(|line| line.split_once(':')) {
+        if !matches!(name, "host" | "connection" | "content-length") {
+            asked = asked.header(name, value.trim());
+        }
+    }
+    sender.send_request(asked.body(Empty::new()).unwrap()).await.unwrap()
+}
+
+#[tokio::test]
+async fn answers_that_have_no_body_have_none() {
+    let stage = Stage::start().await;
+    stage.put("/data/x", b"hello").await;
+    let mut sender = connect(&stage, 1 << 20).await;
+    let etag = "\"5d41402abc4b2a76b9719d911017c592\"";
+    for (request, status, length) in [
+        (Request::new("HEAD", "/data/absent"), StatusCode::NOT_FOUND, None),
+        (Request::new("HEAD", "/unknown/k"), StatusCode::NOT_FOUND, None),
+        (Request::new("HEAD", "/data/x").by("AKNOBODY", "x"), StatusCode::FORBIDDEN, None),
+        (Request::new("HEAD", "/data/x"), StatusCode::OK, Some("5")),
+        (Request::new("GET", "/data/x").header("if-none-match", etag), StatusCode::NOT_MODIFIED, None),
+        (Request::new("DELETE", "/data/x"), StatusCode::NO_CONTENT, None),
+    ] {
+        let answer = ask(&stage, &mut sender, request).await;
+        assert_eq!(answer.status(), status);
+        let text = answer.headers().get("content-length").map(|value| value.to_str().unwrap());
+        assert!(text == length || (length.is_none() && text == Some("0")), "{status}: {text:?}");
+        if status != StatusCode::OK {
+            assert!(!answer.headers().contains_key("content-type"), "{status}");
+        }
+        assert!(answer.into_body().collect().await.unwrap().to_bytes().is_empty(), "{status}");
+    }
+}
