@@ -2,6 +2,7 @@
 
 mod announce;
 mod forget;
+mod life;
 mod open;
 mod plan;
 mod read;
@@ -18,6 +19,7 @@ use verbs3_rdma::transport::{Incoming, Reply, Service};
 
 use crate::fill::{Failure, Source};
 use crate::worker::Worker;
+use life::while_alive;
 use reading::{Chunk, Reading};
 
 /// Why a request is not answered.
@@ -120,7 +122,8 @@ impl Worker {
     /// Sends what is left of a reading as `Data` parts. A failure is the last part.
     async fn send_rest(&self, mut reading: Reading<'_>, mut reply: Reply) {
         loop {
-            match reading.next().await {
+            let Some(next) = while_alive(&mut reply, reading.next()).await else { return };
+            match next {
                 Ok(chunk) => {
                     let last = reading.is_done();
                     self.count_served(&chunk);

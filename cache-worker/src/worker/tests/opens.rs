@@ -155,6 +155,31 @@ async fn an_absence_learnt_from_a_head_is_not_answered_to_a_get_without_a_body()
 }
 
 #[tokio::test]
+async fn an_absence_found_by_head_is_kept_once_its_code_is_known() {
+    let bed = Bed::new(Mode::Share);
+    assert!(!bed.open(open("k", None)).await.absent().cached);
+    assert_eq!(bed.store.asked(), (1, 1));
+    for want in [None, ALL] {
+        assert!(bed.open(open("k", want)).await.absent().cached);
+    }
+    assert_eq!(bed.store.asked(), (1, 1));
+}
+
+#[tokio::test]
+async fn a_missing_bucket_is_no_absence_of_its_keys() {
+    let bed = Bed::new(Mode::Share);
+    *bed.store.fault.lock() = Some(Fault::NoSuchBucket);
+    for want in [None, ALL, None, ALL] {
+        let got = bed.open(open("k", want)).await;
+        assert_eq!((got.absent().answer.status, got.absent().cached), (404, false));
+        assert!(String::from_utf8_lossy(&got.absent().answer.body).contains("NoSuchBucket"));
+    }
+    *bed.store.fault.lock() = None;
+    bed.store.put("k", Stored::new(8, 10));
+    assert_eq!(bed.open(open("k", ALL)).await.bytes.len(), 10);
+}
+
+#[tokio::test]
 async fn a_delete_marker_is_not_kept() {
     let bed = Bed::new(Mode::Share);
     *bed.store.fault.lock() = Some(Fault::DeleteMarker);
