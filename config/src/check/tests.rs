@@ -324,6 +324,13 @@ fn mount_problems() {
             "warning: mount[1].absence_ttl: attributes are asked for on every read, but an absence is believed for 1s; set it to \"0\"",
         ],
     );
+    broken(
+        "name = \"eval\"",
+        "name = \"eval\"\ncoherence = \"ttl\"\nattributes_ttl = \"immutable\"",
+        &[
+            "mount[1].coherence: \"ttl\" lets a write through that readers see after attributes_ttl, which is \"immutable\": never; set a duration, or coherence = \"strict\"",
+        ],
+    );
 }
 
 #[test]
