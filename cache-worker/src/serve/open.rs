@@ -98,6 +98,7 @@ impl Worker {
 
     fn opening(&self, open: Open, landing_bytes: u64) -> Result<Opening, Refused> {
         let arrived = self.clock.now();
+        self.check_epoch(open.epoch)?;
         self.check_geometry(open.geometry)?;
         let source = self.source(&open.object.volume)?;
         if open.version_id.as_deref() == Some("null") {

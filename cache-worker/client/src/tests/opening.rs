@@ -171,6 +171,7 @@ async fn refusals_send_the_reader_to_the_ufs() {
         (RefusalKind::Busy, BypassReason::Busy),
         (RefusalKind::Uncacheable, BypassReason::Uncacheable),
         (RefusalKind::VersionGone, BypassReason::Changing),
+        (RefusalKind::WrongEpoch(Epoch(2)), BypassReason::Epoch),
         (RefusalKind::UnknownVolume, BypassReason::Misconfigured),
     ] {
         let a = TestWorker::new("a", refuses(kind));

@@ -278,6 +278,34 @@ async fn messages_that_make_no_sense_are_refused() {
 }
 
 #[tokio::test]
+async fn askers_of_another_map_get_blocks_and_nothing_else() {
+    use verbs3_protocol::{Announce, Epoch, Report, WriteOutcome};
+    let bed = Bed::with(Mode::Share, 32, crate::WorkerOptions { epoch: Some(Epoch(7)), ..Default::default() });
+    let stored = Stored::new(14, 10);
+    bed.store.put("k", stored.clone());
+    let (volume, keys, write) = (object("k").volume, vec!["k".to_owned()], super::bed::WRITE);
+    let announce = |epoch| {
+        Request::Announce(Announce { volume: volume.clone(), keys: keys.clone(), write, epoch, uncertain_ms: 1000 })
+    };
+    let report = |epoch| {
+        Request::Report(Report {
+            volume: volume.clone(),
+            keys: keys.clone(),
+            write,
+            epoch,
+            outcome: WriteOutcome::Done,
+        })
+    };
+    for request in [Request::Open(open("k", ALL)), announce(Epoch(1)), report(Epoch(1))] {
+        assert_eq!(bed.ask(request).await.refused(), Some(&RefusalKind::WrongEpoch(Epoch(7))));
+    }
+    assert_eq!(bed.store.asked(), (0, 0));
+    assert_eq!(bed.read(super::bed::read("k", &stored, 0, 0..10)).await.bytes, stored.content(0..10));
+    assert_eq!(bed.open(Open { epoch: Epoch(7), ..open("k", ALL) }).await.bytes, stored.content(0..10));
+    assert!(bed.ask(announce(Epoch(7))).await.is_done() && bed.ask(report(Epoch(7))).await.is_done());
+}
+
+#[tokio::test]
 async fn a_worker_refuses_an_arena_whose_cells_hold_no_page() {
     let options = verbs3_rdma::arena::ArenaOptions { capacity_bytes: 8 << 20, cell_bytes_max: 4096, populate: false };
     let arena = verbs3_rdma::arena::Arena::map(options).unwrap();
