@@ -38,7 +38,12 @@ impl Ways {
         for ClusterWorker { id, address, weight } in &cluster.workers {
             let tcp =
                 resolve(address).await.with_context(|| format!("worker {id}: can't find the address {address}"))?;
-            let peer = Peer::new(id.clone(), PeerAddress { tcp }, vec![transport.clone()], peer_options(peers));
+            let peer = Peer::new(
+                id.clone(),
+                PeerAddress { tcp, name: Some(id.clone()) },
+                vec![transport.clone()],
+                peer_options(peers),
+            );
             ways.add(WorkerId(id.clone()), *weight, Arc::new(peer));
         }
         Ok(ways)

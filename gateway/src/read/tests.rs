@@ -100,7 +100,7 @@ impl Make {
                 Join::Share => Peer::local(InProcess::connection(worker.clone(), Mode::Share)),
                 Join::Copy => {
                     let transport = InProcess::transport(worker.clone(), Mode::Copy(fault));
-                    let address = PeerAddress { tcp: ([127, 0, 0, 1], 1).into() };
+                    let address = PeerAddress { tcp: ([127, 0, 0, 1], 1).into(), name: None };
                     Peer::new(id.0.clone(), address, vec![transport], PeerOptions::default())
                 }
             };
