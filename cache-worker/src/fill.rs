@@ -55,8 +55,7 @@ struct Flight {
 /// Locks of the pages in flight; all pages of a block are behind one.
 const SHARDS: usize = 64;
 
-type FlightMap = HashMap<PageKey, Flight, DigestState>;
-type Flights = Mutex<FlightMap>;
+type Flights = Mutex<HashMap<PageKey, Flight, DigestState>>;
 
 /// Fills pages.
 pub(crate) struct Filler {

@@ -6,7 +6,6 @@ mod document;
 mod host;
 mod inbound;
 mod outbound;
-mod progress;
 mod server;
 mod service;
 mod stall;

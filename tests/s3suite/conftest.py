@@ -72,7 +72,8 @@ def plain_clients(writer, reader):
 def recorder(request, writer, reader):
     made = Recorder(case_name(request.node), [writer.url, reader.url, writer.authority, reader.authority])
     yield made
-    made.write(getattr(request.node, "suite_outcome", "error"))
+    if not case_name(request.node).startswith("clients/"):  # judged by bytes, and never run directly at the store
+        made.write(getattr(request.node, "suite_outcome", "error"))
 
 
 @pytest.fixture

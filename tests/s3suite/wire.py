@@ -16,6 +16,8 @@ from record import Recorder, error_code, xml
 from sigv4 import Signer, sha256
 
 TIMEOUT_SECONDS = 30
+# Whether a refusal still arrives once our side is closed is a matter of timing: one record for both.
+CUT_REFUSED = "refused, or the connection closed"
 
 
 class Wire:
@@ -83,16 +85,27 @@ class Wire:
                     connection.shutdown(socket.SHUT_WR)
             except (BrokenPipeError, ConnectionResetError):
                 pass  # The service answered early and closed; its answer is still to be read.
-            return self.receive(method, connection)
+            return self.receive(method, connection, cut)
 
-    def receive(self, method: str, connection: socket.socket) -> Answer:
+    def first_head(self, method: str, request_target: str, headers: dict) -> bytes:
+        """The first head that comes back, a 100 included; unrecorded, as HTTP libraries don't show it."""
+        head = "".join([f"{method} {request_target} HTTP/1.1\r\n"] + [f"{name}: {value}\r\n" for name, value in headers.items()] + ["\r\n"])
+        with socket.create_connection((self.to.host, self.to.port), timeout=TIMEOUT_SECONDS) as connection:
+            connection.sendall(head.encode())
+            with connection.makefile("rb") as answer:
+                return b"".join(iter(answer.readline, b"\r\n")) + b"\r\n"
+
+    def receive(self, method: str, connection: socket.socket, cut: bool = False) -> Answer:
         response = http.client.HTTPResponse(connection, method=method)
         try:
             response.begin()
             body = response.read()
         except (http.client.HTTPException, ConnectionError):
-            return Answer(self.recorder.observe(f"{method} raw{self.label}", "connection closed"), 0, "closed", [], b"")
+            return Answer(self.recorder.observe(f"{method} raw{self.label}", CUT_REFUSED if cut else "connection closed"), 0, "closed", [], b"")
         headers = response.getheaders()
+        if cut and 400 <= response.status < 500:
+            step = self.recorder.observe(f"{method} raw{self.label}", CUT_REFUSED)
+            return Answer(step, response.status, error_code(xml(body)) if body[:1] == b"<" else None, headers, body)
         step = self.recorder.answer(f"{method} raw{self.label}", response.status, headers, None if method == "HEAD" else body)
         return Answer(step, response.status, error_code(xml(body)) if body[:1] == b"<" else None, headers, body)
 

@@ -96,8 +96,6 @@ impl Coherence {
         uncertain_max: Duration,
         now: Moment,
     ) -> Result<Generation, TooManyWrites> {
-        // Before anything else: even a report that is refused below, for want of a place, makes void what is known.
-        self.raise(hashes);
         match outcome {
             WriteOutcome::Done | WriteOutcome::Refused => {
                 for &hash in hashes {
@@ -108,7 +106,7 @@ impl Coherence {
                 let lost: Vec<KeyHash> =
                     hashes.iter().copied().filter(|&hash| !self.has_open(hash, write, now)).collect();
                 if !lost.is_empty() {
-                    self.announce(&lost, write, uncertain_max, now)?;
+                    return self.announce(&lost, write, uncertain_max, now).map(|_| self.raise(hashes));
                 }
             }
         }

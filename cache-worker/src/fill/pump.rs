@@ -87,7 +87,9 @@ impl<'a> Pump<'a> {
             return Ok(());
         }
         let rest = &self.run.pages[self.index..];
-        self.run.take_out_of(&mut flights, self.index);
+        for page in rest.iter().filter(|page| page.owned) {
+            flights.remove(&page.key);
+        }
         self.filler.metrics.pages_abandoned.inc_by(rest.len() as u64);
         Err(Failure::Abandoned)
     }

@@ -5,7 +5,6 @@ mod bed;
 mod coherence;
 mod fills;
 mod history;
-mod life;
 mod opens;
 mod pressure;
 mod store;

@@ -18,7 +18,6 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
-use super::progress::Progress;
 use super::service::Front;
 use super::stall::StallGuard;
 use super::tls::{self, TlsError, TlsFiles};
@@ -143,13 +142,12 @@ async fn accept(listener: Listener, shared: Arc<Shared>, tasks: TaskTracker) {
 async fn connection(socket: TcpStream, tls: Option<TlsAcceptor>, shared: Arc<Shared>, permit: OwnedSemaphorePermit) {
     let metrics = shared.front.metrics.clone();
     metrics.connections.inc();
-    let progress = Progress::new();
-    let socket = StallGuard::new(socket, shared.stall_max, metrics.connections_stalled.clone(), progress.clone());
+    let socket = StallGuard::new(socket, shared.stall_max, metrics.connections_stalled.clone());
     let served = async {
         match tls {
-            None => serve(socket, &shared, progress.clone()).await,
+            None => serve(socket, &shared).await,
             Some(tls) => match timeout(shared.handshake_max, tls.accept(socket)).await {
-                Ok(Ok(stream)) => serve(stream, &shared, progress.clone()).await,
+                Ok(Ok(stream)) => serve(stream, &shared).await,
                 Ok(Err(error)) => {
                     metrics.tls_errors.inc();
                     debug!(%error, "a TLS handshake failed");
@@ -158,25 +156,19 @@ async fn connection(socket: TcpStream, tls: Option<TlsAcceptor>, shared: Arc<Sha
             },
         }
     };
-    tokio::select! {
-        _ = shared.cut.run_until_cancelled(served) => {}
-        () = progress.stalled(shared.stall_max) => {
-            metrics.connections_stalled.inc();
-            debug!("a connection is cut: its client takes none of the answers that it asked for");
-        }
-    }
+    shared.cut.run_until_cancelled(served).await;
     metrics.connections.dec();
     drop(permit);
 }
 
-async fn serve<S>(socket: S, shared: &Shared, progress: Arc<Progress>)
+async fn serve<S>(socket: S, shared: &Shared)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let front = shared.front.clone();
     let service = service_fn(move |request| {
-        let (front, progress) = (front.clone(), progress.clone());
-        async move { front.serve(request, progress).await }
+        let front = front.clone();
+        async move { front.serve(request).await }
     });
     let connection = shared.builder.serve_connection(TokioIo::new(socket), service);
     tokio::pin!(connection);

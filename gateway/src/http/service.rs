@@ -15,8 +15,7 @@ use tracing::{Instrument, debug_span, error};
 
 use super::document;
 use super::inbound::Inbound;
-use super::outbound::{Admission, Ending, Outbound};
-use super::progress::Progress;
+use super::outbound::{Ending, Outbound};
 use crate::answer::{REQUEST_ID, passed};
 use crate::exchange::Exchange;
 use crate::metrics::Metrics;
@@ -38,13 +37,10 @@ pub(crate) struct Front {
 
 impl Front {
     /// Answers one request. Errs only to have hyper cut the connection.
-    pub async fn serve(
-        &self,
-        request: Request<Incoming>,
-        progress: Arc<Progress>,
-    ) -> Result<Response<Outbound>, HttpError> {
+    pub async fn serve(&self, request: Request<Incoming>) -> Result<Response<Outbound>, HttpError> {
         let id = RequestId::generate();
         let exchange = Arc::new(Exchange::new(Arc::new(RequestContext::new(id, Instant::now()))));
+        self.metrics.in_flight.inc();
         let mut ending = Ending {
             exchange: exchange.clone(),
             metrics: self.metrics.clone(),
@@ -52,13 +48,11 @@ impl Front {
             uri: request.uri().clone(),
             status: 0,
             code: None,
-            bytes: 0,
-            complete: false,
-            admission: None,
+            permit: None,
         };
         let mut response = match self.in_flight.clone().try_acquire_owned() {
             Ok(permit) => {
-                ending.admission = Some(Admission::new(permit, self.metrics.in_flight.clone()));
+                ending.permit = Some(permit);
                 let signed_body = has_sha256(&request);
                 match self.prepared(request, &exchange) {
                     Err(refused) => answer_of(refused),
@@ -82,7 +76,7 @@ impl Front {
             self.note_denial(&exchange, ending.code.as_deref());
         }
         bare(&mut response, &ending.method);
-        Ok(response.map(|body| Outbound::new(body, ending, progress)))
+        Ok(response.map(|body| Outbound::new(body, ending)))
     }
 
     fn prepared(&self, request: Request<Incoming>, exchange: &Arc<Exchange>) -> S3Result<Request<Body>> {

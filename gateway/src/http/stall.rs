@@ -4,7 +4,6 @@
 use std::future::Future as _;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -13,8 +12,6 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
 
-use super::progress::Progress;
-
 pub(crate) struct StallGuard {
     inner: TcpStream,
     stall_max: Duration,
@@ -22,17 +19,15 @@ pub(crate) struct StallGuard {
     timer: Option<Pin<Box<Sleep>>>,
     stalled: bool,
     cut: IntCounter,
-    progress: Arc<Progress>,
 }
 
 impl StallGuard {
-    pub fn new(inner: TcpStream, stall_max: Duration, cut: IntCounter, progress: Arc<Progress>) -> Self {
-        Self { inner, stall_max, timer: None, stalled: false, cut, progress }
+    pub fn new(inner: TcpStream, stall_max: Duration, cut: IntCounter) -> Self {
+        Self { inner, stall_max, timer: None, stalled: false, cut }
     }
 
-    fn watch(&mut self, cx: &mut Context<'_>, polled: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        if let Poll::Ready(written) = &polled {
-            self.progress.wrote(*written.as_ref().unwrap_or(&0));
+    fn watch<T>(&mut self, cx: &mut Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if polled.is_ready() {
             self.stalled = false;
             return polled;
         }

@@ -208,7 +208,7 @@ impl RawServer {
             }
             end
         };
-        let address = PeerAddress::from(tcp);
+        let address = PeerAddress { tcp };
         tokio::join!(transport.connect(&address), accept)
     }
 }
