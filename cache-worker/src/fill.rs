@@ -55,7 +55,8 @@ struct Flight {
 /// Locks of the pages in flight; all pages of a block are behind one.
 const SHARDS: usize = 64;
 
-type Flights = Mutex<HashMap<PageKey, Flight, DigestState>>;
+type FlightMap = HashMap<PageKey, Flight, DigestState>;
+type Flights = Mutex<FlightMap>;
 
 /// Fills pages.
 pub(crate) struct Filler {

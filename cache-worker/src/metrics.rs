@@ -41,6 +41,7 @@ table! {
     refused_unreachable: IntCounter, "verbs3_worker_refusals_total", ["kind" = "ufs_unreachable"], "Requests refused, by what the asker was told.";
     refused_volume: IntCounter, "verbs3_worker_refusals_total", ["kind" = "unknown_volume"], "Requests refused, by what the asker was told.";
     refused_geometry: IntCounter, "verbs3_worker_refusals_total", ["kind" = "geometry"], "Requests refused, by what the asker was told.";
+    refused_epoch: IntCounter, "verbs3_worker_refusals_total", ["kind" = "epoch"], "Requests refused, by what the asker was told.";
     refused_malformed: IntCounter, "verbs3_worker_refusals_total", ["kind" = "malformed"], "Requests refused, by what the asker was told.";
 
     pages_hit: IntCounter, "verbs3_worker_pages_total", ["found" = "hit"], "Wanted pages, by how they were found: held, being filled for another reader, or absent.";

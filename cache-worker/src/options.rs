@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
-use verbs3_protocol::{Geometry, GeometryError};
+use verbs3_protocol::{Epoch, Geometry, GeometryError};
 
 /// Bounds and sizes of a worker.
 #[derive(Debug, Clone)]
 pub struct WorkerOptions {
     /// Block and page size; the same in the whole cluster.
     pub geometry: Geometry,
+    /// The placement map's. Attributes and writes are answered to askers of the same map only; `None`: to any, for a worker that
+    /// has only one asker.
+    pub epoch: Option<Epoch>,
     /// Part of the arena, 0 to 0.9, that cached pages leave free, so that a fill finds memory at once. Read-ahead may not use it.
     pub fill_reserve: f64,
     /// UFS reads under way at once.
@@ -43,6 +46,7 @@ impl Default for WorkerOptions {
     fn default() -> Self {
         Self {
             geometry: Geometry::DEFAULT,
+            epoch: None,
             fill_reserve: 0.05,
             fills_in_flight_max: 256,
             fills_queued_max: 4096,

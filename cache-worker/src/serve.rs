@@ -2,6 +2,7 @@
 
 mod announce;
 mod forget;
+mod life;
 mod open;
 mod plan;
 mod read;
@@ -12,12 +13,13 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use verbs3_protocol::{Generation, Geometry, KeyHash, Lease, ObjectKey, Refusal, RefusalKind, Volume};
+use verbs3_protocol::{Epoch, Generation, Geometry, KeyHash, Lease, ObjectKey, Refusal, RefusalKind, Volume};
 use verbs3_protocol::{Reply as Message, Request};
 use verbs3_rdma::transport::{Incoming, Reply, Service};
 
 use crate::fill::{Failure, Source};
 use crate::worker::Worker;
+use life::while_alive;
 use reading::{Chunk, Reading};
 
 /// Why a request is not answered.
@@ -75,6 +77,7 @@ impl Worker {
             RefusalKind::UnknownVolume => &metrics.refused_volume,
             RefusalKind::GeometryMismatch(_) => &metrics.refused_geometry,
             RefusalKind::Malformed => &metrics.refused_malformed,
+            RefusalKind::WrongEpoch(_) => &metrics.refused_epoch,
         };
         counter.inc();
         tracing::debug!(kind = ?refused.kind, reason = %refused.reason, "refused");
@@ -88,6 +91,16 @@ impl Worker {
         }
         let reason = format!("asked with {asked:?}, configured with {own:?}; use one block and page size everywhere");
         Err(Refused::new(RefusalKind::GeometryMismatch(own), reason))
+    }
+
+    /// A home is one only to those who share its map: two homes for one key would not hear of each other's writes.
+    fn check_epoch(&self, asked: Epoch) -> Result<(), Refused> {
+        let Some(own) = self.epoch.filter(|&own| own != asked) else { return Ok(()) };
+        let reason = format!(
+            "asked by epoch {:016x}, has {:016x}; give gateways and workers the same cluster.workers and cluster.replicas",
+            asked.0, own.0
+        );
+        Err(Refused::new(RefusalKind::WrongEpoch(own), reason))
     }
 
     fn source(&self, volume: &Volume) -> Result<Arc<Source>, Refused> {
@@ -120,7 +133,8 @@ impl Worker {
     /// Sends what is left of a reading as `Data` parts. A failure is the last part.
     async fn send_rest(&self, mut reading: Reading<'_>, mut reply: Reply) {
         loop {
-            match reading.next().await {
+            let Some(next) = while_alive(&mut reply, reading.next()).await else { return };
+            match next {
                 Ok(chunk) => {
                     let last = reading.is_done();
                     self.count_served(&chunk);

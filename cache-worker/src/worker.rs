@@ -6,7 +6,7 @@ use std::time::Duration;
 use prometheus::Registry;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use verbs3_protocol::Geometry;
+use verbs3_protocol::{Epoch, Geometry};
 use verbs3_rdma::arena::Arena;
 
 use crate::attributes::{Asker, Cache, Checks, Coherence};
@@ -40,6 +40,7 @@ fn list(problems: &[OptionsError]) -> String {
 /// Serves blocks from its arena and fills them from UFSs. Answers calls as [`verbs3_rdma::transport::Service`].
 pub struct Worker {
     pub(crate) geometry: Geometry,
+    pub(crate) epoch: Option<Epoch>,
     pub(crate) uncertain_max: Duration,
     pub(crate) keys_per_message_max: usize,
     pub(crate) volumes: Volumes,
@@ -103,6 +104,7 @@ impl Worker {
         });
         let worker = Arc::new(Self {
             geometry: options.geometry,
+            epoch: options.epoch,
             uncertain_max: options.uncertain_max,
             keys_per_message_max: options.keys_per_message_max,
             volumes: volumes.into(),

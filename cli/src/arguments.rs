@@ -52,7 +52,7 @@ Examples:
   verbs3 dev --no-demo --listen 0.0.0.0:9000  serve the network
   verbs3 dev --demo-only                      demonstration, then end
   verbs3 dev --workers 3                      three workers share the memory
-  verbs3 dev --set log.level=info,verbs3::access=info   a log line for each request
+  verbs3 dev --set log.level=info,verbs3::access=debug  a log line for each request
   aws --endpoint-url http://127.0.0.1:9000 s3 ls        (with the credentials that it prints)
 
 The folder keeps objects and credentials across restarts. The cache starts empty.")]

@@ -109,7 +109,8 @@ fn start_workers(
         let part = Registry::new_custom(None, Some(label))?;
         let memory = arena(&config.memory, count, geometry)?;
         verbs3_rdma::metrics::register_arena(&part, memory.clone())?;
-        caches.push(worker::start(config, geometry, memory, stores, &part)?);
+        // The only asker is this process.
+        caches.push(worker::start(config, geometry, None, memory, stores, &part)?);
         parts.push(part);
     }
     registry.register(Box::new(Parts(parts)))?;

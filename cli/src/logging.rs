@@ -13,7 +13,7 @@ use verbs3_config::{Log, LogFormat, Role};
 const QUIET: &str = "s3s=off,aws_smithy_runtime=off,aws_smithy_runtime_api=off,aws_sdk_s3=off,aws_config=warn,\
                      hyper=warn,hyper_util=warn,h2=warn,rustls=warn";
 
-/// A person who tries things out wants to read what the process says, not a line for each request.
+/// A person who tries things out wants to read what the process says, not a line for each request that was refused.
 const QUIET_DEV: &str = "verbs3::access=warn,";
 
 /// From now on, lines go to standard error, and so do panics.

@@ -1,6 +1,5 @@
 //! The gateway as a whole: what it is made of, when it starts and how it ends. Owns its tasks. Does none of the work.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -120,8 +119,7 @@ impl Gateway {
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         tasks.spawn(identities.clone().follow(stop.clone()));
 
-        let cached: HashSet<_> = mounts.iter().filter(|mount| mount.cached).map(|mount| mount.volume.clone()).collect();
-        let core = Core { mounts, homes, reader, metrics: metrics.clone(), options: options.clone(), cached };
+        let core = Core { mounts, homes, reader, metrics: metrics.clone(), options: options.clone() };
         let mut builder = S3ServiceBuilder::new(Operations(Arc::new(core)));
         builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(s3_config(&options)))));
         builder.set_auth(Keys { identities: identities.clone() });

@@ -6,6 +6,7 @@ mod document;
 mod host;
 mod inbound;
 mod outbound;
+mod progress;
 mod server;
 mod service;
 mod stall;

@@ -53,7 +53,10 @@ impl Metrics {
                 &["verdict", "transport"],
             )?,
             bytes_in: names.counter("body_bytes_received_total", "Bytes of requests' bodies taken from sockets.")?,
-            in_flight: names.gauge("requests_in_flight", "Requests under way, until their body's last byte.")?,
+            in_flight: names.gauge(
+                "requests_in_flight",
+                "Requests under way, until their body's last byte or until all of it is in memory.",
+            )?,
             in_flight_max: names.gauge("requests_in_flight_max", "The configured bound; beyond it 503 SlowDown.")?,
             denied: names.counters(
                 "denied_total",

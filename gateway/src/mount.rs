@@ -2,7 +2,7 @@
 //!
 //! Owns the table and the rewriting of keys. Does not decide who may use a mount (`auth`), and reads nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,6 +45,16 @@ pub enum Coherence {
     Strict,
     /// The write goes on; readers see it after the attributes' time is over.
     Ttl,
+}
+
+impl Coherence {
+    /// What holds where two mounts show the same: the stricter.
+    fn with(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Ttl, Self::Ttl) => Self::Ttl,
+            (Self::Strict, _) | (_, Self::Strict) => Self::Strict,
+        }
+    }
 }
 
 /// One bucket name that clients see.
@@ -143,20 +153,26 @@ pub enum MountError {
 #[derive(Clone, Default)]
 pub struct Mounts {
     by_name: BTreeMap<String, Arc<Mount>>,
+    /// Volumes that some named mount caches, with the strictest of their promises.
+    cached: HashMap<Volume, Coherence>,
     open: Option<Arc<OpenStore>>,
 }
 
 impl Mounts {
     pub fn new(mounts: impl IntoIterator<Item = Mount>) -> Result<Self, MountError> {
-        let mut by_name = BTreeMap::new();
+        let (mut by_name, mut cached) = (BTreeMap::new(), HashMap::new());
         for mount in mounts {
             mount.check()?;
+            if mount.cached {
+                let promised = cached.entry(mount.volume.clone()).or_insert(mount.coherence);
+                *promised = promised.with(mount.coherence);
+            }
             let name = mount.name.clone();
             if by_name.insert(name.clone(), Arc::new(mount)).is_some() {
                 return Err(MountError::Duplicate { mount: name });
             }
         }
-        Ok(Self { by_name, open: None })
+        Ok(Self { by_name, cached, open: None })
     }
 
     /// Makes every bucket of one store visible under its own name, besides the named mounts. Of `pattern`, the name, bucket,
@@ -171,9 +187,18 @@ impl Mounts {
         self.by_name.get(name).cloned().or_else(|| self.open.as_ref()?.mount(name))
     }
 
+    /// What a write through this mount owes to readers through all others: whether it has to be announced (`None`: nobody caches
+    /// the volume), and if it may go on when it can't be. The store that is mounted as a whole shows every volume of its.
+    pub fn promised(&self, mount: &Mount) -> Option<Coherence> {
+        let open = self.open.as_ref().map(|open| open.pattern());
+        let open = open.filter(|open| open.cached && open.ufs.name() == mount.ufs.name()).map(|open| open.coherence);
+        let named = self.cached.get(&mount.volume).copied();
+        Some([named, open].into_iter().flatten().reduce(Coherence::with)?.with(mount.coherence))
+    }
+
     /// Every store behind the mounts, once each.
     pub fn stores(&self) -> impl Iterator<Item = &Ufs> {
-        let open = self.open.as_ref().map(|open| open.ufs());
+        let open = self.open.as_ref().map(|open| &open.pattern().ufs);
         let all: BTreeMap<&str, &Ufs> =
             self.by_name.values().map(|mount| &mount.ufs).chain(open).map(|ufs| (ufs.name(), ufs)).collect();
         all.into_values()

@@ -242,6 +242,7 @@ impl Reader {
                 mount: mount.clone(),
                 object: object.clone(),
                 version: Arc::new(attributes.version.clone()),
+                version_named: ask.version_id.is_some(),
             };
             let ahead = if sequential { self.shared.options.read_ahead_bytes_max } else { 0 };
             fetch = Some(Box::new(Fetch::new(subject, fetched, rest, ahead)));

@@ -9,8 +9,9 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use prometheus::IntCounter;
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::sync::oneshot;
 
+use crate::credits::Permit;
 use crate::landing::{ClaimError, Fill, Landing};
 use crate::metrics::{GaugeGuard, Traffic, metrics};
 use crate::transport::{Event, TransportError, TransportKind};
@@ -25,12 +26,12 @@ pub(crate) const MESSAGE_BYTES_QUEUED_MAX: usize = 4 << 20;
 
 /// The right to have one call under way on a connection.
 pub(crate) struct Credit {
-    _permit: OwnedSemaphorePermit,
+    _permit: Permit,
     _gauge: GaugeGuard,
 }
 
 impl Credit {
-    pub(crate) fn new(permit: OwnedSemaphorePermit) -> Self {
+    pub(crate) fn new(permit: Permit) -> Self {
         Self { _permit: permit, _gauge: GaugeGuard::add(&metrics().credits_in_use, 1) }
     }
 }

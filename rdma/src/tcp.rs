@@ -30,7 +30,7 @@ use handshake::Terms;
 pub struct TcpOptions {
     /// Known to every host of the cluster.
     pub secret: Secret,
-    /// Name of this host, for the other side's logs. At most 64 bytes are sent.
+    /// Name of this host: what its peers expect it to say, and write to their logs. At most 64 bytes are sent.
     pub name: String,
     /// Longest time for connecting and the handshake together.
     pub connect_deadline: Duration,

@@ -55,6 +55,16 @@ impl fmt::Display for TransportKind {
 pub struct PeerAddress {
     /// Data address of the peer's TCP transport.
     pub tcp: SocketAddr,
+    /// What the peer must call itself. Another host that has the address (and the secret) is then not taken for it.
+    /// `None`: whoever answers.
+    pub name: Option<String>,
+}
+
+impl From<SocketAddr> for PeerAddress {
+    /// Of whoever answers there.
+    fn from(tcp: SocketAddr) -> Self {
+        Self { tcp, name: None }
+    }
 }
 
 /// Why a call, or a connection, ended without its reply.

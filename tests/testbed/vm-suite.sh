@@ -16,7 +16,7 @@ cd "$ROOT" || exit 1
 
 "$HERE/vm.sh" install || exit 1
 # Cargo names the test binary with a hash; ask it rather than guess.
-suite=$(cargo test --release --locked -p verbs3-rdma --test conformance --no-run --message-format=json 2>"$DIR/cargo.log" |
+suite=$(cargo test --release --locked --workspace --test conformance --no-run --message-format=json 2>"$DIR/cargo.log" |
   python3 -c 'import json, sys
 paths = [m["executable"] for m in map(json.loads, sys.stdin) if m.get("reason") == "compiler-artifact" and m.get("executable") and m["target"]["name"] == "conformance"]
 print(paths[-1] if paths else "")')

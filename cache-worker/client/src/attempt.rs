@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use verbs3_protocol::{Absent, BlockIndex, ByteRange, CacheVerdict, Geometry, Opened, Piece, Refusal, Reply};
+use verbs3_protocol::{
+    Absent, BlockIndex, ByteRange, CacheVerdict, Geometry, Opened, Piece, Refusal, Reply, is_strong_etag,
+};
 use verbs3_rdma::transport::{Call, Event, Part, TransportError};
 
 use crate::place::Worker;
@@ -134,7 +136,7 @@ impl Attempt {
     /// Sets the bytes of block 0 that have to follow.
     fn opened(&mut self, opened: &Opened, opening: Opening) -> Result<(), AttemptError> {
         let version = &opened.attributes.version;
-        if !is_strong(&version.etag) {
+        if !is_strong_etag(&version.etag) {
             return Err(self.malformed("a version without a strong ETag"));
         }
         let wanted = opening.want.and_then(|want| want.resolve(version.bytes)).unwrap_or(0..0);
@@ -167,9 +169,4 @@ impl Attempt {
     fn malformed(&self, reason: &str) -> AttemptError {
         AttemptError::Malformed { worker: self.worker.id.0.clone(), reason: reason.to_owned() }
     }
-}
-
-/// RFC 9110 section 8.8.3: a quoted string without `W/`.
-fn is_strong(etag: &str) -> bool {
-    etag.len() > 2 && etag.starts_with('"') && etag.ends_with('"')
 }

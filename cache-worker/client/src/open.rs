@@ -181,6 +181,10 @@ impl Tier {
             RefusalKind::Busy => BypassReason::Busy,
             RefusalKind::Uncacheable => BypassReason::Uncacheable,
             RefusalKind::UfsUnreachable => BypassReason::UfsUnreachable,
+            RefusalKind::WrongEpoch(_) => {
+                tracing::warn!(worker = %home.id, object = %request.object, reason = %refusal.reason, "a worker has another placement map");
+                BypassReason::Epoch
+            }
             RefusalKind::UnknownVolume | RefusalKind::GeometryMismatch(_) | RefusalKind::Malformed => {
                 tracing::warn!(worker = %home.id, object = %request.object, kind = ?refusal.kind, reason = %refusal.reason,
                     "a worker refused to open an object; gateway and worker must have the same ufs table, block and page size, and version");

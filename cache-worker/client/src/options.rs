@@ -35,12 +35,10 @@ impl Default for TierOptions {
         Self {
             geometry: Geometry::DEFAULT,
             open_landing_bytes: 1 << 20,
-            // Longer than a worker waits for a UFS's first byte (20 s): as long as workers send no sign of life before it, a
-            // shorter time would take a slow UFS for dead workers. Two seconds are enough once they do.
-            first_progress: Duration::from_secs(25),
-            idle: Duration::from_secs(25),
-            // The same: an earlier hedge would have a slow UFS asked twice.
-            hedge_after: Duration::from_secs(5),
+            // Workers send a sign of life 100 ms after a request came, and every 500 ms from then on, however slow the UFS is.
+            first_progress: Duration::from_secs(2),
+            idle: Duration::from_secs(15),
+            hedge_after: Duration::from_millis(250),
             uncertain: Duration::from_secs(60),
             announce_deadline: Duration::from_secs(5),
             report_deadline: Duration::from_secs(15),

@@ -40,6 +40,8 @@ pub enum BypassReason {
     UfsError,
     /// Gateway and worker are configured differently.
     Misconfigured,
+    /// Gateway and worker have different placement maps.
+    Epoch,
 }
 
 impl BypassReason {
@@ -55,6 +57,7 @@ impl BypassReason {
             Self::UfsUnreachable => "ufs_unreachable",
             Self::UfsError => "ufs_error",
             Self::Misconfigured => "misconfigured",
+            Self::Epoch => "epoch",
         }
     }
 }
@@ -313,9 +316,11 @@ impl SpanRead {
             RefusalKind::GeometryMismatch(_) => {
                 misconfigured("a worker has another block or page size; configure the same everywhere")
             }
+            // Of a later release: blocks belong to versions, and any worker may serve them.
+            RefusalKind::WrongEpoch(_) => BypassReason::Epoch,
             RefusalKind::Malformed => misconfigured("a worker could not read a request; do both run the same version?"),
         };
-        let elsewhere = matches!(self.reason, BypassReason::Busy | BypassReason::Misconfigured);
+        let elsewhere = matches!(self.reason, BypassReason::Busy | BypassReason::Misconfigured | BypassReason::Epoch);
         let alone = self.legs.iter().all(Option::is_none);
         (alone && !elsewhere).then(|| self.end(SpanItem::Bypass(self.reason)))
     }

@@ -64,7 +64,7 @@ impl TestWorker {
         let service = Arc::new(Scripted { asked: asked.clone(), script });
         let handle = faults.handle();
         let transport = InProcess::transport(service, Mode::Copy(faults));
-        let address = PeerAddress { tcp: ([127, 0, 0, 1], 1).into() };
+        let address = PeerAddress { tcp: ([127, 0, 0, 1], 1).into(), name: None };
         let peer = Arc::new(Peer::new(id, address, vec![transport], PeerOptions::default()));
         Self { id: WorkerId(id.into()), asked, faults: handle, peer }
     }

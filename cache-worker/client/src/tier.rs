@@ -25,6 +25,10 @@ pub enum TierError {
     NoPeer(WorkerId),
     #[error(transparent)]
     Options(#[from] OptionsError),
+    #[error(
+        "the arena's largest cell of {cell_bytes} bytes holds no page of {page_bytes} bytes; map the arena with cell_bytes_max = page size"
+    )]
+    Cell { cell_bytes: usize, page_bytes: u32 },
     #[error("can't register the client's metrics")]
     Metrics(#[from] prometheus::Error),
 }
@@ -63,6 +67,10 @@ impl Tier {
     ) -> Result<Arc<Self>, TierError> {
         if let Some(problem) = options.problems().into_iter().next() {
             return Err(problem.into());
+        }
+        let (cell_bytes, page_bytes) = (arena.cell_bytes_max(), options.geometry.page_bytes);
+        if cell_bytes < page_bytes as usize {
+            return Err(TierError::Cell { cell_bytes, page_bytes });
         }
         let map = join(placement, &peers)?;
         Ok(Arc::new(Self {

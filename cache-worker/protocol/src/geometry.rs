@@ -38,7 +38,9 @@ impl Geometry {
         if !(1 << 20..=16 << 20).contains(&block_bytes) {
             return Err(GeometryError::Block(block_bytes));
         }
-        if !page_bytes.is_power_of_two() || !(64 << 10..=1 << 20).contains(&page_bytes) || !block_bytes.is_multiple_of(page_bytes)
+        if !page_bytes.is_power_of_two()
+            || !(64 << 10..=1 << 20).contains(&page_bytes)
+            || !block_bytes.is_multiple_of(page_bytes)
         {
             return Err(GeometryError::Page(page_bytes));
         }

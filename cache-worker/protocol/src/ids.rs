@@ -77,6 +77,13 @@ pub struct Version {
     pub version_id: Option<String>,
 }
 
+/// Whether an ETag names one version: a quoted string without `W/` (RFC 9110 section 8.8.3), and not the empty one. Workers
+/// keep, and gateways accept, nothing else.
+pub fn is_strong_etag(etag: &str) -> bool {
+    let opaque = etag.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+    opaque.is_some_and(|opaque| !opaque.is_empty() && !opaque.contains('"'))
+}
+
 /// Number of an aligned block within its object, from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct BlockIndex(pub u32);

@@ -7,7 +7,10 @@ mod messages;
 mod placement;
 
 pub use geometry::{Geometry, GeometryError, Span};
-pub use ids::{BlockIndex, Epoch, Generation, KeyHash, ObjectKey, PageIndex, Slot, Version, Volume, WorkerId, WriteId};
+pub use ids::{
+    BlockIndex, Epoch, Generation, KeyHash, ObjectKey, PageIndex, Slot, Version, Volume, WorkerId, WriteId,
+    is_strong_etag,
+};
 pub use messages::{
     Absent, Announce, Attributes, ByteRange, CacheVerdict, DecodeError, Forget, Lease, Open, Opened, PROTOCOL_VERSION,
     Piece, Read, Refusal, RefusalKind, Reply, Report, Request, UfsAnswer, WriteOutcome,

@@ -238,6 +238,8 @@ pub enum RefusalKind {
     GeometryMismatch(Geometry),
     /// A message that makes no sense.
     Malformed,
+    /// Asker and worker have different placement maps, and perhaps different homes for this key. The worker's own epoch.
+    WrongEpoch(Epoch),
 }
 
 /// A message that can't be read.

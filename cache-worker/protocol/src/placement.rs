@@ -77,6 +77,22 @@ impl Placement {
         Ok(Self { epoch, members, table, ranks })
     }
 
+    /// The epoch of a map that is configured and not coordinated: the same for the same members, weights and ranks, in whatever
+    /// order they are listed. Gateways and workers each compute it from their own configuration; where it differs, they
+    /// do not agree on who is an object's home. Never 0.
+    pub fn static_epoch(members: &[Member], ranks: usize) -> Epoch {
+        let mut sorted: Vec<&Member> = members.iter().collect();
+        sorted.sort_by(|a, b| a.id.cmp(&b.id));
+        let mut hasher = SipHasher13::new_with_keys(0x7665_7262_7333_0003, 0x6570_6f63_6873_7461);
+        hasher.write_u64(ranks.clamp(1, members.len().max(1)) as u64);
+        for member in sorted {
+            hasher.write_u64(member.id.0.len() as u64);
+            hasher.write(member.id.0.as_bytes());
+            hasher.write_u64(member.weight.to_bits());
+        }
+        Epoch(hasher.finish().max(1))
+    }
+
     pub fn epoch(&self) -> Epoch {
         self.epoch
     }
@@ -141,6 +157,30 @@ mod tests {
             let now = &after.owner(slot).id;
             assert!(now == &before.owner(slot).id || now.0 == "w4");
         }
+    }
+
+    #[test]
+    fn a_static_epoch_is_that_of_its_members_weights_and_ranks() {
+        let epoch = |members: &[Member], ranks| Placement::static_epoch(members, ranks);
+        let three = members(&[1.0, 3.0, 2.0]);
+        let mut reversed = three.clone();
+        reversed.reverse();
+        assert_eq!(epoch(&three, 2), epoch(&reversed, 2));
+        assert_eq!(epoch(&three, 3), epoch(&three, 9), "more ranks than members are as many as members");
+        let mut renamed = three.clone();
+        renamed[0].id = WorkerId("w9".into());
+        let others = [
+            epoch(&three, 1),
+            epoch(&three[..2], 2),
+            epoch(&renamed, 2),
+            epoch(&members(&[1.0, 3.0, 2.5]), 2),
+            epoch(&members(&[3.0, 1.0, 2.0]), 2),
+        ];
+        for other in others {
+            assert_ne!(other, epoch(&three, 2));
+        }
+        // Pinned: releases that disagree here would refuse each other.
+        assert_eq!(epoch(&three, 2), Epoch(18_032_914_865_159_462_264));
     }
 
     #[test]

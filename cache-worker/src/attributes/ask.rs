@@ -103,8 +103,7 @@ impl Asker {
             }
             Answered::Absent(raw) => {
                 let absent = Arc::new(answer(&raw));
-                // A delete marker comes and goes by version ids, which no key's announcement names.
-                if !raw.headers.contains_key("x-amz-delete-marker") {
+                if identity::names_an_absence(&raw) {
                     keep(Found::Absent(absent.clone()));
                 }
                 Outcome::Absent { answer: absent, generation: sent.generation }
@@ -193,15 +192,21 @@ impl Asker {
             Ok(head) => return present(subject, &head, needs.checksums),
             Err(error) => error,
         };
-        if !needs.error_body || error.answer().is_none() {
+        let Some(raw) = error.answer() else { return refused_by_ufs(error) };
+        // An error to a HEAD has no body. The client of a GET is owed one; and only its code tells the absence of a key,
+        // which may be kept, from that of a bucket.
+        let absent = raw.status.as_u16() == 404 && !identity::is_delete_marker(raw);
+        if !needs.error_body && (!absent || identity::names_an_absence(raw)) {
             return refused_by_ufs(error);
         }
-        // An error to a HEAD has no body, and the client of a GET is owed one.
         self.metrics.ufs_gets.inc();
         let read = ReadObject { range: Some(0..=0), ..question(subject, false) };
         match subject.source.ufs.read(read).await {
             Ok(_) => Answered::Changing,
             Err(UfsError::Answer { answer, .. }) if answer.status.as_u16() == 416 => Answered::Changing,
+            Err(UfsError::Answer { answer, .. }) if answer.status.as_u16() == 404 => Answered::Absent(*answer),
+            // The HEAD's own answer is all that its client needs; it is not kept.
+            Err(_) if !needs.error_body => refused_by_ufs(error),
             Err(error) => refused_by_ufs(error),
         }
     }

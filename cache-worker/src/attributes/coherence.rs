@@ -96,6 +96,8 @@ impl Coherence {
         uncertain_max: Duration,
         now: Moment,
     ) -> Result<Generation, TooManyWrites> {
+        // Before anything else: even a report that is refused below, for want of a place, makes void what is known.
+        self.raise(hashes);
         match outcome {
             WriteOutcome::Done | WriteOutcome::Refused => {
                 for &hash in hashes {
@@ -106,7 +108,7 @@ impl Coherence {
                 let lost: Vec<KeyHash> =
                     hashes.iter().copied().filter(|&hash| !self.has_open(hash, write, now)).collect();
                 if !lost.is_empty() {
-                    return self.announce(&lost, write, uncertain_max, now).map(|_| self.raise(hashes));
+                    self.announce(&lost, write, uncertain_max, now)?;
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! Which answers of a UFS name a version that may be cached, and what is kept of them. Pure.
 
-use verbs3_protocol::{Attributes, Version};
-use verbs3_ufs::ObjectHead;
+use verbs3_protocol::{Attributes, Version, is_strong_etag};
+use verbs3_ufs::{ObjectHead, RawAnswer};
 
 /// Why an object is not cached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -10,6 +10,8 @@ pub(super) enum Uncacheable {
     NoETag,
     #[error("the ufs sent a weak etag")]
     WeakETag,
+    #[error("the ufs sent an etag that is not a quoted string")]
+    BareETag,
     #[error("the object is encrypted with a client's key")]
     ClientKey,
     #[error("a version was named, and the ufs did not say that it answered with that one")]
@@ -25,6 +27,9 @@ pub(super) fn version(head: &ObjectHead, named: Option<&str>) -> Result<Version,
     if etag.starts_with("W/") {
         return Err(Uncacheable::WeakETag);
     }
+    if !is_strong_etag(etag) {
+        return Err(Uncacheable::BareETag);
+    }
     if head.headers.contains_key("x-amz-server-side-encryption-customer-algorithm") {
         return Err(Uncacheable::ClientKey);
     }
@@ -34,6 +39,27 @@ pub(super) fn version(head: &ObjectHead, named: Option<&str>) -> Result<Version,
         return Err(Uncacheable::OtherVersion);
     }
     Ok(Version { etag: etag.into(), bytes: head.bytes, version_id })
+}
+
+/// Whether a 404 says that the key, or the version, is not there: only that may be kept. A bucket that is missing says nothing
+/// of its keys, and an answer without a code could mean either.
+pub(super) fn names_an_absence(raw: &RawAnswer) -> bool {
+    // A delete marker comes and goes by version ids, which no key's announcement names.
+    if raw.status.as_u16() != 404 || is_delete_marker(raw) {
+        return false;
+    }
+    matches!(error_code(&raw.body), Some("NoSuchKey" | "NoSuchVersion"))
+}
+
+pub(super) fn is_delete_marker(raw: &RawAnswer) -> bool {
+    raw.headers.contains_key("x-amz-delete-marker")
+}
+
+/// The content of an error document's first `Code` element.
+fn error_code(body: &[u8]) -> Option<&str> {
+    let body = std::str::from_utf8(body).ok()?;
+    let (_, rest) = body.split_once("<Code>")?;
+    rest.split_once("</Code>").map(|(code, _)| code.trim())
 }
 
 /// What is kept of an answer. `trusted`: its checksums, or their absence, are the object's.
@@ -79,6 +105,9 @@ mod tests {
         assert_eq!(version(&head(None, None), None), Err(Uncacheable::NoETag));
         assert_eq!(version(&head(Some(""), None), None), Err(Uncacheable::NoETag));
         assert_eq!(version(&head(Some("W/\"x\""), None), None), Err(Uncacheable::WeakETag));
+        for bare in ["x", "\"", "\"x", "x\"", "\"x\"y\"", "w/\"x\""] {
+            assert_eq!(version(&head(Some(bare), None), None), Err(Uncacheable::BareETag), "{bare}");
+        }
         assert_eq!(version(&head(Some("\"x\""), None), None).unwrap().etag, "\"x\"");
     }
 
@@ -93,6 +122,24 @@ mod tests {
         assert_eq!(version(&head(Some("\"x\""), Some("b")), Some("a")), Err(Uncacheable::OtherVersion));
         assert_eq!(version(&head(Some("\"x\""), None), Some("a")), Err(Uncacheable::OtherVersion));
         assert!(version(&head(Some("\"x\""), Some("a")), Some("a")).is_ok());
+    }
+
+    #[test]
+    fn only_a_missing_key_or_version_is_an_absence() {
+        let raw = |status: u16, body: &'static str| RawAnswer {
+            status: http::StatusCode::from_u16(status).unwrap(),
+            headers: HeaderMap::new(),
+            body: bytes::Bytes::from_static(body.as_bytes()),
+        };
+        assert!(names_an_absence(&raw(404, "<Error><Code>NoSuchKey</Code></Error>")));
+        assert!(names_an_absence(&raw(404, "<Error>\n <Code>NoSuchVersion</Code></Error>")));
+        assert!(!names_an_absence(&raw(404, "<Error><Code>NoSuchBucket</Code></Error>")));
+        assert!(!names_an_absence(&raw(404, "")));
+        assert!(!names_an_absence(&raw(404, "<html>NoSuchKey</html>")));
+        assert!(!names_an_absence(&raw(403, "<Error><Code>NoSuchKey</Code></Error>")));
+        let mut marker = raw(404, "<Error><Code>NoSuchKey</Code></Error>");
+        marker.headers.insert("x-amz-delete-marker", HeaderValue::from_static("true"));
+        assert!(!names_an_absence(&marker));
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! A read's pages, looked up and claimed in one step: held, being filled, or to be filled by a run that starts now.
 
-use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,8 +8,7 @@ use verbs3_protocol::{BlockIndex, CacheVerdict, PageIndex};
 
 use super::failure::Failure;
 use super::run::{Interest, Run, RunPage};
-use super::{Filler, Flight, Target};
-use crate::digest::{DigestState, PageKey};
+use super::{Filler, Flight, FlightMap, Target};
 use crate::memory::Page;
 
 /// Where one page's bytes come from.
@@ -40,8 +38,6 @@ pub(crate) struct Wanted {
     /// Bytes after the pages that are likely to be wanted next.
     pub(crate) ahead_bytes: u32,
 }
-
-type FlightMap = HashMap<PageKey, Flight, DigestState>;
 
 impl Claim {
     /// Lets go of the held pages, because the reader has to wait: nobody waits for a fill while keeping memory from it.

@@ -87,9 +87,7 @@ impl<'a> Pump<'a> {
             return Ok(());
         }
         let rest = &self.run.pages[self.index..];
-        for page in rest.iter().filter(|page| page.owned) {
-            flights.remove(&page.key);
-        }
+        self.run.take_out_of(&mut flights, self.index);
         self.filler.metrics.pages_abandoned.inc_by(rest.len() as u64);
         Err(Failure::Abandoned)
     }

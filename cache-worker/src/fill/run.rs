@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use verbs3_rdma::arena::CellReader;
 
 use super::failure::Failure;
+use super::{Flight, FlightMap};
 use crate::digest::PageKey;
 
 /// A page of a run.
@@ -177,6 +178,17 @@ impl Run {
     /// Whether the page at `index` is filled though no reader has asked for it yet.
     pub(super) fn is_ahead(&self, index: usize) -> bool {
         index >= self.ahead_from && !self.has_readers_from(index)
+    }
+
+    /// Takes the pages from index `from` on out of the table. Not the flight of a later run, which may have begun when this
+    /// one gave the page up.
+    pub(super) fn take_out_of(&self, flights: &mut FlightMap, from: usize) {
+        let is_own = |flight: &Flight| std::ptr::eq(&*flight.run, self);
+        for page in self.pages[from..].iter().filter(|page| page.owned) {
+            if flights.get(&page.key).is_some_and(is_own) {
+                flights.remove(&page.key);
+            }
+        }
     }
 
     fn has_readers_from(&self, index: usize) -> bool {

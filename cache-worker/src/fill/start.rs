@@ -42,7 +42,7 @@ impl Filler {
         let filler = self.clone();
         let task = async move {
             let ending = Ending::new(&filler, &target, block, &run);
-            let filled = match filler.memory_for(&run) {
+            let filled = match filler.memory_for(&target, block, &run) {
                 Ok(cells) => filler.pump(&target, block, &run, cells, stream).await,
                 Err(failure) => Err(failure),
             };
@@ -56,7 +56,7 @@ impl Filler {
     async fn fill(&self, target: &Target, block: BlockIndex, run: &Run) -> Result<(), Failure> {
         let _turn = self.turn(u64::from(run.bytes())).await?;
         // Memory comes after the turn: a fill that waits holds none, and one that has memory waits only for the UFS.
-        let cells = self.memory_for(run)?;
+        let cells = self.memory_for(target, block, run)?;
         let bytes: u32 = run.pages[..cells.len()].last().map_or(0, super::run::RunPage::end);
         let first = u64::from(block.0) * u64::from(self.geometry.block_bytes)
             + u64::from(run.first_page) * u64::from(self.geometry.page_bytes);
@@ -65,7 +65,7 @@ impl Filler {
     }
 
     /// Memory for the run's pages, as many from its start as there is memory for; the others are refused at once.
-    fn memory_for(&self, run: &Run) -> Result<Vec<Option<CellWriter>>, Failure> {
+    fn memory_for(&self, target: &Target, block: BlockIndex, run: &Run) -> Result<Vec<Option<CellWriter>>, Failure> {
         let mut writers = Vec::with_capacity(run.pages.len());
         for (index, page) in run.pages.iter().enumerate() {
             if !page.owned {
@@ -85,6 +85,8 @@ impl Filler {
                 if writers.iter().all(Option::is_none) {
                     return Err(failure);
                 }
+                // Out of the table first: who comes from now on starts a fill of its own, and does not join one that failed.
+                self.take_out(target, block, run, index);
                 run.fail(page.start, failure);
                 break;
             };
@@ -93,6 +95,12 @@ impl Filler {
             writers.push(Some(writer));
         }
         Ok(writers)
+    }
+
+    /// Takes the run's pages from index `from` on out of the table, unless a later run has begun to fill them.
+    fn take_out(&self, target: &Target, block: BlockIndex, run: &Run, from: usize) {
+        let mut flights = self.flights_of(target.digest.block_spread(block)).lock();
+        run.take_out_of(&mut flights, from);
     }
 
     /// Asks for bytes of the target's version and of no other.
@@ -213,13 +221,7 @@ impl<'a> Ending<'a> {
 
     /// What was not filled is out of the table before anyone is told: who comes after that starts a new fill.
     fn release(&self) {
-        let mut flights = self.filler.flights_of(self.target.digest.block_spread(self.block)).lock();
-        for page in self.run.pages.iter().filter(|page| page.owned) {
-            // Not the flight of a later run, which may have begun when this one gave the page up.
-            if flights.get(&page.key).is_some_and(|flight| std::ptr::eq(&*flight.run, self.run)) {
-                flights.remove(&page.key);
-            }
-        }
+        self.filler.take_out(self.target, self.block, self.run, 0);
     }
 }
 

@@ -10,6 +10,7 @@ use crate::worker::Worker;
 impl Worker {
     pub(super) fn announce(&self, announce: &Announce) -> Raised {
         self.metrics.announces.inc();
+        self.check_epoch(announce.epoch)?;
         let hashes = self.hashes(&announce.volume, &announce.keys)?;
         let uncertain = Duration::from_millis(announce.uncertain_ms).min(self.uncertain_max);
         let raised = self.coherence.announce(&hashes, announce.write, uncertain, self.clock.now());

@@ -9,7 +9,7 @@ use verbs3_protocol::{
 };
 use verbs3_rdma::transport::Reply;
 
-use super::{Chunk, Reading, Refused, bounded, end, plan, say};
+use super::{Chunk, Reading, Refused, bounded, end, plan, say, while_alive};
 use crate::attributes::{Age, Ages, Asking, Found, Needs, Outcome, Plan, Subject};
 use crate::clock::Moment;
 use crate::fill::{Failure, Interest, Target};
@@ -76,10 +76,13 @@ impl From<Refused> for Missed {
 }
 
 impl Worker {
-    pub(super) async fn serve_open(&self, open: Open, landing_bytes: u64, reply: Reply) {
+    pub(super) async fn serve_open(&self, open: Open, landing_bytes: u64, mut reply: Reply) {
         self.metrics.opens.inc();
         let answer = match self.opening(open, landing_bytes) {
-            Ok(opening) => self.answer_open(&opening).await,
+            Ok(opening) => match while_alive(&mut reply, self.answer_open(&opening)).await {
+                Some(answer) => answer,
+                None => return,
+            },
             Err(refused) => Err(refused),
         };
         match answer {
@@ -95,6 +98,7 @@ impl Worker {
 
     fn opening(&self, open: Open, landing_bytes: u64) -> Result<Opening, Refused> {
         let arrived = self.clock.now();
+        self.check_epoch(open.epoch)?;
         self.check_geometry(open.geometry)?;
         let source = self.source(&open.object.volume)?;
         if open.version_id.as_deref() == Some("null") {

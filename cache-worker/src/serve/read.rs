@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use verbs3_protocol::Read;
+use verbs3_protocol::{Read, is_strong_etag};
 use verbs3_rdma::transport::Reply;
 
 use super::{Reading, Refused};
@@ -31,7 +31,7 @@ impl Worker {
         if u64::from(range.end - range.start) > landing_bytes {
             return Err(Refused::malformed(format!("bytes {range:?} for a landing of {landing_bytes} bytes")));
         }
-        if read.version.etag.is_empty() || read.version.etag.starts_with("W/") {
+        if !is_strong_etag(&read.version.etag) {
             return Err(Refused::malformed(format!("etag {:?} names no version", read.version.etag)));
         }
         if read.version.version_id.as_deref() == Some("null") {

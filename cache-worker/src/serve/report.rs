@@ -8,6 +8,7 @@ use crate::worker::Worker;
 impl Worker {
     pub(super) fn report(&self, report: &Report) -> Raised {
         self.metrics.reports.inc();
+        self.check_epoch(report.epoch)?;
         let hashes = self.hashes(&report.volume, &report.keys)?;
         let (coherence, now) = (&self.coherence, self.clock.now());
         let raised = coherence.report(&hashes, report.write, report.outcome, self.uncertain_max, now);

@@ -5,6 +5,7 @@ mod bed;
 mod coherence;
 mod fills;
 mod history;
+mod life;
 mod opens;
 mod pressure;
 mod store;

@@ -8,7 +8,7 @@ use anyhow::{Context, ensure};
 use prometheus::Registry;
 use verbs3_client::{HealthOptions, Tier, TierOptions};
 use verbs3_config::{Cluster, ClusterWorker, GatewayPeers, GatewayTier, Tcp};
-use verbs3_protocol::{Epoch, Geometry, Member, Placement, WorkerId};
+use verbs3_protocol::{Geometry, Member, Placement, WorkerId};
 use verbs3_rdma::arena::Arena;
 use verbs3_rdma::peer::{BackoffOptions, Peer, PeerOptions};
 use verbs3_rdma::tcp::TcpTransport;
@@ -16,8 +16,12 @@ use verbs3_rdma::transport::{PeerAddress, Transport};
 
 use super::worker::tcp_options;
 
-/// The epoch of a map that is configured and never changes.
-const STATIC_EPOCH: Epoch = Epoch(1);
+/// The workers that the configuration lists.
+pub fn members(cluster: &Cluster) -> Vec<Member> {
+    let member =
+        |ClusterWorker { id, address: _, weight }: &ClusterWorker| Member { id: WorkerId(id.clone()), weight: *weight };
+    cluster.workers.iter().map(member).collect()
+}
 
 /// What a gateway needs to ask workers.
 pub struct Ways {
@@ -34,7 +38,12 @@ impl Ways {
         for ClusterWorker { id, address, weight } in &cluster.workers {
             let tcp =
                 resolve(address).await.with_context(|| format!("worker {id}: can't find the address {address}"))?;
-            let peer = Peer::new(id.clone(), PeerAddress { tcp }, vec![transport.clone()], peer_options(peers));
+            let peer = Peer::new(
+                id.clone(),
+                PeerAddress { tcp, name: Some(id.clone()) },
+                vec![transport.clone()],
+                peer_options(peers),
+            );
             ways.add(WorkerId(id.clone()), *weight, Arc::new(peer));
         }
         Ok(ways)
@@ -94,8 +103,9 @@ pub fn start(
         report_deadline: report_deadline.0,
         health: HealthOptions { failures_max: *failures_max, rest_min: rest_min.0, rest_max: rest_max.0 },
     };
-    let placement = Placement::new(STATIC_EPOCH, ways.members.clone(), usize::from(cluster.replicas))
-        .context("cluster.workers can't be used")?;
+    let replicas = usize::from(cluster.replicas);
+    let epoch = Placement::static_epoch(&ways.members, replicas);
+    let placement = Placement::new(epoch, ways.members.clone(), replicas).context("cluster.workers can't be used")?;
     Tier::new(options, placement, ways.peers.clone(), arena, registry).context("can't make the client of the tier")
 }
 

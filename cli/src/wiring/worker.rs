@@ -7,11 +7,12 @@ use anyhow::Context;
 use prometheus::Registry;
 use verbs3_cache_worker::{Volumes, WorkerOptions};
 use verbs3_config::{Cluster, Config, Tcp, Worker, WorkerFill, WorkerIndex, WorkerWrites};
-use verbs3_protocol::Geometry;
+use verbs3_protocol::{Epoch, Geometry, Placement};
 use verbs3_rdma::arena::Arena;
 use verbs3_rdma::tcp::{Secret, TcpOptions, TcpServer, TcpServerOptions};
 use verbs3_ufs::Ufs;
 
+use super::tier::members;
 use super::{arena, geometry, stores};
 use crate::admin::Admin;
 use crate::process::Started;
@@ -27,7 +28,10 @@ pub async fn run(config: Config, started: Started) -> anyhow::Result<()> {
     let arena = arena(&worker.memory, 1, geometry)?;
     verbs3_rdma::metrics::register_arena(&registry, arena.clone())?;
     let stores = stores::open(&ufs).await?;
-    let cache = start(&worker, geometry, arena, &stores, &registry)?;
+    // The same computation as a gateway's, from this worker's own list.
+    let epoch = Placement::static_epoch(&members(&cluster), usize::from(cluster.replicas));
+    let epoch = (!cluster.workers.is_empty()).then_some(epoch);
+    let cache = start(&worker, geometry, epoch, arena, &stores, &registry)?;
 
     let Tcp { connections_max, handshakes_max, .. } = &tcp;
     let options = TcpServerOptions {
@@ -48,10 +52,11 @@ pub async fn run(config: Config, started: Started) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A cache over `arena`, for any bucket of `stores`.
+/// A cache over `arena`, for any bucket of `stores`. `epoch`: of the map whose askers it answers; `None`: any.
 pub fn start(
     worker: &Worker,
     geometry: Geometry,
+    epoch: Option<Epoch>,
     arena: Arena,
     stores: &HashMap<String, Ufs>,
     registry: &Registry,
@@ -73,6 +78,7 @@ pub fn start(
     let short = |size: verbs3_config::ByteSize| u32::try_from(size.0).unwrap_or(u32::MAX);
     let options = WorkerOptions {
         geometry,
+        epoch,
         fill_reserve: *reserve,
         fills_in_flight_max: *in_flight_max as usize,
         fills_queued_max: *queued_max as usize,

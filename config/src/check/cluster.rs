@@ -64,6 +64,9 @@ fn check_geometry(block: ByteSize, page: ByteSize, findings: &mut Findings) {
     }
 }
 
+/// What the handshake of the transports has room for.
+const WORKER_ID_BYTES_MAX: usize = 64;
+
 fn check_workers(workers: &[ClusterWorker], findings: &mut Findings) {
     let mut ids = BTreeMap::new();
     let mut addresses = BTreeMap::new();
@@ -71,6 +74,12 @@ fn check_workers(workers: &[ClusterWorker], findings: &mut Findings) {
         let path = |field: &str| format!("cluster.workers[{index}].{field}");
         if id.trim().is_empty() {
             findings.error(path("id"), "is missing; a worker has the name that its own worker.id says");
+        } else if id.len() > WORKER_ID_BYTES_MAX || id.chars().any(char::is_control) {
+            let why = "workers say who they are in so many bytes when gateways connect";
+            findings.error(
+                path("id"),
+                format!("{id:?} is longer than {WORKER_ID_BYTES_MAX} bytes or has control characters; {why}"),
+            );
         } else if let Some(first) = ids.insert(id.as_str(), index) {
             findings.error(path("id"), format!("{id:?} is the name of cluster.workers[{first}] too; names are unique"));
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Findings, Role};
-use crate::mount::{AttributesTtl, Mount};
+use crate::mount::{AttributesTtl, Coherence, Mount};
 use crate::problem::suggestion;
 use crate::quantity::Period;
 use crate::ufs::Ufs;
@@ -43,8 +43,7 @@ fn check_target(index: usize, mount: &Mount, list: &[Ufs], roles: &[Role], findi
 }
 
 fn check_one(index: usize, mount: &Mount, findings: &mut Findings) {
-    let Mount { name, ufs: _, bucket, prefix, attributes_ttl, absence_ttl, coherence: _, read_only: _, cached: _ } =
-        mount;
+    let Mount { name, ufs: _, bucket, prefix, attributes_ttl, absence_ttl, coherence, read_only: _, cached: _ } = mount;
     let path = |field: &str| format!("mount[{index}].{field}");
     if mount.is_wildcard() {
         if bucket.is_some() {
@@ -71,6 +70,12 @@ fn check_one(index: usize, mount: &Mount, findings: &mut Findings) {
         findings.error(path("prefix"), "is as long as a key may be (1024 bytes); nothing fits below it");
     }
     findings.range(path("absence_ttl"), *absence_ttl, Period::millis(0), Period::seconds(3600));
+    if (*coherence, *attributes_ttl) == (Coherence::Ttl, AttributesTtl::Immutable) {
+        findings.error(
+            path("coherence"),
+            "\"ttl\" lets a write through that readers see after attributes_ttl, which is \"immutable\": never; set a duration, or coherence = \"strict\"",
+        );
+    }
     match attributes_ttl {
         AttributesTtl::For(ttl) if *ttl < absence_ttl.0 => {
             findings.warning(

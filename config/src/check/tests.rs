@@ -192,6 +192,17 @@ fn cluster_problems() {
             "cluster.workers[1].address: \"10.0.0.1:9400\" is the address of cluster.workers[0] too",
         ],
     );
+    let long = "w".repeat(65);
+    broken(
+        "{ id = \"w0\",",
+        &format!("{{ id = {long:?},"),
+        &[
+            &format!(
+                "cluster.workers[0].id: {long:?} is longer than 64 bytes or has control characters; workers say who they are in so many bytes when gateways connect"
+            ),
+            "worker.id: cluster.workers has no worker named \"w0\"",
+        ],
+    );
     for (address, why) in [
         ("10.0.0.1", "it has no port"),
         (":9400", "the host is not one"),
@@ -322,6 +333,13 @@ fn mount_problems() {
         "name = \"eval\"\nattributes_ttl = \"0\"",
         &[
             "warning: mount[1].absence_ttl: attributes are asked for on every read, but an absence is believed for 1s; set it to \"0\"",
+        ],
+    );
+    broken(
+        "name = \"eval\"",
+        "name = \"eval\"\ncoherence = \"ttl\"\nattributes_ttl = \"immutable\"",
+        &[
+            "mount[1].coherence: \"ttl\" lets a write through that readers see after attributes_ttl, which is \"immutable\": never; set a duration, or coherence = \"strict\"",
         ],
     );
 }

@@ -8,38 +8,71 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::{Method, Uri};
 use http_body::{Body, Frame, SizeHint};
+use prometheus::IntGauge;
 use s3s::StdError;
 use tokio::sync::OwnedSemaphorePermit;
-use tracing::info;
+use tracing::Level;
 
+use super::progress::{Progress, Turn};
 use crate::exchange::Exchange;
 use crate::metrics::Metrics;
 use crate::operations::TABLE;
 
-/// What is logged of a request when it ends.
+/// Bodies of this length at most, in memory whole, hold no admission: they cost no more than the connection that they wait for.
+const SMALL_BYTES: usize = 64 * 1024;
+
+/// A request's place among those under way.
+pub(crate) struct Admission {
+    _permit: OwnedSemaphorePermit,
+    in_flight: IntGauge,
+}
+
+impl Admission {
+    pub fn new(permit: OwnedSemaphorePermit, in_flight: IntGauge) -> Self {
+        in_flight.inc();
+        Self { _permit: permit, in_flight }
+    }
+}
+
+impl Drop for Admission {
+    fn drop(&mut self) {
+        self.in_flight.dec();
+    }
+}
+
+/// What is counted and logged of a request when it ends: when this is dropped, be it that the client went away before there
+/// was an answer.
 pub(crate) struct Ending {
     pub exchange: Arc<Exchange>,
     pub metrics: Arc<Metrics>,
     pub method: Method,
     pub uri: Uri,
+    /// 0 without an answer.
     pub status: u16,
     /// S3's code of an error.
     pub code: Option<Box<str>>,
-    /// Dropped last: the admission counts requests until their end.
-    pub permit: Option<OwnedSemaphorePermit>,
+    pub bytes: u64,
+    pub complete: bool,
+    pub admission: Option<Admission>,
 }
 
 /// See the module.
 pub(crate) struct Outbound {
     inner: s3s::Body,
-    bytes: u64,
-    complete: bool,
+    turn: Turn,
     ending: Ending,
 }
 
 impl Outbound {
-    pub fn new(inner: s3s::Body, ending: Ending) -> Self {
-        Self { inner, bytes: 0, complete: false, ending }
+    pub fn new(inner: s3s::Body, mut ending: Ending, progress: Arc<Progress>) -> Self {
+        if inner.bytes().is_some_and(|bytes| bytes.len() <= SMALL_BYTES) {
+            ending.admission = None;
+        }
+        let mut turn = Turn::new(progress);
+        if !inner.is_end_stream() {
+            turn.of_client();
+        }
+        Self { inner, turn, ending }
     }
 }
 
@@ -51,9 +84,15 @@ impl Body for Outbound {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.inner).poll_frame(cx);
         match &polled {
-            Poll::Ready(Some(Ok(frame))) => this.bytes += frame.data_ref().map_or(0, |data| data.len() as u64),
-            Poll::Ready(None) => this.complete = true,
-            Poll::Ready(Some(Err(_))) | Poll::Pending => {}
+            Poll::Ready(Some(Ok(frame))) => {
+                this.ending.bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
+                this.turn.of_client();
+            }
+            Poll::Ready(None) => {
+                this.ending.complete = true;
+                this.turn.of_server();
+            }
+            Poll::Ready(Some(Err(_))) | Poll::Pending => this.turn.of_server(),
         }
         polled
     }
@@ -70,45 +109,81 @@ impl Body for Outbound {
 impl Drop for Outbound {
     fn drop(&mut self) {
         // hyper does not ask for the end of a body whose length it knows.
-        let complete = self.complete || self.inner.is_end_stream() || self.ending.method == Method::HEAD;
-        self.ending.end(self.bytes, complete);
+        self.ending.complete |= self.inner.is_end_stream() || self.ending.method == Method::HEAD;
     }
 }
 
-impl Ending {
-    fn end(&self, bytes: u64, complete: bool) {
+impl Drop for Ending {
+    fn drop(&mut self) {
         let cx = &self.exchange.cx;
         let operation = self.exchange.row.get().copied();
         let seconds = cx.started().elapsed().as_secs_f64();
         let verdict = cx.verdict().map_or("none", |verdict| verdict.as_str());
         let transport = cx.via().map_or("none", |via| via.as_str());
-        cx.add_body_bytes(bytes);
+        cx.add_body_bytes(self.bytes);
         self.metrics.answered(operation, self.status);
         self.metrics.seconds.observe(seconds);
-        self.metrics.sent(verdict, transport, bytes);
-        self.metrics.in_flight.dec();
-        if !tracing::enabled!(target: "verbs3::access", tracing::Level::INFO) {
-            return;
+        self.metrics.sent(verdict, transport, self.bytes);
+        // A macro, since the level is part of a line's static description.
+        macro_rules! line {
+            ($level:ident) => {{
+                let (bucket, key) = self.exchange.target.get().map_or(("", ""), |(bucket, key)| (bucket, key));
+                let path = if bucket.is_empty() { self.uri.path() } else { "" };
+                tracing::event!(
+                    target: "verbs3::access",
+                    Level::$level,
+                    request = %cx.id(),
+                    method = %self.method,
+                    op = operation.and_then(|index| TABLE.get(index)).map_or("none", |row| row.name),
+                    bucket,
+                    key,
+                    path,
+                    status = self.status,
+                    code = self.code.as_deref().unwrap_or(""),
+                    bytes = self.bytes,
+                    complete = self.complete,
+                    cache = verdict,
+                    transport,
+                    seconds,
+                    principal = self.exchange.identity.get().map_or("", |identity| identity.name()),
+                    "request",
+                )
+            }};
         }
-        let (bucket, key) = self.exchange.target.get().map_or(("", ""), |(bucket, key)| (bucket, key));
-        let path = if bucket.is_empty() { self.uri.path() } else { "" };
-        info!(
-            target: "verbs3::access",
-            request = %cx.id(),
-            method = %self.method,
-            op = operation.and_then(|index| TABLE.get(index)).map_or("none", |row| row.name),
-            bucket,
-            key,
-            path,
-            status = self.status,
-            code = self.code.as_deref().unwrap_or(""),
-            bytes,
-            complete,
-            cache = verdict,
-            transport,
-            seconds,
-            principal = self.exchange.identity.get().map_or("", |identity| identity.name()),
-            "request",
-        );
+        match level(self.status, self.complete) {
+            Level::WARN => line!(WARN),
+            Level::INFO => line!(INFO),
+            _ => line!(DEBUG),
+        }
+    }
+}
+
+/// What went well is not logged by default: a line for each hot GET costs more than the GET.
+fn level(status: u16, complete: bool) -> Level {
+    match status {
+        500.. => Level::WARN,
+        100..400 if complete => Level::DEBUG,
+        _ => Level::INFO,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn successes_are_logged_below_the_default_level_and_failures_above() {
+        for (status, complete, wanted) in [
+            (200, true, Level::DEBUG),
+            (206, true, Level::DEBUG),
+            (304, true, Level::DEBUG),
+            (200, false, Level::INFO),
+            (0, false, Level::INFO),
+            (404, true, Level::INFO),
+            (500, true, Level::WARN),
+            (503, false, Level::WARN),
+        ] {
+            assert_eq!(level(status, complete), wanted, "{status} {complete}");
+        }
     }
 }

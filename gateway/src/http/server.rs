@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
+use super::progress::Progress;
 use super::service::Front;
 use super::stall::StallGuard;
 use super::tls::{self, TlsError, TlsFiles};
@@ -142,12 +143,13 @@ async fn accept(listener: Listener, shared: Arc<Shared>, tasks: TaskTracker) {
 async fn connection(socket: TcpStream, tls: Option<TlsAcceptor>, shared: Arc<Shared>, permit: OwnedSemaphorePermit) {
     let metrics = shared.front.metrics.clone();
     metrics.connections.inc();
-    let socket = StallGuard::new(socket, shared.stall_max, metrics.connections_stalled.clone());
+    let progress = Progress::new();
+    let socket = StallGuard::new(socket, shared.stall_max, metrics.connections_stalled.clone(), progress.clone());
     let served = async {
         match tls {
-            None => serve(socket, &shared).await,
+            None => serve(socket, &shared, progress.clone()).await,
             Some(tls) => match timeout(shared.handshake_max, tls.accept(socket)).await {
-                Ok(Ok(stream)) => serve(stream, &shared).await,
+                Ok(Ok(stream)) => serve(stream, &shared, progress.clone()).await,
                 Ok(Err(error)) => {
                     metrics.tls_errors.inc();
                     debug!(%error, "a TLS handshake failed");
@@ -156,19 +158,25 @@ async fn connection(socket: TcpStream, tls: Option<TlsAcceptor>, shared: Arc<Sha
             },
         }
     };
-    shared.cut.run_until_cancelled(served).await;
+    tokio::select! {
+        _ = shared.cut.run_until_cancelled(served) => {}
+        () = progress.stalled(shared.stall_max) => {
+            metrics.connections_stalled.inc();
+            debug!("a connection is cut: its client takes none of the answers that it asked for");
+        }
+    }
     metrics.connections.dec();
     drop(permit);
 }
 
-async fn serve<S>(socket: S, shared: &Shared)
+async fn serve<S>(socket: S, shared: &Shared, progress: Arc<Progress>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let front = shared.front.clone();
     let service = service_fn(move |request| {
-        let front = front.clone();
-        async move { front.serve(request).await }
+        let (front, progress) = (front.clone(), progress.clone());
+        async move { front.serve(request, progress).await }
     });
     let connection = shared.builder.serve_connection(TokioIo::new(socket), service);
     tokio::pin!(connection);

@@ -15,7 +15,8 @@ use tracing::{Instrument, debug_span, error};
 
 use super::document;
 use super::inbound::Inbound;
-use super::outbound::{Ending, Outbound};
+use super::outbound::{Admission, Ending, Outbound};
+use super::progress::Progress;
 use crate::answer::{REQUEST_ID, passed};
 use crate::exchange::Exchange;
 use crate::metrics::Metrics;
@@ -37,10 +38,13 @@ pub(crate) struct Front {
 
 impl Front {
     /// Answers one request. Errs only to have hyper cut the connection.
-    pub async fn serve(&self, request: Request<Incoming>) -> Result<Response<Outbound>, HttpError> {
+    pub async fn serve(
+        &self,
+        request: Request<Incoming>,
+        progress: Arc<Progress>,
+    ) -> Result<Response<Outbound>, HttpError> {
         let id = RequestId::generate();
         let exchange = Arc::new(Exchange::new(Arc::new(RequestContext::new(id, Instant::now()))));
-        self.metrics.in_flight.inc();
         let mut ending = Ending {
             exchange: exchange.clone(),
             metrics: self.metrics.clone(),
@@ -48,11 +52,13 @@ impl Front {
             uri: request.uri().clone(),
             status: 0,
             code: None,
-            permit: None,
+            bytes: 0,
+            complete: false,
+            admission: None,
         };
         let mut response = match self.in_flight.clone().try_acquire_owned() {
             Ok(permit) => {
-                ending.permit = Some(permit);
+                ending.admission = Some(Admission::new(permit, self.metrics.in_flight.clone()));
                 let signed_body = has_sha256(&request);
                 match self.prepared(request, &exchange) {
                     Err(refused) => answer_of(refused),
@@ -76,7 +82,7 @@ impl Front {
             self.note_denial(&exchange, ending.code.as_deref());
         }
         bare(&mut response, &ending.method);
-        Ok(response.map(|body| Outbound::new(body, ending)))
+        Ok(response.map(|body| Outbound::new(body, ending, progress)))
     }
 
     fn prepared(&self, request: Request<Incoming>, exchange: &Arc<Exchange>) -> S3Result<Request<Body>> {

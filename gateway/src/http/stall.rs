@@ -4,6 +4,7 @@
 use std::future::Future as _;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -12,6 +13,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
 
+use super::progress::Progress;
+
 pub(crate) struct StallGuard {
     inner: TcpStream,
     stall_max: Duration,
@@ -19,15 +22,17 @@ pub(crate) struct StallGuard {
     timer: Option<Pin<Box<Sleep>>>,
     stalled: bool,
     cut: IntCounter,
+    progress: Arc<Progress>,
 }
 
 impl StallGuard {
-    pub fn new(inner: TcpStream, stall_max: Duration, cut: IntCounter) -> Self {
-        Self { inner, stall_max, timer: None, stalled: false, cut }
+    pub fn new(inner: TcpStream, stall_max: Duration, cut: IntCounter, progress: Arc<Progress>) -> Self {
+        Self { inner, stall_max, timer: None, stalled: false, cut, progress }
     }
 
-    fn watch<T>(&mut self, cx: &mut Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
-        if polled.is_ready() {
+    fn watch(&mut self, cx: &mut Context<'_>, polled: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(written) = &polled {
+            self.progress.wrote(*written.as_ref().unwrap_or(&0));
             self.stalled = false;
             return polled;
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use verbs3_protocol::Volume;
 
-use super::{Mount, Ufs};
+use super::Mount;
 
 /// Mounts that are remembered; beyond it they are made anew.
 const REMEMBERED_MAX: usize = 1024;
@@ -24,8 +24,8 @@ impl OpenStore {
         Self { pattern, made: RwLock::default() }
     }
 
-    pub fn ufs(&self) -> &Ufs {
-        &self.pattern.ufs
+    pub fn pattern(&self) -> &Mount {
+        &self.pattern
     }
 
     /// The mount for a bucket of that name, whether or not the store has one: it is the store that says so.

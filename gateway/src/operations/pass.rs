@@ -1,13 +1,12 @@
 //! The way of an operation through the gateway: authorise → rewrite → announce → ask the UFS → report → rewrite back. Owns the
 //! order and the parts that all operations share. What each operation needs stands in the table.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use s3s::dto::BucketName;
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
-use verbs3_protocol::{Volume, WriteOutcome};
+use verbs3_protocol::WriteOutcome;
 use verbs3_ufs::RawAnswer;
 use verbs3_ufs::capture::{self, RemoteFailure};
 
@@ -31,8 +30,6 @@ pub(crate) struct Core {
     pub reader: Option<Reader>,
     pub metrics: Arc<Metrics>,
     pub options: GatewayOptions,
-    /// Volumes that some mount caches: writes to them are announced, through whichever mount they come.
-    pub cached: HashSet<Volume>,
 }
 
 /// An authorised request: who asks, and through which mount.
@@ -71,15 +68,16 @@ impl Core {
             Announces::key => request.input.key().cloned().into_iter().collect(),
             Announces::nothing | Announces::keys => Vec::new(),
         };
-        self.announced(entry, request, keys).await
+        self.announced(entry, request, keys, |_| WriteOutcome::Done).await
     }
 
-    /// A rewritten request that changes `keys` (as the UFS names them).
+    /// A rewritten request that changes `keys` (as the UFS names them). `judge`: what a success's document says of them.
     pub async fn announced<R: Operation>(
         &self,
         entry: &Entry,
         request: S3Request<R>,
         keys: Vec<String>,
+        judge: impl FnOnce(&R::Output) -> WriteOutcome,
     ) -> S3Result<S3Response<R::Output>> {
         let write = self.write(entry, keys);
         if let Some(write) = &write {
@@ -87,7 +85,8 @@ impl Core {
         }
         let (result, raw) = self.send_to_ufs(entry, request).await;
         if let Some(write) = write {
-            let reported = write.finish(self.outcome(&result)).await;
+            let outcome = result.as_ref().map_or_else(|_| self.outcome(&result), |response| judge(&response.output));
+            let reported = write.finish(outcome).await;
             if result.is_ok() {
                 reported?;
             }
@@ -160,8 +159,8 @@ impl Core {
 
     /// A write to be announced; `None` where nothing is cached, so that nobody need know.
     pub fn write(&self, entry: &Entry, keys: Vec<String>) -> Option<Write> {
-        let told = !keys.is_empty() && (entry.mount.cached || self.cached.contains(&entry.mount.volume));
-        told.then(|| Write::new(self.homes.clone(), &entry.mount, keys))
+        let coherence = self.mounts.promised(&entry.mount).filter(|_| !keys.is_empty())?;
+        Some(Write::new(self.homes.clone(), &entry.mount, coherence, keys))
     }
 
     /// Sends a request once, and keeps the UFS's own answer beside the typed one.

@@ -42,6 +42,8 @@ pub(super) struct Subject {
     pub(super) mount: Arc<Mount>,
     pub(super) object: Arc<ObjectKey>,
     pub(super) version: Arc<Version>,
+    /// The client itself named the version.
+    pub(super) version_named: bool,
 }
 
 /// The bytes of one body under way.
@@ -281,7 +283,7 @@ impl UfsRest {
 impl Subject {
     /// Bounded by `ufs_bypass_in_flight_max`; the answer is held against the version.
     fn read_at_ufs(&self, range: Range<u64>) -> UfsRest {
-        let Self { shared, cx, mount, object, version } = self.clone();
+        let Self { shared, cx, mount, object, version, version_named } = self.clone();
         shared.metrics.fallback_spans.inc();
         UfsRest::Opening(Box::pin(async move {
             let place = shared.places.enter().await.ok_or(FetchError::NoPlace)?;
@@ -294,8 +296,15 @@ impl Subject {
                 range: Some(range.start..=range.end - 1),
                 checksums: false,
             };
-            let mut stream = mount.ufs.read(wanted).await.map_err(FetchError::of)?;
-            if stream.head.bytes != version.bytes || stream.range != range {
+            let mut read = mount.ufs.read(wanted.clone()).await;
+            if !version_named && version.version_id.is_some() && read.as_ref().is_err_and(is_forbidden) {
+                // Naming a version takes a right of its own (s3:GetObjectVersion), which reading the object does not.
+                read = mount.ufs.read(ReadObject { version_id: None, ..wanted }).await;
+            }
+            let mut stream = read.map_err(FetchError::of)?;
+            let other_id = |id: &String| version.version_id.as_ref().is_some_and(|wanted| wanted != id);
+            let other = stream.head.version_id.as_ref().is_some_and(other_id);
+            if other || stream.head.bytes != version.bytes || stream.range != range {
                 return Err(FetchError::VersionGone);
             }
             let counted = stream.body.inspect(move |item| {
@@ -314,9 +323,11 @@ impl FetchError {
     fn of(error: UfsError) -> Self {
         let gone = match &error {
             UfsError::Changed { .. } => true,
-            UfsError::Answer { answer, .. } => {
-                matches!(answer.status, StatusCode::PRECONDITION_FAILED | StatusCode::NOT_FOUND)
-            }
+            // A range of the version itself is within it.
+            UfsError::Answer { answer, .. } => matches!(
+                answer.status,
+                StatusCode::PRECONDITION_FAILED | StatusCode::NOT_FOUND | StatusCode::RANGE_NOT_SATISFIABLE
+            ),
             UfsError::Unreachable { .. }
             | UfsError::Truncated { .. }
             | UfsError::Untrusted { .. }
@@ -324,6 +335,10 @@ impl FetchError {
         };
         if gone { Self::VersionGone } else { Self::Ufs(error) }
     }
+}
+
+fn is_forbidden(error: &UfsError) -> bool {
+    error.answer().is_some_and(|answer| answer.status == StatusCode::FORBIDDEN)
 }
 
 pub(super) fn verdict_of(verdict: CacheVerdict) -> Verdict {
@@ -337,4 +352,21 @@ pub(super) fn verdict_of(verdict: CacheVerdict) -> Verdict {
 fn absolute(geometry: Geometry, span: &Span) -> Range<u64> {
     let base = u64::from(span.block.0) * u64::from(geometry.block_bytes);
     base + u64::from(span.range.start)..base + u64::from(span.range.end)
+}
+
+#[cfg(test)]
+mod tests {
+    use verbs3_ufs::RawAnswer;
+
+    use super::*;
+
+    #[test]
+    fn a_version_that_is_replaced_or_shorter_or_deleted_is_gone_and_one_that_is_forbidden_is_not() {
+        for (status, gone) in [(404, true), (412, true), (416, true), (403, false), (503, false)] {
+            let status = StatusCode::from_u16(status).unwrap_or_default();
+            let answer = Box::new(RawAnswer { status, headers: http::HeaderMap::new(), body: Bytes::new() });
+            let error = FetchError::of(UfsError::Answer { ufs: "store".to_owned(), answer });
+            assert_eq!(matches!(error, FetchError::VersionGone), gone, "{status}");
+        }
+    }
 }

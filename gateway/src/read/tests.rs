@@ -81,7 +81,8 @@ impl Make {
     async fn bed(self) -> Bed {
         let dir = tempfile::tempdir().unwrap();
         let local = LocalStore::open(LocalOptions { sync: false, ..LocalOptions::new(dir.path()) }).unwrap();
-        let store = Arc::new(Counted { store: Arc::new(local), gets: AtomicU64::default() });
+        let store =
+            Arc::new(Counted { store: Arc::new(local), gets: AtomicU64::default(), version_id: Mutex::default() });
         let create = CreateBucketInput { bucket: "train".into(), ..Default::default() };
         store.store.create_bucket(plain(create)).await.unwrap();
         let ufs = Ufs::new("store".into(), store.clone(), UfsLimits::default());
@@ -99,7 +100,7 @@ impl Make {
                 Join::Share => Peer::local(InProcess::connection(worker.clone(), Mode::Share)),
                 Join::Copy => {
                     let transport = InProcess::transport(worker.clone(), Mode::Copy(fault));
-                    let address = PeerAddress { tcp: ([127, 0, 0, 1], 1).into() };
+                    let address = PeerAddress { tcp: ([127, 0, 0, 1], 1).into(), name: None };
                     Peer::new(id.0.clone(), address, vec![transport], PeerOptions::default())
                 }
             };
@@ -245,6 +246,8 @@ fn plain<T>(input: T) -> S3Request<T> {
 struct Counted {
     store: Arc<LocalStore>,
     gets: AtomicU64,
+    /// Of each object, where set; who names it is refused.
+    version_id: Mutex<Option<String>>,
 }
 
 impl Counted {
@@ -257,10 +260,19 @@ impl Counted {
 impl S3 for Counted {
     async fn get_object(&self, request: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
         self.gets.fetch_add(1, Ordering::Relaxed);
-        self.store.get_object(request).await
+        let version_id = self.version_id.lock().clone();
+        if version_id.is_some() && request.input.version_id.is_some() {
+            return Err(s3s::S3ErrorCode::AccessDenied.into());
+        }
+        let mut response = self.store.get_object(request).await?;
+        response.output.version_id = version_id.or(response.output.version_id);
+        Ok(response)
     }
 
     async fn head_object(&self, request: S3Request<HeadObjectInput>) -> S3Result<S3Response<HeadObjectOutput>> {
-        self.store.head_object(request).await
+        let version_id = self.version_id.lock().clone();
+        let mut response = self.store.head_object(request).await?;
+        response.output.version_id = version_id.or(response.output.version_id);
+        Ok(response)
     }
 }

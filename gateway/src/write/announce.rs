@@ -19,6 +19,10 @@ use crate::mount::{Coherence, Mount};
 pub trait Homes: Send + Sync + 'static {
     /// Tells the homes that a write of these keys is about to become visible. Bounded in time.
     async fn announce(&self, volume: &Volume, keys: &[String]) -> Result<Box<dyn Announcement>, HomeUnreachable>;
+
+    /// Has the homes that can be reached drop what they hold of these keys, after a write that none was told of. Best effort, in
+    /// the background.
+    fn forget(&self, volume: &Volume, keys: &[String]);
 }
 
 /// A write that the homes know of, for as long as it takes: renewing it is the implementation's part. Dropped without a
@@ -51,6 +55,8 @@ impl HomeUnreachable {
 enum State {
     Idle,
     Announced(Box<dyn Announcement>),
+    /// The homes could not be told, and the write goes on nevertheless.
+    Untold,
     /// Over: nothing may be announced or sent any more.
     Closed,
 }
@@ -74,8 +80,8 @@ pub(crate) struct Announcer(Arc<Shared>);
 
 impl Write {
     /// Nothing is said before [`Announcer::announce`].
-    pub fn new(homes: Arc<dyn Homes>, mount: &Mount, keys: Vec<String>) -> Self {
-        let (volume, coherence) = (mount.volume.clone(), mount.coherence);
+    pub fn new(homes: Arc<dyn Homes>, mount: &Mount, coherence: Coherence, keys: Vec<String>) -> Self {
+        let volume = mount.volume.clone();
         Self { shared: Arc::new(Shared { homes, volume, keys, coherence, state: Mutex::new(State::Idle) }) }
     }
 
@@ -85,7 +91,14 @@ impl Write {
 
     /// Reports, if the write was announced. `Ok` once the homes have acknowledged.
     pub async fn finish(self, outcome: WriteOutcome) -> S3Result<()> {
-        let State::Announced(announced) = self.close() else { return Ok(()) };
+        let announced = match self.close() {
+            State::Announced(announced) => announced,
+            State::Untold => {
+                self.shared.homes.forget(&self.shared.volume, &self.shared.keys);
+                return Ok(());
+            }
+            State::Idle | State::Closed => return Ok(()),
+        };
         match announced.report(outcome).await {
             Ok(()) => Ok(()),
             Err(error) if self.shared.coherence == Coherence::Ttl => {
@@ -104,7 +117,10 @@ impl Write {
 impl Drop for Write {
     fn drop(&mut self) {
         // The body may live on in a connection to the UFS: the announcement must not live on with it.
-        drop(self.close());
+        match self.close() {
+            State::Untold => self.shared.homes.forget(&self.shared.volume, &self.shared.keys),
+            State::Announced(_) | State::Idle | State::Closed => {}
+        }
     }
 }
 
@@ -112,11 +128,11 @@ impl Announcer {
     /// Tells the homes. After `Ok` the write may become visible.
     pub async fn announce(&self) -> S3Result<()> {
         let shared = &self.0;
-        let announced = match shared.homes.announce(&shared.volume, &shared.keys).await {
-            Ok(announced) => announced,
+        let told = match shared.homes.announce(&shared.volume, &shared.keys).await {
+            Ok(announced) => State::Announced(announced),
             Err(error) if shared.coherence == Coherence::Ttl => {
                 warn!(volume = %shared.volume, %error, "a write goes on unannounced; readers see it after the mount's ttl");
-                return Ok(());
+                State::Untold
             }
             Err(error) => return Err(error.into_error()),
         };
@@ -125,7 +141,7 @@ impl Announcer {
             // The client has gone meanwhile: nothing was sent, and nothing may be.
             return Err(S3Error::with_message(S3ErrorCode::IncompleteBody, "the client went away"));
         }
-        *state = State::Announced(announced);
+        *state = told;
         Ok(())
     }
 }
@@ -141,6 +157,10 @@ impl Homes for Arc<Tier> {
     async fn announce(&self, volume: &Volume, keys: &[String]) -> Result<Box<dyn Announcement>, HomeUnreachable> {
         let announced = Tier::announce(self, volume, keys).await?;
         Ok(Box::new(Told { tier: self.clone(), announced }))
+    }
+
+    fn forget(&self, volume: &Volume, keys: &[String]) {
+        Tier::forget(self, volume, keys.to_vec());
     }
 }
 
@@ -170,10 +190,12 @@ mod tests {
 
     use super::*;
 
-    /// Counts announcements that were dropped without a report.
+    /// Counts announcements that were dropped without a report, and keys to be forgotten.
     #[derive(Default)]
     struct Counting {
         abandoned: Arc<AtomicUsize>,
+        forgotten: AtomicUsize,
+        away: bool,
     }
 
     struct Open(Arc<AtomicUsize>);
@@ -181,7 +203,14 @@ mod tests {
     #[async_trait]
     impl Homes for Counting {
         async fn announce(&self, _: &Volume, _: &[String]) -> Result<Box<dyn Announcement>, HomeUnreachable> {
-            Ok(Box::new(Open(self.abandoned.clone())))
+            match self.away {
+                true => Err(HomeUnreachable { reason: "it is away".to_owned() }),
+                false => Ok(Box::new(Open(self.abandoned.clone()))),
+            }
+        }
+
+        fn forget(&self, _: &Volume, keys: &[String]) {
+            self.forgotten.fetch_add(keys.len(), Ordering::SeqCst);
         }
     }
 
@@ -200,8 +229,9 @@ mod tests {
     }
 
     fn write(homes: Arc<Counting>) -> Write {
+        let coherence = if homes.away { Coherence::Ttl } else { Coherence::Strict };
         let (volume, state) = (Volume::new("u", "b"), Mutex::new(State::Idle));
-        let shared = Shared { homes, volume, keys: vec!["k".to_owned()], coherence: Coherence::Strict, state };
+        let shared = Shared { homes, volume, keys: vec!["k".to_owned()], coherence, state };
         Write { shared: Arc::new(shared) }
     }
 
@@ -234,5 +264,24 @@ mod tests {
         write.announcer().announce().await.unwrap();
         write.finish(WriteOutcome::Done).await.unwrap();
         assert_eq!(homes.abandoned.load(Ordering::SeqCst), 0);
+    }
+
+    #[tokio::test]
+    async fn what_the_homes_were_not_told_of_is_forgotten_when_it_is_over() {
+        let homes = Arc::new(Counting { away: true, ..Counting::default() });
+        let finished = write(homes.clone());
+        finished.announcer().announce().await.unwrap();
+        assert_eq!(homes.forgotten.load(Ordering::SeqCst), 0, "it may be cached anew until it is over");
+        finished.finish(WriteOutcome::Done).await.unwrap();
+        assert_eq!(homes.forgotten.load(Ordering::SeqCst), 1);
+        let given_up = write(homes.clone());
+        given_up.announcer().announce().await.unwrap();
+        drop(given_up);
+        assert_eq!(homes.forgotten.load(Ordering::SeqCst), 2);
+        let never_begun = write(homes.clone());
+        let body = never_begun.announcer();
+        drop(never_begun);
+        assert!(body.announce().await.is_err(), "the client has gone, whether or not the homes can be told");
+        assert_eq!(homes.forgotten.load(Ordering::SeqCst), 2);
     }
 }

@@ -64,6 +64,21 @@ async fn a_ttl_mount_writes_without_its_home() {
     stage.homes.refuse_announce.store(true, Ordering::SeqCst);
     assert_eq!(stage.put("/loose/x", b"hello").await.status, 200);
     assert!(stage.visible("loose", "x").await);
+    assert_eq!(stage.told(), ["forget x"]);
+}
+
+/// Bucket `apart` is cached under its own name, which the wildcard gives it.
+#[tokio::test]
+async fn a_write_through_an_uncached_mount_is_announced_to_readers_of_others() {
+    let stage = Stage::start_with(|setup| setup.open = true).await;
+    assert_eq!(stage.put("/raw/x", b"hello").await.status, 200);
+    assert_eq!(stage.told(), ["announce x visible=false", "report x Done"]);
+    stage.homes.refuse_announce.store(true, Ordering::SeqCst);
+    assert_eq!(stage.put("/raw/y", b"hello").await.status, 503, "the wildcard is strict");
+    assert_eq!(stage.put("/loose/y", b"hello").await.status, 503, "the wildcard shows the bucket, and is strict");
+    let alone = Stage::start().await;
+    assert_eq!(alone.put("/raw/x", b"hello").await.status, 200);
+    assert!(alone.told().is_empty(), "{:?}", alone.told());
 }
 
 #[tokio::test]

@@ -3,15 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
+use s3s::dto::{GetObjectAclInput, GetObjectAclOutput};
+use s3s::{S3, S3Request, S3Response, S3Result};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
 use verbs3_gateway::{Readiness, TlsFiles};
+use verbs3_ufs::{Ufs, UfsLimits};
 
 use crate::signing::Request;
-use crate::stage::{Answer, Stage};
+use crate::stage::{Answer, Stage, mount, until};
 
 #[tokio::test]
 async fn every_answer_carries_an_id_of_its_own() {
@@ -131,4 +135,32 @@ async fn a_shutdown_lets_requests_under_way_end() {
     let ((), answer) = tokio::join!(shutdown, ending);
     assert_eq!(answer.status, 200);
     assert!(stage.visible("data", "x").await);
+}
+
+/// A store that never answers.
+struct Silent;
+
+#[async_trait]
+impl S3 for Silent {
+    async fn get_object_acl(&self, _: S3Request<GetObjectAclInput>) -> S3Result<S3Response<GetObjectAclOutput>> {
+        std::future::pending().await
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_hangs_up_before_there_is_an_answer_leaves_nothing_in_flight() {
+    let stage = Stage::start_with(|setup| {
+        let ufs = Ufs::new("silent".to_owned(), Arc::new(Silent), UfsLimits::default());
+        setup.mounts = vec![mount("silent", ufs, "silent", "")];
+    })
+    .await;
+    let metrics = || prometheus::TextEncoder::new().encode_to_string(&stage.registry.gather()).unwrap();
+    let (head, _) = Request::new("GET", "/silent/k").query("acl=").signed(&stage.host());
+    let mut socket = TcpStream::connect(stage.address).await.unwrap();
+    socket.write_all(head.as_bytes()).await.unwrap();
+    until(|| metrics().contains("verbs3_gateway_requests_in_flight 1")).await;
+    drop(socket);
+    until(|| metrics().contains("verbs3_gateway_requests_in_flight 0")).await;
+    let counted = "verbs3_gateway_requests_total{op=\"GetObjectAcl\",status=\"none\"} 1";
+    assert!(metrics().contains(counted), "{}", metrics());
 }

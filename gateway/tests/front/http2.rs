@@ -1,5 +1,7 @@
 //! HTTP/2 in the clear: what HTTP/1 does for a server by itself has to be done here.
 
+use std::time::Duration;
+
 use http::{Response, StatusCode};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::{Bytes, Incoming};
@@ -8,7 +10,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpStream;
 
 use crate::signing::Request;
-use crate::stage::Stage;
+use crate::stage::{Stage, until};
 
 /// One connection; `window` is what each answer may send before it is read.
 async fn connect(stage: &Stage, window: u32) -> SendRequest<Empty<Bytes>> {
@@ -59,4 +61,34 @@ async fn answers_that_have_no_body_have_none() {
         }
         assert!(answer.into_body().collect().await.unwrap().to_bytes().is_empty(), "{status}");
     }
+}
+
+fn gauge(stage: &Stage, name: &str) -> f64 {
+    let families = stage.registry.gather();
+    let family = families.iter().find(|family| family.name() == format!("verbs3_gateway_{name}")).unwrap();
+    let metric = &family.get_metric()[0];
+    metric.get_gauge().get_value() + metric.get_counter().get_value()
+}
+
+#[tokio::test]
+async fn a_client_that_grants_no_window_is_cut_and_holds_nothing() {
+    let stage = Stage::start_with(|setup| setup.options.write_stall_max = Duration::from_millis(500)).await;
+    stage.put("/data/x", &vec![7; 4 << 20]).await;
+    let mut sender = connect(&stage, 1000).await;
+    let unread = ask(&stage, &mut sender, Request::new("GET", "/data/x")).await;
+    assert_eq!(unread.status(), StatusCode::OK);
+    assert!(gauge(&stage, "requests_in_flight") > 0.5);
+    until(|| gauge(&stage, "connections_stalled_total") > 0.5).await;
+    until(|| gauge(&stage, "requests_in_flight") < 0.5 && gauge(&stage, "connections") < 0.5).await;
+    assert!(unread.into_body().collect().await.is_err());
+}
+
+#[tokio::test]
+async fn answers_in_memory_hold_no_admission_while_their_client_waits() {
+    let stage = Stage::start_with(|setup| setup.options.requests_in_flight_max = 1).await;
+    let mut sender = connect(&stage, 0).await;
+    let unread = ask(&stage, &mut sender, Request::new("GET", "/data/absent")).await;
+    assert_eq!(unread.status(), StatusCode::NOT_FOUND);
+    assert_eq!(stage.put("/data/x", b"hello").await.status, 200);
+    drop(unread);
 }

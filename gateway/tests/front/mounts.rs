@@ -85,5 +85,6 @@ async fn a_store_mounted_as_a_whole_shows_and_makes_buckets() {
     assert_eq!(stage.put("/fresh-one/x", b"hello").await.status, 200);
     assert_eq!(stage.get("/fresh-one/x").await.body, b"hello");
     let names = stage.get("/").await.text();
-    assert_eq!(between(&names, "<Name>", "</Name>"), ["data", "fresh-one", "frozen", "loose", "sets", "store"]);
+    let expected = ["apart", "data", "fresh-one", "frozen", "loose", "raw", "sets", "store"];
+    assert_eq!(between(&names, "<Name>", "</Name>"), expected);
 }

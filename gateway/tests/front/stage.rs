@@ -36,7 +36,7 @@ pub fn s3_request<T>(input: T) -> S3Request<T> {
     }
 }
 
-/// What the homes were told, in order: `announce KEY visible=…`, `report KEY OUTCOME`, `abandoned KEY`.
+/// What the homes were told, in order: `announce KEY visible=…`, `report KEY OUTCOME`, `abandoned KEY`, `forget KEY`.
 pub struct TestHomes {
     pub told: Arc<Mutex<Vec<String>>>,
     pub refuse_announce: AtomicBool,
@@ -63,6 +63,10 @@ impl Homes for TestHomes {
         self.told.lock().push(format!("announce {key} visible={visible}"));
         let (told, refuse) = (self.told.clone(), self.refuse_report.clone());
         Ok(Box::new(Told { key, told, refuse, reported: AtomicBool::new(false) }))
+    }
+
+    fn forget(&self, _: &Volume, keys: &[String]) {
+        self.told.lock().push(format!("forget {}", keys.join(",")));
     }
 }
 
@@ -97,7 +101,7 @@ pub struct Setup {
     pub identities: Arc<Identities>,
     pub tls: Option<TlsFiles>,
     /// Mounts besides the usual: `data` (whole bucket), `sets` (`team/a/` of bucket `store`), `loose` (bucket `loose`, coherence
-    /// by ttl), `frozen` (bucket `data`, read-only).
+    /// by ttl), `frozen` (bucket `data`, read-only), `raw` (bucket `apart`, not cached).
     pub mounts: Vec<Mount>,
     pub open: bool,
 }
@@ -134,7 +138,7 @@ impl Stage {
     pub async fn start_with(change: impl FnOnce(&mut Setup)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let store = LocalStore::open(LocalOptions::new(folder.path())).unwrap();
-        for bucket in ["data", "store", "loose"] {
+        for bucket in ["data", "store", "loose", "apart"] {
             let input = CreateBucketInput { bucket: bucket.to_owned(), ..CreateBucketInput::default() };
             store.create_bucket(s3_request(input)).await.unwrap();
         }
@@ -152,6 +156,7 @@ impl Stage {
             mount("sets", ufs.clone(), "store", "team/a/"),
             Mount { coherence: Coherence::Ttl, ..mount("loose", ufs.clone(), "loose", "") },
             Mount { read_only: true, ..mount("frozen", ufs.clone(), "data", "") },
+            Mount { cached: false, coherence: Coherence::Ttl, ..mount("raw", ufs.clone(), "apart", "") },
         ];
         mounts.extend(setup.mounts);
         let mut mounts = Mounts::new(mounts).unwrap();

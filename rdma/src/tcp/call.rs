@@ -9,12 +9,12 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use tokio::sync::{AcquireError, OwnedSemaphorePermit};
 use tokio_util::sync::CancellationToken;
 
 use super::client::Line;
 use super::frame::{Header, Kind};
 use super::outbox::Outgoing;
+use crate::credits::{Permit, Wish};
 use crate::landing::Landing;
 use crate::pending::{Credit, Pending};
 use crate::transport::{Call, CallDriver, Connection, Event, TransportError, TransportKind};
@@ -51,12 +51,9 @@ impl Connection for TcpConnection {
             let reason = format!("message of {} bytes; the bound is {bound}", message.len());
             State::Refused(Some(TransportError::Bound { reason }))
         } else {
-            match line.credits.clone().try_acquire_owned() {
-                Ok(permit) => self.handle.start(permit, message, landing),
-                Err(_) => State::Waiting {
-                    permit: Box::pin(line.credits.clone().acquire_owned()),
-                    request: Some((message, landing)),
-                },
+            match line.credits.try_take() {
+                Some(permit) => self.handle.start(permit, message, landing),
+                None => State::Waiting { wish: line.credits.wish(), request: Some((message, landing)) },
             }
         };
         Call::new(Box::new(TcpCall { handle: self.handle.clone(), state, push: None }))
@@ -71,13 +68,12 @@ impl Connection for TcpConnection {
     }
 
     fn in_flight(&self) -> usize {
-        let line = &self.handle.line;
-        line.calls_max - line.credits.available_permits().min(line.calls_max)
+        self.handle.line.credits.in_use()
     }
 }
 
 impl Handle {
-    fn start(&self, permit: OwnedSemaphorePermit, message: Bytes, landing: Option<Landing>) -> State {
+    fn start(&self, permit: Permit, message: Bytes, landing: Option<Landing>) -> State {
         let lent_bytes = landing.as_ref().map_or(0, Landing::bytes);
         let credit = Some(Credit::new(permit));
         let pending = Arc::new(Pending::new(TransportKind::Tcp, landing, credit));
@@ -98,13 +94,12 @@ impl Handle {
     }
 }
 
-type Acquire = Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>> + Send>>;
 type Push = Pin<Box<dyn Future<Output = Result<(), TransportError>> + Send>>;
 
 enum State {
     /// Every credit is in use. Nothing has been sent.
     Waiting {
-        permit: Acquire,
+        wish: Wish,
         request: Option<(Bytes, Option<Landing>)>,
     },
     Sent {
@@ -129,12 +124,10 @@ impl CallDriver for TcpCall {
                     let again = || TransportError::Bound { reason: "the call was polled after its end".into() };
                     return Poll::Ready(Err(error.take().unwrap_or_else(again)));
                 }
-                State::Waiting { permit, request } => {
-                    match (std::task::ready!(permit.as_mut().poll(cx)), request.take()) {
-                        (Ok(permit), Some((message, landing))) => self.handle.start(permit, message, landing),
-                        _ => State::Refused(Some(self.handle.line.refused(&self.handle.line.broken()))),
-                    }
-                }
+                State::Waiting { wish, request } => match (std::task::ready!(wish.poll(cx)), request.take()) {
+                    (Ok(permit), Some((message, landing))) => self.handle.start(permit, message, landing),
+                    _ => State::Refused(Some(self.handle.line.refused(&self.handle.line.broken()))),
+                },
             };
             self.state = next;
         }

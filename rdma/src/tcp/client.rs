@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::net::{TcpSocket, TcpStream};
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -23,6 +23,7 @@ use super::handshake::{self, Agreed, HandshakeError};
 use super::intake::{Intake, IntakeError};
 use super::outbox::{Outbox, Outgoing};
 use super::{TcpOptions, controls_max};
+use crate::credits::Credits;
 use crate::landing::Fill;
 use crate::metrics::{GaugeGuard, metrics};
 use crate::pending::Pending;
@@ -64,7 +65,7 @@ impl TcpTransport {
         let terms = self.options.terms();
         let shake = handshake::request(&mut stream, &terms);
         let result = match tokio::time::timeout_at(deadline, shake).await {
-            Ok(result) => result,
+            Ok(result) => result.and_then(|agreed| handshake::check_name(agreed, peer.name.as_deref())),
             Err(_) => Err(HandshakeError::Deadline),
         };
         match result {
@@ -96,8 +97,7 @@ impl Transport for TcpTransport {
             ),
             message_bytes_max: agreed.frame_bytes_max,
             cancel_ack_deadline: self.options.cancel_ack_deadline,
-            credits: Arc::new(Semaphore::new(agreed.calls_in_flight_max as usize)),
-            calls_max: agreed.calls_in_flight_max as usize,
+            credits: Credits::new(agreed.calls_in_flight_max as usize),
             is_broken: AtomicBool::new(false),
             calls: Mutex::new(Calls::default()),
             cancels: Mutex::new(VecDeque::new()),
@@ -140,8 +140,7 @@ pub(super) struct Line {
     pub(super) outbox: Outbox,
     pub(super) message_bytes_max: u32,
     pub(super) cancel_ack_deadline: Duration,
-    pub(super) credits: Arc<Semaphore>,
-    pub(super) calls_max: usize,
+    pub(super) credits: Arc<Credits>,
     /// Set after `calls.broken`, for those who only want to know whether.
     pub(super) is_broken: AtomicBool,
     pub(super) calls: Mutex<Calls>,

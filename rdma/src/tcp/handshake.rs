@@ -88,6 +88,10 @@ pub(super) enum HandshakeError {
     Draining,
     #[error("it took longer than the deadline")]
     Deadline,
+    #[error(
+        "{found:?} answers where {expected:?} should; correct that worker's address in cluster.workers, or its own worker.id"
+    )]
+    OtherName { expected: String, found: String },
     #[error("it does not speak verbs3: {0}")]
     Malformed(String),
     #[error("the line broke")]
@@ -103,6 +107,7 @@ impl HandshakeError {
             Self::Full => "full",
             Self::Draining => "draining",
             Self::Deadline => "deadline",
+            Self::OtherName { .. } => "name",
             Self::Malformed(_) => "malformed",
             Self::Lost(_) => "lost",
         }
@@ -114,7 +119,7 @@ impl HandshakeError {
             Self::Secret => 2,
             Self::Full => 3,
             Self::Draining => 4,
-            Self::Deadline | Self::Malformed(_) | Self::Lost(_) => 5,
+            Self::Deadline | Self::OtherName { .. } | Self::Malformed(_) | Self::Lost(_) => 5,
         }
     }
 
@@ -149,6 +154,16 @@ where
     let welcome: [u8; PROOF_BYTES] = receive(stream, Kind::Welcome).await?;
     verify(terms.secret, b"verbs3 server", &hello, &challenge, &welcome)?;
     Ok(agree(terms, &challenge))
+}
+
+/// Whether the peer that has proved the secret is the one that was to be reached.
+pub(super) fn check_name(agreed: Agreed, expected: Option<&str>) -> Result<Agreed, HandshakeError> {
+    match expected {
+        Some(expected) if expected != agreed.peer_name => {
+            Err(HandshakeError::OtherName { expected: expected.to_owned(), found: agreed.peer_name })
+        }
+        _ => Ok(agreed),
+    }
 }
 
 /// The accepting side. `admit` says whether there is room; it is asked only for a peer that proved the secret.

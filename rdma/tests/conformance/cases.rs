@@ -276,3 +276,31 @@ pub async fn a_call_that_waits_for_a_credit_can_be_given_up(rig: Rig) {
         assert_eq!(collect(&mut call).await.unwrap().messages, ["done"]);
     }
 }
+
+pub async fn a_waiting_call_that_nobody_polls_starves_no_other(rig: Rig) {
+    let gate = Arc::new(Semaphore::new(0));
+    let open = gate.clone();
+    rig.serve(service(move |_, reply| {
+        let gate = gate.clone();
+        async move {
+            gate.acquire().await.unwrap().forget();
+            reply.last("done".into(), 0, vec![]).await.unwrap();
+        }
+    }));
+    let calls: Vec<_> = (0..CREDITS).map(|_| rig.call("", 0)).collect();
+    // As many as there are credits: were each handed one, none would be left.
+    let mut ahead: Vec<_> = (0..CREDITS).map(|_| rig.call("", 0)).collect();
+    for call in &mut ahead {
+        assert!(futures::poll!(std::pin::pin!(call.next())).is_pending());
+    }
+    open.add_permits(3 * CREDITS as usize);
+    for mut call in calls {
+        assert_eq!(collect(&mut call).await.unwrap().messages, ["done"]);
+    }
+    for _ in 0..CREDITS {
+        assert_eq!(collect(&mut rig.call("", 0)).await.unwrap().messages, ["done"]);
+    }
+    for mut call in ahead {
+        assert_eq!(collect(&mut call).await.unwrap().messages, ["done"]);
+    }
+}

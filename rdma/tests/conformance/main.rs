@@ -78,6 +78,7 @@ conformance!(
         cases::a_reply_beyond_the_landing_is_refused_where_it_is_made,
         cases::a_thousand_calls_share_a_few_credits,
         cases::a_call_that_waits_for_a_credit_can_be_given_up,
+        cases::a_waiting_call_that_nobody_polls_starves_no_other,
         failures::a_handler_that_ends_without_a_reply_fails_its_call,
         failures::a_handler_that_panics_fails_its_call_only,
         failures::a_reply_from_another_task_reaches_the_requester,

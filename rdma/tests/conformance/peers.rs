@@ -38,7 +38,7 @@ fn peer(service: Arc<dyn Service>, faults: Faults, options: PeerOptions) -> (Pee
     let connects = Arc::new(AtomicUsize::new(0));
     let inner = InProcess::transport(service, Mode::Copy(faults));
     let counting = Arc::new(Counting { inner, connects: connects.clone() });
-    let address = PeerAddress { tcp: "192.0.2.1:1".parse().unwrap() };
+    let address = PeerAddress { tcp: "192.0.2.1:1".parse().unwrap(), name: None };
     (Peer::new("gpu-07", address, vec![counting], options), connects)
 }
 
@@ -184,7 +184,7 @@ async fn a_call_over_tcp_survives_its_peer() {
         });
         let server = serve(waits, server_options()).await;
         let transport = Arc::new(TcpTransport::new(options()));
-        let address = PeerAddress { tcp: server.local_addr() };
+        let address = PeerAddress::from(server.local_addr());
         let peer = Peer::new("worker", address, vec![transport.clone()], PeerOptions::default());
         let arena = arena(1);
         let mut call = peer.call("".into(), landing(&arena, PAGE));

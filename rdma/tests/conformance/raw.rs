@@ -208,7 +208,7 @@ impl RawServer {
             }
             end
         };
-        let address = PeerAddress { tcp };
+        let address = PeerAddress::from(tcp);
         tokio::join!(transport.connect(&address), accept)
     }
 }

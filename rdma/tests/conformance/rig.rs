@@ -112,7 +112,7 @@ impl Rig {
         let service = Arc::new(Installed::default());
         let server = serve(service.clone(), server_options()).await;
         let transport = TcpTransport::new(options());
-        let address = PeerAddress { tcp: server.local_addr() };
+        let address = PeerAddress::from(server.local_addr());
         Self { connection: transport.connect(&address).await.unwrap(), arena: arena(16), server: Some(server), service }
     }
 

@@ -26,12 +26,30 @@ async fn another_secret_is_refused_by_name() {
         let server = serve(silent(), server_options()).await;
         let stranger = TcpTransport::new(TcpOptions::new(Secret::new("a guess")));
         let tcp = server.local_addr();
-        let error = stranger.connect(&PeerAddress { tcp }).await.err().unwrap();
+        let error = stranger.connect(&PeerAddress::from(tcp)).await.err().unwrap();
         assert!(matches!(&error, TransportError::Handshake { .. }));
         assert!(error.to_string().contains("secrets differ"), "{error}");
         let (impostor, _end) = RawServer::meet(options(), 1, b"a guess").await;
         let error = impostor.err().unwrap();
         assert!(error.to_string().contains("secrets differ"), "{error}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_peer_with_another_name_is_not_taken_for_the_one_expected() {
+    within_deadline(async {
+        let mut options = server_options();
+        options.tcp.name = "worker-b".into();
+        let server = serve(silent(), options).await;
+        let transport = TcpTransport::new(self::options());
+        let named = |name: &str| PeerAddress { tcp: server.local_addr(), name: Some(name.into()) };
+        let error = transport.connect(&named("worker-a")).await.err().unwrap();
+        assert!(matches!(&error, TransportError::Handshake { .. }), "{error}");
+        for word in ["worker-a", "worker-b", "cluster.workers"] {
+            assert!(error.to_string().contains(word), "{error}");
+        }
+        assert!(transport.connect(&named("worker-b")).await.is_ok());
     })
     .await;
 }
@@ -62,7 +80,7 @@ async fn nobody_listening_is_unreachable() {
         let server = serve(silent(), server_options()).await;
         let tcp = server.local_addr();
         server.shutdown().await;
-        let error = TcpTransport::new(options()).connect(&PeerAddress { tcp }).await.err().unwrap();
+        let error = TcpTransport::new(options()).connect(&PeerAddress::from(tcp)).await.err().unwrap();
         assert!(matches!(error, TransportError::Unreachable { .. }), "{error}");
     })
     .await;
@@ -81,7 +99,7 @@ async fn a_handshake_that_stalls_is_cut_at_its_deadline() {
 
         let listener = tokio::net::TcpListener::bind(crate::rig::listen_address()).await.unwrap();
         let tcp = listener.local_addr().unwrap();
-        let error = TcpTransport::new(options.tcp).connect(&PeerAddress { tcp }).await.err().unwrap();
+        let error = TcpTransport::new(options.tcp).connect(&PeerAddress::from(tcp)).await.err().unwrap();
         assert!(error.to_string().contains("deadline"), "{error}");
     })
     .await;
@@ -95,7 +113,7 @@ async fn connections_and_half_open_handshakes_are_capped() {
         let tcp = server.local_addr();
         let first = raw_client(tcp).await;
         let transport = TcpTransport::new(crate::rig::options());
-        let error = transport.connect(&PeerAddress { tcp }).await.err().unwrap();
+        let error = transport.connect(&PeerAddress::from(tcp)).await.err().unwrap();
         assert!(error.to_string().contains("connections_max"), "{error}");
         drop(first);
         let _half_open = tokio::net::TcpStream::connect(tcp).await.unwrap();

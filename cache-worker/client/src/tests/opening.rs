@@ -129,6 +129,16 @@ async fn attributes_are_never_asked_of_another_worker_than_the_home() {
     assert!(b.asked().is_empty());
 }
 
+#[tokio::test]
+async fn an_arena_whose_cells_hold_no_page_is_refused_at_the_start() {
+    let a = TestWorker::new("a", silent());
+    let placement = Placement::new(Epoch(1), vec![Member { id: a.id.clone(), weight: 1.0 }], 1).unwrap();
+    let arena = Arena::map(ArenaOptions { capacity_bytes: 8 << 20, cell_bytes_max: 4096, populate: false }).unwrap();
+    let peers = HashMap::from([(a.id.clone(), a.peer.clone())]);
+    let made = crate::Tier::new(options(), placement, peers, arena, &Registry::new());
+    assert!(made.err().unwrap().to_string().contains("cell_bytes_max"));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_silent_home_costs_one_deadline() {
     let a = TestWorker::new("a", silent());
@@ -161,6 +171,7 @@ async fn refusals_send_the_reader_to_the_ufs() {
         (RefusalKind::Busy, BypassReason::Busy),
         (RefusalKind::Uncacheable, BypassReason::Uncacheable),
         (RefusalKind::VersionGone, BypassReason::Changing),
+        (RefusalKind::WrongEpoch(Epoch(2)), BypassReason::Epoch),
         (RefusalKind::UnknownVolume, BypassReason::Misconfigured),
     ] {
         let a = TestWorker::new("a", refuses(kind));

@@ -61,9 +61,11 @@ async fn one_home_that_can_not_be_told_stops_the_write_and_the_others_are_freed(
 
 #[tokio::test]
 async fn a_home_that_refuses_stops_the_write() {
-    let a = TestWorker::new("a", refuses(RefusalKind::Busy));
-    let tier = tier(&[&a]);
-    assert!(matches!(tier.announce(&volume(), &keys(1)).await, Err(CoherenceError::HomeRefused { .. })));
+    for kind in [RefusalKind::Busy, RefusalKind::WrongEpoch(Epoch(2))] {
+        let a = TestWorker::new("a", refuses(kind));
+        let tier = tier(&[&a]);
+        assert!(matches!(tier.announce(&volume(), &keys(1)).await, Err(CoherenceError::HomeRefused { .. })));
+    }
 }
 
 #[tokio::test(start_paused = true)]

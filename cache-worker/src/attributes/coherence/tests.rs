@@ -158,6 +158,16 @@ fn an_announcement_that_does_not_fit_opens_none_of_its_keys() {
 }
 
 #[test]
+fn a_report_that_finds_no_place_voids_what_is_known_all_the_same() {
+    let (coherence, now) = (Coherence::new(16, 1), Moment::default());
+    coherence.announce(&[hash(0)], write(1), UNCERTAIN_MAX, now).unwrap();
+    let known = coherence.admit(hash(1), now).unwrap();
+    let report = coherence.report(&[hash(1)], write(2), WriteOutcome::Unknown, UNCERTAIN_MAX, now);
+    assert_eq!(report, Err(TooManyWrites));
+    assert!(!coherence.holds(hash(1), known, now));
+}
+
+#[test]
 fn a_key_named_twice_takes_one_place() {
     let (coherence, now) = (Coherence::new(16, 10), Moment::default());
     coherence.announce(&[hash(0), hash(0)], write(1), UNCERTAIN_MAX, now).unwrap();

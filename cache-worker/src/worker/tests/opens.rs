@@ -155,6 +155,31 @@ async fn an_absence_learnt_from_a_head_is_not_answered_to_a_get_without_a_body()
 }
 
 #[tokio::test]
+async fn an_absence_found_by_head_is_kept_once_its_code_is_known() {
+    let bed = Bed::new(Mode::Share);
+    assert!(!bed.open(open("k", None)).await.absent().cached);
+    assert_eq!(bed.store.asked(), (1, 1));
+    for want in [None, ALL] {
+        assert!(bed.open(open("k", want)).await.absent().cached);
+    }
+    assert_eq!(bed.store.asked(), (1, 1));
+}
+
+#[tokio::test]
+async fn a_missing_bucket_is_no_absence_of_its_keys() {
+    let bed = Bed::new(Mode::Share);
+    *bed.store.fault.lock() = Some(Fault::NoSuchBucket);
+    for want in [None, ALL, None, ALL] {
+        let got = bed.open(open("k", want)).await;
+        assert_eq!((got.absent().answer.status, got.absent().cached), (404, false));
+        assert!(String::from_utf8_lossy(&got.absent().answer.body).contains("NoSuchBucket"));
+    }
+    *bed.store.fault.lock() = None;
+    bed.store.put("k", Stored::new(8, 10));
+    assert_eq!(bed.open(open("k", ALL)).await.bytes.len(), 10);
+}
+
+#[tokio::test]
 async fn a_delete_marker_is_not_kept() {
     let bed = Bed::new(Mode::Share);
     *bed.store.fault.lock() = Some(Fault::DeleteMarker);
@@ -250,6 +275,34 @@ async fn messages_that_make_no_sense_are_refused() {
     assert_eq!(got.refused(), Some(&RefusalKind::Malformed));
     let none = Request::Forget(verbs3_protocol::Forget { volume: object("k").volume, keys: vec![] });
     assert_eq!(bed.ask(none).await.refused(), Some(&RefusalKind::Malformed));
+}
+
+#[tokio::test]
+async fn askers_of_another_map_get_blocks_and_nothing_else() {
+    use verbs3_protocol::{Announce, Epoch, Report, WriteOutcome};
+    let bed = Bed::with(Mode::Share, 32, crate::WorkerOptions { epoch: Some(Epoch(7)), ..Default::default() });
+    let stored = Stored::new(14, 10);
+    bed.store.put("k", stored.clone());
+    let (volume, keys, write) = (object("k").volume, vec!["k".to_owned()], super::bed::WRITE);
+    let announce = |epoch| {
+        Request::Announce(Announce { volume: volume.clone(), keys: keys.clone(), write, epoch, uncertain_ms: 1000 })
+    };
+    let report = |epoch| {
+        Request::Report(Report {
+            volume: volume.clone(),
+            keys: keys.clone(),
+            write,
+            epoch,
+            outcome: WriteOutcome::Done,
+        })
+    };
+    for request in [Request::Open(open("k", ALL)), announce(Epoch(1)), report(Epoch(1))] {
+        assert_eq!(bed.ask(request).await.refused(), Some(&RefusalKind::WrongEpoch(Epoch(7))));
+    }
+    assert_eq!(bed.store.asked(), (0, 0));
+    assert_eq!(bed.read(super::bed::read("k", &stored, 0, 0..10)).await.bytes, stored.content(0..10));
+    assert_eq!(bed.open(Open { epoch: Epoch(7), ..open("k", ALL) }).await.bytes, stored.content(0..10));
+    assert!(bed.ask(announce(Epoch(7))).await.is_done() && bed.ask(report(Epoch(7))).await.is_done());
 }
 
 #[tokio::test]

@@ -56,6 +56,42 @@ async fn when_every_page_is_held_by_readers_the_answer_is_busy_at_once() {
     bed.assert_nothing_leaked().await;
 }
 
+#[tokio::test]
+async fn pages_that_a_fill_had_no_memory_for_are_filled_anew_for_the_next_reader() {
+    let bed = Bed::with(Mode::Share, 4, WorkerOptions::default());
+    let (pinned, stored) = (Stored::new(1, BLOCK), Stored::new(2, BLOCK));
+    bed.store.put("pinned", pinned.clone());
+    bed.store.put("k", stored.clone());
+    let mut held = Vec::new();
+    for page in 0..10u32 {
+        let range = page * PAGE as u32..(page + 1) * PAGE as u32;
+        let mut call = bed.call(&verbs3_protocol::Request::Read(read("pinned", &pinned, 0, range)));
+        let Ok(verbs3_rdma::transport::Event::Part(part)) = call.next().await else { panic!("no part") };
+        held.push((call, part));
+    }
+    bed.store.hold();
+    let first = bed.read(read("k", &stored, 0, 0..12 * PAGE as u32));
+    let then = async {
+        bed.store.wait_held(1).await;
+        // There is memory again, and the fill that had none for page 11 is still under way.
+        drop(std::mem::take(&mut held));
+        let second = bed.read(read("k", &stored, 0, 11 * PAGE as u32..12 * PAGE as u32));
+        let release = async {
+            let began = tokio::time::timeout(Duration::from_secs(5), bed.store.wait_held(2)).await;
+            bed.store.release();
+            began
+        };
+        tokio::join!(second, release)
+    };
+    let (first, (second, began)) = tokio::join!(first, then);
+    assert_eq!(second.refused(), None);
+    assert!(began.is_ok(), "no second fill was started");
+    assert!(second.bytes == stored.content(11 * PAGE..12 * PAGE));
+    assert!(stored.content(0..12 * PAGE).starts_with(&first.bytes));
+    drop((first, second));
+    bed.assert_nothing_leaked().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sixty_four_readers_over_a_tiny_arena_all_get_their_bytes() {
     let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random::<u64>);

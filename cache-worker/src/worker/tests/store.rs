@@ -14,6 +14,8 @@ use s3s::dto::{
 };
 use s3s::{S3, S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 use tokio::sync::{Semaphore, watch};
+use verbs3_ufs::RawAnswer;
+use verbs3_ufs::capture::RemoteFailure;
 
 /// One version of one object. Its bytes follow from its seed.
 #[derive(Debug, Clone)]
@@ -56,6 +58,7 @@ pub(super) enum Fault {
     DeleteMarker,
     /// An error whose page is as long as one may be.
     LongError,
+    NoSuchBucket,
 }
 
 pub(super) struct Store {
@@ -142,6 +145,7 @@ impl Store {
                 long.set_message("x".repeat(63 << 10));
                 return Err(long);
             }
+            Some(Fault::NoSuchBucket) => return Err(error(S3ErrorCode::NoSuchBucket, 404)),
             Some(Fault::DeleteMarker) => {
                 let mut gone = error(S3ErrorCode::NoSuchKey, 404);
                 let mut headers = http::HeaderMap::new();
@@ -240,8 +244,11 @@ impl S3 for Store {
         self.wait().await;
         let object = match found {
             Ok(object) => object,
+            // As over HTTP: the status and headers, and no word of why.
             Err(mut error) => {
-                error.set_message(String::new());
+                let status = error.status_code().unwrap();
+                let headers = error.headers().cloned().unwrap_or_default();
+                error.set_source(Box::new(RemoteFailure::Answer(RawAnswer { status, headers, body: Bytes::new() })));
                 return Err(error);
             }
         };

@@ -124,3 +124,34 @@ async fn a_body_that_goes_on_at_the_store_goes_on_with_the_same_version() {
     }
     assert!(cut && bytes == old[..bytes.len()], "cut: {cut}, after {} bytes", bytes.len());
 }
+
+/// A credential may read objects (s3:GetObject) and not versions by their name (s3:GetObjectVersion).
+#[tokio::test]
+async fn a_body_goes_on_at_a_store_that_lets_nobody_name_versions() {
+    let reader = ReaderOptions { window_bytes: BLOCK as u64, ..ReaderOptions::default() };
+    for replaced in [false, true] {
+        let bed = Make { reader: reader.clone(), ..Make::default() }.bed().await;
+        *bed.store.version_id.lock() = Some("v1".to_owned());
+        let expected = content(1, 12 * BLOCK);
+        bed.put("k", &expected).await;
+        let mut body = bed.get(of("k")).await.output.body.unwrap();
+        let mut bytes = body.next().await.unwrap().unwrap().to_vec();
+        bed.faults[0].refuse_connects(1000);
+        bed.faults[0].drop_at_event(1);
+        if replaced {
+            *bed.store.version_id.lock() = Some("v2".to_owned());
+        }
+        let mut cut = false;
+        while let Some(item) = body.next().await {
+            match item {
+                Ok(data) => bytes.extend_from_slice(&data),
+                Err(_) => {
+                    cut = true;
+                    break;
+                }
+            }
+        }
+        assert_eq!(cut, replaced);
+        assert!(bytes == expected[..bytes.len()] && (replaced || bytes.len() == expected.len()), "{}", bytes.len());
+    }
+}

@@ -1,0 +1,94 @@
+//! Signs of life while the UFS is slow, so that a requester can tell a slow store from a dead worker.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+use verbs3_protocol::{ByteRange, Open, Reply as Message, Request};
+use verbs3_rdma::inprocess::Mode;
+use verbs3_rdma::transport::Event;
+
+use super::bed::{BLOCK, Bed, PAGE, modes, open, read};
+use super::store::Stored;
+use crate::options::WorkerOptions;
+
+const SLOW: Duration = Duration::from_millis(2250);
+
+async fn first_sign(bed: &Bed, request: &Request) -> Duration {
+    let began = Instant::now();
+    let mut call = bed.call(request);
+    let Ok(Event::Part(part)) = call.next().await else { panic!("no part") };
+    assert!(matches!(Message::decode(&part.message).unwrap(), Message::Data(piece) if piece.length == 0));
+    assert!(part.data.is_empty() && !part.last);
+    began.elapsed()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_ufs_is_not_a_dead_worker() {
+    for mode in modes() {
+        let bed = Bed::new(mode);
+        let stored = Stored::new(1, 2 * BLOCK);
+        bed.store.put("k", stored.clone());
+        for request in [
+            Request::Open(open("k", Some(ByteRange::All))),
+            Request::Open(Open { attributes_age_ms_max: 0, ..open("k", None) }),
+            Request::Read(read("k", &stored, 1, 0..10)),
+        ] {
+            bed.store.hold();
+            assert!(first_sign(&bed, &request).await < Duration::from_millis(250), "later than a hedge: {request:?}");
+            let release = async {
+                sleep(SLOW).await;
+                bed.store.release();
+            };
+            let (got, ()) = tokio::join!(bed.ask(request), release);
+            assert!((4..=6).contains(&got.signs), "{} signs in {SLOW:?}", got.signs);
+            assert!(got.refused().is_none());
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_stalls_is_not_a_dead_worker() {
+    let bed = Bed::new(Mode::Share);
+    let stored = Stored::new(2, 4 * PAGE);
+    bed.store.put("k", stored.clone());
+    let drip = bed.store.drip();
+    let trickle = async {
+        for _ in 0..16 {
+            sleep(Duration::from_secs(1)).await;
+            drip.add_permits(1);
+        }
+    };
+    let (got, ()) = tokio::join!(bed.open(open("k", Some(ByteRange::All))), trickle);
+    assert!(got.signs >= 16, "{} signs in 16 s", got.signs);
+    assert!(got.bytes == stored.content(0..stored.bytes));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_for_a_turn_shows_life() {
+    let options = WorkerOptions { fills_in_flight_max: 1, ..WorkerOptions::default() };
+    let bed = Bed::with(Mode::Share, 32, options);
+    let stored = Stored::new(3, 2 * BLOCK);
+    bed.store.put("k", stored.clone());
+    bed.store.hold();
+    let first = bed.read(read("k", &stored, 0, 0..10));
+    let second = async {
+        bed.store.wait_held(1).await;
+        bed.read(read("k", &stored, 1, 0..10)).await
+    };
+    let release = async {
+        sleep(SLOW).await;
+        bed.store.release();
+    };
+    let (_, got, ()) = tokio::join!(first, second, release);
+    assert!((4..=6).contains(&got.signs), "{} signs in {SLOW:?}", got.signs);
+    assert_eq!(got.bytes.len(), 10);
+}
+
+#[tokio::test]
+async fn a_hit_costs_no_sign() {
+    let bed = Bed::new(Mode::Share);
+    bed.store.put("k", Stored::new(4, 10));
+    bed.open(open("k", Some(ByteRange::All))).await;
+    let got = bed.open(open("k", Some(ByteRange::All))).await;
+    assert_eq!((got.signs, got.messages.len()), (0, 1));
+}

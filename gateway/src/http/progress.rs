@@ -1,0 +1,156 @@
+//! Whether a connection's client takes what it asked for. Owns that one fact, and the wait for it to have been untrue for too long.
+//!
+//! Over HTTP/2 a client that reads nothing need not fill its socket: it grants no window, answers pings, and its answers wait with
+//! all that they hold. Bodies tell here whose turn it is; one whose bytes the UFS or the tier owes does not count.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+/// Bytes written to the socket that count as an answer's progress: more than pings and other words about the connection.
+const WRITTEN_MIN: u64 = 4096;
+
+/// Of one connection.
+pub(crate) struct Progress {
+    began: Instant,
+    /// When there last was some, in milliseconds since the beginning.
+    last_ms: AtomicU64,
+    /// Written since then.
+    written: AtomicU64,
+    /// Bodies whose next step is the client's.
+    owed: AtomicUsize,
+}
+
+impl Progress {
+    pub fn new() -> Arc<Self> {
+        let (last_ms, written, owed) = (AtomicU64::new(0), AtomicU64::new(0), AtomicUsize::new(0));
+        Arc::new(Self { began: Instant::now(), last_ms, written, owed })
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn made(&self) {
+        self.written.store(0, Ordering::Relaxed);
+        self.last_ms.store(self.now_ms(), Ordering::Relaxed);
+    }
+
+    /// The socket took so many bytes.
+    pub fn wrote(&self, bytes: usize) {
+        if self.written.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64 >= WRITTEN_MIN {
+            self.made();
+        }
+    }
+
+    /// Returns once a body has been the client's to take, and none was taken of, for `stall_max`.
+    pub async fn stalled(&self, stall_max: Duration) {
+        let stall_max_ms = u64::try_from(stall_max.as_millis()).unwrap_or(u64::MAX);
+        let mut wait = stall_max;
+        loop {
+            sleep(wait).await;
+            wait = stall_max;
+            if self.owed.load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            let since_ms = self.now_ms().saturating_sub(self.last_ms.load(Ordering::Relaxed));
+            if since_ms >= stall_max_ms {
+                return;
+            }
+            // At least 1 ms: the clock is finer than what is kept of it.
+            wait = Duration::from_millis((stall_max_ms - since_ms).max(1));
+        }
+    }
+}
+
+/// One body's part in its connection's progress.
+pub(crate) struct Turn {
+    progress: Arc<Progress>,
+    client: bool,
+}
+
+impl Turn {
+    /// Of a body that nobody has asked for bytes yet.
+    pub fn new(progress: Arc<Progress>) -> Self {
+        Self { progress, client: false }
+    }
+
+    /// The client has taken what there was, and may take more.
+    pub fn of_client(&mut self) {
+        self.progress.made();
+        if !self.client {
+            self.client = true;
+            self.progress.owed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The client waits, or has all.
+    pub fn of_server(&mut self) {
+        if self.client {
+            self.client = false;
+            self.progress.owed.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.of_server();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use tokio::time::timeout;
+
+    use super::*;
+
+    const STALL_MAX: Duration = Duration::from_secs(60);
+
+    async fn stalls_within(progress: &Progress, seconds: u64) -> bool {
+        timeout(Duration::from_secs(seconds), progress.stalled(STALL_MAX)).await.is_ok()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_takes_nothing_stalls() {
+        let progress = Progress::new();
+        Turn::new(progress.clone()).of_client();
+        assert!(!stalls_within(&progress, 1000).await, "a body that has gone owes nothing");
+        let mut turn = Turn::new(progress.clone());
+        turn.of_client();
+        assert!(!stalls_within(&progress, 59).await);
+        assert!(stalls_within(&progress, 121).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_store_is_not_the_clients_fault() {
+        let progress = Progress::new();
+        let mut turn = Turn::new(progress.clone());
+        turn.of_client();
+        turn.of_server();
+        assert!(!stalls_within(&progress, 1000).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn bytes_are_progress_and_pings_are_not() {
+        for (bytes, stalled) in [(WRITTEN_MIN as usize, false), (17, true)] {
+            let progress = Progress::new();
+            let mut turn = Turn::new(progress.clone());
+            turn.of_client();
+            let writing = async {
+                for _ in 0..30 {
+                    sleep(Duration::from_secs(10)).await;
+                    progress.wrote(bytes);
+                }
+            };
+            let stalls = tokio::select! {
+                () = progress.stalled(STALL_MAX) => true,
+                () = writing => false,
+            };
+            assert_eq!(stalls, stalled, "{bytes}");
+        }
+    }
+}

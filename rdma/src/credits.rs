@@ -1,0 +1,179 @@
+//! Credits of one connection: how many calls may be under way at once, and who is told when one comes back.
+//!
+//! Nobody owns a place in a queue: a credit goes to whoever is polled and finds one. A caller that is not polled for a while
+//! (a fetch far ahead of a slow client) therefore keeps none from the others, as it would if a credit were handed to it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use parking_lot::Mutex;
+
+/// The connection is over: no credit will come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Closed;
+
+pub(crate) struct Credits {
+    max: usize,
+    state: Mutex<State>,
+}
+
+struct State {
+    free: usize,
+    closed: bool,
+    next: u64,
+    /// By age.
+    waiting: BTreeMap<u64, Waker>,
+}
+
+/// One credit. Dropping it gives it back.
+pub(crate) struct Permit {
+    credits: Arc<Credits>,
+}
+
+/// A wish for a credit, which costs nothing while it is not polled. Dropping it forgets it.
+pub(crate) struct Wish {
+    credits: Arc<Credits>,
+    /// Its age, once it had to wait.
+    place: Option<u64>,
+}
+
+impl Credits {
+    pub(crate) fn new(max: usize) -> Arc<Self> {
+        let state = State { free: max, closed: false, next: 0, waiting: BTreeMap::new() };
+        Arc::new(Self { max, state: Mutex::new(state) })
+    }
+
+    pub(crate) fn in_use(&self) -> usize {
+        self.max - self.state.lock().free
+    }
+
+    /// `None`: all are in use, or the connection is over.
+    pub(crate) fn try_take(self: &Arc<Self>) -> Option<Permit> {
+        let mut state = self.state.lock();
+        if state.closed || state.free == 0 {
+            return None;
+        }
+        state.free -= 1;
+        Some(Permit { credits: self.clone() })
+    }
+
+    pub(crate) fn wish(self: &Arc<Self>) -> Wish {
+        Wish { credits: self.clone(), place: None }
+    }
+
+    /// Refuses whoever waits, and all that come later.
+    pub(crate) fn close(&self) {
+        let waiting = {
+            let mut state = self.state.lock();
+            state.closed = true;
+            std::mem::take(&mut state.waiting)
+        };
+        waiting.into_values().for_each(Waker::wake);
+    }
+}
+
+impl Wish {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Permit, Closed>> {
+        let mut state = self.credits.state.lock();
+        if state.closed {
+            return Poll::Ready(Err(Closed));
+        }
+        if state.free > 0 {
+            state.free -= 1;
+            if let Some(place) = self.place.take() {
+                state.waiting.remove(&place);
+            }
+            return Poll::Ready(Ok(Permit { credits: self.credits.clone() }));
+        }
+        let place = *self.place.get_or_insert_with(|| {
+            state.next += 1;
+            state.next
+        });
+        state.waiting.insert(place, cx.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl Drop for Wish {
+    fn drop(&mut self) {
+        if let Some(place) = self.place {
+            self.credits.state.lock().waiting.remove(&place);
+        }
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        // All are woken, the oldest first: the one that is woken alone may be one that nobody polls.
+        let waiting = {
+            let mut state = self.credits.state.lock();
+            state.free += 1;
+            std::mem::take(&mut state.waiting)
+        };
+        waiting.into_values().for_each(Waker::wake);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use futures::task::{ArcWake, waker};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+
+    impl ArcWake for Count {
+        fn wake_by_ref(count: &Arc<Self>) {
+            count.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    fn poll(wish: &mut Wish, count: &Arc<Count>) -> Poll<Result<Permit, Closed>> {
+        wish.poll(&mut Context::from_waker(&waker(count.clone())))
+    }
+
+    #[test]
+    fn a_wish_that_nobody_polls_again_keeps_no_credit_from_others() {
+        let (credits, count) = (Credits::new(1), Arc::new(Count::default()));
+        let held = credits.try_take().unwrap();
+        let (mut idle, mut busy) = (credits.wish(), credits.wish());
+        assert!(poll(&mut idle, &count).is_pending() && poll(&mut busy, &count).is_pending());
+        drop(held);
+        assert_eq!(count.0.load(Ordering::SeqCst), 2, "both are woken");
+        for _ in 0..3 {
+            let Poll::Ready(Ok(permit)) = poll(&mut busy, &count) else {
+                panic!("starved by a wish that is not polled")
+            };
+            assert_eq!(credits.in_use(), 1);
+            drop(permit);
+        }
+        assert!(matches!(poll(&mut idle, &count), Poll::Ready(Ok(_))));
+        assert_eq!(credits.in_use(), 0);
+    }
+
+    #[test]
+    fn a_dropped_wish_is_not_woken() {
+        let (credits, count) = (Credits::new(1), Arc::new(Count::default()));
+        let held = credits.try_take();
+        let mut wish = credits.wish();
+        assert!(poll(&mut wish, &count).is_pending());
+        drop(wish);
+        drop(held);
+        assert_eq!(count.0.load(Ordering::SeqCst), 0);
+    }
+
+    #[test]
+    fn the_end_of_the_connection_refuses_who_waits_and_who_comes() {
+        let (credits, count) = (Credits::new(1), Arc::new(Count::default()));
+        let _held = credits.try_take();
+        let mut wish = credits.wish();
+        assert!(poll(&mut wish, &count).is_pending());
+        credits.close();
+        assert_eq!(count.0.load(Ordering::SeqCst), 1);
+        assert!(matches!(poll(&mut wish, &count), Poll::Ready(Err(Closed))));
+        assert!(credits.try_take().is_none());
+    }
+}
