@@ -22,7 +22,7 @@ PIDS=()
 pytest_against() {
   local record=$1; shift
   rm -f "$record"
-  S3_RECORD=$record "$VENV/bin/python" -m pytest -c "$ROOT/tests/s3suite/pytest.ini" -q -p no:cacheprovider --tb=short "$@"
+  S3_RECORD=$record "$VENV/bin/python" -m pytest -c "$ROOT/tests/s3suite/pytest.ini" "$@"
 }
 
 dev() {
@@ -53,13 +53,13 @@ rgw() {
   local store=(S3_STORE=rgw "S3_VHOST_DOMAIN=${VHOST_DOMAIN:-}")
   say "directly at the store"
   env "${store[@]}" S3_ENDPOINT="$ENDPOINT" S3_ACCESS_KEY="$ACCESS_KEY" S3_SECRET_KEY="$SECRET_KEY" S3_BUCKET_PREFIX=onstore \
-    S3_RECORD="$DIR/direct.jsonl" "$VENV/bin/python" -m pytest -c "$ROOT/tests/s3suite/pytest.ini" -q -p no:cacheprovider --tb=short \
+    S3_RECORD="$DIR/direct.jsonl" "$VENV/bin/python" -m pytest -c "$ROOT/tests/s3suite/pytest.ini" \
     --ignore="$ROOT/tests/s3suite/clients" "$ROOT/tests/s3suite" || status=1
   say "through two gateways: written through one, read through the other"
   if start_cluster "$ENDPOINT" "$ACCESS_KEY" "$SECRET_KEY" "${VHOST_DOMAIN:-s3.rgw.test}"; then
     env "${store[@]}" S3_VIA=gateway S3_ENDPOINT="$GATEWAY_0" S3_READER_ENDPOINT="$GATEWAY_1" S3_ACCESS_KEY="$CLUSTER_ACCESS_KEY" \
       S3_SECRET_KEY="$CLUSTER_SECRET_KEY" S3_BUCKET_PREFIX=through S3_RECORD="$DIR/through.jsonl" \
-      "$VENV/bin/python" -m pytest -c "$ROOT/tests/s3suite/pytest.ini" -q -p no:cacheprovider --tb=short "$ROOT/tests/s3suite" || status=1
+      "$VENV/bin/python" -m pytest -c "$ROOT/tests/s3suite/pytest.ini" "$ROOT/tests/s3suite" || status=1
     "$VENV/bin/python" "$ROOT/tests/s3suite/compare.py" "$DIR/direct.jsonl" "$DIR/through.jsonl" || status=1
     stop_cluster || status=1
   else

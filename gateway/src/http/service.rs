@@ -43,6 +43,8 @@ impl Front {
         request: Request<Incoming>,
         progress: Arc<Progress>,
     ) -> Result<Response<Outbound>, HttpError> {
+        let expects = request.headers().contains_key(header::EXPECT);
+        let unasked = expects && request.body().is_end_stream();
         let id = RequestId::generate();
         let exchange = Arc::new(Exchange::new(Arc::new(RequestContext::new(id, Instant::now()))));
         let mut ending = Ending {
@@ -82,6 +84,11 @@ impl Front {
             self.note_denial(&exchange, ending.code.as_deref());
         }
         bare(&mut response, &ending.method);
+        // A client that was promised 100 Continue and got another answer instead may take that answer for the next
+        // request's (botocore does, and then waits for a minute): it gets a new connection.
+        if unasked || (expects && ending.status >= 400) {
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
         Ok(response.map(|body| Outbound::new(body, ending, progress)))
     }
 
