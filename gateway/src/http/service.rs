@@ -182,10 +182,13 @@ fn bare(response: &mut HttpResponse, method: &Method) {
         return;
     }
     *response.body_mut() = Body::empty();
+    // They are of the body that is not sent. A HEAD keeps what GET would say: a success its object's length, a failure
+    // its document's type, as S3 does.
     if !status.is_success() || bodiless {
-        // They are of the body that is not sent; a HEAD's success keeps them, since they are the object's.
-        response.headers_mut().remove(header::CONTENT_TYPE);
         response.headers_mut().remove(header::CONTENT_LENGTH);
+    }
+    if bodiless {
+        response.headers_mut().remove(header::CONTENT_TYPE);
     }
 }
 
