@@ -175,6 +175,7 @@ impl Front {
 }
 
 /// Takes the body from answers that have none, by their method or status. HTTP/1 drops it by itself, HTTP/2 sends it.
+/// The other headers stay as the UFS gave them.
 fn bare(response: &mut HttpResponse, method: &Method) {
     let status = response.status();
     let bodiless = matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
@@ -182,13 +183,9 @@ fn bare(response: &mut HttpResponse, method: &Method) {
         return;
     }
     *response.body_mut() = Body::empty();
-    // They are of the body that is not sent. A HEAD keeps what GET would say: a success its object's length, a failure
-    // its document's type, as S3 does.
     if !status.is_success() || bodiless {
+        // It is of the body that is not sent; a HEAD's success keeps it, since it is the object's.
         response.headers_mut().remove(header::CONTENT_LENGTH);
-    }
-    if bodiless {
-        response.headers_mut().remove(header::CONTENT_TYPE);
     }
 }
 
