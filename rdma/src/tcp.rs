@@ -1,16 +1,12 @@
 //! Frames over TCP: Ethernet and IPoIB. Data goes from the owner's memory to the socket and from the socket into the
 //! landing, without a buffer between.
 //!
-//! Owns the options and the making of sockets. `client` calls, `server` and `session` serve, `handshake` comes before both.
+//! Owns the options and the making of sockets. What is said over them is `calls`'.
 
-mod call;
 mod client;
-mod frame;
-mod handshake;
 mod intake;
 mod outbox;
 mod server;
-mod session;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -20,28 +16,14 @@ use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::TcpStream;
 
 pub use client::TcpTransport;
-pub use handshake::Secret;
 pub use server::{BindError, TcpServer, TcpServerOptions};
 
-use handshake::Terms;
+use crate::calls::{CallOptions, Secret};
 
 /// What both sides of a TCP connection need.
 #[derive(Debug, Clone)]
 pub struct TcpOptions {
-    /// Known to every host of the cluster.
-    pub secret: Secret,
-    /// Name of this host: what its peers expect it to say, and write to their logs. At most 64 bytes are sent.
-    pub name: String,
-    /// Longest time for connecting and the handshake together.
-    pub connect_deadline: Duration,
-    /// Credits: calls under way on one connection. The smaller of both sides' bounds holds.
-    pub calls_in_flight_max: u32,
-    /// Longest message in bytes; data has no such bound. The smaller of both sides' bounds holds.
-    pub frame_bytes_max: u32,
-    /// Bytes that wait for one socket; a writer beyond them waits itself.
-    pub write_queue_bytes_max: usize,
-    /// A peer that has not acknowledged a cancel after this loses its connection, so that landings come back.
-    pub cancel_ack_deadline: Duration,
+    pub calls: CallOptions,
     /// Idle time before the first keep-alive probe.
     pub keepalive_idle: Duration,
     /// Time between two probes; three unanswered ones end the connection.
@@ -57,27 +39,12 @@ pub struct TcpOptions {
 impl TcpOptions {
     pub fn new(secret: Secret) -> Self {
         Self {
-            secret,
-            name: String::new(),
-            connect_deadline: Duration::from_secs(5),
-            calls_in_flight_max: 256,
-            frame_bytes_max: 64 << 10,
-            write_queue_bytes_max: 8 << 20,
-            cancel_ack_deadline: Duration::from_secs(10),
+            calls: CallOptions::new(secret),
             keepalive_idle: Duration::from_secs(15),
             keepalive_interval: Duration::from_secs(5),
             send_stall_max: Duration::from_secs(30),
             bind_device: None,
             bind_address: None,
-        }
-    }
-
-    fn terms(&self) -> Terms<'_> {
-        Terms {
-            secret: &self.secret,
-            name: &self.name,
-            frame_bytes_max: self.frame_bytes_max,
-            calls_in_flight_max: self.calls_in_flight_max,
         }
     }
 
@@ -100,9 +67,4 @@ impl TcpOptions {
         socket.set_tcp_keepalive(&keepalive)?;
         socket.set_tcp_user_timeout(Some(self.send_stall_max))
     }
-}
-
-/// More control frames than a peer's calls can cause: an acknowledgement or a failure for each, twice over.
-fn controls_max(calls_in_flight_max: u32) -> usize {
-    calls_in_flight_max as usize * 2 + 16
 }

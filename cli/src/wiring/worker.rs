@@ -9,7 +9,8 @@ use verbs3_cache_worker::{Volumes, WorkerOptions};
 use verbs3_config::{Cluster, Config, Tcp, Worker, WorkerFill, WorkerIndex, WorkerWrites};
 use verbs3_protocol::{Epoch, Geometry, Placement};
 use verbs3_rdma::arena::Arena;
-use verbs3_rdma::tcp::{Secret, TcpOptions, TcpServer, TcpServerOptions};
+use verbs3_rdma::calls::{CallOptions, Secret};
+use verbs3_rdma::tcp::{TcpOptions, TcpServer, TcpServerOptions};
 use verbs3_ufs::Ufs;
 
 use super::tier::members;
@@ -116,7 +117,7 @@ pub fn tcp_options(tcp: &Tcp, cluster: &Cluster, name: &str) -> anyhow::Result<T
         handshakes_max: _,
     } = tcp;
     let secret = cluster.resolve_secret()?.context("cluster.secret is missing")?;
-    Ok(TcpOptions {
+    let calls = CallOptions {
         secret: Secret::new(cluster_secret(cluster, secret.reveal())),
         name: name.to_owned(),
         connect_deadline: connect_deadline.0,
@@ -124,6 +125,9 @@ pub fn tcp_options(tcp: &Tcp, cluster: &Cluster, name: &str) -> anyhow::Result<T
         frame_bytes_max: u32::try_from(frame_max.0).unwrap_or(u32::MAX),
         write_queue_bytes_max: write_queue_max.as_usize(),
         cancel_ack_deadline: cancel_ack_deadline.0,
+    };
+    Ok(TcpOptions {
+        calls,
         keepalive_idle: keepalive_idle.0,
         keepalive_interval: keepalive_interval.0,
         send_stall_max: send_stall_max.0,

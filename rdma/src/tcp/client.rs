@@ -1,33 +1,19 @@
-//! The requesting side: connects, calls, and keeps every landing until its call is settled.
-//!
-//! Owns the table of open calls and the two tasks of a connection. The reader task is the only one that settles calls;
-//! when it ends, for whatever reason, nothing can write to a landing any more.
+//! The connecting side: sockets and the handshake. The connection that comes of it is `calls`'.
 
-use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::Bytes;
-use parking_lot::Mutex;
 use tokio::net::{TcpSocket, TcpStream};
-use tokio::sync::Notify;
+use tokio::runtime::Handle as Runtime;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::call::{Handle, TcpConnection};
-use super::frame::{Header, Kind};
-use super::handshake::{self, Agreed, HandshakeError};
-use super::intake::{Intake, IntakeError};
-use super::outbox::{Outbox, Outgoing};
-use super::{TcpOptions, controls_max};
-use crate::credits::Credits;
-use crate::landing::Fill;
-use crate::metrics::{GaugeGuard, metrics};
-use crate::pending::Pending;
-use crate::transport::{Connection, Event, Part, PeerAddress, Transport, TransportError, TransportKind};
+use super::TcpOptions;
+use super::intake::Intake;
+use super::outbox::Outbox;
+use crate::calls::{self, Agreed, HandshakeError, controls_max};
+use crate::metrics::metrics;
+use crate::transport::{Connection, PeerAddress, Transport, TransportError, TransportKind};
 
 /// Connects to `TcpServer`s.
 pub struct TcpTransport {
@@ -57,15 +43,15 @@ impl TcpTransport {
             self.options.tune(&stream)?;
             std::io::Result::Ok(stream)
         };
-        let deadline = Instant::now() + self.options.connect_deadline;
+        let deadline = Instant::now() + self.options.calls.connect_deadline;
         let mut stream = tokio::time::timeout_at(deadline, connect)
             .await
-            .map_err(|_| unreachable(format!("no answer in {:?}", self.options.connect_deadline)))?
+            .map_err(|_| unreachable(format!("no answer in {:?}", self.options.calls.connect_deadline)))?
             .map_err(|error| unreachable(error.to_string()))?;
-        let terms = self.options.terms();
-        let shake = handshake::request(&mut stream, &terms);
+        let terms = self.options.calls.terms("");
+        let shake = calls::request(&mut stream, &terms);
         let result = match tokio::time::timeout_at(deadline, shake).await {
-            Ok(result) => result.and_then(|agreed| handshake::check_name(agreed, peer.name.as_deref())),
+            Ok(result) => result.and_then(|agreed| calls::check_name(agreed, peer.name.as_deref())),
             Err(_) => Err(HandshakeError::Deadline),
         };
         match result {
@@ -88,243 +74,11 @@ impl Transport for TcpTransport {
     async fn connect(&self, peer: &PeerAddress) -> Result<Arc<dyn Connection>, TransportError> {
         let (stream, agreed) = self.handshake(peer).await?;
         let stream = Arc::new(stream);
-        let line = Arc::new(Line {
-            peer: format!("{} ({})", agreed.peer_name, peer.tcp),
-            outbox: Outbox::new(
-                stream.clone(),
-                self.options.write_queue_bytes_max,
-                controls_max(agreed.calls_in_flight_max),
-            ),
-            message_bytes_max: agreed.frame_bytes_max,
-            cancel_ack_deadline: self.options.cancel_ack_deadline,
-            credits: Credits::new(agreed.calls_in_flight_max as usize),
-            is_broken: AtomicBool::new(false),
-            calls: Mutex::new(Calls::default()),
-            cancels: Mutex::new(VecDeque::new()),
-            cancelled: Notify::new(),
-        });
-        let hung_up = CancellationToken::new();
+        let calls = &self.options.calls;
+        let outbox = Outbox::new(stream.clone(), calls.write_queue_bytes_max, controls_max(agreed.calls_in_flight_max));
         let intake = Intake::new(stream, agreed.frame_bytes_max);
-        // Ends with the connection: when the last handle is dropped, or the line breaks. Joined by `shutdown`.
-        self.tasks.spawn(run(line.clone(), intake, hung_up.clone()));
-        Ok(Arc::new(TcpConnection { handle: Arc::new(Handle { line, hung_up }) }))
-    }
-}
-
-/// Reader, writer and the watch over cancels of one connection, in one task.
-async fn run(line: Arc<Line>, mut intake: Intake, hung_up: CancellationToken) {
-    let all = metrics();
-    let _open = GaugeGuard::add(&all.connections.with_label_values(&["tcp", "requester"]), 1);
-    let lost = |reason: String| TransportError::Lost { peer: line.peer.clone(), reason };
-    let error = tokio::select! {
-        error = line.read(&mut intake) => error,
-        written = line.outbox.run() => match written {
-            Ok(()) => lost("closed here".into()),
-            Err(error) => lost(error.to_string()),
-        },
-        () = line.overdue() => lost(format!(
-            "no acknowledgement of a cancel in {:?}", line.cancel_ack_deadline
-        )),
-        () = hung_up.cancelled() => lost("closed here".into()),
-    };
-    if let TransportError::Protocol { peer, reason } = &error {
-        all.protocol_violations.with_label_values(&["requester"]).inc();
-        tracing::warn!(peer, reason, "cut a connection whose peer broke the protocol");
-    }
-    line.end(error);
-}
-
-/// What the handle, the calls and the tasks of one connection share.
-pub(super) struct Line {
-    pub(super) peer: String,
-    pub(super) outbox: Outbox,
-    pub(super) message_bytes_max: u32,
-    pub(super) cancel_ack_deadline: Duration,
-    pub(super) credits: Arc<Credits>,
-    /// Set after `calls.broken`, for those who only want to know whether.
-    pub(super) is_broken: AtomicBool,
-    pub(super) calls: Mutex<Calls>,
-    /// Cancels that may not have been acknowledged, oldest first, with the end of the peer's time.
-    pub(super) cancels: Mutex<VecDeque<(u64, Instant)>>,
-    pub(super) cancelled: Notify,
-}
-
-#[derive(Default)]
-pub(super) struct Calls {
-    pub(super) next: u64,
-    pub(super) open: HashMap<u64, Arc<Pending>>,
-    pub(super) broken: Option<TransportError>,
-}
-
-impl Line {
-    async fn read(&self, intake: &mut Intake) -> TransportError {
-        loop {
-            let header = match intake.header().await {
-                Ok(Some(header)) => header,
-                Ok(None) => return self.lost("the peer closed it".into()),
-                Err(error) => return self.unreadable(error),
-            };
-            if let Err(error) = self.handle(&header, intake).await {
-                return error;
-            }
-        }
-    }
-
-    async fn handle(&self, header: &Header, intake: &mut Intake) -> Result<(), TransportError> {
-        match header.kind {
-            Kind::Part | Kind::Wanted | Kind::Fail => {}
-            Kind::CancelAck => return self.acknowledged(header.call),
-            Kind::Goodbye => {
-                let goodbye =
-                    TransportError::Lost { peer: self.peer.clone(), reason: "the peer is shutting down".into() };
-                // Calls under way go on; new ones go elsewhere.
-                self.calls.lock().broken.get_or_insert(goodbye);
-                self.is_broken.store(true, Ordering::Release);
-                return Ok(());
-            }
-            kind => return Err(self.violation(format!("{kind:?} frame to a requester"))),
-        }
-        let pending = self.calls.lock().open.get(&header.call).cloned();
-        let Some(pending) = pending else {
-            let (kind, call) = (header.kind, header.call);
-            return Err(self.violation(format!("{kind:?} for call {call}, which is not open")));
-        };
-        let mut fill =
-            pending.claim(header.offset, header.data_bytes).map_err(|error| self.violation(error.to_string()))?;
-        let message = intake.body(header, &mut fill).await.map_err(|error| self.unreadable(error))?;
-        self.arrived(header, &pending, message, fill)
-    }
-
-    fn arrived(&self, header: &Header, pending: &Pending, message: Bytes, fill: Fill) -> Result<(), TransportError> {
-        if header.last || header.kind == Kind::Fail {
-            self.close_call(header);
-        }
-        let event = match header.kind {
-            Kind::Fail => {
-                pending.settle(TransportError::Failed {
-                    peer: self.peer.clone(),
-                    reason: String::from_utf8_lossy(&message).into_owned(),
-                });
-                return Ok(());
-            }
-            Kind::Wanted => Event::Wanted { message, bytes: header.lent_bytes },
-            _ => Event::Part(Part { message, offset: header.offset, data: fill.vouch(), last: header.last }),
-        };
-        if pending.deliver(event) {
-            Ok(())
-        } else {
-            Err(self.violation("more parts than a requester can be made to hold".into()))
-        }
-    }
-
-    /// Takes a settled call out of the table; tells the peer that no push follows, if it lent memory for one.
-    fn close_call(&self, header: &Header) {
-        let acknowledge = {
-            let mut calls = self.calls.lock();
-            let pending = calls.open.remove(&header.call);
-            // A cancel that is under way says the same.
-            let cancelled = pending.is_some_and(|pending| pending.is_cancelled());
-            header.pull_open && !cancelled
-        };
-        if acknowledge {
-            self.outbox.push(Outgoing::control(Kind::CancelAck, header.call));
-            self.outbox.flush();
-        }
-    }
-
-    fn acknowledged(&self, call: u64) -> Result<(), TransportError> {
-        let mut calls = self.calls.lock();
-        match calls.open.get(&call) {
-            Some(pending) if pending.is_cancelled() => {}
-            _ => {
-                drop(calls);
-                return Err(self.violation(format!("acknowledged no cancel of call {call}")));
-            }
-        }
-        let pending = calls.open.remove(&call);
-        drop(calls);
-        if let Some(pending) = pending {
-            pending.settle(TransportError::Cancelled);
-        }
-        Ok(())
-    }
-
-    pub(super) fn cancel(&self, id: u64, pending: &Pending) {
-        let tell = {
-            let calls = self.calls.lock();
-            let tell = pending.cancel() && calls.open.contains_key(&id);
-            if tell {
-                self.outbox.push(Outgoing::control(Kind::Cancel, id));
-            }
-            tell
-        };
-        if tell {
-            self.outbox.flush();
-            let mut cancels = self.cancels.lock();
-            let calls = self.calls.lock();
-            while cancels.front().is_some_and(|(id, _)| !calls.open.contains_key(id)) {
-                cancels.pop_front();
-            }
-            drop(calls);
-            cancels.push_back((id, Instant::now() + self.cancel_ack_deadline));
-            drop(cancels);
-            self.cancelled.notify_one();
-        }
-    }
-
-    /// Ends when a cancel has waited for its acknowledgement too long.
-    async fn overdue(&self) {
-        loop {
-            let oldest = self.cancels.lock().front().copied();
-            let Some((call, until)) = oldest else {
-                self.cancelled.notified().await;
-                continue;
-            };
-            tokio::time::sleep_until(until).await;
-            if self.calls.lock().open.contains_key(&call) {
-                return;
-            }
-            self.cancels.lock().retain(|(other, _)| *other != call);
-        }
-    }
-
-    /// Settles everything: the reader is gone, so no landing can be written to any more.
-    fn end(&self, error: TransportError) {
-        let open = {
-            let mut calls = self.calls.lock();
-            calls.broken = Some(error.clone());
-            self.is_broken.store(true, Ordering::Release);
-            std::mem::take(&mut calls.open)
-        };
-        self.outbox.close();
-        self.credits.close();
-        for pending in open.into_values() {
-            pending.settle(error.clone());
-        }
-    }
-
-    pub(super) fn broken(&self) -> TransportError {
-        let broken = self.calls.lock().broken.clone();
-        broken.unwrap_or_else(|| self.lost("it closed".into()))
-    }
-
-    /// For a call of which nothing was sent, because the connection is over.
-    pub(super) fn refused(&self, broken: &TransportError) -> TransportError {
-        TransportError::Unreachable { peer: self.peer.clone(), reason: broken.to_string() }
-    }
-
-    fn lost(&self, reason: String) -> TransportError {
-        TransportError::Lost { peer: self.peer.clone(), reason }
-    }
-
-    fn violation(&self, reason: String) -> TransportError {
-        TransportError::Protocol { peer: self.peer.clone(), reason }
-    }
-
-    fn unreadable(&self, error: IntakeError) -> TransportError {
-        match error {
-            IntakeError::Frame(error) => self.violation(error.to_string()),
-            error => self.lost(error.to_string()),
-        }
+        let address = peer.tcp.to_string();
+        // Joined by `shutdown`.
+        Ok(calls::connect(outbox, intake, &agreed, &address, calls, (&Runtime::current(), &self.tasks)))
     }
 }

@@ -9,21 +9,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::net::TcpStream;
 
-use super::frame::{FrameError, HEADER_BYTES, Header};
+use crate::calls::{Body, HEADER_BYTES, Header, Inlet, InletError};
 use crate::landing::Fill;
 
 /// Pieces of one `readv`: a message, 62 segments, the next header.
 const SLICES_MAX: usize = 64;
-
-#[derive(Debug, thiserror::Error)]
-pub(super) enum IntakeError {
-    #[error(transparent)]
-    Frame(#[from] FrameError),
-    #[error("the stream ended in the middle of a frame")]
-    Truncated,
-    #[error(transparent)]
-    Read(#[from] io::Error),
-}
 
 pub(super) struct Intake {
     stream: Arc<TcpStream>,
@@ -37,32 +27,36 @@ impl Intake {
     pub(super) fn new(stream: Arc<TcpStream>, message_bytes_max: u32) -> Self {
         Self { stream, message_bytes_max, header: [0; HEADER_BYTES], have: 0 }
     }
+}
 
-    /// The next header; `None` when the peer closed between two frames.
-    pub(super) async fn header(&mut self) -> Result<Option<Header>, IntakeError> {
+impl Inlet for Intake {
+    async fn header(&mut self) -> Result<Option<Header>, InletError> {
         // Frames that are all there already would otherwise never let another task of this thread run.
         tokio::task::consume_budget().await;
         while self.have < HEADER_BYTES {
             let target = &mut self.header[self.have..];
             match read(&self.stream, &mut [IoSliceMut::new(target)]).await? {
                 0 if self.have == 0 => return Ok(None),
-                0 => return Err(IntakeError::Truncated),
+                0 => return Err(InletError::Truncated),
                 bytes => self.have += bytes,
             }
         }
         self.have = 0;
-        Ok(Some(Header::decode(&self.header, self.message_bytes_max)?))
+        let header = Header::decode(&self.header, self.message_bytes_max)?;
+        if header.placed || header.segments > 0 {
+            return Err(InletError::Rules(format!("{:?} frame over tcp that names memory", header.kind)));
+        }
+        Ok(Some(header))
     }
 
-    /// The message of `header`, and its data into `fill`, which has exactly as much room.
-    pub(super) async fn body(&mut self, header: &Header, fill: &mut Fill) -> Result<Bytes, IntakeError> {
+    async fn body(&mut self, header: &Header, fill: &mut Fill) -> Result<Body, InletError> {
         // Bounded by `message_bytes_max`, which the decoder has checked.
         let mut message = vec![0; header.message_bytes as usize];
         let mut have = 0;
         loop {
             let missing = message.len() - have + fill.missing();
             if missing == 0 {
-                return Ok(Bytes::from(message));
+                return Ok(Body { message: Bytes::from(message), ..Body::default() });
             }
             let mut slices: [IoSliceMut<'_>; SLICES_MAX] = std::array::from_fn(|_| IoSliceMut::new(&mut []));
             slices[0] = IoSliceMut::new(&mut message[have..]);
@@ -74,7 +68,7 @@ impl Intake {
             }
             let bytes = read(&self.stream, &mut slices[..last]).await?;
             if bytes == 0 {
-                return Err(IntakeError::Truncated);
+                return Err(InletError::Truncated);
             }
             let of_message = bytes.min(message.len() - have);
             have += of_message;

@@ -8,14 +8,14 @@ use std::io::{self, IoSlice};
 use std::net::Shutdown;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use parking_lot::Mutex;
 use socket2::SockRef;
 use tokio::net::TcpStream;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Notify;
 
-use super::frame::{HEADER_BYTES, Header, Kind};
-use crate::metrics::{GaugeGuard, metrics};
+use crate::calls::{Outgoing, Outlet, Room, Rooms, Segment};
+use crate::landing::Landing;
+use crate::transport::TransportKind;
 
 /// Pieces of one `writev`. Linux takes 1,024; 64 pages of 256 KiB are more than a socket buffer holds anyway.
 const SLICES_MAX: usize = 64;
@@ -26,54 +26,9 @@ const INLINE_WRITES_MAX: usize = 4;
 /// Frames that an idle queue keeps room for.
 const FRAMES_KEPT_MAX: usize = 64;
 
-/// Unit of the queue's bound, so that a 32-bit count of permits reaches far.
-const PERMIT_BYTES: u64 = 1024;
-
-/// Room in the queue for one frame; given back when the frame is written or abandoned.
-pub(super) struct Room {
-    _permit: OwnedSemaphorePermit,
-    _gauge: GaugeGuard,
-}
-
-pub(super) struct Outgoing {
-    kind: Kind,
-    call: u64,
-    header: [u8; HEADER_BYTES],
-    message: Bytes,
-    data: Vec<Bytes>,
-    /// `None` for control frames, which are few: each belongs to a call that the peer was allowed to make.
-    room: Option<Room>,
-}
-
-impl Outgoing {
-    pub(super) fn new(mut header: Header, message: Bytes, data: Vec<Bytes>) -> Self {
-        header.message_bytes = message.len() as u32;
-        header.data_bytes = data.iter().map(|piece| piece.len() as u64).sum();
-        Self { kind: header.kind, call: header.call, header: header.encode(), message, data, room: None }
-    }
-
-    pub(super) fn control(kind: Kind, call: u64) -> Self {
-        Self::new(Header::new(kind, call), Bytes::new(), Vec::new())
-    }
-
-    pub(super) fn within(mut self, room: Room) -> Self {
-        self.room = Some(room);
-        self
-    }
-
-    fn pieces(&self) -> impl Iterator<Item = &[u8]> {
-        [&self.header[..], &self.message[..]].into_iter().chain(self.data.iter().map(|piece| &piece[..]))
-    }
-
-    fn bytes(&self) -> usize {
-        self.pieces().map(<[u8]>::len).sum()
-    }
-}
-
 pub(super) struct Outbox {
     queue: Mutex<Queue>,
-    room: Arc<Semaphore>,
-    permits_max: u32,
+    rooms: Rooms,
     controls_max: usize,
     /// Tells the writer task that the queue is its business now, or that it is over.
     work: Notify,
@@ -108,30 +63,29 @@ struct Batch {
 
 impl Outbox {
     pub(super) fn new(stream: Arc<TcpStream>, bytes_max: usize, controls_max: usize) -> Self {
-        let permits = (bytes_max as u64 / PERMIT_BYTES).clamp(1, u64::from(u32::MAX >> 4)) as u32;
         Self {
             queue: Mutex::new(Queue { stream: Some(stream), ..Queue::default() }),
-            room: Arc::new(Semaphore::new(permits as usize)),
-            permits_max: permits,
+            rooms: Rooms::new(bytes_max),
             controls_max,
             work: Notify::new(),
             written: Notify::new(),
         }
     }
+}
 
-    /// Waits until `bytes` may be queued; `None` once the connection is closed. A frame larger than the whole queue
-    /// waits until the queue is empty.
-    pub(super) async fn room(&self, bytes: u64) -> Option<Room> {
-        let permits = u64::from(self.permits_max).min(bytes.div_ceil(PERMIT_BYTES).max(1)) as u32;
-        let permit = match self.room.clone().try_acquire_many_owned(permits) {
-            Ok(permit) => permit,
-            Err(_) => self.room.clone().acquire_many_owned(permits).await.ok()?,
-        };
-        Some(Room { _permit: permit, _gauge: GaugeGuard::add(&metrics().queued_bytes, bytes) })
+impl Outlet for Outbox {
+    const KIND: TransportKind = TransportKind::Tcp;
+
+    /// Nothing: data travels in the stream.
+    fn lend(&self, _landing: &Landing) -> Vec<Segment> {
+        Vec::new()
     }
 
-    /// Waits while the peer makes this side answer faster than it reads the answers.
-    pub(super) async fn control_room(&self) {
+    async fn room(&self, bytes: u64) -> Option<Room> {
+        self.rooms.take(bytes).await
+    }
+
+    async fn control_room(&self) {
         loop {
             let written = self.written.notified();
             {
@@ -144,27 +98,25 @@ impl Outbox {
         }
     }
 
-    /// Adds a frame, without writing: cheap enough for a caller that holds a lock. Follow with [`Outbox::flush`].
-    pub(super) fn push(&self, frame: Outgoing) {
+    fn push(&self, frame: Outgoing) {
         let mut queue = self.queue.lock();
         if queue.closed {
             return;
         }
-        if frame.room.is_none() {
+        if frame.is_control() {
             queue.controls += 1;
         }
         queue.frames.push_back(frame);
     }
 
-    /// Drops the parts of a call that are not on their way yet.
-    pub(super) fn abandon(&self, call: u64) {
+    fn abandon(&self, call: u64) {
         let mut queue = self.queue.lock();
         let started = usize::from(queue.skip > 0);
         let mut at = 0;
         let mut dropped = Vec::new();
         while at < queue.frames.len() {
             let frame = &queue.frames[at];
-            if at >= started && frame.call == call && frame.kind == Kind::Part {
+            if at >= started && frame.is_part_of(call) {
                 dropped.extend(queue.frames.remove(at));
             } else {
                 at += 1;
@@ -174,8 +126,8 @@ impl Outbox {
         drop(dropped);
     }
 
-    /// Writes what is queued, unless somebody else is at it. Never waits for the socket.
-    pub(super) fn flush(&self) {
+    /// Writes, unless somebody else is at it.
+    fn flush(&self) {
         let Some(mut batch) = self.begin(false) else {
             return;
         };
@@ -194,8 +146,8 @@ impl Outbox {
         self.hand_over(batch);
     }
 
-    /// The writer task: writes what callers leave, until [`Outbox::finish`] and an empty queue, or an error.
-    pub(super) async fn run(&self) -> io::Result<()> {
+    /// The writer task.
+    async fn run(&self) -> io::Result<()> {
         loop {
             let work = self.work.notified();
             let Some(mut batch) = self.begin(true) else {
@@ -226,14 +178,12 @@ impl Outbox {
         }
     }
 
-    /// Lets the writer task end after what is queued.
-    pub(super) fn finish(&self) {
+    fn finish(&self) {
         self.queue.lock().finishing = true;
         self.work.notify_one();
     }
 
-    /// Tells the peer that nothing follows.
-    pub(super) fn shut_write(&self) {
+    fn shut_write(&self) {
         // Fails only on a socket that is closed already.
         if let Some(stream) = &self.queue.lock().stream {
             let _ = SockRef::from(&**stream).shutdown(Shutdown::Write);
@@ -241,7 +191,7 @@ impl Outbox {
     }
 
     /// Closes the socket and forgets everything; whoever waits for room learns that there will be none.
-    pub(super) fn close(&self) {
+    fn close(&self) {
         let remains = {
             let mut queue = self.queue.lock();
             queue.closed = true;
@@ -249,11 +199,13 @@ impl Outbox {
             (std::mem::take(&mut queue.frames), queue.stream.take())
         };
         drop(remains);
-        self.room.close();
+        self.rooms.close();
         self.work.notify_one();
         self.written.notify_waiters();
     }
+}
 
+impl Outbox {
     fn begin(&self, task: bool) -> Option<Batch> {
         let mut queue = self.queue.lock();
         if queue.closed || queue.frames.is_empty() || (queue.busy && !(task && queue.with_task)) {
@@ -296,7 +248,7 @@ impl Outbox {
     fn hand_over(&self, mut batch: Batch) {
         let mut queue = self.queue.lock();
         if !queue.closed {
-            queue.controls += batch.frames.iter().filter(|f| f.room.is_none()).count();
+            queue.controls += batch.frames.iter().filter(|f| f.is_control()).count();
             batch.frames.append(&mut queue.frames);
             std::mem::swap(&mut queue.frames, &mut batch.frames);
             queue.skip = batch.skip;

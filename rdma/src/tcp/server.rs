@@ -1,19 +1,21 @@
 //! The listening side: accepts, lets in who knows the secret, and drains at the end.
 //!
-//! Owns the listener, the caps on connections and the tasks of all sessions. What a session does is `session`'s.
+//! Owns the listener, the caps on connections and the tasks of all sessions. What a session does is `calls`'.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle as Runtime;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::TcpOptions;
-use super::handshake::{self, Agreed, HandshakeError};
-use super::session::{self, Session};
+use super::intake::Intake;
+use super::outbox::Outbox;
+use crate::calls::{self, Agreed, HandshakeError, Session, controls_max};
 use crate::metrics::metrics;
 use crate::transport::Service;
 
@@ -26,6 +28,8 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 #[derive(Debug, Clone)]
 pub struct TcpServerOptions {
     pub tcp: TcpOptions,
+    /// Told to every requester that proved the secret: in which other ways this host can be reached.
+    pub ways: String,
     /// Established connections in all.
     pub connections_max: usize,
     /// Connections that have not proved the secret yet; more are closed at once.
@@ -36,7 +40,13 @@ pub struct TcpServerOptions {
 
 impl TcpServerOptions {
     pub fn new(tcp: TcpOptions) -> Self {
-        Self { tcp, connections_max: 16_384, handshakes_max: 256, drain_deadline: Duration::from_secs(30) }
+        Self {
+            tcp,
+            ways: String::new(),
+            connections_max: 16_384,
+            handshakes_max: 256,
+            drain_deadline: Duration::from_secs(30),
+        }
     }
 }
 
@@ -156,7 +166,7 @@ impl Door {
 
     async fn welcome(self: Arc<Self>, mut stream: TcpStream, address: SocketAddr, turn: OwnedSemaphorePermit) {
         let shake = self.shake(&mut stream);
-        let limited = tokio::time::timeout(self.options.tcp.connect_deadline, shake);
+        let limited = tokio::time::timeout(self.options.tcp.calls.connect_deadline, shake);
         let result = tokio::select! {
             result = limited => result.unwrap_or(Err(HandshakeError::Deadline)),
             () = self.drain.cancelled() => Err(HandshakeError::Draining),
@@ -166,23 +176,19 @@ impl Door {
             Ok(welcome) => welcome,
             Err(error) => return failed(address, &error),
         };
-        let peer = format!("{} ({address})", agreed.peer_name);
         let stream = Arc::new(stream);
-        let session = Session::new(
-            peer.into(),
-            stream.clone(),
-            &agreed,
-            &self.options.tcp,
-            self.service.clone(),
-            self.tasks.clone(),
-        );
-        session::run(session, stream, &self.drain, &self.kill).await;
+        let queue_bytes_max = self.options.tcp.calls.write_queue_bytes_max;
+        let outbox = Outbox::new(stream.clone(), queue_bytes_max, controls_max(agreed.calls_in_flight_max));
+        let intake = Intake::new(stream, agreed.frame_bytes_max);
+        let on = (&Runtime::current(), &self.tasks);
+        let session = Session::new(outbox, &agreed, &address.to_string(), self.service.clone(), on);
+        calls::serve(session, intake, &self.drain, &self.kill).await;
     }
 
     async fn shake(&self, stream: &mut TcpStream) -> Result<(Agreed, OwnedSemaphorePermit), HandshakeError> {
         self.options.tcp.tune(stream)?;
         let mut place = None;
-        let agreed = handshake::accept(stream, &self.options.tcp.terms(), || {
+        let agreed = calls::accept(stream, &self.options.tcp.calls.terms(&self.options.ways), || {
             place = self.connections.clone().try_acquire_owned().ok();
             place.as_ref().map(|_| ()).ok_or(HandshakeError::Full)
         })

@@ -36,6 +36,7 @@ pub struct RawHeader {
     pub kind: u8,
     pub flags: u8,
     pub message_bytes: u32,
+    pub segments: u32,
     pub id: u64,
     pub offset: u64,
     pub data_bytes: u64,
@@ -43,7 +44,7 @@ pub struct RawHeader {
 }
 
 pub fn header(kind: Kind, id: u64) -> RawHeader {
-    RawHeader { kind: kind as u8, flags: 0, message_bytes: 0, id, offset: 0, data_bytes: 0, lent_bytes: 0 }
+    RawHeader { kind: kind as u8, flags: 0, message_bytes: 0, segments: 0, id, offset: 0, data_bytes: 0, lent_bytes: 0 }
 }
 
 impl RawHeader {
@@ -67,6 +68,16 @@ impl RawHeader {
         self
     }
 
+    pub fn placed(mut self) -> Self {
+        self.flags |= 4;
+        self
+    }
+
+    pub fn segments(mut self, count: u32) -> Self {
+        self.segments = count;
+        self
+    }
+
     pub fn message(mut self, bytes: u32) -> Self {
         self.message_bytes = bytes;
         self
@@ -76,7 +87,7 @@ impl RawHeader {
         let mut bytes = b"vb3F".to_vec();
         bytes.extend([self.kind, self.flags, 0, 0]);
         bytes.extend(self.message_bytes.to_le_bytes());
-        bytes.extend([0; 4]);
+        bytes.extend(self.segments.to_le_bytes());
         for field in [self.id, self.offset, self.data_bytes, self.lent_bytes, 0, 0] {
             bytes.extend(field.to_le_bytes());
         }
@@ -90,6 +101,7 @@ impl RawHeader {
             kind: bytes[4],
             flags: bytes[5],
             message_bytes: u32::from_le_bytes(bytes[8..12].try_into().unwrap()),
+            segments: u32::from_le_bytes(bytes[12..16].try_into().unwrap()),
             id: long(16),
             offset: long(24),
             data_bytes: long(32),
@@ -160,13 +172,16 @@ pub fn proof(secret: &[u8], role: &[u8], hello: &[u8], challenge: &[u8]) -> Vec<
     mac.finalize().into_bytes().to_vec()
 }
 
+/// Of the frames that are written here by hand.
+pub const VERSION: u32 = 2;
+
 pub const SECRET: &[u8] = b"the cluster's secret";
 
 /// A requester by hand, let in by a real server.
 pub async fn raw_client(server: std::net::SocketAddr) -> RawEnd {
     let stream = TcpStream::connect(server).await.unwrap();
     let mut end = RawEnd { stream };
-    let hello = greeting(1);
+    let hello = greeting(VERSION);
     end.greet(Kind::Hello, &hello).await;
     let (header, challenge) = end.receive().await.unwrap();
     assert_eq!(header.kind, Kind::Challenge as u8);
@@ -183,8 +198,9 @@ pub struct RawServer;
 
 impl RawServer {
     pub async fn pair() -> (Arc<dyn Connection>, RawEnd) {
-        let options = TcpOptions { cancel_ack_deadline: Duration::from_millis(500), ..options() };
-        let (connection, end) = Self::meet(options, 1, SECRET).await;
+        let mut options = options();
+        options.calls.cancel_ack_deadline = Duration::from_millis(500);
+        let (connection, end) = Self::meet(options, VERSION, SECRET).await;
         (connection.unwrap(), end)
     }
 

@@ -9,9 +9,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use verbs3_rdma::arena::{Arena, ArenaOptions};
+use verbs3_rdma::calls::{CallOptions, Secret};
 use verbs3_rdma::inprocess::{Faults, InProcess, Mode};
 use verbs3_rdma::landing::Landing;
-use verbs3_rdma::tcp::{Secret, TcpOptions, TcpServer, TcpServerOptions, TcpTransport};
+use verbs3_rdma::tcp::{TcpOptions, TcpServer, TcpServerOptions, TcpTransport};
 use verbs3_rdma::transport::{
     Call, Connection, Event, Incoming, PeerAddress, Reply, Service, Transport, TransportError,
 };
@@ -133,10 +134,14 @@ impl Rig {
 }
 
 pub fn options() -> TcpOptions {
-    TcpOptions {
+    TcpOptions { calls: call_options(), ..TcpOptions::new(Secret::new("")) }
+}
+
+pub fn call_options() -> CallOptions {
+    CallOptions {
         name: "conformance".into(),
         calls_in_flight_max: CREDITS,
-        ..TcpOptions::new(Secret::new("the cluster's secret"))
+        ..CallOptions::new(Secret::new("the cluster's secret"))
     }
 }
 

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use verbs3_rdma::tcp::{Secret, TcpOptions, TcpServerOptions, TcpTransport};
+use verbs3_rdma::calls::Secret;
+use verbs3_rdma::tcp::{TcpOptions, TcpServerOptions, TcpTransport};
 use verbs3_rdma::transport::{Event, PeerAddress, Service, Transport, TransportError};
 
 use crate::raw::{self, Kind, RawEnd, RawHeader, RawServer, raw_client};
@@ -29,7 +30,7 @@ async fn another_secret_is_refused_by_name() {
         let error = stranger.connect(&PeerAddress::from(tcp)).await.err().unwrap();
         assert!(matches!(&error, TransportError::Handshake { .. }));
         assert!(error.to_string().contains("secrets differ"), "{error}");
-        let (impostor, _end) = RawServer::meet(options(), 1, b"a guess").await;
+        let (impostor, _end) = RawServer::meet(options(), raw::VERSION, b"a guess").await;
         let error = impostor.err().unwrap();
         assert!(error.to_string().contains("secrets differ"), "{error}");
     })
@@ -40,7 +41,7 @@ async fn another_secret_is_refused_by_name() {
 async fn a_peer_with_another_name_is_not_taken_for_the_one_expected() {
     within_deadline(async {
         let mut options = server_options();
-        options.tcp.name = "worker-b".into();
+        options.tcp.calls.name = "worker-b".into();
         let server = serve(silent(), options).await;
         let transport = TcpTransport::new(self::options());
         let named = |name: &str| PeerAddress { tcp: server.local_addr(), name: Some(name.into()) };
@@ -68,7 +69,7 @@ async fn another_version_is_refused_by_number() {
         end.send(&raw::header(Kind::Hello, 0).message(112), &hello).await;
         let (reject, body) = end.receive().await.unwrap();
         assert_eq!(reject.kind, Kind::Reject as u8);
-        assert_eq!(body, [1, 0, 0, 0, 1, 0, 0, 0]);
+        assert_eq!(body, [1, 0, 0, 0, raw::VERSION as u8, 0, 0, 0]);
         end.closed().await;
     })
     .await;
@@ -90,7 +91,7 @@ async fn nobody_listening_is_unreachable() {
 async fn a_handshake_that_stalls_is_cut_at_its_deadline() {
     within_deadline(async {
         let mut options = server_options();
-        options.tcp.connect_deadline = Duration::from_millis(100);
+        options.tcp.calls.connect_deadline = Duration::from_millis(100);
         let server = serve(silent(), options.clone()).await;
         let stream = tokio::net::TcpStream::connect(server.local_addr()).await.unwrap();
         let mut end = RawEnd { stream };
@@ -184,6 +185,9 @@ async fn frames_that_no_server_sends_cut_it_off() {
     requester_cuts(|_| vec![(raw::header(Kind::Hello, 0), vec![])]).await;
     requester_cuts(|id| vec![(raw::header(Kind::Part, id).message(u32::MAX), vec![])]).await;
     requester_cuts(|_| vec![(raw::header(Kind::Goodbye, 0).data(1), vec![])]).await;
+    // Data that is said to be in the landing already, where nothing but the stream could have put it.
+    requester_cuts(|id| vec![(raw::header(Kind::Part, id).data(5).placed().last(), vec![])]).await;
+    requester_cuts(|id| vec![(raw::header(Kind::Part, id).segments(1), vec![0; 16])]).await;
 }
 
 #[tokio::test]
@@ -266,6 +270,7 @@ async fn requesters_that_break_the_protocol_are_cut_off() {
     server_cuts(&[raw::header(Kind::Welcome, 0)]).await;
     server_cuts(&[call(1).message((64 << 10) + 1)]).await;
     server_cuts(&[call(1).data(1)]).await;
+    server_cuts(&[call(1).segments(1)]).await;
     let greedy: Vec<_> = (1..=u64::from(CREDITS) + 1).map(call).collect();
     server_cuts(&greedy).await;
 }
@@ -289,7 +294,7 @@ async fn a_requester_that_does_not_read_makes_the_server_wait() {
             }
         });
         let mut options = server_options();
-        options.tcp.write_queue_bytes_max = 1 << 20;
+        options.tcp.calls.write_queue_bytes_max = 1 << 20;
         let server = serve(streams, options).await;
         let mut end = raw_client(server.local_addr()).await;
         let lent = (PARTS * PAGE) as u64;

@@ -1,4 +1,4 @@
-//! What a frame looks like on the wire: 64 bytes of header, then a message, then data.
+//! What a frame looks like on the wire: 64 bytes of header, then descriptors of memory, then a message, then data.
 //!
 //! Owns the layout and the checks that need no state (bounds, fields that a kind must leave zero). Reads and writes
 //! nothing, allocates nothing, and never panics, whatever the bytes are.
@@ -7,9 +7,9 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Version of the frames *and* of their order. Raise it with every change that the other side must know.
-pub(super) const PROTOCOL_VERSION: u32 = 1;
+pub(super) const PROTOCOL_VERSION: u32 = 2;
 
-pub(super) const HEADER_BYTES: usize = 64;
+pub(crate) const HEADER_BYTES: usize = 64;
 
 const MAGIC: [u8; 4] = *b"vb3F";
 
@@ -17,6 +17,47 @@ const MAGIC: [u8; 4] = *b"vb3F";
 const FLAG_LAST: u8 = 1;
 /// The call ends while memory that was lent by `Wanted` has not been filled: the requester acknowledges with `CancelAck`.
 const FLAG_PULL_OPEN: u8 = 2;
+/// The data does not follow in the stream: it has been written into lent memory, or is handed over by descriptors.
+const FLAG_PLACED: u8 = 4;
+
+/// Descriptors that one frame may carry: a block of 16 MiB in pages of 16 KiB has as many.
+pub(crate) const SEGMENTS_MAX: u32 = 1024;
+
+/// Length of one descriptor on the wire.
+pub(crate) const SEGMENT_BYTES: usize = 16;
+
+/// A piece of memory as the other side may name it: lent to be written to (`Call`, `Wanted`), or handed over (`Part`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Segment {
+    /// Where it begins: the owner's virtual address (verbs), or the offset in the owner's arena (shm).
+    pub(crate) address: u64,
+    pub(crate) bytes: u32,
+    /// The key that opens it (verbs), or what gives it back (shm).
+    pub(crate) key: u32,
+}
+
+impl Segment {
+    pub(crate) fn encode(&self) -> [u8; SEGMENT_BYTES] {
+        let wire = WireSegment { address: self.address.into(), bytes: self.bytes.into(), key: self.key.into() };
+        zerocopy::transmute!(wire)
+    }
+
+    #[allow(dead_code, reason = "shm and verbs are the first users")]
+    pub(crate) fn decode(bytes: &[u8; SEGMENT_BYTES]) -> Self {
+        let wire: &WireSegment = zerocopy::transmute_ref!(bytes);
+        Self { address: wire.address.get(), bytes: wire.bytes.get(), key: wire.key.get() }
+    }
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+struct WireSegment {
+    address: U64,
+    bytes: U32,
+    key: U32,
+}
+
+const _: () = assert!(size_of::<WireSegment>() == SEGMENT_BYTES);
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
@@ -26,23 +67,22 @@ struct WireHeader {
     flags: u8,
     reserved: U16,
     message_bytes: U32,
-    reserved_segments: U32,
+    /// Descriptors between header and message.
+    segments: U32,
     call: U64,
     offset: U64,
     data_bytes: U64,
     /// Bytes of the landing (`Call`) or of the memory lent for a push (`Wanted`).
     lent_bytes: U64,
-    /// Where lent memory lies, for transports that write to it directly. Zero over TCP.
-    reserved_address: U64,
-    /// The key that opens it. Zero over TCP.
-    reserved_key: U64,
+    reserved_first: U64,
+    reserved_second: U64,
 }
 
 const _: () = assert!(size_of::<WireHeader>() == HEADER_BYTES);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Hello = 1,
     Challenge = 2,
     Proof = 3,
@@ -56,6 +96,8 @@ pub(super) enum Kind {
     CancelAck = 21,
     Fail = 22,
     Goodbye = 23,
+    /// Gives handed-over memory back (shm); `call` names it.
+    Release = 24,
 }
 
 impl Kind {
@@ -74,6 +116,7 @@ impl Kind {
             21 => Self::CancelAck,
             22 => Self::Fail,
             23 => Self::Goodbye,
+            24 => Self::Release,
             _ => return None,
         })
     }
@@ -88,13 +131,17 @@ impl Kind {
             Field::Offset => self == Self::Part,
             Field::Data => matches!(self, Self::Part | Self::Push),
             Field::Lent => matches!(self, Self::Call | Self::Wanted),
-            Field::Message => !matches!(self, Self::Push | Self::Cancel | Self::CancelAck | Self::Goodbye),
+            Field::Segments => matches!(self, Self::Call | Self::Wanted | Self::Part),
+            Field::Message => {
+                !matches!(self, Self::Push | Self::Cancel | Self::CancelAck | Self::Goodbye | Self::Release)
+            }
         }
     }
 
     fn flags_allowed(self) -> u8 {
         match self {
-            Self::Part => FLAG_LAST | FLAG_PULL_OPEN,
+            Self::Part => FLAG_LAST | FLAG_PULL_OPEN | FLAG_PLACED,
+            Self::Push => FLAG_PLACED,
             Self::Fail => FLAG_PULL_OPEN,
             _ => 0,
         }
@@ -102,17 +149,18 @@ impl Kind {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Field {
+pub(crate) enum Field {
     Call,
     Offset,
     Data,
     Lent,
+    Segments,
     Message,
 }
 
 /// Why 64 bytes are no header of this protocol.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum FrameError {
+pub(crate) enum FrameError {
     #[error("this is no verbs3 frame: it begins with {0:02x?}")]
     Magic([u8; 4]),
     #[error("unknown frame kind {0}")]
@@ -125,46 +173,63 @@ pub(super) enum FrameError {
     Unexpected { kind: Kind, field: Field },
     #[error("message of {bytes} bytes; the bound is {bytes_max}")]
     Message { bytes: u32, bytes_max: u32 },
+    #[error("{count} descriptors in one frame; the bound is {SEGMENTS_MAX}")]
+    Segments { count: u32 },
 }
 
 /// A decoded header. Fields that a kind doesn't use are zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Header {
-    pub(super) kind: Kind,
-    pub(super) last: bool,
-    pub(super) pull_open: bool,
-    pub(super) message_bytes: u32,
-    pub(super) call: u64,
-    pub(super) offset: u64,
-    pub(super) data_bytes: u64,
-    pub(super) lent_bytes: u64,
+pub(crate) struct Header {
+    pub(crate) kind: Kind,
+    pub(crate) last: bool,
+    pub(crate) pull_open: bool,
+    /// The data goes another way than the stream.
+    pub(crate) placed: bool,
+    pub(crate) segments: u32,
+    pub(crate) message_bytes: u32,
+    pub(crate) call: u64,
+    pub(crate) offset: u64,
+    pub(crate) data_bytes: u64,
+    pub(crate) lent_bytes: u64,
 }
 
 impl Header {
-    pub(super) fn new(kind: Kind, call: u64) -> Self {
-        Self { kind, last: false, pull_open: false, message_bytes: 0, call, offset: 0, data_bytes: 0, lent_bytes: 0 }
+    pub(crate) fn new(kind: Kind, call: u64) -> Self {
+        Self {
+            kind,
+            last: false,
+            pull_open: false,
+            placed: false,
+            segments: 0,
+            message_bytes: 0,
+            call,
+            offset: 0,
+            data_bytes: 0,
+            lent_bytes: 0,
+        }
     }
 
-    pub(super) fn encode(&self) -> [u8; HEADER_BYTES] {
-        let flags = if self.last { FLAG_LAST } else { 0 } | if self.pull_open { FLAG_PULL_OPEN } else { 0 };
+    pub(crate) fn encode(&self) -> [u8; HEADER_BYTES] {
+        let flag = |set: bool, flag: u8| if set { flag } else { 0 };
+        let flags = flag(self.last, FLAG_LAST) | flag(self.pull_open, FLAG_PULL_OPEN) | flag(self.placed, FLAG_PLACED);
         let wire = WireHeader {
             magic: MAGIC,
             kind: self.kind as u8,
             flags,
             reserved: U16::ZERO,
             message_bytes: self.message_bytes.into(),
-            reserved_segments: U32::ZERO,
+            segments: self.segments.into(),
             call: self.call.into(),
             offset: self.offset.into(),
             data_bytes: self.data_bytes.into(),
             lent_bytes: self.lent_bytes.into(),
-            reserved_address: U64::ZERO,
-            reserved_key: U64::ZERO,
+            reserved_first: U64::ZERO,
+            reserved_second: U64::ZERO,
         };
         zerocopy::transmute!(wire)
     }
 
-    pub(super) fn decode(bytes: &[u8; HEADER_BYTES], message_bytes_max: u32) -> Result<Self, FrameError> {
+    pub(crate) fn decode(bytes: &[u8; HEADER_BYTES], message_bytes_max: u32) -> Result<Self, FrameError> {
         let wire: &WireHeader = zerocopy::transmute_ref!(bytes);
         if wire.magic != MAGIC {
             return Err(FrameError::Magic(wire.magic));
@@ -174,10 +239,7 @@ impl Header {
         if flags & !kind.flags_allowed() != 0 {
             return Err(FrameError::Flags { kind, flags });
         }
-        let reserved = u64::from(wire.reserved.get())
-            | u64::from(wire.reserved_segments.get())
-            | wire.reserved_address.get()
-            | wire.reserved_key.get();
+        let reserved = u64::from(wire.reserved.get()) | wire.reserved_first.get() | wire.reserved_second.get();
         if reserved != 0 {
             return Err(FrameError::Reserved(kind));
         }
@@ -185,6 +247,8 @@ impl Header {
             kind,
             last: flags & FLAG_LAST != 0,
             pull_open: flags & FLAG_PULL_OPEN != 0,
+            placed: flags & FLAG_PLACED != 0,
+            segments: wire.segments.get(),
             message_bytes: wire.message_bytes.get(),
             call: wire.call.get(),
             offset: wire.offset.get(),
@@ -202,6 +266,7 @@ impl Header {
             (Field::Offset, self.offset),
             (Field::Data, self.data_bytes),
             (Field::Lent, self.lent_bytes),
+            (Field::Segments, u64::from(self.segments)),
             (Field::Message, u64::from(self.message_bytes)),
         ] {
             if value != 0 && !kind.may(field) {
@@ -210,6 +275,9 @@ impl Header {
         }
         if self.message_bytes > bytes_max {
             return Err(FrameError::Message { bytes: self.message_bytes, bytes_max });
+        }
+        if self.segments > SEGMENTS_MAX {
+            return Err(FrameError::Segments { count: self.segments });
         }
         Ok(())
     }
@@ -254,8 +322,21 @@ mod tests {
         assert_eq!(with(63, 1), FrameError::Reserved(Kind::Cancel));
         assert!(matches!(with(32, 1), FrameError::Unexpected { field: Field::Data, .. }));
         assert!(matches!(with(8, 1), FrameError::Unexpected { field: Field::Message, .. }));
+        let many = Header { segments: SEGMENTS_MAX + 1, ..Header::new(Kind::Call, 1) };
+        assert!(matches!(Header::decode(&many.encode(), MAX), Err(FrameError::Segments { .. })));
+        let described = Header { segments: 1, ..Header::new(Kind::Push, 1) };
+        let refused = Header::decode(&described.encode(), MAX).unwrap_err();
+        assert!(matches!(refused, FrameError::Unexpected { field: Field::Segments, .. }));
         let long = Header { message_bytes: MAX + 1, ..Header::new(Kind::Call, 1) };
         assert!(matches!(Header::decode(&long.encode(), MAX), Err(FrameError::Message { .. })));
+    }
+
+    #[test]
+    fn a_descriptor_survives_the_wire() {
+        let segment = Segment { address: 0x0102_0304_0506_0708, bytes: 0x090A_0B0C, key: 0x0D0E_0F10 };
+        let bytes = segment.encode();
+        assert_eq!(bytes, [8, 7, 6, 5, 4, 3, 2, 1, 0x0C, 0x0B, 0x0A, 9, 0x10, 0x0F, 0x0E, 0x0D]);
+        assert_eq!(Segment::decode(&bytes), segment);
     }
 
     proptest! {
@@ -265,9 +346,10 @@ mod tests {
                 bytes[..4].copy_from_slice(&MAGIC);
             }
             if plain {
-                bytes[4] %= 24;
+                bytes[4] %= 25;
                 bytes[5..8].fill(0);
                 bytes[10..16].fill(0);
+                bytes[12] = bytes[0] % 2;
                 bytes[48..].fill(0);
             }
             if let Ok(header) = Header::decode(&bytes, MAX) {

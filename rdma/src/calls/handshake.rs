@@ -5,10 +5,13 @@
 //!
 //! ```text
 //! requester: Hello(version, nonce, bounds, name)      server: Challenge(version, nonce, bounds, name) | Reject
-//! requester: Proof(HMAC("requester", both greetings)) server: Welcome(HMAC("server", both greetings)) | Reject
+//! requester: Proof(HMAC("requester", both greetings)) server: Welcome(HMAC("server", both greetings, ways), ways) | Reject
 //! ```
+//!
+//! `ways` is a text: in which other ways the server can be reached (`peer::ways`). Opaque here.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use hmac::{Hmac, KeyInit, Mac};
@@ -38,6 +41,8 @@ impl fmt::Debug for Secret {
 
 const NAME_BYTES: usize = 64;
 const PROOF_BYTES: usize = 32;
+/// Longest text about ways: some dozens of addresses.
+const WAYS_BYTES_MAX: usize = 4096;
 
 /// Says who is there. The layout before and with `version` holds for every version to come.
 #[derive(Clone, FromBytes, IntoBytes, KnownLayout, Immutable)]
@@ -59,23 +64,27 @@ struct Rejection {
 }
 
 /// What one side brings to a handshake.
-pub(super) struct Terms<'a> {
-    pub(super) secret: &'a Secret,
-    pub(super) name: &'a str,
-    pub(super) frame_bytes_max: u32,
-    pub(super) calls_in_flight_max: u32,
+pub(crate) struct Terms<'a> {
+    pub(crate) secret: &'a Secret,
+    pub(crate) name: &'a str,
+    pub(crate) frame_bytes_max: u32,
+    pub(crate) calls_in_flight_max: u32,
+    /// What an accepting side says of other ways to itself.
+    pub(crate) ways: &'a str,
 }
 
 /// What both sides agreed on: the smaller of the two bounds.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Agreed {
-    pub(super) peer_name: String,
-    pub(super) frame_bytes_max: u32,
-    pub(super) calls_in_flight_max: u32,
+pub(crate) struct Agreed {
+    pub(crate) peer_name: String,
+    pub(crate) frame_bytes_max: u32,
+    pub(crate) calls_in_flight_max: u32,
+    /// What the accepting side said; empty on that side.
+    pub(crate) ways: String,
 }
 
 #[derive(Debug, thiserror::Error)]
-pub(super) enum HandshakeError {
+pub(crate) enum HandshakeError {
     #[error(
         "it speaks protocol version {theirs}, this side {PROTOCOL_VERSION}; run the same release of verbs3 on both"
     )]
@@ -100,7 +109,7 @@ pub(super) enum HandshakeError {
 
 impl HandshakeError {
     /// The value of the metric's label.
-    pub(super) fn label(&self) -> &'static str {
+    pub(crate) fn label(&self) -> &'static str {
         match self {
             Self::Version { .. } => "version",
             Self::Secret => "secret",
@@ -141,7 +150,7 @@ impl From<FrameError> for HandshakeError {
 }
 
 /// The connecting side.
-pub(super) async fn request<S>(stream: &mut S, terms: &Terms<'_>) -> Result<Agreed, HandshakeError>
+pub(crate) async fn request<S>(stream: &mut S, terms: &Terms<'_>) -> Result<Agreed, HandshakeError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -149,15 +158,17 @@ where
     send(stream, Kind::Hello, hello.as_bytes()).await?;
     let challenge: Greeting = receive(stream, Kind::Challenge).await?;
     check_version(&challenge)?;
-    let proof = prove(terms.secret, b"verbs3 requester", &hello, &challenge);
+    let proof = prove(terms.secret, b"verbs3 requester", &hello, &challenge, &[]);
     send(stream, Kind::Proof, &proof).await?;
-    let welcome: [u8; PROOF_BYTES] = receive(stream, Kind::Welcome).await?;
-    verify(terms.secret, b"verbs3 server", &hello, &challenge, &welcome)?;
-    Ok(agree(terms, &challenge))
+    let welcome = receive_some(stream, Kind::Welcome, PROOF_BYTES..=PROOF_BYTES + WAYS_BYTES_MAX).await?;
+    let (proof, ways) = welcome.split_first_chunk::<PROOF_BYTES>().ok_or_else(|| malformed("a welcome cut short"))?;
+    verify(terms.secret, b"verbs3 server", &hello, &challenge, ways, proof)?;
+    let ways = String::from_utf8(ways.to_vec()).map_err(|_| malformed("its ways are no text"))?;
+    Ok(Agreed { ways, ..agree(terms, &challenge) })
 }
 
 /// Whether the peer that has proved the secret is the one that was to be reached.
-pub(super) fn check_name(agreed: Agreed, expected: Option<&str>) -> Result<Agreed, HandshakeError> {
+pub(crate) fn check_name(agreed: Agreed, expected: Option<&str>) -> Result<Agreed, HandshakeError> {
     match expected {
         Some(expected) if expected != agreed.peer_name => {
             Err(HandshakeError::OtherName { expected: expected.to_owned(), found: agreed.peer_name })
@@ -167,7 +178,7 @@ pub(super) fn check_name(agreed: Agreed, expected: Option<&str>) -> Result<Agree
 }
 
 /// The accepting side. `admit` says whether there is room; it is asked only for a peer that proved the secret.
-pub(super) async fn accept<S>(
+pub(crate) async fn accept<S>(
     stream: &mut S,
     terms: &Terms<'_>,
     admit: impl FnOnce() -> Result<(), HandshakeError>,
@@ -199,9 +210,11 @@ where
     let challenge = greeting(terms);
     send(stream, Kind::Challenge, challenge.as_bytes()).await?;
     let proof: [u8; PROOF_BYTES] = receive(stream, Kind::Proof).await?;
-    verify(terms.secret, b"verbs3 requester", &hello, &challenge, &proof)?;
+    verify(terms.secret, b"verbs3 requester", &hello, &challenge, &[], &proof)?;
     admit()?;
-    let welcome = prove(terms.secret, b"verbs3 server", &hello, &challenge);
+    let ways = &terms.ways.as_bytes()[..terms.ways.len().min(WAYS_BYTES_MAX)];
+    let mut welcome = prove(terms.secret, b"verbs3 server", &hello, &challenge, ways).to_vec();
+    welcome.extend_from_slice(ways);
     send(stream, Kind::Welcome, &welcome).await?;
     Ok(agree(terms, &hello))
 }
@@ -238,16 +251,18 @@ fn agree(terms: &Terms<'_>, peer: &Greeting) -> Agreed {
         frame_bytes_max: terms.frame_bytes_max.min(peer.frame_bytes_max.get()),
         // A bound of zero would make every call wait for ever.
         calls_in_flight_max: terms.calls_in_flight_max.min(peer.calls_in_flight_max.get()).max(1),
+        ways: String::new(),
     }
 }
 
 /// Each side proves under its own role, over both nonces: neither proof can be sent back or used again.
-fn prove(secret: &Secret, role: &[u8], hello: &Greeting, challenge: &Greeting) -> [u8; PROOF_BYTES] {
+fn prove(secret: &Secret, role: &[u8], hello: &Greeting, challenge: &Greeting, said: &[u8]) -> [u8; PROOF_BYTES] {
     let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(&secret.0).expect("HMAC takes keys of any length");
     mac.update(role);
     mac.update(&[0]);
     mac.update(hello.as_bytes());
     mac.update(challenge.as_bytes());
+    mac.update(said);
     mac.finalize().into_bytes().into()
 }
 
@@ -256,9 +271,10 @@ fn verify(
     role: &[u8],
     hello: &Greeting,
     challenge: &Greeting,
+    said: &[u8],
     proof: &[u8; PROOF_BYTES],
 ) -> Result<(), HandshakeError> {
-    let expected = prove(secret, role, hello, challenge);
+    let expected = prove(secret, role, hello, challenge, said);
     if bool::from(expected.ct_eq(proof)) { Ok(()) } else { Err(HandshakeError::Secret) }
 }
 
@@ -279,21 +295,33 @@ where
     S: AsyncRead + Unpin,
     T: FromBytes + IntoBytes + FromZeros,
 {
+    let payload = receive_some(stream, kind, size_of::<T>()..=size_of::<T>()).await?;
+    T::read_from_bytes(&payload).map_err(|_| malformed("a frame of another length"))
+}
+
+/// As [`receive`], for a payload whose length lies in `lengths`.
+async fn receive_some<S>(stream: &mut S, kind: Kind, lengths: RangeInclusive<usize>) -> Result<Vec<u8>, HandshakeError>
+where
+    S: AsyncRead + Unpin,
+{
     let mut header = [0; HEADER_BYTES];
     stream.read_exact(&mut header).await?;
-    let header = Header::decode(&header, size_of::<Greeting>() as u32)?;
-    if header.kind == Kind::Reject && header.message_bytes as usize == size_of::<Rejection>() {
-        let mut rejection = Rejection::new_zeroed();
-        stream.read_exact(rejection.as_mut_bytes()).await?;
-        return Err(HandshakeError::from_rejection(&rejection));
+    let header = Header::decode(&header, *lengths.end().max(&size_of::<Rejection>()) as u32)?;
+    let length = header.message_bytes as usize;
+    let rejected = header.kind == Kind::Reject && length == size_of::<Rejection>();
+    if !rejected && (header.kind != kind || !lengths.contains(&length)) {
+        return Err(malformed(&format!("{:?} frame where {kind:?} was due", header.kind)));
     }
-    if header.kind != kind || header.message_bytes as usize != size_of::<T>() {
-        let reason = format!("{:?} frame where {kind:?} was due", header.kind);
-        return Err(HandshakeError::Malformed(reason));
+    let mut payload = vec![0; length];
+    stream.read_exact(&mut payload).await?;
+    match Rejection::read_from_bytes(&payload) {
+        Ok(rejection) if rejected => Err(HandshakeError::from_rejection(&rejection)),
+        _ => Ok(payload),
     }
-    let mut payload = T::new_zeroed();
-    stream.read_exact(payload.as_mut_bytes()).await?;
-    Ok(payload)
+}
+
+fn malformed(reason: &str) -> HandshakeError {
+    HandshakeError::Malformed(reason.to_owned())
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! One call of the requesting side: waits for its credit, is sent, takes its events, pushes, and cancels on drop.
 //!
-//! Owns what a `Call` and a `Connection` are over TCP. The table of open calls and who settles them are `client`'s.
+//! Owns what a `Call` and a `Connection` are over a line. The table of open calls and who settles them are `requester`'s.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,33 +11,32 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
-use super::client::Line;
-use super::frame::{Header, Kind};
-use super::outbox::Outgoing;
+use super::requester::Line;
+use super::{Header, Kind, Outgoing, Outlet};
 use crate::credits::{Permit, Wish};
 use crate::landing::Landing;
 use crate::pending::{Credit, Pending};
 use crate::transport::{Call, CallDriver, Connection, Event, TransportError, TransportKind};
 
 /// Dropped with the connection and its last call; the tasks end then.
-pub(super) struct Handle {
-    pub(super) line: Arc<Line>,
+pub(super) struct Handle<O: Outlet> {
+    pub(super) line: Arc<Line<O>>,
     pub(super) hung_up: CancellationToken,
 }
 
-impl Drop for Handle {
+impl<O: Outlet> Drop for Handle<O> {
     fn drop(&mut self) {
         self.hung_up.cancel();
     }
 }
 
-pub(super) struct TcpConnection {
-    pub(super) handle: Arc<Handle>,
+pub(super) struct Dialled<O: Outlet> {
+    pub(super) handle: Arc<Handle<O>>,
 }
 
-impl Connection for TcpConnection {
+impl<O: Outlet> Connection for Dialled<O> {
     fn kind(&self) -> TransportKind {
-        TransportKind::Tcp
+        O::KIND
     }
 
     fn wants_landing(&self) -> bool {
@@ -56,7 +55,7 @@ impl Connection for TcpConnection {
                 None => State::Waiting { wish: line.credits.wish(), request: Some((message, landing)) },
             }
         };
-        Call::new(Box::new(TcpCall { handle: self.handle.clone(), state, push: None }))
+        Call::new(Box::new(Calling { handle: self.handle.clone(), state, push: None }))
     }
 
     fn broken(&self) -> Option<TransportError> {
@@ -72,11 +71,12 @@ impl Connection for TcpConnection {
     }
 }
 
-impl Handle {
+impl<O: Outlet> Handle<O> {
     fn start(&self, permit: Permit, message: Bytes, landing: Option<Landing>) -> State {
         let lent_bytes = landing.as_ref().map_or(0, Landing::bytes);
+        let lent = landing.as_ref().map(|landing| self.line.outlet.lend(landing)).unwrap_or_default();
         let credit = Some(Credit::new(permit));
-        let pending = Arc::new(Pending::new(TransportKind::Tcp, landing, credit));
+        let pending = Arc::new(Pending::new(O::KIND, landing, credit));
         let mut calls = self.line.calls.lock();
         if let Some(error) = calls.broken.clone() {
             drop(calls);
@@ -87,9 +87,9 @@ impl Handle {
         calls.open.insert(id, pending.clone());
         let header = Header { lent_bytes, ..Header::new(Kind::Call, id) };
         // Under the lock, so that calls go out in the order of their ids, which the server relies on.
-        self.line.outbox.push(Outgoing::new(header, message, Vec::new()));
+        self.line.outlet.push(Outgoing::new(header, message, Vec::new()).lending(&lent));
         drop(calls);
-        self.line.outbox.flush();
+        self.line.outlet.flush();
         State::Sent { id, pending }
     }
 }
@@ -109,13 +109,13 @@ enum State {
     Refused(Option<TransportError>),
 }
 
-struct TcpCall {
-    handle: Arc<Handle>,
+struct Calling<O: Outlet> {
+    handle: Arc<Handle<O>>,
     state: State,
     push: Option<Push>,
 }
 
-impl CallDriver for TcpCall {
+impl<O: Outlet> CallDriver for Calling<O> {
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, TransportError>> {
         loop {
             let next = match &mut self.state {
@@ -151,8 +151,8 @@ impl CallDriver for TcpCall {
     }
 }
 
-async fn send_push(line: Arc<Line>, id: u64, data: Vec<Bytes>, bytes: u64) -> Result<(), TransportError> {
-    let room = line.outbox.room(bytes).await.ok_or_else(|| line.broken())?;
+async fn send_push<O: Outlet>(line: Arc<Line<O>>, id: u64, data: Vec<Bytes>, bytes: u64) -> Result<(), TransportError> {
+    let room = line.outlet.room(bytes).await.ok_or_else(|| line.broken())?;
     let frame = Outgoing::new(Header::new(Kind::Push, id), Bytes::new(), data).within(room);
     {
         // Once the call is out of the table the peer may have been told that no push follows.
@@ -163,13 +163,13 @@ async fn send_push(line: Arc<Line>, id: u64, data: Vec<Bytes>, bytes: u64) -> Re
                 reason: "the call ended before the push".into(),
             });
         }
-        line.outbox.push(frame);
+        line.outlet.push(frame);
     }
-    line.outbox.flush();
+    line.outlet.flush();
     Ok(())
 }
 
-impl Drop for TcpCall {
+impl<O: Outlet> Drop for Calling<O> {
     fn drop(&mut self) {
         if let State::Sent { id, pending } = &self.state {
             self.handle.line.cancel(*id, pending);

@@ -14,24 +14,21 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::FutureExt;
 use parking_lot::Mutex;
-use tokio::net::TcpStream;
+use tokio::runtime::Handle as Runtime;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::frame::{Header, Kind};
-use super::handshake::Agreed;
-use super::intake::{Intake, IntakeError};
-use super::outbox::{Outbox, Outgoing};
-use super::{TcpOptions, controls_max};
+use super::{Agreed, Header, Inlet, InletError, Kind, Outgoing, Outlet, Segment};
 use crate::landing::{Fill, Landing};
 use crate::metrics::{GaugeGuard, Traffic, metrics};
-use crate::transport::{Incoming, Reply, ReplyDriver, Service, TransportError, TransportKind};
+use crate::transport::{Incoming, Reply, ReplyDriver, Service, TransportError};
 
-pub(super) struct Session {
+pub(crate) struct Session<O: Outlet> {
+    /// First, so that even a session that is merely dropped closes before the landings of its pulls go.
+    outlet: O,
     peer: Arc<str>,
-    outbox: Outbox,
     message_bytes_max: u32,
     calls_max: usize,
     service: Arc<dyn Service>,
@@ -40,6 +37,7 @@ pub(super) struct Session {
     idle: Notify,
     /// Cancelled when the connection is gone; handlers end with it.
     gone: CancellationToken,
+    runtime: Runtime,
     tasks: TaskTracker,
 }
 
@@ -66,41 +64,41 @@ struct Pull {
     done: oneshot::Sender<Vec<Bytes>>,
 }
 
-impl Session {
-    pub(super) fn new(
-        peer: Arc<str>,
-        stream: Arc<TcpStream>,
+impl<O: Outlet> Session<O> {
+    /// A session whose handshake is done. Its handlers run on `runtime` and are of `tasks`.
+    pub(crate) fn new(
+        outlet: O,
         agreed: &Agreed,
-        options: &TcpOptions,
+        address: &str,
         service: Arc<dyn Service>,
-        tasks: TaskTracker,
+        (runtime, tasks): (&Runtime, &TaskTracker),
     ) -> Arc<Self> {
         Arc::new(Self {
-            peer,
-            outbox: Outbox::new(stream, options.write_queue_bytes_max, controls_max(agreed.calls_in_flight_max)),
+            outlet,
+            peer: format!("{} ({address})", agreed.peer_name).into(),
             message_bytes_max: agreed.frame_bytes_max,
             calls_max: agreed.calls_in_flight_max as usize,
             service,
             calls: Mutex::new(Calls::default()),
             idle: Notify::new(),
             gone: CancellationToken::new(),
-            tasks,
+            runtime: runtime.clone(),
+            tasks: tasks.clone(),
         })
     }
 }
 
 /// Serves until the connection ends, `drain` has let every call finish, or `kill` doesn't wait for that.
-pub(super) async fn run(
-    session: Arc<Session>,
-    stream: Arc<TcpStream>,
+pub(crate) async fn serve<O: Outlet>(
+    session: Arc<Session<O>>,
+    mut inlet: impl Inlet,
     drain: &CancellationToken,
     kill: &CancellationToken,
 ) {
     let all = metrics();
-    let _open = GaugeGuard::add(&all.connections.with_label_values(&["tcp", "server"]), 1);
-    let mut intake = Intake::new(stream, session.message_bytes_max);
-    let mut read = pin!(session.read(&mut intake));
-    let mut write = pin!(session.outbox.run());
+    let _open = GaugeGuard::add(&all.connections.with_label_values(&[O::KIND.as_str(), "server"]), 1);
+    let mut read = pin!(session.read(&mut inlet));
+    let mut write = pin!(session.outlet.run());
     let mut drained = pin!(session.drained(drain));
     let (mut writing, mut open) = (true, true);
     let error = loop {
@@ -108,7 +106,7 @@ pub(super) async fn run(
             error = &mut read => break error,
             written = &mut write, if writing => match written {
                 // The requester reads to the end and closes; closing first could cost it what it has not read.
-                Ok(()) => { writing = false; session.outbox.shut_write(); }
+                Ok(()) => { writing = false; session.outlet.shut_write(); }
                 Err(error) => break session.lost(error.to_string()),
             },
             () = &mut drained, if open => open = false,
@@ -124,17 +122,17 @@ pub(super) async fn run(
     session.end();
 }
 
-impl Session {
-    async fn read(self: &Arc<Self>, intake: &mut Intake) -> TransportError {
+impl<O: Outlet> Session<O> {
+    async fn read(self: &Arc<Self>, inlet: &mut impl Inlet) -> TransportError {
         loop {
-            let header = match intake.header().await {
+            let header = match inlet.header().await {
                 Ok(Some(header)) => header,
                 Ok(None) => return self.lost("the requester closed it".into()),
                 Err(error) => return self.unreadable(error),
             };
             let handled = match header.kind {
-                Kind::Call => self.called(&header, intake).await,
-                Kind::Push => self.pushed(&header, intake).await,
+                Kind::Call => self.called(&header, inlet).await,
+                Kind::Push => self.pushed(&header, inlet).await,
                 Kind::Cancel => self.cancelled(header.call).await,
                 Kind::CancelAck => self.push_declined(header.call),
                 kind => Err(self.violation(format!("{kind:?} frame to a server"))),
@@ -145,18 +143,18 @@ impl Session {
         }
     }
 
-    async fn called(self: &Arc<Self>, header: &Header, intake: &mut Intake) -> Result<(), TransportError> {
-        self.outbox.control_room().await;
-        let message = intake.body(header, &mut Fill::default()).await.map_err(|error| self.unreadable(error))?;
+    async fn called(self: &Arc<Self>, header: &Header, inlet: &mut impl Inlet) -> Result<(), TransportError> {
+        self.outlet.control_room().await;
+        let body = inlet.body(header, &mut Fill::default()).await.map_err(|error| self.unreadable(error))?;
         if self.admit(header.call)? {
-            self.serve(header, message);
+            self.serve(header, body.message, body.target.into());
         } else {
-            self.outbox.push(Outgoing::new(
+            self.outlet.push(Outgoing::new(
                 Header::new(Kind::Fail, header.call),
                 Bytes::from_static(b"it is shutting down"),
                 Vec::new(),
             ));
-            self.outbox.flush();
+            self.outlet.flush();
         }
         Ok(())
     }
@@ -185,11 +183,12 @@ impl Session {
 
     /// Runs the handler: at once and in this task as far as it gets, which is all the way for a hit in memory; what
     /// has to wait goes on in a task of its own.
-    fn serve(self: &Arc<Self>, header: &Header, message: Bytes) {
+    fn serve(self: &Arc<Self>, header: &Header, message: Bytes, target: Arc<[Segment]>) {
         let call = header.call;
-        let reply = Reply::new(Box::new(TcpReply {
+        let reply = Reply::new(Box::new(Answering {
             session: self.clone(),
             call,
+            target,
             landing_bytes: header.lent_bytes,
             answered: false,
         }));
@@ -206,15 +205,18 @@ impl Session {
         }
         let gone = self.gone.clone();
         // May be aborted at any await, by a cancel or by the end of the connection. Joined at the server's shutdown.
-        let task = self.tasks.spawn(async move {
-            gone.run_until_cancelled(handler).await;
-        });
+        let task = self.tasks.spawn_on(
+            async move {
+                gone.run_until_cancelled(handler).await;
+            },
+            &self.runtime,
+        );
         if let Some(serving) = self.calls.lock().open.get_mut(&call) {
             serving.handler = Some(task.abort_handle());
         }
     }
 
-    async fn pushed(&self, header: &Header, intake: &mut Intake) -> Result<(), TransportError> {
+    async fn pushed(&self, header: &Header, inlet: &mut impl Inlet) -> Result<(), TransportError> {
         let pull = {
             let mut calls = self.calls.lock();
             calls.open.get_mut(&header.call).and_then(|serving| serving.pull.take())
@@ -227,15 +229,15 @@ impl Session {
             return Err(self.violation(format!("push of {got} bytes where {wanted} were wanted")));
         }
         let mut fill = pull.landing.claim(0, header.data_bytes).map_err(|error| self.violation(error.to_string()))?;
-        intake.body(header, &mut fill).await.map_err(|error| self.unreadable(error))?;
-        Traffic::of(TransportKind::Tcp).bytes_in.inc_by(header.data_bytes);
+        let body = inlet.body(header, &mut fill).await.map_err(|error| self.unreadable(error))?;
+        Traffic::of(O::KIND).bytes_in.inc_by(header.data_bytes);
         // The handler may have given up meanwhile; then nobody needs the bytes.
-        let _ = pull.done.send(fill.vouch());
+        let _ = pull.done.send(body.data.unwrap_or_else(|| fill.vouch()));
         Ok(())
     }
 
     async fn cancelled(&self, call: u64) -> Result<(), TransportError> {
-        self.outbox.control_room().await;
+        self.outlet.control_room().await;
         let serving = {
             let mut calls = self.calls.lock();
             if call > calls.newest {
@@ -252,9 +254,9 @@ impl Session {
             if let Some(handler) = &serving.handler {
                 handler.abort();
             }
-            self.outbox.abandon(call);
-            self.outbox.push(Outgoing::control(Kind::CancelAck, call));
-            self.outbox.flush();
+            self.outlet.abandon(call);
+            self.outlet.push(Outgoing::control(Kind::CancelAck, call));
+            self.outlet.flush();
         }
         self.tell_if_idle();
         Ok(())
@@ -285,7 +287,7 @@ impl Session {
                 return false;
             };
             let pull_open = serving.pull.is_some();
-            self.outbox.push(frame(pull_open));
+            self.outlet.push(frame(pull_open));
             if pull_open {
                 serving.answered = true;
                 calls.unanswered -= 1;
@@ -295,7 +297,7 @@ impl Session {
             }
         };
         drop(serving);
-        self.outbox.flush();
+        self.outlet.flush();
         self.tell_if_idle();
         true
     }
@@ -303,8 +305,8 @@ impl Session {
     async fn drained(&self, drain: &CancellationToken) {
         drain.cancelled().await;
         self.calls.lock().draining = true;
-        self.outbox.push(Outgoing::control(Kind::Goodbye, 0));
-        self.outbox.flush();
+        self.outlet.push(Outgoing::control(Kind::Goodbye, 0));
+        self.outlet.flush();
         loop {
             let idle = self.idle.notified();
             if self.calls.lock().open.is_empty() {
@@ -312,7 +314,7 @@ impl Session {
             }
             idle.await;
         }
-        self.outbox.finish();
+        self.outlet.finish();
     }
 
     fn tell_if_idle(&self) {
@@ -324,7 +326,7 @@ impl Session {
     /// The connection is gone: so are its handlers, and nobody can push into what was lent.
     fn end(&self) {
         self.gone.cancel();
-        self.outbox.close();
+        self.outlet.close();
         let open = {
             let mut calls = self.calls.lock();
             calls.closed = true;
@@ -350,9 +352,9 @@ impl Session {
         TransportError::Protocol { peer: self.peer.to_string(), reason }
     }
 
-    fn unreadable(&self, error: IntakeError) -> TransportError {
+    fn unreadable(&self, error: InletError) -> TransportError {
         match error {
-            IntakeError::Frame(error) => self.violation(error.to_string()),
+            error @ (InletError::Frame(_) | InletError::Rules(_)) => self.violation(error.to_string()),
             error => self.lost(error.to_string()),
         }
     }
@@ -374,14 +376,16 @@ fn poll_once(handler: Pin<&mut (impl Future<Output = ()> + ?Sized)>) -> bool {
     matches!(handler.poll(&mut cx), Poll::Ready(()))
 }
 
-struct TcpReply {
-    session: Arc<Session>,
+struct Answering<O: Outlet> {
+    session: Arc<Session<O>>,
     call: u64,
+    /// Where the requester lets this side write.
+    target: Arc<[Segment]>,
     landing_bytes: u64,
     answered: bool,
 }
 
-impl TcpReply {
+impl<O: Outlet> Answering<O> {
     fn check(&self, message: &Bytes, offset: u64, bytes: u64) -> Result<(), TransportError> {
         let bound = self.session.message_bytes_max as usize;
         if message.len() > bound {
@@ -399,15 +403,16 @@ impl TcpReply {
 }
 
 #[async_trait]
-impl ReplyDriver for TcpReply {
+impl<O: Outlet> ReplyDriver for Answering<O> {
     async fn part(&mut self, message: Bytes, offset: u64, data: Vec<Bytes>, last: bool) -> Result<(), TransportError> {
         let bytes = data.iter().map(|piece| piece.len() as u64).sum();
         self.check(&message, offset, bytes)?;
         let session = &self.session;
         let queued = bytes + message.len() as u64;
-        let room = session.outbox.room(queued).await.ok_or_else(|| session.gone())?;
+        let room = session.outlet.room(queued).await.ok_or_else(|| session.gone())?;
         let header = Header { last, offset, ..Header::new(Kind::Part, self.call) };
-        let frame = |header| Outgoing::new(header, message, data).within(room);
+        let target = self.target.clone();
+        let frame = |header| Outgoing::new(header, message, data).within(room).aimed(target);
         if last {
             let answered = session.answer(self.call, |pull_open| frame(Header { pull_open, ..header }));
             self.answered = true;
@@ -422,11 +427,11 @@ impl ReplyDriver for TcpReply {
                     return Err(session.gone());
                 }
                 // Under the lock: a cancel that comes now is acknowledged behind this part.
-                session.outbox.push(frame(header));
+                session.outlet.push(frame(header));
             }
-            session.outbox.flush();
+            session.outlet.flush();
         }
-        Traffic::of(TransportKind::Tcp).bytes_out.inc_by(bytes);
+        Traffic::of(O::KIND).bytes_out.inc_by(bytes);
         Ok(())
     }
 
@@ -445,15 +450,16 @@ impl ReplyDriver for TcpReply {
                 return Err(TransportError::Bound { reason });
             }
             let header = Header { lent_bytes: landing.bytes(), ..Header::new(Kind::Wanted, self.call) };
+            let lent = session.outlet.lend(&landing);
             serving.pull = Some(Pull { landing, done });
-            session.outbox.push(Outgoing::new(header, message, Vec::new()));
+            session.outlet.push(Outgoing::new(header, message, Vec::new()).lending(&lent));
         }
-        session.outbox.flush();
+        session.outlet.flush();
         pushed.await.map_err(|_| session.gone())
     }
 }
 
-impl Drop for TcpReply {
+impl<O: Outlet> Drop for Answering<O> {
     fn drop(&mut self) {
         if self.answered {
             return;

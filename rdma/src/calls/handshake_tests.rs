@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::*;
 
 fn terms<'a>(secret: &'a Secret, name: &'a str) -> Terms<'a> {
-    Terms { secret, name, frame_bytes_max: 1000, calls_in_flight_max: 10 }
+    Terms { secret, name, frame_bytes_max: 1000, calls_in_flight_max: 10, ways: "" }
 }
 
 type Outcome = Result<Agreed, HandshakeError>;
@@ -15,6 +15,7 @@ async fn shake(requester: &Secret, server: &Secret) -> (Outcome, Outcome) {
     let (mut left, mut right) = tokio::io::duplex(4096);
     let (mut small, large) = (terms(requester, "gw-1\n"), terms(server, "gpu-07"));
     small.calls_in_flight_max = 3;
+    let large = Terms { ways: "verbs 10.0.0.7:9403\n", ..large };
     tokio::join!(async { request(&mut left, &small).await }, async { accept(&mut right, &large, || Ok(())).await },)
 }
 
@@ -27,6 +28,7 @@ async fn the_same_secret_lets_both_in_under_the_smaller_bounds() {
     assert_eq!(server.peer_name, "gw-1?");
     assert_eq!(requester.calls_in_flight_max, 3);
     assert_eq!(server.calls_in_flight_max, 3);
+    assert_eq!((requester.ways.as_str(), server.ways.as_str()), ("verbs 10.0.0.7:9403\n", ""));
 }
 
 #[tokio::test]

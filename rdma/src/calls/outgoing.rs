@@ -1,0 +1,81 @@
+//! A frame on its way out: header, descriptors, message and data.
+
+use bytes::Bytes;
+
+use super::frame::{HEADER_BYTES, Header, Kind, SEGMENT_BYTES, Segment};
+use super::room::Room;
+
+pub(crate) struct Outgoing {
+    pub(crate) header: Header,
+    pub(crate) message: Bytes,
+    pub(crate) data: Vec<Bytes>,
+    /// Where the peer lets this side write the data; empty where it does not.
+    pub(crate) target: std::sync::Arc<[Segment]>,
+    /// The header and the descriptors of lent memory, as they go over the wire.
+    head: Vec<u8>,
+    /// `None` for control frames, which are few: each belongs to a call that the peer was allowed to make.
+    room: Option<Room>,
+}
+
+impl Outgoing {
+    pub(crate) fn new(mut header: Header, message: Bytes, data: Vec<Bytes>) -> Self {
+        header.message_bytes = message.len() as u32;
+        header.data_bytes = data.iter().map(|piece| piece.len() as u64).sum();
+        let head = header.encode().to_vec();
+        Self { header, message, data, target: [].into(), head, room: None }
+    }
+
+    pub(crate) fn control(kind: Kind, call: u64) -> Self {
+        Self::new(Header::new(kind, call), Bytes::new(), Vec::new())
+    }
+
+    pub(crate) fn within(mut self, room: Room) -> Self {
+        self.room = Some(room);
+        self
+    }
+
+    /// With the memory that this side lends.
+    pub(crate) fn lending(mut self, segments: &[Segment]) -> Self {
+        self.describe(segments, self.header.placed);
+        self
+    }
+
+    pub(crate) fn aimed(mut self, target: std::sync::Arc<[Segment]>) -> Self {
+        self.target = target;
+        self
+    }
+
+    /// Sets the descriptors that go with the frame, and whether its data goes another way than the stream.
+    pub(crate) fn describe(&mut self, segments: &[Segment], placed: bool) {
+        self.header.segments = segments.len() as u32;
+        self.header.placed = placed;
+        self.head.clear();
+        self.head.reserve(HEADER_BYTES + segments.len() * SEGMENT_BYTES);
+        self.head.extend_from_slice(&self.header.encode());
+        segments.iter().for_each(|segment| self.head.extend_from_slice(&segment.encode()));
+    }
+
+    /// A control frame: not part of the queue's bytes.
+    pub(crate) fn is_control(&self) -> bool {
+        self.room.is_none()
+    }
+
+    /// A part of this call that is worth nothing to a requester who has given up.
+    pub(crate) fn is_part_of(&self, call: u64) -> bool {
+        self.header.call == call && self.header.kind == Kind::Part
+    }
+
+    /// Header, descriptors and message, in this order.
+    pub(crate) fn words(&self) -> [&[u8]; 2] {
+        [&self.head, &self.message]
+    }
+
+    /// Everything, for transports that send data in the stream.
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = &[u8]> {
+        self.words().into_iter().chain(self.data.iter().map(|piece| &piece[..]))
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.pieces().map(<[u8]>::len).sum()
+    }
+}
