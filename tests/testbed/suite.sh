@@ -75,5 +75,5 @@ case $ROLE in
   *) say "no role $ROLE"; exit 2 ;;
 esac
 status=$?
-[ "$status" -eq 0 ] || tail -n 15 "$DIR"/*.log >&2 2>/dev/null
+[ "$status" -eq 0 ] || tail -n 5 "$DIR"/*.log >&2 2>/dev/null
 exit "$status"
