@@ -4,6 +4,7 @@
 //! peer rests after a failure, calls fail at once with the reason, so that their callers can go elsewhere.
 
 mod backoff;
+mod ways;
 
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -18,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use backoff::BackoffOptions;
+pub use ways::{RAILS_MAX, ShmWay, Ways, WaysError};
 
 use crate::landing::Landing;
 use crate::metrics::metrics;

@@ -21,6 +21,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use crate::landing::Landing;
+use crate::peer::Ways;
 
 /// How bytes reached this host. Reported in every answer, so that a silent fallback can't exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -50,20 +51,30 @@ impl fmt::Display for TransportKind {
     }
 }
 
-/// Where a peer can be reached. More kinds of address (shm socket, verbs rails) join in later versions.
+/// Where a peer can be reached. Each transport takes its own part: `tcp` the first, `shm` and `verbs` theirs of `ways`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PeerAddress {
-    /// Data address of the peer's TCP transport.
+    /// Data address of the peer's TCP transport: the way that every peer has.
     pub tcp: SocketAddr,
     /// What the peer must call itself. Another host that has the address (and the secret) is then not taken for it.
     /// `None`: whoever answers.
     pub name: Option<String>,
+    /// The other ways, as far as they are known. A transport of a rail finds exactly one rail here: the one that
+    /// `peer` has chosen for it.
+    pub ways: Ways,
+}
+
+impl PeerAddress {
+    /// Of the peer with this name.
+    pub fn named(tcp: SocketAddr, name: impl Into<String>) -> Self {
+        Self { name: Some(name.into()), ..Self::from(tcp) }
+    }
 }
 
 impl From<SocketAddr> for PeerAddress {
     /// Of whoever answers there.
     fn from(tcp: SocketAddr) -> Self {
-        Self { tcp, name: None }
+        Self { tcp, name: None, ways: Ways::default() }
     }
 }
 
@@ -128,16 +139,32 @@ pub trait CallDriver: Send {
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, TransportError>>;
     /// Pushes `data` into the landing that the peer offered in the last [`Event::Wanted`].
     fn poll_push(&mut self, cx: &mut Context<'_>, data: &[Bytes]) -> Poll<Result<(), TransportError>>;
+    /// What the call goes over, where the driver finds that out only in the course of it.
+    fn kind(&self) -> Option<TransportKind> {
+        None
+    }
 }
 
 /// One request under way. Dropping it cancels.
 pub struct Call {
     driver: Box<dyn CallDriver>,
+    kind: Option<TransportKind>,
 }
 
 impl Call {
     pub fn new(driver: Box<dyn CallDriver>) -> Self {
-        Self { driver }
+        Self { driver, kind: None }
+    }
+
+    /// Says what the call goes over.
+    pub(crate) fn over(mut self, kind: TransportKind) -> Self {
+        self.kind = Some(kind);
+        self
+    }
+
+    /// What the call goes over; `None` while that is not decided, and for calls that were not made through a `Peer`.
+    pub fn kind(&self) -> Option<TransportKind> {
+        self.kind.or_else(|| self.driver.kind())
     }
 
     /// The next event of this call.
@@ -173,6 +200,10 @@ pub trait Connection: Send + Sync {
     /// Calls that are not settled, to choose the least loaded of several connections.
     fn in_flight(&self) -> usize {
         0
+    }
+    /// In which other ways the peer says that it can be reached; asked of tcp alone.
+    fn ways(&self) -> &Ways {
+        Ways::NONE
     }
 }
 

@@ -6,6 +6,7 @@ mod reading;
 mod writing;
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -64,7 +65,7 @@ impl TestWorker {
         let service = Arc::new(Scripted { asked: asked.clone(), script });
         let handle = faults.handle();
         let transport = InProcess::transport(service, Mode::Copy(faults));
-        let address = PeerAddress { tcp: ([127, 0, 0, 1], 1).into(), name: None };
+        let address = PeerAddress::from(SocketAddr::from(([127, 0, 0, 1], 1)));
         let peer = Arc::new(Peer::new(id, address, vec![transport], PeerOptions::default()));
         Self { id: WorkerId(id.into()), asked, faults: handle, peer }
     }

@@ -40,7 +40,7 @@ impl Ways {
                 resolve(address).await.with_context(|| format!("worker {id}: can't find the address {address}"))?;
             let peer = Peer::new(
                 id.clone(),
-                PeerAddress { tcp, name: Some(id.clone()) },
+                PeerAddress::named(tcp, id.clone()),
                 vec![transport.clone()],
                 peer_options(peers),
             );

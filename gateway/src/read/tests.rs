@@ -7,6 +7,7 @@ mod coherence;
 mod trouble;
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -100,7 +101,7 @@ impl Make {
                 Join::Share => Peer::local(InProcess::connection(worker.clone(), Mode::Share)),
                 Join::Copy => {
                     let transport = InProcess::transport(worker.clone(), Mode::Copy(fault));
-                    let address = PeerAddress { tcp: ([127, 0, 0, 1], 1).into(), name: None };
+                    let address = PeerAddress::from(SocketAddr::from(([127, 0, 0, 1], 1)));
                     Peer::new(id.0.clone(), address, vec![transport], PeerOptions::default())
                 }
             };

@@ -15,6 +15,7 @@ use super::requester::Line;
 use super::{Header, Kind, Outgoing, Outlet};
 use crate::credits::{Permit, Wish};
 use crate::landing::Landing;
+use crate::peer::Ways;
 use crate::pending::{Credit, Pending};
 use crate::transport::{Call, CallDriver, Connection, Event, TransportError, TransportKind};
 
@@ -32,6 +33,7 @@ impl<O: Outlet> Drop for Handle<O> {
 
 pub(super) struct Dialled<O: Outlet> {
     pub(super) handle: Arc<Handle<O>>,
+    pub(super) ways: Ways,
 }
 
 impl<O: Outlet> Connection for Dialled<O> {
@@ -68,6 +70,10 @@ impl<O: Outlet> Connection for Dialled<O> {
 
     fn in_flight(&self) -> usize {
         self.handle.line.credits.in_use()
+    }
+
+    fn ways(&self) -> &Ways {
+        &self.ways
     }
 }
 

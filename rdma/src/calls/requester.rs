@@ -20,6 +20,7 @@ use super::{Agreed, Body, CallOptions, Header, Inlet, InletError, Kind, Outgoing
 use crate::credits::Credits;
 use crate::landing::Fill;
 use crate::metrics::{GaugeGuard, metrics};
+use crate::peer::Ways;
 use crate::pending::Pending;
 use crate::transport::{Connection, Event, Part, TransportError};
 
@@ -33,9 +34,14 @@ pub(crate) fn connect<O: Outlet, I: Inlet + 'static>(
     options: &CallOptions,
     (runtime, tasks): (&Runtime, &TaskTracker),
 ) -> Arc<dyn Connection> {
+    let peer = format!("{} ({address})", agreed.peer_name);
+    let ways = Ways::parse(&agreed.ways).unwrap_or_else(|error| {
+        tracing::warn!(peer, %error, "what a peer says of other ways to it can't be used; it is reached over this one alone");
+        Ways::default()
+    });
     let line = Arc::new(Line {
         outlet,
-        peer: format!("{} ({address})", agreed.peer_name),
+        peer,
         message_bytes_max: agreed.frame_bytes_max,
         cancel_ack_deadline: options.cancel_ack_deadline,
         credits: Credits::new(agreed.calls_in_flight_max as usize),
@@ -46,7 +52,7 @@ pub(crate) fn connect<O: Outlet, I: Inlet + 'static>(
     });
     let hung_up = CancellationToken::new();
     tasks.spawn_on(run(line.clone(), inlet, hung_up.clone()), runtime);
-    Arc::new(Dialled { handle: Arc::new(Handle { line, hung_up }) })
+    Arc::new(Dialled { handle: Arc::new(Handle { line, hung_up }), ways })
 }
 
 /// Reader, writer and the watch over cancels of one connection, in one task.

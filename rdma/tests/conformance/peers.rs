@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use tokio::sync::Semaphore;
 use verbs3_rdma::inprocess::{Faults, InProcess, Mode};
 use verbs3_rdma::peer::{Peer, PeerOptions};
-use verbs3_rdma::tcp::TcpTransport;
+use verbs3_rdma::tcp::{TcpServerOptions, TcpTransport};
 use verbs3_rdma::transport::{Connection, PeerAddress, Service, Transport, TransportError, TransportKind};
 
 use crate::rig::{
@@ -38,7 +38,7 @@ fn peer(service: Arc<dyn Service>, faults: Faults, options: PeerOptions) -> (Pee
     let connects = Arc::new(AtomicUsize::new(0));
     let inner = InProcess::transport(service, Mode::Copy(faults));
     let counting = Arc::new(Counting { inner, connects: connects.clone() });
-    let address = PeerAddress { tcp: "192.0.2.1:1".parse().unwrap(), name: None };
+    let address = PeerAddress::from("192.0.2.1:1".parse::<std::net::SocketAddr>().unwrap());
     (Peer::new("gpu-07", address, vec![counting], options), connects)
 }
 
@@ -198,6 +198,21 @@ async fn a_call_over_tcp_survives_its_peer() {
         drop(call);
         transport.shutdown().await;
         server.shutdown().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_tcp_connection_knows_what_its_peer_said_of_other_ways() {
+    within_deadline(async {
+        for (said, rails) in [("verbs 10.0.0.7:9403\nfuture x\n", 1), ("verbs nonsense", 0), ("", 0)] {
+            let options = TcpServerOptions { ways: said.into(), ..server_options() };
+            let server = serve(echo(), options).await;
+            let connection = TcpTransport::new(self::options()).connect(&server.local_addr().into()).await.unwrap();
+            assert_eq!(connection.ways().rails.len(), rails, "{said:?}");
+            drop(connection);
+            server.shutdown().await;
+        }
     })
     .await;
 }

@@ -44,7 +44,7 @@ async fn a_peer_with_another_name_is_not_taken_for_the_one_expected() {
         options.tcp.calls.name = "worker-b".into();
         let server = serve(silent(), options).await;
         let transport = TcpTransport::new(self::options());
-        let named = |name: &str| PeerAddress { tcp: server.local_addr(), name: Some(name.into()) };
+        let named = |name: &str| PeerAddress::named(server.local_addr(), name);
         let error = transport.connect(&named("worker-a")).await.err().unwrap();
         assert!(matches!(&error, TransportError::Handshake { .. }), "{error}");
         for word in ["worker-a", "worker-b", "cluster.workers"] {
