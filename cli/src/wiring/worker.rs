@@ -36,6 +36,8 @@ pub async fn run(config: Config, started: Started) -> anyhow::Result<()> {
 
     let Tcp { connections_max, handshakes_max, .. } = &tcp;
     let options = TcpServerOptions {
+        // Nothing else is served yet.
+        ways: String::new(),
         tcp: tcp_options(&tcp, &cluster, &worker.id)?,
         connections_max: *connections_max as usize,
         handshakes_max: *handshakes_max as usize,
