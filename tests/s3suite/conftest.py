@@ -5,6 +5,7 @@ compared with the value that was observed there, never skipped.
 """
 
 import os
+import time
 import sys
 
 import pytest
@@ -164,7 +165,21 @@ def bucket(make_bucket):
 
 
 def remove(client, name: str) -> None:
-    """Deletes a bucket with all that is in it; one that isn't there is fine."""
+    """Deletes a bucket with all that is in it; one that isn't there is fine.
+
+    Several times over: a request that its case has cut off may still be finishing at the store, and put its object
+    there after the listing.
+    """
+    for attempt in range(10):
+        try:
+            return empty_and_delete(client, name)
+        except client.exceptions.ClientError as error:
+            if error.response["Error"]["Code"] != "BucketNotEmpty" or attempt == 9:
+                raise
+            time.sleep(0.2 * (attempt + 1))
+
+
+def empty_and_delete(client, name: str) -> None:
     try:
         if "versioning" in endpoint.without():
             for page in client.get_paginator("list_objects_v2").paginate(Bucket=name):
