@@ -129,7 +129,6 @@ impl Arena {
     }
 
     /// Where the arena is mapped, for the registration with a NIC.
-    #[allow(dead_code, reason = "the verbs transport is the first user")]
     pub(crate) fn base(&self) -> (std::ptr::NonNull<u8>, usize) {
         (self.shared.mapping.base(), self.shared.mapping.bytes())
     }

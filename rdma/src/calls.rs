@@ -21,7 +21,7 @@ use bytes::Bytes;
 pub use handshake::Secret;
 
 pub(crate) use frame::{FrameError, HEADER_BYTES, Header, Kind, Segment};
-pub(crate) use handshake::{Agreed, HandshakeError, Terms, accept, check_name, request};
+pub(crate) use handshake::{Agreed, Exchange, HandshakeError, Terms, accept, check_name, request};
 pub(crate) use outgoing::Outgoing;
 pub(crate) use requester::connect;
 pub(crate) use room::{Room, Rooms};

@@ -75,6 +75,11 @@ impl Landing {
         self.bytes
     }
 
+    /// Address and length of each lent range, by offset: what a NIC is told of it.
+    pub(crate) fn places(&self) -> impl Iterator<Item = (usize, usize)> {
+        self.lent.iter().map(|lent| (lent.span.address(), lent.span.len()))
+    }
+
     /// Takes `offset..offset + bytes` out, for one part to be written into; all or nothing.
     pub(crate) fn claim(&mut self, offset: u64, bytes: u64) -> Result<Fill, ClaimError> {
         let end = offset.saturating_add(bytes);
@@ -181,7 +186,6 @@ impl Fill {
     }
 
     /// Notes that the peer has written all of it, by itself.
-    #[allow(dead_code, reason = "the verbs transport is the first user")]
     pub(crate) fn placed(&mut self) {
         self.at = self.spans.len();
         self.filled = 0;

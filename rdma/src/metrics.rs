@@ -69,6 +69,18 @@ table! {
         "Calls that this host is answering.";
     queued_bytes: IntGauge, "verbs3_rdma_write_queue_bytes", [],
         "Payload bytes that wait in the write queues of all connections.";
+    registered_bytes: IntGaugeVec, "verbs3_verbs_registered_bytes", ["rail"],
+        "Arena memory that is registered with a rail.";
+    queue_pairs: IntGaugeVec, "verbs3_verbs_queue_pairs", ["rail"],
+        "Queue pairs of a rail.";
+    work_requests: IntCounterVec, "verbs3_verbs_work_requests_total", ["rail", "op"],
+        "Work requests posted to a rail, by operation (write, send).";
+    written_bytes: IntCounterVec, "verbs3_verbs_written_bytes_total", ["rail"],
+        "Bytes that were written into peers' landings over a rail.";
+    completions: IntCounterVec, "verbs3_verbs_completions_total", ["rail"],
+        "Completions taken from the queues of a rail.";
+    verbs_errors: IntCounterVec, "verbs3_verbs_errors_total", ["rail", "kind"],
+        "Work requests that failed and ended their queue pair, by kind (retry, receiver_not_ready, remote_access, remote, local, flushed, other).";
     reconnects: IntCounter, "verbs3_rdma_reconnects_total", [],
         "Connections made in place of a lost one.";
     connects_failed: IntCounter, "verbs3_rdma_connects_failed_total", [],
@@ -193,6 +205,15 @@ mod tests {
         let _ = all.connections.with_label_values(&["tcp", "server"]);
         let _ = all.handshakes_failed.with_label_values(&["secret"]);
         let _ = all.protocol_violations.with_label_values(&["server"]);
+        for by_rail in [&all.registered_bytes, &all.queue_pairs] {
+            let _ = by_rail.with_label_values(&["rxe0:1"]);
+        }
+        for by_rail in [&all.written_bytes, &all.completions] {
+            let _ = by_rail.with_label_values(&["rxe0:1"]);
+        }
+        for of_rail in [&all.work_requests, &all.verbs_errors] {
+            let _ = of_rail.with_label_values(&["rxe0:1", "write"]);
+        }
         let mut names: Vec<_> = registry.gather().iter().map(|m| m.name().to_owned()).collect();
         names.sort();
         let mut table: Vec<_> = TABLE.iter().map(|row| row.0.to_owned()).collect();

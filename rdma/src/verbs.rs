@@ -1,11 +1,71 @@
-//! What this host has of RDMA. So far only that: a probe whose answer "none" is a value with a reason, never a failure.
+//! RDMA over reliable connections: InfiniBand, RoCE, iWARP. The owner of data writes it into the requester's landing, and
+//! then sends the message that vouches for it on the same queue pair.
 //!
-//! Owns the meaning of what `sys` reports. The verbs transport itself joins later.
+//! Owns the options, and the probe of what this host has: its answer "none" is a value with a reason, never a failure.
+//! Nothing here depends on immediate data, shared receive queues, atomics or windows, which some devices lack.
 
+mod aim;
+mod chunk;
+mod client;
+mod line;
+mod rail;
+mod rail_metrics;
+mod sender;
+mod server;
 mod sys;
+mod terms;
+mod wire;
 
 use std::fmt;
 use std::io;
+use std::time::Duration;
+
+pub use client::VerbsTransport;
+pub use rail::Rail;
+pub use server::{VerbsServer, VerbsServerOptions};
+
+use crate::calls::{CallOptions, Secret};
+
+/// What both sides of a verbs connection need.
+#[derive(Debug, Clone)]
+pub struct VerbsOptions {
+    pub calls: CallOptions,
+    /// Receive buffers of one connection that the peer has credits for; as many slots to send from.
+    pub receive_count: u16,
+    /// Length of each; the smaller of both sides' holds. Memory of a connection: about twice `receive_count` times this.
+    pub receive_bytes: u32,
+    /// Depth of the send queue, in work requests.
+    pub send_queue: u32,
+    /// Bytes that the NIC takes with a request instead of fetching them, where it can.
+    pub inline_bytes: u32,
+    /// Times that the NIC repeats what is not acknowledged, 0 to 7.
+    pub retry_count: u8,
+    /// Times that the NIC waits for a receive buffer of the peer, 0 to 7; 7 is for ever.
+    pub rnr_retry: u8,
+    /// Type of service (RFC 2474), for the switches' queues.
+    pub tos: Option<u8>,
+    /// How long a connection polls after its last completion, before it waits for the NIC's event.
+    pub busy_poll: Duration,
+    /// Silence after which a sign of life is sent, so that a peer that is gone is noticed.
+    pub heartbeat: Duration,
+}
+
+impl VerbsOptions {
+    pub fn new(secret: Secret) -> Self {
+        Self {
+            calls: CallOptions::new(secret),
+            receive_count: 32,
+            receive_bytes: 8192,
+            send_queue: 256,
+            inline_bytes: 128,
+            retry_count: 7,
+            rnr_retry: 7,
+            tos: None,
+            busy_poll: Duration::ZERO,
+            heartbeat: Duration::from_secs(15),
+        }
+    }
+}
 
 /// How a device speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -161,6 +161,10 @@ impl CellSpan {
         self.range.len()
     }
 
+    pub(crate) fn address(&self) -> usize {
+        self.lease.at(self.range.start) as usize
+    }
+
     /// Keeps the whole cell from being leased again, and grants nothing else.
     pub(crate) fn hold(&self) -> CellHold {
         CellHold { _lease: self.lease.clone() }

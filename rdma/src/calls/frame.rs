@@ -42,7 +42,6 @@ impl Segment {
         zerocopy::transmute!(wire)
     }
 
-    #[allow(dead_code, reason = "shm and verbs are the first users")]
     pub(crate) fn decode(bytes: &[u8; SEGMENT_BYTES]) -> Self {
         let wire: &WireSegment = zerocopy::transmute_ref!(bytes);
         Self { address: wire.address.get(), bytes: wire.bytes.get(), key: wire.key.get() }

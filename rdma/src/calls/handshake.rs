@@ -11,6 +11,8 @@
 //! `ways` is a text: in which other ways the server can be reached (`peer::ways`). Opaque here.
 
 use std::fmt;
+use std::future::Future;
+use std::io;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
@@ -36,6 +38,25 @@ impl Secret {
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret(…)")
+    }
+}
+
+/// What the words of a handshake travel over.
+pub(crate) trait Exchange: Send {
+    /// Sends all of `bytes`.
+    fn say(&mut self, bytes: &[u8]) -> impl Future<Output = io::Result<()>> + Send;
+    /// Receives exactly as many bytes as fit.
+    fn hear(&mut self, to: &mut [u8]) -> impl Future<Output = io::Result<()>> + Send;
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Exchange for S {
+    async fn say(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.write_all(bytes).await?;
+        self.flush().await
+    }
+
+    async fn hear(&mut self, to: &mut [u8]) -> io::Result<()> {
+        self.read_exact(to).await.map(|_| ())
     }
 }
 
@@ -104,7 +125,7 @@ pub(crate) enum HandshakeError {
     #[error("it does not speak verbs3: {0}")]
     Malformed(String),
     #[error("the line broke")]
-    Lost(#[from] std::io::Error),
+    Lost(#[from] io::Error),
 }
 
 impl HandshakeError {
@@ -152,7 +173,7 @@ impl From<FrameError> for HandshakeError {
 /// The connecting side.
 pub(crate) async fn request<S>(stream: &mut S, terms: &Terms<'_>) -> Result<Agreed, HandshakeError>
 where
-    S: AsyncRead + AsyncWrite + Unpin,
+    S: Exchange,
 {
     let hello = greeting(terms);
     send(stream, Kind::Hello, hello.as_bytes()).await?;
@@ -184,7 +205,7 @@ pub(crate) async fn accept<S>(
     admit: impl FnOnce() -> Result<(), HandshakeError>,
 ) -> Result<Agreed, HandshakeError>
 where
-    S: AsyncRead + AsyncWrite + Unpin,
+    S: Exchange,
 {
     let result = accept_or_say_why(stream, terms, admit).await;
     if let Err(error) = &result
@@ -203,7 +224,7 @@ async fn accept_or_say_why<S>(
     admit: impl FnOnce() -> Result<(), HandshakeError>,
 ) -> Result<Agreed, HandshakeError>
 where
-    S: AsyncRead + AsyncWrite + Unpin,
+    S: Exchange,
 {
     let hello: Greeting = receive(stream, Kind::Hello).await?;
     check_version(&hello)?;
@@ -280,19 +301,18 @@ fn verify(
 
 async fn send<S>(stream: &mut S, kind: Kind, payload: &[u8]) -> Result<(), HandshakeError>
 where
-    S: AsyncWrite + Unpin,
+    S: Exchange,
 {
     let header = Header { message_bytes: payload.len() as u32, ..Header::new(kind, 0) };
     let mut frame = header.encode().to_vec();
     frame.extend_from_slice(payload);
-    stream.write_all(&frame).await?;
-    Ok(stream.flush().await?)
+    Ok(stream.say(&frame).await?)
 }
 
 /// Reads exactly one frame of `kind`, whose payload has exactly the size of `T`; a `Reject` becomes its error.
 async fn receive<S, T>(stream: &mut S, kind: Kind) -> Result<T, HandshakeError>
 where
-    S: AsyncRead + Unpin,
+    S: Exchange,
     T: FromBytes + IntoBytes + FromZeros,
 {
     let payload = receive_some(stream, kind, size_of::<T>()..=size_of::<T>()).await?;
@@ -302,10 +322,10 @@ where
 /// As [`receive`], for a payload whose length lies in `lengths`.
 async fn receive_some<S>(stream: &mut S, kind: Kind, lengths: RangeInclusive<usize>) -> Result<Vec<u8>, HandshakeError>
 where
-    S: AsyncRead + Unpin,
+    S: Exchange,
 {
     let mut header = [0; HEADER_BYTES];
-    stream.read_exact(&mut header).await?;
+    stream.hear(&mut header).await?;
     let header = Header::decode(&header, *lengths.end().max(&size_of::<Rejection>()) as u32)?;
     let length = header.message_bytes as usize;
     let rejected = header.kind == Kind::Reject && length == size_of::<Rejection>();
@@ -313,7 +333,7 @@ where
         return Err(malformed(&format!("{:?} frame where {kind:?} was due", header.kind)));
     }
     let mut payload = vec![0; length];
-    stream.read_exact(&mut payload).await?;
+    stream.hear(&mut payload).await?;
     match Rejection::read_from_bytes(&payload) {
         Ok(rejection) if rejected => Err(HandshakeError::from_rejection(&rejection)),
         _ => Ok(payload),

@@ -1,14 +1,41 @@
-//! The verbs bindings, and every `unsafe` call into them.
+//! The verbs bindings, and every `unsafe` call into them: the listing here, connections in `cm`, memory in `memory`,
+//! queues in `queue`. No other file of the crate names the bindings.
 //!
 //! `rdma-mummy-sys` carries the declarations of libibverbs and librdmacm and loads both at run time, so the binary starts
 //! on a host without them. The `ibverbs` family was tried and left out: `ibverbs` 0.9.2, the newest published, has no
 //! RDMA WRITE, and `ibverbs-sys` does not build without the system's headers and links dynamically, so that a binary with
-//! it does not start where libibverbs is missing. The choice stays inside this file.
+//! it does not start where libibverbs is missing. The choice stays inside this folder.
+
+mod cm;
+mod memory;
+mod queue;
 
 use std::ffi::CStr;
 use std::io;
 
 use rdma_mummy_sys as ffi;
+
+pub(super) use cm::{CmEvent, CmId, ConnectOptions, EventChannel, EventKind, PRIVATE_BYTES_MAX, QueueSizes};
+pub(super) use memory::{Buffer, Domain, Region, Rights};
+pub(super) use queue::{Completion, CompletionQueue, Op, SGES_MAX, Sge, Work};
+
+/// The error of a call that returns -1 or a null pointer and sets `errno`.
+fn last_error(what: &str) -> io::Error {
+    let error = io::Error::last_os_error();
+    io::Error::new(error.kind(), format!("{what}: {error}"))
+}
+
+/// The error of a call that returns 0, or an errno, or -1 and sets `errno`: librdmacm does one, libibverbs the other.
+fn check(result: libc::c_int, what: &str) -> io::Result<()> {
+    match result {
+        0 => Ok(()),
+        -1 => Err(last_error(what)),
+        code => {
+            let error = io::Error::from_raw_os_error(code.abs());
+            Err(io::Error::new(error.kind(), format!("{what}: {error}")))
+        }
+    }
+}
 
 /// Name and kind of each RDMA device of this host, or the error of the listing.
 pub(super) fn devices() -> io::Result<Vec<(String, u32)>> {

@@ -16,6 +16,9 @@ use verbs3_rdma::tcp::{TcpOptions, TcpServer, TcpServerOptions, TcpTransport};
 use verbs3_rdma::transport::{
     Call, Connection, Event, Incoming, PeerAddress, Reply, Service, Transport, TransportError,
 };
+use verbs3_rdma::verbs::{VerbsOptions, VerbsServer, VerbsServerOptions, VerbsTransport};
+
+use crate::placed::Placed;
 
 pub const DEADLINE: Duration = Duration::from_secs(60);
 pub const PAGE: usize = 256 << 10;
@@ -85,11 +88,26 @@ impl Service for Installed {
     }
 }
 
+/// The listening half of a rig.
+pub enum Server {
+    Tcp(TcpServer),
+    Verbs(VerbsServer),
+}
+
+impl Server {
+    pub async fn shutdown(self) {
+        match self {
+            Self::Tcp(server) => server.shutdown().await,
+            Self::Verbs(server) => server.shutdown().await,
+        }
+    }
+}
+
 /// A connected pair.
 pub struct Rig {
     pub connection: Arc<dyn Connection>,
     pub arena: Arena,
-    pub server: Option<TcpServer>,
+    pub server: Option<Server>,
     service: Arc<Installed>,
 }
 
@@ -114,7 +132,33 @@ impl Rig {
         let server = serve(service.clone(), server_options()).await;
         let transport = TcpTransport::new(options());
         let address = PeerAddress::from(server.local_addr());
-        Self { connection: transport.connect(&address).await.unwrap(), arena: arena(16), server: Some(server), service }
+        Self {
+            connection: transport.connect(&address).await.unwrap(),
+            arena: arena(16),
+            server: Some(Server::Tcp(server)),
+            service,
+        }
+    }
+
+    /// Replies are of the heap, so they ride in the stream.
+    pub async fn verbs() -> Self {
+        Self::over_verbs(|service, _| service).await
+    }
+
+    /// Replies lie in the server's arena, so they are written.
+    pub async fn verbs_by_write() -> Self {
+        Self::over_verbs(Placed::service).await
+    }
+
+    async fn over_verbs(wrap: impl Fn(Arc<dyn Service>, Arena) -> Arc<dyn Service>) -> Self {
+        let service = Arc::new(Installed::default());
+        let (owner, arena) = (self::arena(64), arena(16));
+        let options = VerbsServerOptions::new(verbs_options());
+        let served = wrap(service.clone(), owner.clone());
+        let server = VerbsServer::bind(listen_address(), options, owner, served).await.expect("an RDMA device");
+        let transport = VerbsTransport::new(listen_address().ip(), verbs_options(), arena.clone()).unwrap();
+        let connection = transport.connect_to(server.local_addr(), Some("conformance")).await.unwrap();
+        Self { connection, arena, server: Some(Server::Verbs(server)), service }
     }
 
     pub fn serve(&self, service: Arc<dyn Service>) {
@@ -143,6 +187,10 @@ pub fn call_options() -> CallOptions {
         calls_in_flight_max: CREDITS,
         ..CallOptions::new(Secret::new("the cluster's secret"))
     }
+}
+
+pub fn verbs_options() -> VerbsOptions {
+    VerbsOptions { calls: call_options(), ..VerbsOptions::new(Secret::new("")) }
 }
 
 pub fn server_options() -> TcpServerOptions {

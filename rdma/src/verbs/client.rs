@@ -1,0 +1,136 @@
+//! The connecting side of one rail.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::runtime::Handle as Runtime;
+use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
+
+use super::VerbsOptions;
+use super::line::{WireInlet, WireOutlet};
+use super::rail::{OpenRail, Rail, Use};
+use super::sys::{CmEvent, CmId, ConnectOptions, EventChannel, EventKind};
+use super::terms::QueueTerms;
+use super::wire::{Wire, next_event, watch};
+use crate::arena::Arena;
+use crate::calls::{self, HandshakeError};
+use crate::metrics::metrics;
+use crate::transport::{Connection, PeerAddress, Transport, TransportError, TransportKind};
+
+/// Connects to `VerbsServer`s over one rail.
+pub struct VerbsTransport {
+    options: VerbsOptions,
+    rail: Arc<OpenRail>,
+    tasks: TaskTracker,
+}
+
+impl VerbsTransport {
+    /// Over the rail that has `address`. Registers `arena`, in which the landings of all calls must lie, for peers to
+    /// write to.
+    pub fn new(address: IpAddr, options: VerbsOptions, arena: Arena) -> io::Result<Self> {
+        let rail = OpenRail::open(address, arena, Use::Landings)?;
+        Ok(Self { options, rail, tasks: TaskTracker::new() })
+    }
+
+    pub fn rail(&self) -> &Rail {
+        &self.rail.rail
+    }
+
+    /// Waits until the tasks of every connection have ended. Drop the connections and their calls first.
+    pub async fn shutdown(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    /// Connects to the rail at `to`.
+    pub async fn connect_to(&self, to: SocketAddr, name: Option<&str>) -> Result<Arc<dyn Connection>, TransportError> {
+        let peer = || format!("{to} over {}", self.rail.rail.label());
+        let deadline = Instant::now() + self.options.calls.connect_deadline;
+        let unreachable = |reason: String| TransportError::Unreachable { peer: peer(), reason };
+        let wire = match tokio::time::timeout_at(deadline, self.establish(to)).await {
+            Ok(Ok(wire)) => wire,
+            Ok(Err(error)) => return Err(unreachable(error.to_string())),
+            Err(_) => return Err(unreachable(format!("no answer in {:?}", self.options.calls.connect_deadline))),
+        };
+        let mut inlet = WireInlet::new(wire.clone());
+        let terms = self.options.calls.terms("");
+        let shake = calls::request(&mut inlet, &terms);
+        let result = match tokio::time::timeout_at(deadline, shake).await {
+            Ok(result) => result.and_then(|agreed| calls::check_name(agreed, name)),
+            Err(_) => Err(HandshakeError::Deadline),
+        };
+        match result {
+            Ok(agreed) => {
+                let inlet = inlet.bounded(agreed.frame_bytes_max);
+                let on = (&Runtime::current(), &self.tasks);
+                Ok(calls::connect(WireOutlet(wire), inlet, &agreed, &peer(), &self.options.calls, on))
+            }
+            Err(error) => {
+                wire.close();
+                metrics().handshakes_failed.with_label_values(&[error.label()]).inc();
+                Err(TransportError::Handshake { peer: peer(), reason: error.to_string() })
+            }
+        }
+    }
+
+    async fn establish(&self, to: SocketAddr) -> io::Result<Arc<Wire>> {
+        let channel = EventChannel::new()?;
+        let id = CmId::new(&channel)?;
+        let events = watch(channel)?;
+        let within = self.options.calls.connect_deadline.max(Duration::from_millis(1));
+        id.resolve_address(self.rail.rail.address, to, within)?;
+        expect(&next_event(&events).await?, EventKind::AddressResolved)?;
+        if let Some(tos) = self.options.tos {
+            id.set_tos(tos)?;
+        }
+        id.resolve_route(within)?;
+        expect(&next_event(&events).await?, EventKind::RouteResolved)?;
+        let wire = Wire::new(id, events, self.rail.clone(), &self.options)?;
+        let mine = QueueTerms::of(&self.options);
+        wire.with_id(|id| id.connect(&mine.encode(), connect_options(&self.options)))?;
+        let established = wire.event().await?;
+        expect(&established, EventKind::Established)?;
+        let theirs = QueueTerms::decode(&established.private)?;
+        wire.agree(mine, theirs);
+        Ok(wire)
+    }
+}
+
+pub(super) fn connect_options(options: &VerbsOptions) -> ConnectOptions {
+    ConnectOptions { retry_count: options.retry_count, rnr_retry: options.rnr_retry }
+}
+
+pub(super) fn expect(event: &CmEvent, kind: EventKind) -> io::Result<()> {
+    match event.kind {
+        found if found == kind => Ok(()),
+        EventKind::Failed(reason) => {
+            let code = event.status;
+            let reason = if code < 0 {
+                format!("{reason}: {}", io::Error::from_raw_os_error(code.saturating_neg()))
+            } else {
+                reason.to_owned()
+            };
+            Err(io::Error::new(io::ErrorKind::ConnectionRefused, reason))
+        }
+        found => Err(io::Error::other(format!("{found:?} where {kind:?} was due"))),
+    }
+}
+
+#[async_trait]
+impl Transport for VerbsTransport {
+    fn kind(&self) -> TransportKind {
+        TransportKind::Verbs
+    }
+
+    async fn connect(&self, peer: &PeerAddress) -> Result<Arc<dyn Connection>, TransportError> {
+        let Some(to) = peer.ways.rails.first() else {
+            let reason = "it has no rail".to_owned();
+            return Err(TransportError::Unreachable { peer: peer.tcp.to_string(), reason });
+        };
+        self.connect_to(*to, peer.name.as_deref()).await
+    }
+}

@@ -1,0 +1,250 @@
+//! The two halves that `calls` speaks over a queue pair, and the words of the handshake.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+
+use super::chunk::ChunkHeader;
+use super::rail::Use;
+use super::wire::Wire;
+use crate::calls::{Body, Exchange, HEADER_BYTES, Header, Inlet, InletError, Outgoing, Outlet, Room, Segment};
+use crate::landing::{Fill, Landing};
+use crate::transport::TransportKind;
+
+/// Sends; closes the queue pair when dropped.
+pub(super) struct WireOutlet(pub(super) Arc<Wire>);
+
+impl Drop for WireOutlet {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+impl Outlet for WireOutlet {
+    const KIND: TransportKind = TransportKind::Verbs;
+
+    /// The places of a landing and their key. Blocks grant no remote right: what a worker pulls travels in the stream.
+    fn lend(&self, landing: &Landing) -> Vec<Segment> {
+        let rail = &self.0.rail;
+        if rail.usage != Use::Landings {
+            return Vec::new();
+        }
+        let key = rail.region.rkey;
+        let segments: Vec<_> = landing
+            .places()
+            .filter(|(address, bytes)| rail.region.covers(*address, *bytes))
+            .map(|(address, bytes)| Segment { address: address as u64, bytes: bytes as u32, key })
+            .collect();
+        // Memory of another arena can't be described: all of the reply then travels in the stream.
+        if segments.iter().map(|segment| u64::from(segment.bytes)).sum::<u64>() == landing.bytes() {
+            segments
+        } else {
+            Vec::new()
+        }
+    }
+
+    async fn room(&self, bytes: u64) -> Option<Room> {
+        self.0.rooms.take(bytes).await
+    }
+
+    async fn control_room(&self) {
+        loop {
+            let written = self.0.written.notified();
+            {
+                let state = self.0.state.lock();
+                if state.sender.controls() < self.0.controls_max || state.closed {
+                    return;
+                }
+            }
+            written.await;
+        }
+    }
+
+    fn push(&self, frame: Outgoing) {
+        let mut state = self.0.state.lock();
+        if !state.closed {
+            state.sender.push(frame);
+        }
+    }
+
+    fn abandon(&self, call: u64) {
+        let dropped = self.0.state.lock().sender.abandon(call);
+        drop(dropped);
+    }
+
+    fn flush(&self) {
+        self.0.pump();
+    }
+
+    async fn run(&self) -> io::Result<()> {
+        self.0.driven.store(true, Ordering::Release);
+        let finished = |state: &super::wire::State| state.closed || (state.finishing && state.sender.is_idle());
+        self.0.drive(&mut |state| finished(state) || state.ended).await?;
+        // From here on the inlet drives. Where the peer has hung up, it reads what came before, and then says so.
+        self.0.driven.store(false, Ordering::Release);
+        self.0.arrived.notify_one();
+        if !finished(&self.0.state.lock()) {
+            std::future::pending::<()>().await;
+        }
+        Ok(())
+    }
+
+    fn finish(&self) {
+        self.0.state.lock().finishing = true;
+        self.0.work.notify_one();
+    }
+
+    fn shut_write(&self) {
+        self.0.send_bare(ChunkHeader { end: true, ..ChunkHeader::default() });
+    }
+
+    fn close(&self) {
+        self.0.close();
+    }
+}
+
+/// Receives.
+pub(super) struct WireInlet {
+    wire: Arc<Wire>,
+    message_bytes_max: u32,
+    /// The chunk that is being read: its buffer, and how far.
+    current: Option<(u16, ChunkHeader, usize)>,
+}
+
+impl WireInlet {
+    pub(super) fn new(wire: Arc<Wire>) -> Self {
+        Self { wire, message_bytes_max: 0, current: None }
+    }
+
+    /// Sets the bound that the handshake agreed on.
+    pub(super) fn bounded(mut self, message_bytes_max: u32) -> Self {
+        self.message_bytes_max = message_bytes_max;
+        self
+    }
+
+    /// Waits for bytes; how many there are in the current chunk, 0 at the end.
+    async fn available(&mut self) -> io::Result<usize> {
+        loop {
+            if let Some((buffer, header, at)) = self.current {
+                let left = header.payload_bytes as usize - at;
+                if left > 0 {
+                    return Ok(left);
+                }
+                self.current = None;
+                let mut state = self.wire.state.lock();
+                self.wire.repost(&mut state, buffer, &header)?;
+            }
+            {
+                let mut state = self.wire.state.lock();
+                if let Some((buffer, header)) = state.received.pop_front() {
+                    self.current = Some((buffer, header, 0));
+                    continue;
+                }
+                if state.ended || state.closed {
+                    return Ok(0);
+                }
+            }
+            if self.wire.driven.load(Ordering::Acquire) {
+                self.wire.arrived.notified().await;
+            } else {
+                let arrived =
+                    &mut |state: &mut super::wire::State| !state.received.is_empty() || state.ended || state.closed;
+                self.wire.drive(arrived).await?;
+            }
+        }
+    }
+
+    /// Reads up to `to.len()` bytes; 0 only at the end.
+    async fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let bytes = self.available().await?.min(to.len());
+        if let Some((buffer, _, at)) = &mut self.current {
+            self.wire.read(*buffer, *at, &mut to[..bytes]);
+            *at += bytes;
+        }
+        Ok(bytes)
+    }
+
+    /// Fills `to`; `false` when the stream ends before its first byte.
+    async fn read_exact(&mut self, to: &mut [u8]) -> Result<bool, InletError> {
+        let mut have = 0;
+        while have < to.len() {
+            match self.read(&mut to[have..]).await? {
+                0 if have == 0 => return Ok(false),
+                0 => return Err(InletError::Truncated),
+                bytes => have += bytes,
+            }
+        }
+        Ok(true)
+    }
+
+    async fn read_whole(&mut self, to: &mut [u8]) -> Result<(), InletError> {
+        if self.read_exact(to).await? || to.is_empty() { Ok(()) } else { Err(InletError::Truncated) }
+    }
+}
+
+impl Inlet for WireInlet {
+    async fn header(&mut self) -> Result<Option<Header>, InletError> {
+        // Frames that are all there already would otherwise never let another task of this thread run.
+        tokio::task::consume_budget().await;
+        let mut bytes = [0; HEADER_BYTES];
+        if !self.read_exact(&mut bytes).await? {
+            return Ok(None);
+        }
+        Ok(Some(Header::decode(&bytes, self.message_bytes_max)?))
+    }
+
+    async fn body(&mut self, header: &Header, fill: &mut Fill) -> Result<Body, InletError> {
+        // Bounded by the decoder.
+        let mut target = Vec::with_capacity(header.segments as usize);
+        for _ in 0..header.segments {
+            let mut bytes = [0; 16];
+            self.read_whole(&mut bytes).await?;
+            target.push(Segment::decode(&bytes));
+        }
+        let mut message = vec![0; header.message_bytes as usize];
+        self.read_whole(&mut message).await?;
+        if header.placed {
+            if self.wire.rail.usage != Use::Landings {
+                return Err(InletError::Rules("data placed where no memory was lent".into()));
+            }
+            // The SEND that brought this header vouches for the WRITEs before it, on the same queue pair.
+            fill.placed();
+        } else {
+            self.fill(header, fill).await?;
+        }
+        Ok(Body { message: Bytes::from(message), target, data: None })
+    }
+}
+
+impl WireInlet {
+    /// Data that rides in the stream.
+    async fn fill(&mut self, header: &Header, fill: &mut Fill) -> Result<(), InletError> {
+        let mut left = header.data_bytes;
+        let mut piece = [0; 4096];
+        while left > 0 {
+            let wanted = piece.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+            let bytes = self.read(&mut piece[..wanted]).await?;
+            if bytes == 0 {
+                return Err(InletError::Truncated);
+            }
+            fill.copy_from(&piece[..bytes]);
+            left -= bytes as u64;
+        }
+        Ok(())
+    }
+}
+
+impl Exchange for WireInlet {
+    async fn say(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.wire.send_raw(bytes).await
+    }
+
+    async fn hear(&mut self, to: &mut [u8]) -> io::Result<()> {
+        self.read_whole(to).await.map_err(|error| match error {
+            InletError::Read(error) => error,
+            other => io::Error::new(io::ErrorKind::UnexpectedEof, other.to_string()),
+        })
+    }
+}

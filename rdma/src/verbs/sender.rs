@@ -1,0 +1,363 @@
+//! What goes out on one queue pair, and in which order: frames are cut in chunks, each behind the WRITEs that it vouches
+//! for.
+//!
+//! Owns the queue of frames, the slots that chunks are made in, and what must stay alive until the NIC is done. Posts
+//! nothing itself: it fills a list of work requests.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+
+use super::aim::{Write, aim};
+use super::chunk::{CHUNK_HEADER_BYTES, ChunkHeader, Credits};
+use super::sys::{Buffer, Op, SGES_MAX, Sge, Work};
+use crate::calls::{Kind, Outgoing};
+
+/// Data up to this length rides inside the SEND: a WRITE of its own would cost more than the two copies.
+const RIDE_BYTES_MAX: usize = 4 << 10;
+
+/// SENDs after which one is signalled, so that their slots come back in time.
+const SIGNAL_EVERY: u32 = 8;
+
+/// Places in the send queue that only chunks may take: WRITEs never keep their own SEND out.
+const SEND_RESERVE: u64 = 8;
+
+/// Slots for chunks that only give credits: they must go out when everything else waits.
+const GRANT_SLOTS: u16 = 2;
+
+const NO_SGES: [Sge; SGES_MAX] = [Sge { address: 0, bytes: 0, lkey: 0 }; SGES_MAX];
+
+/// Sizes of the sending side.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SendSizes {
+    /// Depth of the send queue.
+    pub(super) queue: u32,
+    /// Length of a slot, and of the peer's receive buffers.
+    pub(super) chunk_bytes: u32,
+    pub(super) slots: u16,
+    pub(super) inline_bytes: u32,
+}
+
+/// Where data may lie that the NIC fetches by itself.
+pub(super) trait Registered {
+    fn lkey_of(&self, piece: &Bytes) -> Option<u32>;
+}
+
+struct Queued {
+    frame: Outgoing,
+    /// Bytes of it that are in chunks.
+    packed: usize,
+    /// It is decided how its data travels; WRITEs of it may be posted.
+    begun: bool,
+}
+
+/// A chunk that is being filled.
+struct Open {
+    slot: u16,
+    filled: usize,
+}
+
+pub(super) struct Sender {
+    sizes: SendSizes,
+    /// Of one chunk.
+    payload_bytes_max: usize,
+    frames: VecDeque<Queued>,
+    /// WRITEs of the first frame that are not posted.
+    writes: VecDeque<Write>,
+    open: Option<Open>,
+    /// Frames whose last byte is in the open chunk.
+    packed: Vec<Outgoing>,
+    free: Vec<u16>,
+    free_for_grants: Vec<u16>,
+    /// By request: slots and frames that the NIC may still read.
+    held_slots: VecDeque<(u64, u16)>,
+    held_frames: VecDeque<(u64, Outgoing)>,
+    /// Id of the last request made, and of the last known to be complete.
+    made: u64,
+    complete: u64,
+    sends_unsignalled: u32,
+    controls: usize,
+    works: Vec<Work>,
+}
+
+impl Sender {
+    pub(super) fn new(sizes: SendSizes) -> Self {
+        Self {
+            sizes,
+            payload_bytes_max: sizes.chunk_bytes as usize - CHUNK_HEADER_BYTES,
+            frames: VecDeque::new(),
+            writes: VecDeque::new(),
+            open: None,
+            packed: Vec::new(),
+            free: (0..sizes.slots).collect(),
+            free_for_grants: (sizes.slots..sizes.slots + GRANT_SLOTS).collect(),
+            held_slots: VecDeque::new(),
+            held_frames: VecDeque::new(),
+            made: 0,
+            complete: 0,
+            sends_unsignalled: 0,
+            controls: 0,
+            works: Vec::new(),
+        }
+    }
+
+    /// Bytes of all slots.
+    pub(super) fn buffer_bytes(slots: u16, chunk_bytes: u32) -> usize {
+        usize::from(slots + GRANT_SLOTS) * chunk_bytes as usize
+    }
+
+    pub(super) fn push(&mut self, frame: Outgoing) {
+        self.controls += usize::from(frame.is_control());
+        self.frames.push_back(Queued { frame, packed: 0, begun: false });
+    }
+
+    pub(super) fn controls(&self) -> usize {
+        self.controls
+    }
+
+    /// Everything was sent, and the NIC is done with it.
+    pub(super) fn is_idle(&self) -> bool {
+        self.frames.is_empty() && self.complete == self.made
+    }
+
+    /// Takes out the parts of a call of which nothing is on its way.
+    pub(super) fn abandon(&mut self, call: u64) -> Vec<Outgoing> {
+        let mut dropped = Vec::new();
+        let mut at = 0;
+        while let Some(queued) = self.frames.get(at) {
+            if !queued.begun && queued.frame.is_part_of(call) {
+                dropped.extend(self.frames.remove(at).map(|queued| queued.frame));
+            } else {
+                at += 1;
+            }
+        }
+        dropped
+    }
+
+    /// Notes that all requests up to `id` are complete; what they held is moved to `done`.
+    pub(super) fn completed(&mut self, id: u64, done: &mut Vec<Outgoing>) {
+        self.complete = self.complete.max(id);
+        while self.held_slots.front().is_some_and(|(held, _)| *held <= id) {
+            if let Some((_, slot)) = self.held_slots.pop_front() {
+                let list = if slot < self.sizes.slots { &mut self.free } else { &mut self.free_for_grants };
+                list.push(slot);
+            }
+        }
+        while self.held_frames.front().is_some_and(|(held, _)| *held <= id) {
+            done.extend(self.held_frames.pop_front().map(|(_, frame)| frame));
+        }
+    }
+
+    /// The requests that can be posted now, in order. Post them, and then call again only for what comes later.
+    pub(super) fn pump(&mut self, credits: &mut Credits, slots: &Buffer, memory: &impl Registered) -> &[Work] {
+        self.works.clear();
+        while self.advance(credits, slots, memory) {}
+        self.seal(credits, slots, ChunkHeader::default());
+        if credits.must_grant() {
+            self.alone(credits, slots, ChunkHeader { only_grants: true, ..ChunkHeader::default() });
+        }
+        self.signal_last()
+    }
+
+    /// A chunk without a piece of a frame: the end, or a sign of life. Nothing, where there is no credit or no slot.
+    pub(super) fn bare(&mut self, credits: &mut Credits, slots: &Buffer, header: ChunkHeader) -> &[Work] {
+        self.works.clear();
+        self.alone(credits, slots, header);
+        self.signal_last()
+    }
+
+    /// Bytes that are no frame: the handshake. `false` where they have no room yet.
+    pub(super) fn raw(&mut self, bytes: &[u8], credits: &mut Credits, slots: &Buffer) -> Option<&[Work]> {
+        self.works.clear();
+        if !self.begin(credits) {
+            return None;
+        }
+        self.pack(bytes, slots);
+        self.seal(credits, slots, ChunkHeader::default());
+        Some(self.signal_last())
+    }
+
+    /// The peer's receive buffers have `bytes`.
+    pub(super) fn set_payload_bytes_max(&mut self, bytes: u32) {
+        self.payload_bytes_max = self.sizes.chunk_bytes.min(bytes) as usize - CHUNK_HEADER_BYTES;
+    }
+
+    pub(super) fn payload_bytes_max(&self) -> usize {
+        self.payload_bytes_max
+    }
+
+    /// Lets go of everything. The queue pair is gone.
+    pub(super) fn clear(&mut self) -> Vec<Outgoing> {
+        self.controls = 0;
+        self.writes.clear();
+        let held = self.held_frames.drain(..).map(|(_, frame)| frame);
+        held.chain(self.packed.drain(..)).chain(self.frames.drain(..).map(|queued| queued.frame)).collect()
+    }
+
+    /// One step; `false` when nothing more can go out now.
+    fn advance(&mut self, credits: &mut Credits, slots: &Buffer, memory: &impl Registered) -> bool {
+        let Some(queued) = self.frames.front_mut() else {
+            return false;
+        };
+        if !queued.begun {
+            queued.begun = true;
+            if place(&mut queued.frame, memory, &mut self.writes) && self.open.is_some() {
+                // What is packed already need not wait for the WRITEs of another frame.
+                self.seal(credits, slots, ChunkHeader::default());
+                return true;
+            }
+        }
+        while let Some(write) = self.writes.front().copied() {
+            if self.queue_free() <= SEND_RESERVE {
+                return false;
+            }
+            self.writes.pop_front();
+            let op = Op::Write { address: write.address, key: write.key };
+            self.work(op, write.sges, write.sges_used, false);
+        }
+        if !self.begin(credits) {
+            return false;
+        }
+        self.pack_front(slots);
+        if self.open.as_ref().is_some_and(|open| open.filled == self.payload_bytes_max()) {
+            self.seal(credits, slots, ChunkHeader::default());
+        }
+        true
+    }
+
+    /// Copies as much of the first frame as fits; takes it out when all of it is packed.
+    fn pack_front(&mut self, slots: &Buffer) {
+        let Some(mut queued) = self.frames.pop_front() else {
+            return;
+        };
+        let mut skip = queued.packed;
+        let placed = queued.frame.header.placed;
+        let (words, data) = (queued.frame.words(), &queued.frame.data[..]);
+        let data = if placed { &[] } else { data };
+        let mut whole = true;
+        for piece in words.into_iter().chain(data.iter().map(|piece| &piece[..])) {
+            let skipped = skip.min(piece.len());
+            skip -= skipped;
+            let taken = self.pack(&piece[skipped..], slots);
+            queued.packed += taken;
+            if taken < piece.len() - skipped {
+                whole = false;
+                break;
+            }
+        }
+        if whole {
+            self.controls -= usize::from(queued.frame.is_control());
+            self.packed.push(queued.frame);
+        } else {
+            self.frames.push_front(queued);
+        }
+    }
+
+    /// Opens a chunk, if none is open and one may go out.
+    fn begin(&mut self, credits: &Credits) -> bool {
+        if self.open.is_some() {
+            return true;
+        }
+        if !credits.may_send() || self.queue_free() <= u64::from(GRANT_SLOTS) {
+            return false;
+        }
+        let Some(slot) = self.free.pop() else {
+            return false;
+        };
+        self.open = Some(Open { slot, filled: 0 });
+        true
+    }
+
+    fn pack(&mut self, bytes: &[u8], slots: &Buffer) -> usize {
+        let room = self.payload_bytes_max();
+        let Some(open) = &mut self.open else {
+            return 0;
+        };
+        let taken = bytes.len().min(room - open.filled);
+        let at = usize::from(open.slot) * self.sizes.chunk_bytes as usize + CHUNK_HEADER_BYTES + open.filled;
+        slots.write(at, &bytes[..taken]);
+        open.filled += taken;
+        taken
+    }
+
+    /// Makes a SEND of the open chunk.
+    fn seal(&mut self, credits: &mut Credits, slots: &Buffer, header: ChunkHeader) {
+        let Some(open) = self.open.take() else {
+            return;
+        };
+        if !header.only_grants {
+            credits.spend();
+        }
+        let header = ChunkHeader { granted: credits.grant(), payload_bytes: open.filled as u32, ..header };
+        let at = usize::from(open.slot) * self.sizes.chunk_bytes as usize;
+        slots.write(at, &header.encode());
+        let bytes = (CHUNK_HEADER_BYTES + open.filled) as u32;
+        let mut sges = NO_SGES;
+        sges[0] = Sge { address: slots.address(at), bytes, lkey: slots.lkey() };
+        let id = self.work(Op::Send, sges, 1, bytes <= self.sizes.inline_bytes);
+        self.held_slots.push_back((id, open.slot));
+        self.held_frames.extend(self.packed.drain(..).map(|frame| (id, frame)));
+        self.sends_unsignalled += 1;
+        if self.sends_unsignalled >= SIGNAL_EVERY {
+            self.signal_last();
+        }
+    }
+
+    fn alone(&mut self, credits: &mut Credits, slots: &Buffer, header: ChunkHeader) {
+        if header.only_grants {
+            if self.queue_free() == 0 {
+                return;
+            }
+            let Some(slot) = self.free_for_grants.pop() else {
+                return;
+            };
+            self.open = Some(Open { slot, filled: 0 });
+        } else if !self.begin(credits) {
+            return;
+        }
+        self.seal(credits, slots, header);
+    }
+
+    fn work(&mut self, op: Op, sges: [Sge; SGES_MAX], sges_used: u8, inline: bool) -> u64 {
+        self.made += 1;
+        self.works.push(Work { id: self.made, op, sges, sges_used, signalled: false, inline });
+        self.made
+    }
+
+    /// Whatever is posted last is signalled: nothing is held for longer than it takes, and a full queue moves on.
+    fn signal_last(&mut self) -> &[Work] {
+        if let Some(last) = self.works.last_mut() {
+            last.signalled = true;
+            self.sends_unsignalled = 0;
+        }
+        &self.works
+    }
+
+    fn queue_free(&self) -> u64 {
+        u64::from(self.sizes.queue).saturating_sub(self.made - self.complete)
+    }
+}
+
+/// Decides how the data of a frame travels: `true` if by WRITE, which are then in `writes`.
+fn place(frame: &mut Outgoing, memory: &impl Registered, writes: &mut VecDeque<Write>) -> bool {
+    let bytes: usize = frame.data.iter().map(Bytes::len).sum();
+    if frame.header.kind != Kind::Part || frame.target.is_empty() || bytes <= RIDE_BYTES_MAX {
+        return false;
+    }
+    // One registration covers the arena, so one key serves all pieces; a piece from elsewhere rides in the stream.
+    let mut lkey = None;
+    for piece in &frame.data {
+        match memory.lkey_of(piece) {
+            Some(key) => lkey = Some(key),
+            None => return false,
+        }
+    }
+    let Some(lkey) = lkey else {
+        return false;
+    };
+    if !aim(&frame.data, frame.header.offset, &frame.target, lkey, writes) {
+        return false;
+    }
+    frame.describe(&[], true);
+    true
+}

@@ -1,0 +1,369 @@
+//! Connections by rdma_cm: the address selects device, port, GID and P_Key.
+//!
+//! Owns ids, their event channels and queue pairs, and the order of their ends. Knows no frame and no credit.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rdma_mummy_sys as ffi;
+use socket2::SockAddr;
+
+use super::memory::Domain;
+use super::queue::{self, CompletionQueue, SGES_MAX, Sge, Work};
+use super::{check, last_error};
+
+/// What an InfiniBand connection request has room for.
+pub(in crate::verbs) const PRIVATE_BYTES_MAX: usize = 56;
+
+/// `RDMA_OPTION_ID` and its options, of <rdma/rdma_cma.h>; macros and anonymous enums, which the bindings leave out.
+const OPTION_ID: libc::c_int = 0;
+const OPTION_ID_TOS: libc::c_int = 0;
+const OPTION_ID_REUSEADDR: libc::c_int = 1;
+
+/// Where the events of one or more ids arrive.
+pub(in crate::verbs) struct EventChannel {
+    channel: NonNull<ffi::rdma_event_channel>,
+}
+
+// SAFETY: librdmacm serialises every call on a channel.
+unsafe impl Send for EventChannel {}
+// SAFETY: as for Send.
+unsafe impl Sync for EventChannel {}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::verbs) enum EventKind {
+    AddressResolved,
+    RouteResolved,
+    ConnectRequest,
+    Established,
+    Disconnected,
+    DeviceRemoved,
+    /// Connecting failed in the way that the text names.
+    Failed(&'static str),
+    /// Nothing to act on.
+    Other,
+}
+
+/// An event, already acknowledged.
+pub(in crate::verbs) struct CmEvent {
+    pub(in crate::verbs) kind: EventKind,
+    pub(in crate::verbs) status: i32,
+    /// The new id of a connect request.
+    pub(in crate::verbs) request: Option<CmId>,
+    /// What the peer said with its request or acceptance, padded with zeroes.
+    pub(in crate::verbs) private: [u8; PRIVATE_BYTES_MAX],
+}
+
+impl EventChannel {
+    pub(in crate::verbs) fn new() -> io::Result<Arc<Self>> {
+        // SAFETY: takes nothing.
+        let channel = unsafe { ffi::rdma_create_event_channel() };
+        let channel = NonNull::new(channel).ok_or_else(|| last_error("can't create an RDMA event channel"))?;
+        let channel = Self { channel };
+        queue::set_nonblocking(channel.as_fd().as_raw_fd())?;
+        Ok(Arc::new(channel))
+    }
+
+    /// The next event, if there is one.
+    pub(in crate::verbs) fn next(self: &Arc<Self>) -> io::Result<Option<CmEvent>> {
+        let mut event = ptr::null_mut();
+        // SAFETY: the channel is alive and does not block.
+        if unsafe { ffi::rdma_get_cm_event(self.channel.as_ptr(), &raw mut event) } != 0 {
+            let error = io::Error::last_os_error();
+            return if error.kind() == io::ErrorKind::WouldBlock { Ok(None) } else { Err(error) };
+        }
+        // SAFETY: the call succeeded: the event is valid until it is acknowledged below.
+        let (kind, status, id) = unsafe { ((*event).event, (*event).status, (*event).id) };
+        let kind = translate(kind);
+        let mut private = [0; PRIVATE_BYTES_MAX];
+        if matches!(kind, EventKind::ConnectRequest | EventKind::Established) {
+            // SAFETY: both kinds carry connection parameters.
+            let (data, bytes) =
+                unsafe { ((*event).param.conn.private_data.cast::<u8>(), (*event).param.conn.private_data_len) };
+            let bytes = usize::from(bytes).min(PRIVATE_BYTES_MAX);
+            if !data.is_null() {
+                // SAFETY: librdmacm says that so many bytes are there until the acknowledgement.
+                unsafe { ptr::copy_nonoverlapping(data, private.as_mut_ptr(), bytes) };
+            }
+        }
+        // SAFETY: taken above, and acknowledged once. Nothing of it is used after this but the id of a request, which is
+        // the caller's from now on.
+        unsafe { ffi::rdma_ack_cm_event(event) };
+        let request = match (kind, NonNull::new(id)) {
+            (EventKind::ConnectRequest, Some(id)) => Some(CmId { id, channel: self.clone(), queues: None }),
+            _ => None,
+        };
+        Ok(Some(CmEvent { kind, status, request, private }))
+    }
+}
+
+fn translate(event: ffi::rdma_cm_event_type::Type) -> EventKind {
+    use ffi::rdma_cm_event_type as event_type;
+    match event {
+        event_type::RDMA_CM_EVENT_ADDR_RESOLVED => EventKind::AddressResolved,
+        event_type::RDMA_CM_EVENT_ROUTE_RESOLVED => EventKind::RouteResolved,
+        event_type::RDMA_CM_EVENT_CONNECT_REQUEST => EventKind::ConnectRequest,
+        event_type::RDMA_CM_EVENT_ESTABLISHED => EventKind::Established,
+        event_type::RDMA_CM_EVENT_DISCONNECTED => EventKind::Disconnected,
+        event_type::RDMA_CM_EVENT_DEVICE_REMOVAL => EventKind::DeviceRemoved,
+        event_type::RDMA_CM_EVENT_ADDR_ERROR => EventKind::Failed("no RDMA route to its address"),
+        event_type::RDMA_CM_EVENT_ROUTE_ERROR => EventKind::Failed("its route can't be resolved"),
+        event_type::RDMA_CM_EVENT_CONNECT_ERROR => EventKind::Failed("the connection can't be made"),
+        event_type::RDMA_CM_EVENT_UNREACHABLE => EventKind::Failed("it does not answer"),
+        event_type::RDMA_CM_EVENT_REJECTED => EventKind::Failed("it refuses: nobody listens there, or it is full"),
+        _ => EventKind::Other,
+    }
+}
+
+impl AsFd for EventChannel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the channel lives as long as `self`.
+        let fd = unsafe { (*self.channel.as_ptr()).fd };
+        // SAFETY: open until the channel is destroyed, in `drop`.
+        unsafe { BorrowedFd::borrow_raw(fd) }
+    }
+}
+
+impl Drop for EventChannel {
+    fn drop(&mut self) {
+        // SAFETY: ids hold their channel, so none is left.
+        unsafe { ffi::rdma_destroy_event_channel(self.channel.as_ptr()) };
+    }
+}
+
+/// Options of one connection.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::verbs) struct ConnectOptions {
+    pub(in crate::verbs) retry_count: u8,
+    pub(in crate::verbs) rnr_retry: u8,
+}
+
+/// Depths of the queues of one queue pair.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::verbs) struct QueueSizes {
+    pub(in crate::verbs) send: u32,
+    pub(in crate::verbs) receive: u32,
+    pub(in crate::verbs) inline_bytes: u32,
+}
+
+/// What a queue pair refers to.
+struct Queues {
+    _completions: Arc<CompletionQueue>,
+    _domain: Arc<Domain>,
+}
+
+/// A connection, or a listener, and its queue pair.
+pub(in crate::verbs) struct CmId {
+    id: NonNull<ffi::rdma_cm_id>,
+    /// Dropped after the id, which `drop` destroys.
+    channel: Arc<EventChannel>,
+    queues: Option<Queues>,
+}
+
+// SAFETY: librdmacm serialises every call on an id.
+unsafe impl Send for CmId {}
+// SAFETY: as for Send: `&CmId` reads fields that only `&mut self` calls change, and posts, which libibverbs serialises.
+unsafe impl Sync for CmId {}
+
+impl CmId {
+    pub(in crate::verbs) fn new(channel: &Arc<EventChannel>) -> io::Result<Self> {
+        let mut id = ptr::null_mut();
+        let space = ffi::rdma_port_space::RDMA_PS_TCP;
+        // SAFETY: the channel is alive and held by the new id; `id` is a valid place.
+        let made = unsafe { ffi::rdma_create_id(channel.channel.as_ptr(), &raw mut id, ptr::null_mut(), space) };
+        check(made, "can't create an RDMA id")?;
+        let id = NonNull::new(id).ok_or_else(|| io::Error::other("librdmacm gave no id"))?;
+        Ok(Self { id, channel: channel.clone(), queues: None })
+    }
+
+    /// Binds to a local address, and thereby to the device that has it, if one has.
+    pub(in crate::verbs) fn bind(&self, address: SocketAddr) -> io::Result<()> {
+        let one: libc::c_int = 1;
+        // SAFETY: the option takes an int.
+        let _ = unsafe {
+            ffi::rdma_set_option(
+                self.id.as_ptr(),
+                OPTION_ID,
+                OPTION_ID_REUSEADDR,
+                (&raw const one).cast_mut().cast(),
+                4,
+            )
+        };
+        let address = SockAddr::from(address);
+        // SAFETY: the address lives through the call, which does not write to it.
+        let bound = unsafe { ffi::rdma_bind_addr(self.id.as_ptr(), address.as_ptr().cast_mut().cast()) };
+        check(bound, "can't bind the RDMA address")
+    }
+
+    pub(in crate::verbs) fn listen(&self, backlog: i32) -> io::Result<()> {
+        // SAFETY: the id is alive and bound.
+        check(unsafe { ffi::rdma_listen(self.id.as_ptr(), backlog) }, "can't listen for RDMA connections")
+    }
+
+    /// The port that a listener got, where it asked for any.
+    pub(in crate::verbs) fn local_port(&self) -> u16 {
+        // The port lies at the same place in addresses of both families.
+        // SAFETY: the id is alive and bound, so its address is set.
+        u16::from_be(unsafe { (*self.id.as_ptr()).route.addr.src_addr_union.src_sin.sin_port })
+    }
+
+    pub(in crate::verbs) fn set_tos(&self, mut tos: u8) -> io::Result<()> {
+        let value = (&raw mut tos).cast();
+        // SAFETY: the option takes one byte.
+        let set = unsafe { ffi::rdma_set_option(self.id.as_ptr(), OPTION_ID, OPTION_ID_TOS, value, 1) };
+        check(set, "can't set the type of service")
+    }
+
+    pub(in crate::verbs) fn resolve_address(&self, from: IpAddr, to: SocketAddr, within: Duration) -> io::Result<()> {
+        let (from, to) = (SockAddr::from(SocketAddr::new(from, 0)), SockAddr::from(to));
+        let (from, to) = (from.as_ptr().cast_mut().cast(), to.as_ptr().cast_mut().cast());
+        // SAFETY: both addresses live through the call, which does not write to them.
+        check(unsafe { ffi::rdma_resolve_addr(self.id.as_ptr(), from, to, milliseconds(within)) }, "can't resolve it")
+    }
+
+    pub(in crate::verbs) fn resolve_route(&self, within: Duration) -> io::Result<()> {
+        // SAFETY: the id is alive.
+        check(unsafe { ffi::rdma_resolve_route(self.id.as_ptr(), milliseconds(within)) }, "can't resolve the route")
+    }
+
+    /// The device's context; `None` while bound to none.
+    pub(in crate::verbs) fn context(&self) -> Option<NonNull<ffi::ibv_context>> {
+        // SAFETY: the id is alive; the field is set by bind and resolve.
+        NonNull::new(unsafe { (*self.id.as_ptr()).verbs })
+    }
+
+    /// Name of the device and number of the port; `None` while bound to none.
+    pub(in crate::verbs) fn device(&self) -> Option<(String, u8)> {
+        let context = self.context()?;
+        // SAFETY: an open context has its device.
+        let name = unsafe { ffi::ibv_get_device_name((*context.as_ptr()).device) };
+        if name.is_null() {
+            return None;
+        }
+        // SAFETY: libibverbs returns a NUL-terminated string that lives as long as the device.
+        let name = unsafe { std::ffi::CStr::from_ptr(name) }.to_string_lossy().into_owned();
+        // SAFETY: the id is alive.
+        Some((name, unsafe { (*self.id.as_ptr()).port_num }))
+    }
+
+    /// Moves the id to a channel of its own, as a new connection of a listener needs.
+    pub(in crate::verbs) fn migrate(&mut self, channel: &Arc<EventChannel>) -> io::Result<()> {
+        // SAFETY: both channels are alive, and every event of this id was acknowledged.
+        check(unsafe { ffi::rdma_migrate_id(self.id.as_ptr(), channel.channel.as_ptr()) }, "can't move an RDMA id")?;
+        self.channel = channel.clone();
+        Ok(())
+    }
+
+    /// Makes the queue pair; returns how many bytes its device takes inline.
+    pub(in crate::verbs) fn create_queue_pair(
+        &mut self,
+        domain: &Arc<Domain>,
+        completions: &Arc<CompletionQueue>,
+        sizes: QueueSizes,
+    ) -> io::Result<u32> {
+        if self.context() != Some(domain.context()) {
+            return Err(io::Error::other("the route leads over another device than that of the rail"));
+        }
+        let mut error = None;
+        // Not every device takes data inline.
+        for inline_bytes in [sizes.inline_bytes, 0] {
+            // SAFETY: plain data, for which zeroes are valid.
+            let mut attributes: ffi::ibv_qp_init_attr = unsafe { std::mem::zeroed() };
+            attributes.send_cq = completions.raw();
+            attributes.recv_cq = completions.raw();
+            attributes.qp_type = ffi::ibv_qp_type::IBV_QPT_RC;
+            attributes.cap.max_send_wr = sizes.send;
+            attributes.cap.max_recv_wr = sizes.receive;
+            attributes.cap.max_send_sge = SGES_MAX as u32;
+            attributes.cap.max_recv_sge = 1;
+            attributes.cap.max_inline_data = inline_bytes;
+            // SAFETY: domain and queue are alive and held below; the attributes live through the call.
+            let made = unsafe { ffi::rdma_create_qp(self.id.as_ptr(), domain.pd(), &raw mut attributes) };
+            match check(made, "can't create a queue pair") {
+                Ok(()) => {
+                    self.queues = Some(Queues { _completions: completions.clone(), _domain: domain.clone() });
+                    return Ok(attributes.cap.max_inline_data.min(sizes.inline_bytes));
+                }
+                Err(failed) => error = Some(failed),
+            }
+        }
+        Err(error.unwrap_or_else(|| io::Error::other("can't create a queue pair")))
+    }
+
+    pub(in crate::verbs) fn connect(&self, private: &[u8], options: ConnectOptions) -> io::Result<()> {
+        let mut parameters = parameters(private, options);
+        // SAFETY: the parameters, and what they point to, live through the call.
+        check(unsafe { ffi::rdma_connect(self.id.as_ptr(), &raw mut parameters) }, "can't connect")
+    }
+
+    pub(in crate::verbs) fn accept(&self, private: &[u8], options: ConnectOptions) -> io::Result<()> {
+        let mut parameters = parameters(private, options);
+        // SAFETY: as for `connect`.
+        check(unsafe { ffi::rdma_accept(self.id.as_ptr(), &raw mut parameters) }, "can't accept")
+    }
+
+    /// Refuses a connect request.
+    pub(in crate::verbs) fn reject(&self) {
+        // SAFETY: the id is alive; there is no private data.
+        let _ = unsafe { ffi::rdma_reject(self.id.as_ptr(), ptr::null(), 0) };
+    }
+
+    fn queue_pair(&self) -> io::Result<NonNull<ffi::ibv_qp>> {
+        // SAFETY: the id is alive; the field is set by `create_queue_pair`.
+        NonNull::new(unsafe { (*self.id.as_ptr()).qp }).ok_or_else(|| io::Error::other("there is no queue pair"))
+    }
+
+    /// Posts `works` in order.
+    ///
+    /// # Safety
+    /// The memory of every piece stays valid and unchanged until its request is complete, or this id is dropped.
+    pub(in crate::verbs) unsafe fn post_send(&self, works: &[Work]) -> io::Result<()> {
+        // SAFETY: the queue pair lives as long as the id; the caller vouches for the memory.
+        unsafe { queue::post_send(self.queue_pair()?, works) }
+    }
+
+    /// Posts one receive buffer.
+    ///
+    /// # Safety
+    /// The memory stays valid and untouched until a completion with `request`, or until this id is dropped.
+    pub(in crate::verbs) unsafe fn post_receive(&self, request: u64, piece: Sge) -> io::Result<()> {
+        // SAFETY: the queue pair lives as long as the id; the caller vouches for the memory.
+        unsafe { queue::post_receive(self.queue_pair()?, request, piece) }
+    }
+}
+
+impl Drop for CmId {
+    fn drop(&mut self) {
+        if self.queues.is_some() {
+            // Tells the peer; fails harmlessly where there is no connection any more.
+            // SAFETY: the id is alive.
+            let _ = unsafe { ffi::rdma_disconnect(self.id.as_ptr()) };
+            // From its return on, neither this NIC nor the peer's touches memory for this connection.
+            // SAFETY: the id is alive and has a queue pair.
+            unsafe { ffi::rdma_destroy_qp(self.id.as_ptr()) };
+        }
+        // SAFETY: destroyed once; every event was acknowledged, so the call does not wait.
+        let _ = unsafe { ffi::rdma_destroy_id(self.id.as_ptr()) };
+    }
+}
+
+fn parameters(private: &[u8], options: ConnectOptions) -> ffi::rdma_conn_param {
+    // SAFETY: plain data, for which zeroes are valid.
+    let mut parameters: ffi::rdma_conn_param = unsafe { std::mem::zeroed() };
+    parameters.private_data = private.as_ptr().cast();
+    parameters.private_data_len = private.len().min(PRIVATE_BYTES_MAX) as u8;
+    // No RDMA READ and no atomics are used; some devices refuse a depth of 0.
+    parameters.responder_resources = 1;
+    parameters.initiator_depth = 1;
+    parameters.retry_count = options.retry_count;
+    parameters.rnr_retry_count = options.rnr_retry;
+    parameters
+}
+
+fn milliseconds(duration: Duration) -> libc::c_int {
+    libc::c_int::try_from(duration.as_millis()).unwrap_or(libc::c_int::MAX)
+}

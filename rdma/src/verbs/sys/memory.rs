@@ -1,0 +1,191 @@
+//! Protection domains and registered memory.
+//!
+//! Owns the order of their ends: a region goes before its domain, a domain before the device's context. Who may use which
+//! bytes of a region is not decided here.
+
+use std::io;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use rdma_mummy_sys as ffi;
+
+use super::cm::CmId;
+use super::{check, last_error};
+
+/// A protection domain on the device of one rail.
+pub(in crate::verbs) struct Domain {
+    pd: NonNull<ffi::ibv_pd>,
+    /// Keeps the device's context open.
+    anchor: CmId,
+}
+
+// SAFETY: libibverbs serialises every call on a domain.
+unsafe impl Send for Domain {}
+// SAFETY: as for Send.
+unsafe impl Sync for Domain {}
+
+impl Domain {
+    /// On the device that `anchor` is bound to.
+    pub(in crate::verbs) fn new(anchor: CmId) -> io::Result<Self> {
+        let context = anchor.context().ok_or_else(|| io::Error::other("the address belongs to no RDMA device"))?;
+        // SAFETY: the context stays open as long as `anchor`, which this domain keeps.
+        let pd = unsafe { ffi::ibv_alloc_pd(context.as_ptr()) };
+        let pd = NonNull::new(pd).ok_or_else(|| last_error("can't allocate a protection domain"))?;
+        Ok(Self { pd, anchor })
+    }
+
+    pub(in crate::verbs) fn context(&self) -> NonNull<ffi::ibv_context> {
+        self.anchor.context().expect("a domain's anchor is bound to a device")
+    }
+
+    pub(super) fn pd(&self) -> *mut ffi::ibv_pd {
+        self.pd.as_ptr()
+    }
+
+    /// Name of the device, port of the rail.
+    pub(in crate::verbs) fn device(&self) -> (String, u8) {
+        self.anchor.device().expect("a domain's anchor is bound to a device")
+    }
+}
+
+impl Drop for Domain {
+    fn drop(&mut self) {
+        // SAFETY: regions and queues hold the domain, so none of them is left.
+        let _ = check(unsafe { ffi::ibv_dealloc_pd(self.pd.as_ptr()) }, "dealloc_pd");
+    }
+}
+
+/// What a region opens, and to whom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::verbs) enum Rights {
+    /// The own NIC reads from it. No remote right at all.
+    Source,
+    /// The own NIC writes messages into it. No remote right at all.
+    Receive,
+    /// The peer that is told the key writes into it.
+    RemoteWrite,
+}
+
+/// Registered memory: pinned, and known to the NIC.
+pub(in crate::verbs) struct Region {
+    mr: NonNull<ffi::ibv_mr>,
+    pub(in crate::verbs) lkey: u32,
+    pub(in crate::verbs) rkey: u32,
+    base: usize,
+    bytes: usize,
+    _domain: Arc<Domain>,
+}
+
+// SAFETY: a registration is only ended, by its one owner; the keys are plain numbers.
+unsafe impl Send for Region {}
+// SAFETY: as for Send.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// Registers `bytes` from `base`.
+    ///
+    /// # Safety
+    /// The memory stays mapped until the region is dropped.
+    pub(in crate::verbs) unsafe fn register(
+        domain: Arc<Domain>,
+        base: NonNull<u8>,
+        bytes: usize,
+        rights: Rights,
+    ) -> io::Result<Self> {
+        let access = match rights {
+            Rights::Source => ffi::ibv_access_flags(0),
+            Rights::Receive => ffi::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE,
+            Rights::RemoteWrite => {
+                ffi::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE | ffi::ibv_access_flags::IBV_ACCESS_REMOTE_WRITE
+            }
+        };
+        // SAFETY: the domain is alive, and the caller vouches for the memory.
+        let mr = unsafe { ffi::ibv_reg_mr(domain.pd(), base.as_ptr().cast(), bytes, access.0 as libc::c_int) };
+        let mr = NonNull::new(mr).ok_or_else(|| {
+            last_error(&format!(
+                "can't register {bytes} bytes of memory; raise the limit of locked memory (ulimit -l) or grant IPC_LOCK"
+            ))
+        })?;
+        // SAFETY: a registration that succeeded has its keys.
+        let (lkey, rkey) = unsafe { ((*mr.as_ptr()).lkey, (*mr.as_ptr()).rkey) };
+        Ok(Self { mr, lkey, rkey, base: base.as_ptr() as usize, bytes, _domain: domain })
+    }
+
+    /// Whether the region covers all of `bytes` from `address`.
+    pub(in crate::verbs) fn covers(&self, address: usize, bytes: usize) -> bool {
+        address >= self.base && bytes <= self.bytes && address - self.base <= self.bytes - bytes
+    }
+
+    pub(in crate::verbs) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: the registration is this region's own, and ends once.
+        let _ = check(unsafe { ffi::ibv_dereg_mr(self.mr.as_ptr()) }, "dereg_mr");
+    }
+}
+
+/// Memory of its own, registered for messages of one connection: they come in and go out through equal pieces of it.
+pub(in crate::verbs) struct Buffer {
+    region: Option<Region>,
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: plain memory at a fixed place; the wire's lock and the NIC's completions say who may touch which piece.
+unsafe impl Send for Buffer {}
+// SAFETY: as for Send.
+unsafe impl Sync for Buffer {}
+
+impl Buffer {
+    pub(in crate::verbs) fn new(domain: Arc<Domain>, bytes: usize) -> io::Result<Self> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: a fresh mapping at an address of the kernel's choice touches no existing object.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
+        if base == libc::MAP_FAILED {
+            return Err(last_error("can't map memory for messages"));
+        }
+        let base = NonNull::new(base.cast::<u8>()).ok_or_else(|| io::Error::other("memory at address 0"))?;
+        // A child process would share, and after its first write move, what the NIC writes to.
+        // SAFETY: the range is exactly this mapping.
+        let _ = unsafe { libc::madvise(base.as_ptr().cast(), bytes, libc::MADV_DONTFORK) };
+        let mut buffer = Self { region: None, base, bytes };
+        // SAFETY: `drop` ends the registration before the mapping.
+        buffer.region = Some(unsafe { Region::register(domain, base, bytes, Rights::Receive) }?);
+        Ok(buffer)
+    }
+
+    pub(in crate::verbs) fn lkey(&self) -> u32 {
+        self.region.as_ref().map_or(0, |region| region.lkey)
+    }
+
+    pub(in crate::verbs) fn address(&self, offset: usize) -> u64 {
+        self.base.as_ptr() as u64 + offset as u64
+    }
+
+    /// Copies `from` to `offset`.
+    pub(in crate::verbs) fn write(&self, offset: usize, from: &[u8]) {
+        assert!(from.len() <= self.bytes && offset <= self.bytes - from.len(), "outside the buffer");
+        // SAFETY: inside the mapping; the caller owns the piece: its slot is free, so the NIC is done with it.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.base.as_ptr().add(offset), from.len()) };
+    }
+
+    /// Copies to `to` from `offset`.
+    pub(in crate::verbs) fn read(&self, offset: usize, to: &mut [u8]) {
+        assert!(to.len() <= self.bytes && offset <= self.bytes - to.len(), "outside the buffer");
+        // SAFETY: inside the mapping; the piece was completed and not posted again, so the NIC is done with it.
+        unsafe { std::ptr::copy_nonoverlapping(self.base.as_ptr().add(offset), to.as_mut_ptr(), to.len()) };
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        drop(self.region.take());
+        // SAFETY: mapped by `new`, deregistered above; whoever posted from it destroyed its queue pair before.
+        let _ = unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
+    }
+}

@@ -1,0 +1,241 @@
+//! Completion queues, and posting to a queue pair.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, RawFd};
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use rdma_mummy_sys as ffi;
+
+use super::memory::Domain;
+use super::{check, last_error};
+
+/// Pieces of memory that one work request gathers. Every device has as many.
+pub(in crate::verbs) const SGES_MAX: usize = 4;
+
+/// Work requests that one call posts.
+const POST_MAX: usize = 32;
+
+/// Where completions of one connection arrive.
+pub(in crate::verbs) struct CompletionQueue {
+    cq: NonNull<ffi::ibv_cq>,
+    channel: NonNull<ffi::ibv_comp_channel>,
+    _domain: Arc<Domain>,
+}
+
+// SAFETY: libibverbs serialises every call on a completion queue and its channel.
+unsafe impl Send for CompletionQueue {}
+// SAFETY: as for Send.
+unsafe impl Sync for CompletionQueue {}
+
+/// A finished work request.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::verbs) struct Completion {
+    pub(in crate::verbs) id: u64,
+    pub(in crate::verbs) bytes: u32,
+    /// `Err` with the status, which ends the queue pair.
+    pub(in crate::verbs) status: Result<(), u32>,
+}
+
+impl Completion {
+    pub(in crate::verbs) const NONE: Self = Self { id: 0, bytes: 0, status: Ok(()) };
+
+    /// The queue pair was in error before this request was looked at: not the cause.
+    pub(in crate::verbs) fn is_flush(status: u32) -> bool {
+        status == ffi::ibv_wc_status::IBV_WC_WR_FLUSH_ERR
+    }
+
+    /// The metric label of a status.
+    pub(in crate::verbs) fn label(status: u32) -> &'static str {
+        match status {
+            ffi::ibv_wc_status::IBV_WC_RETRY_EXC_ERR => "retry",
+            ffi::ibv_wc_status::IBV_WC_RNR_RETRY_EXC_ERR => "receiver_not_ready",
+            ffi::ibv_wc_status::IBV_WC_REM_ACCESS_ERR => "remote_access",
+            ffi::ibv_wc_status::IBV_WC_REM_OP_ERR | ffi::ibv_wc_status::IBV_WC_REM_INV_REQ_ERR => "remote",
+            ffi::ibv_wc_status::IBV_WC_LOC_PROT_ERR | ffi::ibv_wc_status::IBV_WC_LOC_LEN_ERR => "local",
+            ffi::ibv_wc_status::IBV_WC_WR_FLUSH_ERR => "flushed",
+            _ => "other",
+        }
+    }
+
+    pub(in crate::verbs) fn describe(status: u32) -> String {
+        let reason = match status {
+            ffi::ibv_wc_status::IBV_WC_RETRY_EXC_ERR => "the peer did not acknowledge (transport retries exceeded)",
+            ffi::ibv_wc_status::IBV_WC_RNR_RETRY_EXC_ERR => "the peer's receive queue was empty for too long",
+            ffi::ibv_wc_status::IBV_WC_REM_ACCESS_ERR => "the peer refused access to its memory",
+            ffi::ibv_wc_status::IBV_WC_REM_OP_ERR => "the peer's NIC failed",
+            ffi::ibv_wc_status::IBV_WC_WR_FLUSH_ERR => "the queue pair is in error",
+            _ => "work request failed",
+        };
+        format!("{reason} (status {status})")
+    }
+}
+
+impl CompletionQueue {
+    pub(in crate::verbs) fn new(domain: Arc<Domain>, entries: u32) -> io::Result<Self> {
+        let context = domain.context().as_ptr();
+        // SAFETY: the context stays open as long as the domain.
+        let channel = unsafe { ffi::ibv_create_comp_channel(context) };
+        let channel = NonNull::new(channel).ok_or_else(|| last_error("can't create a completion channel"))?;
+        // SAFETY: a fresh channel has its descriptor.
+        let fd = unsafe { (*channel.as_ptr()).fd };
+        let entries = libc::c_int::try_from(entries).unwrap_or(libc::c_int::MAX);
+        let cq = set_nonblocking(fd).and_then(|()| {
+            // SAFETY: context and channel are alive; there is no context pointer to keep.
+            let cq = unsafe { ffi::ibv_create_cq(context, entries, ptr::null_mut(), channel.as_ptr(), 0) };
+            NonNull::new(cq).ok_or_else(|| last_error("can't create a completion queue"))
+        });
+        match cq {
+            Ok(cq) => Ok(Self { cq, channel, _domain: domain }),
+            Err(error) => {
+                // SAFETY: nothing uses the channel.
+                let _ = unsafe { ffi::ibv_destroy_comp_channel(channel.as_ptr()) };
+                Err(error)
+            }
+        }
+    }
+
+    pub(super) fn raw(&self) -> *mut ffi::ibv_cq {
+        self.cq.as_ptr()
+    }
+
+    /// Takes finished requests; returns how many.
+    pub(in crate::verbs) fn poll(&self, into: &mut [Completion]) -> io::Result<usize> {
+        const BATCH: usize = 16;
+        // SAFETY: a work completion is plain data, for which zeroes are valid.
+        let mut polled: [ffi::ibv_wc; BATCH] = unsafe { std::mem::zeroed() };
+        let entries = into.len().min(BATCH);
+        // SAFETY: the queue is alive, and `polled` has room for `entries`.
+        let count = unsafe { ffi::ibv_poll_cq(self.cq.as_ptr(), entries as i32, polled.as_mut_ptr()) };
+        let count = usize::try_from(count).map_err(|_| last_error("can't poll the completion queue"))?;
+        for (to, from) in into.iter_mut().zip(&polled[..count.min(BATCH)]) {
+            let status = if from.status == ffi::ibv_wc_status::IBV_WC_SUCCESS { Ok(()) } else { Err(from.status) };
+            *to = Completion { id: from.wr_id, bytes: from.byte_len, status };
+        }
+        Ok(count)
+    }
+
+    /// Asks for an event on the channel at the next completion.
+    pub(in crate::verbs) fn arm(&self) -> io::Result<()> {
+        // SAFETY: the queue is alive.
+        check(unsafe { ffi::ibv_req_notify_cq(self.cq.as_ptr(), 0) }, "can't arm the completion queue")
+    }
+
+    /// Takes the events that made the channel readable.
+    pub(in crate::verbs) fn take_events(&self) {
+        let (mut cq, mut context) = (ptr::null_mut(), ptr::null_mut());
+        // SAFETY: the channel is alive and does not block; both places are valid.
+        while unsafe { ffi::ibv_get_cq_event(self.channel.as_ptr(), &raw mut cq, &raw mut context) } == 0 {
+            // SAFETY: the event was just taken, and is acknowledged once.
+            unsafe { ffi::ibv_ack_cq_events(cq, 1) };
+        }
+    }
+}
+
+impl AsFd for CompletionQueue {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the channel lives as long as `self`.
+        let fd = unsafe { (*self.channel.as_ptr()).fd };
+        // SAFETY: open until the channel is destroyed, in `drop`.
+        unsafe { BorrowedFd::borrow_raw(fd) }
+    }
+}
+
+impl Drop for CompletionQueue {
+    fn drop(&mut self) {
+        // SAFETY: queue pairs hold their completion queue, so none is left; every event was acknowledged.
+        let _ = check(unsafe { ffi::ibv_destroy_cq(self.cq.as_ptr()) }, "destroy_cq");
+        // SAFETY: its only queue is gone.
+        let _ = check(unsafe { ffi::ibv_destroy_comp_channel(self.channel.as_ptr()) }, "destroy_comp_channel");
+    }
+}
+
+pub(super) fn set_nonblocking(fd: RawFd) -> io::Result<()> {
+    // SAFETY: the descriptor is open, and F_GETFL takes no argument.
+    let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+    // SAFETY: as above; F_SETFL takes an int.
+    if flags < 0 || unsafe { libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK) } < 0 {
+        return Err(last_error("can't make a channel non-blocking"));
+    }
+    Ok(())
+}
+
+/// A piece of local, registered memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::verbs) struct Sge {
+    pub(in crate::verbs) address: u64,
+    pub(in crate::verbs) bytes: u32,
+    pub(in crate::verbs) lkey: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::verbs) enum Op {
+    /// Into the peer's memory.
+    Write { address: u64, key: u32 },
+    /// Into the peer's next receive buffer.
+    Send,
+}
+
+/// A request to be posted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::verbs) struct Work {
+    pub(in crate::verbs) id: u64,
+    pub(in crate::verbs) op: Op,
+    pub(in crate::verbs) sges: [Sge; SGES_MAX],
+    pub(in crate::verbs) sges_used: u8,
+    pub(in crate::verbs) signalled: bool,
+    /// The NIC takes the bytes at once instead of fetching them later.
+    pub(in crate::verbs) inline: bool,
+}
+
+/// Posts `works` in order, in as few calls as it takes.
+///
+/// # Safety
+/// `qp` is alive. The memory of every piece stays valid and unchanged until its request is complete, or the queue pair
+/// destroyed.
+pub(super) unsafe fn post_send(qp: NonNull<ffi::ibv_qp>, works: &[Work]) -> io::Result<()> {
+    for batch in works.chunks(POST_MAX) {
+        // SAFETY: a request is plain data, for which zeroes are valid.
+        let mut requests: [ffi::ibv_send_wr; POST_MAX] = unsafe { std::mem::zeroed() };
+        // SAFETY: as above.
+        let mut pieces: [[ffi::ibv_sge; SGES_MAX]; POST_MAX] = unsafe { std::mem::zeroed() };
+        let mut next: *mut ffi::ibv_send_wr = ptr::null_mut();
+        for (at, work) in batch.iter().enumerate().rev() {
+            for (to, from) in pieces[at].iter_mut().zip(&work.sges[..usize::from(work.sges_used)]) {
+                *to = ffi::ibv_sge { addr: from.address, length: from.bytes, lkey: from.lkey };
+            }
+            let request = &mut requests[at];
+            request.wr_id = work.id;
+            request.next = next;
+            request.sg_list = pieces[at].as_mut_ptr();
+            request.num_sge = libc::c_int::from(work.sges_used);
+            request.opcode = match work.op {
+                Op::Send => ffi::ibv_wr_opcode::IBV_WR_SEND,
+                Op::Write { address, key } => {
+                    request.wr.rdma = ffi::rdma_t { remote_addr: address, rkey: key };
+                    ffi::ibv_wr_opcode::IBV_WR_RDMA_WRITE
+                }
+            };
+            let flag = |set: bool, flag: ffi::ibv_send_flags| if set { flag.0 } else { 0 };
+            request.send_flags = flag(work.signalled, ffi::ibv_send_flags::IBV_SEND_SIGNALED)
+                | flag(work.inline, ffi::ibv_send_flags::IBV_SEND_INLINE);
+            next = request;
+        }
+        let mut bad = ptr::null_mut();
+        // SAFETY: the chain ends with a null pointer and lives through the call; the caller vouches for the rest.
+        check(unsafe { ffi::ibv_post_send(qp.as_ptr(), next, &raw mut bad) }, "can't post to the send queue")?;
+    }
+    Ok(())
+}
+
+/// Posts one receive buffer.
+///
+/// # Safety
+/// `qp` is alive. The memory stays valid and untouched until a completion with `id`, or until the queue pair is destroyed.
+pub(super) unsafe fn post_receive(qp: NonNull<ffi::ibv_qp>, id: u64, piece: Sge) -> io::Result<()> {
+    let mut sge = ffi::ibv_sge { addr: piece.address, length: piece.bytes, lkey: piece.lkey };
+    let mut request = ffi::ibv_recv_wr { wr_id: id, next: ptr::null_mut(), sg_list: &raw mut sge, num_sge: 1 };
+    let mut bad = ptr::null_mut();
+    // SAFETY: request and piece live through the call; the caller vouches for the rest.
+    check(unsafe { ffi::ibv_post_recv(qp.as_ptr(), &raw mut request, &raw mut bad) }, "can't post a receive buffer")
+}

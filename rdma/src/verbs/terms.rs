@@ -1,0 +1,90 @@
+//! What two queue pairs tell each other in the connection request, before any message: nothing that is secret, and
+//! nothing that opens memory.
+
+use std::io;
+
+use super::VerbsOptions;
+
+const MAGIC: [u8; 4] = *b"vb3V";
+
+/// Layout of these words and of chunks.
+const VERSION: u16 = 1;
+
+pub(super) const TERMS_BYTES: usize = 12;
+
+/// Shortest receive buffer: a header and something of a message.
+const RECEIVE_BYTES_MIN: u32 = 256;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct QueueTerms {
+    /// Receive buffers that the other side has credits for.
+    pub(super) receive_count: u16,
+    pub(super) receive_bytes: u32,
+}
+
+impl QueueTerms {
+    pub(super) fn of(options: &VerbsOptions) -> Self {
+        Self { receive_count: options.receive_count, receive_bytes: options.receive_bytes }
+    }
+
+    pub(super) fn encode(self) -> [u8; TERMS_BYTES] {
+        let mut bytes = [0; TERMS_BYTES];
+        bytes[..4].copy_from_slice(&MAGIC);
+        bytes[4..6].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[6..8].copy_from_slice(&self.receive_count.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.receive_bytes.to_le_bytes());
+        bytes
+    }
+
+    /// Of the private data of a connection request, which is padded.
+    pub(super) fn decode(bytes: &[u8]) -> io::Result<Self> {
+        let malformed = |reason: String| io::Error::new(io::ErrorKind::InvalidData, reason);
+        let Some(bytes) = bytes.first_chunk::<TERMS_BYTES>() else {
+            return Err(malformed("it said too little in its connection request".into()));
+        };
+        if bytes[..4] != MAGIC {
+            return Err(malformed("it does not speak verbs3".into()));
+        }
+        let version = u16::from_le_bytes([bytes[4], bytes[5]]);
+        if version != VERSION {
+            let reason = format!("its queue pairs speak version {version}, this side {VERSION}; run the same release");
+            return Err(malformed(reason));
+        }
+        let terms = Self {
+            receive_count: u16::from_le_bytes([bytes[6], bytes[7]]),
+            receive_bytes: u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]),
+        };
+        if terms.receive_count == 0 || terms.receive_bytes < RECEIVE_BYTES_MIN {
+            return Err(malformed(format!("its receive ring is useless: {terms:?}")));
+        }
+        Ok(terms)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn terms_survive_the_request_and_its_padding() {
+        let terms = QueueTerms { receive_count: 32, receive_bytes: 8192 };
+        let mut private = terms.encode().to_vec();
+        private.resize(56, 0);
+        assert_eq!(QueueTerms::decode(&private).unwrap(), terms);
+    }
+
+    #[test]
+    fn what_is_no_offer_is_refused_by_its_reason() {
+        let good = QueueTerms { receive_count: 32, receive_bytes: 8192 }.encode();
+        let with = |at: usize, value: u8| {
+            let mut bytes = good;
+            bytes[at] = value;
+            QueueTerms::decode(&bytes).unwrap_err().to_string()
+        };
+        assert!(with(0, b'x').contains("does not speak"));
+        assert!(with(4, 9).contains("version 9"));
+        assert!(with(6, 0).contains("useless"));
+        assert!(QueueTerms::decode(&good[..11]).unwrap_err().to_string().contains("too little"));
+    }
+}

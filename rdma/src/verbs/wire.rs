@@ -1,0 +1,419 @@
+//! One queue pair as a stream of frames with data beside it.
+//!
+//! Owns the queue pair, its completions and its receive ring, and drives them from the connection's own task: first by
+//! polling, then by waiting for the NIC's event, so an idle connection costs nothing. What a frame means is `calls`'.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::VerbsOptions;
+use super::chunk::{CHUNK_HEADER_BYTES, ChunkHeader, Credits, SPARE_RECEIVES};
+use super::rail::OpenRail;
+use super::rail_metrics::RailMetrics;
+use super::sender::{Registered, SendSizes, Sender};
+use super::sys::{Buffer, CmEvent, CmId, Completion, CompletionQueue, EventChannel, EventKind, QueueSizes, Sge, Work};
+use super::terms::QueueTerms;
+use crate::calls::Rooms;
+
+/// Set in the id of a receive request; the rest is the number of its buffer.
+const RECEIVE: u64 = 1 << 63;
+
+/// Completions taken at once.
+const POLL_MAX: usize = 16;
+
+pub(super) struct Wire {
+    pub(super) state: Mutex<State>,
+    pub(super) rooms: Rooms,
+    pub(super) controls_max: usize,
+    pub(super) rail: Arc<OpenRail>,
+    pub(super) metrics: RailMetrics,
+    completions: AsyncFd<Readable<CompletionQueue>>,
+    events: AsyncFd<Readable<EventChannel>>,
+    pub(super) slots: Buffer,
+    ring: Buffer,
+    chunk_bytes: usize,
+    busy_poll: Duration,
+    heartbeat: Duration,
+    /// `Outlet::run` drives the queue pair; the inlet only waits for what arrives.
+    pub(super) driven: AtomicBool,
+    pub(super) arrived: Notify,
+    /// Tells the driver to look at the state.
+    pub(super) work: Notify,
+    /// Tells whoever waits for control frames to get fewer.
+    pub(super) written: Notify,
+}
+
+pub(super) struct State {
+    /// `None` once closed: the queue pair is destroyed.
+    id: Option<CmId>,
+    pub(super) sender: Sender,
+    pub(super) credits: Credits,
+    /// Chunks that arrived and were not read, by buffer.
+    pub(super) received: VecDeque<(u16, ChunkHeader)>,
+    /// The peer said that nothing follows, or hung up.
+    pub(super) ended: bool,
+    pub(super) finishing: bool,
+    pub(super) closed: bool,
+    failure: Option<String>,
+}
+
+/// What has a descriptor that becomes readable. Shared, since the queue or channel is used while it is waited for.
+pub(super) struct Readable<T>(pub(super) Arc<T>);
+
+/// Waits for the descriptor of `source` from now on.
+pub(super) fn watch<T: AsFd>(source: Arc<T>) -> io::Result<AsyncFd<Readable<T>>> {
+    // SAFETY: the descriptor is that of a queue or a channel, which `source` keeps: it stays open, and the same, until the
+    // registration is gone, since `AsyncFd` ends that before it drops what it holds.
+    let watched = unsafe { AsyncFd::register_with_interest(Readable(source), Interest::READABLE) };
+    watched.map_err(io::Error::from)
+}
+
+impl<T: AsFd> AsRawFd for Readable<T> {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_fd().as_raw_fd()
+    }
+}
+
+impl<T: AsFd> AsFd for Readable<T> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Registered for OpenRail {
+    fn lkey_of(&self, piece: &Bytes) -> Option<u32> {
+        self.region.covers(piece.as_ptr() as usize, piece.len()).then_some(self.region.lkey)
+    }
+}
+
+impl Wire {
+    /// Makes the queue pair of `id`, whose route leads over `rail`, and fills its receive ring.
+    pub(super) fn new(
+        mut id: CmId,
+        events: AsyncFd<Readable<EventChannel>>,
+        rail: Arc<OpenRail>,
+        options: &VerbsOptions,
+    ) -> io::Result<Arc<Self>> {
+        let receives = options.receive_count + SPARE_RECEIVES;
+        let entries = options.send_queue + u32::from(receives);
+        let queue = Arc::new(CompletionQueue::new(rail.domain.clone(), entries)?);
+        let sizes =
+            QueueSizes { send: options.send_queue, receive: u32::from(receives), inline_bytes: options.inline_bytes };
+        let inline_bytes = id.create_queue_pair(&rail.domain, &queue, sizes)?;
+        let chunk_bytes = options.receive_bytes as usize;
+        let ring = Buffer::new(rail.domain.clone(), usize::from(receives) * chunk_bytes)?;
+        let slots = options.receive_count;
+        let slots_buffer = Buffer::new(rail.domain.clone(), Sender::buffer_bytes(slots, options.receive_bytes))?;
+        let send = SendSizes { queue: options.send_queue, chunk_bytes: options.receive_bytes, slots, inline_bytes };
+        let metrics = RailMetrics::of(&rail.rail.label());
+        let wire = Arc::new(Self {
+            state: Mutex::new(State {
+                id: Some(id),
+                sender: Sender::new(send),
+                // Until the peer has said how much it can take.
+                credits: Credits::new(options.receive_count, 0),
+                received: VecDeque::new(),
+                ended: false,
+                finishing: false,
+                closed: false,
+                failure: None,
+            }),
+            rooms: Rooms::new(options.calls.write_queue_bytes_max),
+            controls_max: crate::calls::controls_max(options.calls.calls_in_flight_max),
+            rail,
+            metrics,
+            completions: watch(queue)?,
+            events,
+            slots: slots_buffer,
+            ring,
+            chunk_bytes,
+            busy_poll: options.busy_poll,
+            heartbeat: options.heartbeat,
+            driven: AtomicBool::new(false),
+            arrived: Notify::new(),
+            work: Notify::new(),
+            written: Notify::new(),
+        });
+        for buffer in 0..receives {
+            wire.post_receive(&wire.state.lock(), buffer)?;
+        }
+        Ok(wire)
+    }
+
+    /// Runs `act` on the connection's id, while there is one.
+    pub(super) fn with_id<T>(&self, act: impl FnOnce(&CmId) -> io::Result<T>) -> io::Result<T> {
+        self.state.lock().id.as_ref().map_or_else(|| Err(closed()), act)
+    }
+
+    /// The next event of the connection manager.
+    pub(super) async fn event(&self) -> io::Result<CmEvent> {
+        next_event(&self.events).await
+    }
+
+    /// Sets what the peer can take.
+    pub(super) fn agree(&self, mine: QueueTerms, theirs: QueueTerms) {
+        let mut state = self.state.lock();
+        state.credits = Credits::new(mine.receive_count, theirs.receive_count);
+        state.sender.set_payload_bytes_max(theirs.receive_bytes);
+    }
+
+    /// Sends what can be sent now.
+    pub(super) fn pump(&self) {
+        let mut state = self.state.lock();
+        self.pump_locked(&mut state);
+    }
+
+    fn pump_locked(&self, state: &mut State) {
+        let State { id: Some(id), sender, credits, failure, .. } = state else {
+            return;
+        };
+        if failure.is_some() {
+            return;
+        }
+        let works = sender.pump(credits, &self.slots, &*self.rail);
+        if let Err(error) = self.post(id, works) {
+            *failure = Some(error.to_string());
+            self.work.notify_one();
+        }
+    }
+
+    fn post(&self, id: &CmId, works: &[Work]) -> io::Result<()> {
+        if works.is_empty() {
+            return Ok(());
+        }
+        self.metrics.posted(works);
+        // SAFETY: slots are handed out again, and frames with their data dropped, only by `Sender::completed` and, in
+        // `close`, after the id with its queue pair; both are told by the NIC or behind its end.
+        unsafe { id.post_send(works) }
+    }
+
+    /// Sends the end, or a sign of life.
+    pub(super) fn send_bare(&self, header: ChunkHeader) {
+        let mut state = self.state.lock();
+        let State { id: Some(id), sender, credits, .. } = &mut *state else {
+            return;
+        };
+        let works = sender.bare(credits, &self.slots, header);
+        // A queue pair that takes nothing shows it at the next poll.
+        let _ = self.post(id, works);
+    }
+
+    /// Sends bytes that are no frame.
+    pub(super) async fn send_raw(&self, bytes: &[u8]) -> io::Result<()> {
+        let most = self.state.lock().sender.payload_bytes_max();
+        for piece in bytes.chunks(most) {
+            let mut sent = false;
+            let mut attempt = |state: &mut State| {
+                let State { id: Some(id), sender, credits, .. } = state else {
+                    return true;
+                };
+                if let Some(works) = sender.raw(piece, credits, &self.slots) {
+                    // As for `send_bare`.
+                    let _ = self.post(id, works);
+                    sent = true;
+                }
+                sent
+            };
+            self.drive(&mut attempt).await?;
+        }
+        Ok(())
+    }
+
+    /// Moves the queue pair on until `over`, which is asked whenever something has happened.
+    pub(super) async fn drive(&self, over: &mut (dyn FnMut(&mut State) -> bool + Send)) -> io::Result<()> {
+        let mut active = Instant::now();
+        loop {
+            let moved = self.progress()?;
+            if over(&mut self.state.lock()) {
+                return Ok(());
+            }
+            if moved {
+                active = Instant::now();
+                tokio::task::consume_budget().await;
+                continue;
+            }
+            if !self.busy_poll.is_zero() && active.elapsed() < self.busy_poll {
+                tokio::task::yield_now().await;
+                continue;
+            }
+            self.completions.get_ref().0.arm()?;
+            // What completed before the arming gives no event.
+            if self.progress()? {
+                continue;
+            }
+            self.wait().await?;
+        }
+    }
+
+    async fn wait(&self) -> io::Result<()> {
+        tokio::select! {
+            ready = self.completions.readable() => {
+                ready?.clear_ready();
+                self.completions.get_ref().0.take_events();
+            }
+            event = self.event() => self.happened(&event?),
+            () = self.work.notified() => {}
+            () = tokio::time::sleep(self.heartbeat) => {
+                // A peer that is gone without a word is noticed when this is not acknowledged.
+                if self.state.lock().sender.is_idle() {
+                    self.send_bare(ChunkHeader::default());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn happened(&self, event: &CmEvent) {
+        if matches!(event.kind, EventKind::Disconnected | EventKind::DeviceRemoved) {
+            // Chunks that came before are completed already, and still read.
+            let _ = self.progress();
+            let mut state = self.state.lock();
+            state.ended = true;
+            if event.kind == EventKind::DeviceRemoved {
+                state
+                    .failure
+                    .get_or_insert_with(|| format!("the device of rail {} was removed", self.rail.rail.label()));
+            }
+            drop(state);
+            self.arrived.notify_one();
+        }
+    }
+
+    /// Takes completions; `true` when there were some.
+    fn progress(&self) -> io::Result<bool> {
+        let mut polled = [Completion::NONE; POLL_MAX];
+        let count = self.completions.get_ref().0.poll(&mut polled)?;
+        let mut done = Vec::new();
+        let mut state = self.state.lock();
+        if let Some(failure) = &state.failure {
+            return Err(io::Error::other(failure.clone()));
+        }
+        for completion in &polled[..count] {
+            self.complete(&mut state, completion, &mut done)?;
+        }
+        if count > 0 {
+            self.metrics.completions.inc_by(count as u64);
+            self.pump_locked(&mut state);
+            let arrived = !state.received.is_empty() || state.ended;
+            drop(state);
+            if arrived {
+                self.arrived.notify_one();
+            }
+            self.written.notify_waiters();
+        }
+        // Frees what the NIC is done with, and wakes who waits for room; outside the lock.
+        drop(done);
+        Ok(count > 0)
+    }
+
+    fn complete(
+        &self,
+        state: &mut State,
+        completion: &Completion,
+        done: &mut Vec<crate::calls::Outgoing>,
+    ) -> io::Result<()> {
+        if let Err(status) = completion.status {
+            if state.ended && Completion::is_flush(status) {
+                return Ok(());
+            }
+            self.metrics.failed(Completion::label(status));
+            return Err(io::Error::other(Completion::describe(status)));
+        }
+        if completion.id & RECEIVE == 0 {
+            state.sender.completed(completion.id, done);
+            return Ok(());
+        }
+        let buffer = (completion.id & !RECEIVE) as u16;
+        let mut header = [0; CHUNK_HEADER_BYTES];
+        self.ring.read(usize::from(buffer) * self.chunk_bytes, &mut header);
+        let header = ChunkHeader::decode(header, completion.bytes as usize).map_err(io::Error::other)?;
+        state.credits.received(&header).map_err(io::Error::other)?;
+        state.ended |= header.end;
+        if header.payload_bytes > 0 {
+            state.received.push_back((buffer, header));
+            return Ok(());
+        }
+        self.repost(state, buffer, &header)
+    }
+
+    /// Gives a read buffer back to the NIC.
+    pub(super) fn repost(&self, state: &mut State, buffer: u16, header: &ChunkHeader) -> io::Result<()> {
+        if state.id.is_none() {
+            return Ok(());
+        }
+        self.post_receive(state, buffer)?;
+        state.credits.reposted(header);
+        if state.credits.must_grant() {
+            self.pump_locked(state);
+        }
+        Ok(())
+    }
+
+    fn post_receive(&self, state: &State, buffer: u16) -> io::Result<()> {
+        let Some(id) = &state.id else {
+            return Err(closed());
+        };
+        let piece = Sge {
+            address: self.ring.address(usize::from(buffer) * self.chunk_bytes),
+            bytes: self.chunk_bytes as u32,
+            lkey: self.ring.lkey(),
+        };
+        // SAFETY: the ring lives as long as this wire, which destroys the queue pair before. A buffer is posted when it is
+        // new, or when its chunk was read to the end; until its completion nobody reads it.
+        unsafe { id.post_receive(RECEIVE | u64::from(buffer), piece) }
+    }
+
+    /// Copies from a chunk that arrived.
+    pub(super) fn read(&self, buffer: u16, at: usize, to: &mut [u8]) {
+        self.ring.read(usize::from(buffer) * self.chunk_bytes + CHUNK_HEADER_BYTES + at, to);
+    }
+
+    /// Destroys the queue pair, and then lets go of what it could touch.
+    pub(super) fn close(&self) {
+        let id = {
+            let mut state = self.state.lock();
+            state.closed = true;
+            state.ended = true;
+            state.id.take()
+        };
+        drop(id);
+        let held = self.state.lock().sender.clear();
+        drop(held);
+        self.rooms.close();
+        self.work.notify_one();
+        self.arrived.notify_one();
+        self.written.notify_waiters();
+        self.driven.store(false, Ordering::Release);
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// The next event of a channel.
+pub(super) async fn next_event(events: &AsyncFd<Readable<EventChannel>>) -> io::Result<CmEvent> {
+    loop {
+        if let Some(event) = events.get_ref().0.next()? {
+            return Ok(event);
+        }
+        events.readable().await?.clear_ready();
+    }
+}
+
+fn closed() -> io::Error {
+    io::Error::new(io::ErrorKind::NotConnected, "the connection is closed")
+}
