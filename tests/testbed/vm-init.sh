@@ -40,5 +40,6 @@ chroot /root /bin/bash /run/vm/network >/share/network.log 2>&1 || give_up "the 
 uname -r >/share/booted
 chroot /root /bin/bash /run/vm/job >/share/stdout 2>/share/stderr </dev/null
 echo $? >/share/status
+dmesg >/share/dmesg
 sync
 poweroff -f

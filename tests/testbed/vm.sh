@@ -1,180 +1,131 @@
 #!/usr/bin/env bash
-#! Owns a small VM with real RDMA verbs (soft-RoCE), under plain emulation: no KVM, no NIC, no root image.
-#! The guest's root is the host's, read-only with a tmpfs above, so it runs the very binaries that were built outside;
-#! /run/vm in the guest is a folder of the host's, writable. Deliberately not here: what runs inside.
+#! Owns small VMs with real RDMA verbs (soft-RoCE, soft-iWARP), one or two on one wire, under plain emulation: no KVM,
+#! no NIC, no root image. A guest's root is the host's, read-only with a tmpfs above, so it runs the very binaries that
+#! were built outside; /run/vm in the guest is a folder of the host's, writable. Deliberately not here: what runs inside
+#! (vm-suite.sh), and what is prepared once (vm-install.sh).
+#!
+#! By hand, from anywhere (as root; the first run installs and builds what is missing, about a minute):
+#!   tests/testbed/vm.sh run -- ibv_devinfo
+#!   tests/testbed/vm.sh run --rail rxe:4096 --rail siw -- bash -c 'rdma link; ip -br address'
+#!   tests/testbed/vm.sh pair --rail rxe -- rping -s -a 10.77.0.2 -C 3 -v ::: sh -c 'sleep 1; rping -c -a 10.77.0.2 -C 3 -v'
+#! In a guest's script, `. tests/testbed/vm-faults.sh` breaks rails and counts resources, `. tests/testbed/vm-meet.sh`
+#! lets the two hosts of a pair wait for each other. After a run, --share DIR has stdout, stderr, console and dmesg.
 set -euo pipefail
 
 HERE=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
-CACHE=${VERBS3_CACHE_DIR:-$HOME/.cache/verbs3}
-# The kernel that the recipe was tried with. When the mirror no longer has it, the newest 6.1 is taken instead.
-# Not the cloud flavour: it has no rxe.
-KERNEL=6.1.0-56-amd64
-PACKAGES=(qemu-system-x86 busybox-static cpio kmod rdma-core ibverbs-utils ibverbs-providers rdmacm-utils perftest iproute2)
-# Without crc32_generic, rxe fails with ENOENT and only says "failed to add eth0". veth is for second devices.
-MODULES=(virtio_pci 9pnet_virtio 9p overlay virtio_net ib_uverbs rdma_ucm rdma_rxe crc32_generic veth)
-TIMEOUT_SECONDS=300
-BOOT_SECONDS=90
-MEMORY_MIB=2048
-CPUS=2
 # Exit statuses of vm.sh itself, as timeout(1) and env(1) have them.
 TIMED_OUT=124
 NO_VM=125
+BOOT_SECONDS=90
+# When one host of a pair has failed, the other has this long to end by itself.
+GRACE_SECONDS=10
 
 say() { echo "vm: $*" >&2; }
 die() { say "$*"; exit $NO_VM; }
 
+# shellcheck source=vm-install.sh
+. "$HERE/vm-install.sh"
+
+TIMEOUT=300 SHARE='' MEMORY_MIB=2048 CPUS=2 RAILS=()
+
 usage() {
   cat <<USAGE
-usage: vm.sh install                                  packages, kernel and initramfs, once
-       vm.sh run [OPTIONS] -- COMMAND [ARGUMENT…]     COMMAND in the guest, in this folder and with this environment
-  --timeout S    the whole run, default $TIMEOUT_SECONDS s (exit $TIMED_OUT)
-  --share DIR    the folder that is /run/vm in the guest (\$VM_SHARE there), default a temporary one
-  --memory MIB   default $MEMORY_MIB; the guest's writes live there as well
-  --cpus N       default $CPUS
-stdout, stderr and the exit status are COMMAND's; $NO_VM means that the VM did not come up, and why is on stderr.
-In the guest: eth0 with 10.77.0.2/24 and the RDMA device rxe0 on it (GID index 1 is RoCE v2 over IPv4).
+usage: vm.sh install                                     packages, kernel, siw and initramfs, once
+       vm.sh run [OPTIONS] -- COMMAND [ARGUMENT…]        COMMAND in a guest, in this folder and with this environment
+       vm.sh pair [OPTIONS] -- COMMAND_A… ::: COMMAND_B… two guests, a and b, on one wire per rail; default --cpus 1
+  --rail RAIL    the next wire, 0, 1, …; RAIL is KIND[:MTU][@veth]; default one, rxe
+                 KIND  rxe, siw, or none (no RDMA on it)   MTU  of RDMA, 1024 (default), 2048 or 4096
+                 @veth  on one end of a veth pair, not on a virtio NIC (one guest only)
+  --timeout S    the whole run, default $TIMEOUT s (exit $TIMED_OUT)
+  --share DIR    the folder that is /run/vm in the guest (\$VM_SHARE there), default a temporary one; for a pair DIR/a
+                 and DIR/b, and DIR/common is \$VM_COMMON in both
+  --memory MIB   of each guest, default $MEMORY_MIB; the guest's writes live there as well
+  --cpus N       of each guest, default $CPUS
+run: stdout, stderr and the exit status are COMMAND's. pair: lines are marked a: and b:; 0 if both ended with 0, else
+the status of the one that failed first; each host's own is in DIR/a/result and DIR/b/result.
+$NO_VM means that a VM did not come up, and why is on stderr.
+In the guest, rail i is eth<i> with 10.77.i.2/24 (host b: .3) and the RDMA device rxe<i> or siw<i> (GID index 1 of rxe is
+RoCE v2 over IPv4). VM_SIDE is a or b, VM_RAILS the rails' descriptions.
 USAGE
 }
 
-# ---- install -------------------------------------------------------------------------------------------------------
-
-install_packages() {
-  local missing=() package
-  for package in "${PACKAGES[@]}"; do
-    dpkg-query -W -f='${Status}\n' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
+parse_options() {
+  while [ $# -gt 0 ]; do
+    case $1 in
+      --timeout) TIMEOUT=$2; shift 2 ;;
+      --share) SHARE=$2; shift 2 ;;
+      --memory) MEMORY_MIB=$2; shift 2 ;;
+      --cpus) CPUS=$2; shift 2 ;;
+      --rail)
+        [[ $2 =~ ^(rxe|siw|none)(:(1024|2048|4096))?(@veth)?$ ]] || { say "no such rail: '$2'"; usage >&2; exit 2; }
+        RAILS+=("$2"); shift 2 ;;
+      --) shift; break ;;
+      *) usage >&2; exit 2 ;;
+    esac
   done
-  [ ${#missing[@]} -gt 0 ] || return 0
-  say "installing ${missing[*]} with apt-get"
-  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >"$CACHE/vm-apt.log" 2>&1 ||
-    { apt-get update -qq >&2 && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >"$CACHE/vm-apt.log" 2>&1; } ||
-    { tail -n 5 "$CACHE/vm-apt.log" >&2; die "could not install ${missing[*]}: install them by hand and run this again"; }
+  [ ${#RAILS[@]} -gt 0 ] || RAILS=(rxe)
+  REST=("$@")
+  [ ${#REST[@]} -gt 0 ] || { usage >&2; exit 2; }
 }
 
-# The version to take: the one named, else the newest of the 6.1 series that apt knows.
-kernel_version() {
-  if apt-cache show "linux-image-$KERNEL" >/dev/null 2>&1; then echo "$KERNEL"; return; fi
-  apt-cache pkgnames linux-image-6.1.0- | sed -n -E 's/^linux-image-(6\.1\.0-[0-9]+-amd64)$/\1/p' | sort -V | tail -n 1
+# ---- a machine -----------------------------------------------------------------------------------------------------
+
+PIDS=() TEMPORARY=()
+cleanup() {
+  local pid
+  for pid in "${PIDS[@]}"; do kill "$pid" 2>/dev/null || true; done
+  if [ ${#TEMPORARY[@]} -gt 0 ]; then rm -rf -- "${TEMPORARY[@]}"; fi
+}
+trap cleanup EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# The NICs, one qemu argument a line: of a lone VM on a hub each, of a pair on a socket in the folder WIRES, which host a
+# listens on. The MAC says side and rail. host_mtu is what the guest may raise its MTU to.
+nic_arguments() { # SIDE WIRES
+  local rail side=2 server=on
+  [ "$1" = a ] || { side=3; server=off; }
+  for rail in "${!RAILS[@]}"; do
+    [[ ${RAILS[$rail]} != *@veth ]] || continue
+    if [ -n "$2" ]; then
+      printf '%s\n' -netdev "stream,id=n$rail,server=$server,addr.type=unix,addr.path=$2/rail$rail"
+    else
+      printf '%s\n' -netdev "hubport,hubid=$rail,id=n$rail"
+    fi
+    printf '%s\n' -device "$(printf 'virtio-net-pci,netdev=n%d,romfile=,host_mtu=4200,mac=52:54:00:77:%02x:%02x' "$rail" "$rail" "$side")"
+  done
 }
 
-# Prints the folder of an unpacked kernel, VERSION in its file `version`.
-kernel() {
-  local folder=$CACHE/vm-kernel version work
-  if [ -e "$folder/version" ]; then echo "$folder"; return; fi
-  version=$(kernel_version)
-  if [ -z "$version" ]; then apt-get update -qq >&2; version=$(kernel_version); fi
-  [ -n "$version" ] || die "apt knows no linux-image-6.1.0-*-amd64: add Debian bookworm to its sources"
-  if [ "$version" = "$KERNEL" ]; then say "kernel $version"; else say "kernel $KERNEL is gone from the mirror: taking $version"; fi
-  work=$(mktemp -d "$CACHE/vm-kernel.XXXXXX")
-  # apt drops its privileges to write there, and warns when it can't.
-  (cd "$work" && apt-get download -qq -o APT::Sandbox::User=root "linux-image-$version" >&2) || die "linux-image-$version can't be downloaded: apt-get update, then again"
-  dpkg-deb -x "$work"/linux-image-*.deb "$work/root"
-  rm "$work"/linux-image-*.deb
-  depmod -b "$work/root" "$version"
-  echo "$version" >"$work/version"
-  rm -rf -- "$folder"; mv "$work" "$folder"
-  echo "$folder"
+guest_environment() { # SIDE COMMON
+  printf 'export VM_SHARE=/run/vm VM_COMMON=%q VM_SIDE=%q VM_RAILS=%q VM_KERNEL=%q VM_MODULES=%q\n' \
+    "${2:+/run/common}" "$1" "${RAILS[*]}" "$KERNEL_VERSION" "$KERNEL_FOLDER/root"
 }
 
-# Prints the initramfs for the kernel in FOLDER, made when init, module list or kernel have changed.
-initramfs() { # FOLDER
-  local version key file work module path
-  version=$(cat "$1/version")
-  key=$({ cat "$HERE/vm-init.sh"; echo "$version ${MODULES[*]}"; } | sha256sum | cut -c1-12)
-  file=$CACHE/vm-initramfs-$key.gz
-  if [ -e "$file" ]; then echo "$file"; return; fi
-  say "making the initramfs $file"
-  work=$(mktemp -d "$CACHE/vm-initramfs.XXXXXX")
-  mkdir -p "$work"/{bin,modules}
-  cp "$(command -v busybox)" "$work/bin/busybox"
-  cp "$HERE/vm-init.sh" "$work/init"; chmod +x "$work/init"
-  for module in "${MODULES[@]}"; do
-    modprobe -d "$1/root" -S "$version" --show-depends "$module" || die "kernel $version has no module $module"
-  done | sed -n 's/^insmod \([^ ]*\).*/\1/p' | awk '!seen[$0]++' >"$work/paths"
-  while read -r path; do cp "$path" "$work/modules/"; basename "$path"; done <"$work/paths" >"$work/modules.list"
-  rm "$work/paths"
-  (cd "$work" && find . | cpio --quiet -o -H newc | gzip -1) >"$file.$$"
-  rm -rf -- "$work"; mv "$file.$$" "$file"
-  echo "$file"
-}
-
-install() {
-  [ "$(id -u)" = 0 ] || die "must run as root: it installs packages and reads the host's root"
-  mkdir -p "$CACHE"
-  exec 8>"$CACHE/vm.lock"; flock 8
-  install_packages
-  local folder; folder=$(kernel)
-  initramfs "$folder" >/dev/null
-  exec 8>&-
-}
-
-# ---- run -----------------------------------------------------------------------------------------------------------
-
-# The wires, one line of qemu arguments each, and what the guest makes of them: change both together. A second VM on
-# the wire would take `-netdev socket,…` instead of the hub, a second rail one more of each.
-nic_arguments() {
-  printf '%s\n' -netdev hubport,hubid=0,id=n0 -device virtio-net-pci,netdev=n0,romfile=
-}
-
-network_script() {
-  cat <<'GUEST'
-set -e
-export PATH=/usr/sbin:/usr/bin:/sbin:/bin
-ip link set lo up
-ip address add 10.77.0.2/24 dev eth0
-ip link set eth0 up
-rdma link add rxe0 type rxe netdev eth0
-for _ in $(seq 50); do
-  if rdma link show rxe0/1 2>/dev/null | grep -q 'state ACTIVE'; then exit 0; fi
-  sleep 0.1
-done
-echo "rxe0 does not become active: $(rdma link show)"
-exit 1
-GUEST
-}
-
-job_script() { # COMMAND…
+job_script() { # SIDE COMMON COMMAND…
   export -p
+  guest_environment "$1" "$2"; shift 2
   printf 'cd %q || exit %s\n' "$PWD" "$NO_VM"
-  echo 'export VM_SHARE=/run/vm'
   echo 'ulimit -l unlimited'
   printf '%q ' "$@"
   echo
 }
 
-run() {
-  local share='' timeout=$TIMEOUT_SECONDS temporary='' folder image argument
-  while [ $# -gt 0 ]; do
-    case $1 in
-      --timeout) timeout=$2; shift 2 ;;
-      --share) share=$2; shift 2 ;;
-      --memory) MEMORY_MIB=$2; shift 2 ;;
-      --cpus) CPUS=$2; shift 2 ;;
-      --) shift; break ;;
-      *) usage >&2; exit 2 ;;
-    esac
-  done
-  [ $# -gt 0 ] || { usage >&2; exit 2; }
-  install
-  folder=$(kernel); image=$(initramfs "$folder")
-  if [ -z "$share" ]; then share=$(mktemp -d); temporary=$share; else mkdir -p "$share"; share=$(readlink -f "$share"); fi
-  (cd "$share" && rm -f booted failed status stdout stderr network.log console)
-  network_script >"$share/network"
-  job_script "$@" >"$share/job"
+# Starts a machine in the background; its pid is the last of PIDS.
+machine() { # SIDE SHARE COMMON WIRES COMMAND…
+  local side=$1 share=$2 common=$3 wires=$4 argument; shift 4
+  mkdir -p "$share"
+  (cd "$share" && rm -f booted failed status result stdout stderr network.log console dmesg)
+  { guest_environment "$side" "$common"; printf 'exec bash %q\n' "$HERE/vm-network.sh"; } >"$share/network"
+  job_script "$side" "$common" "$@" >"$share/job"
   : >"$share/stdout"; : >"$share/stderr"
   local qemu=(qemu-system-x86_64 -accel "tcg,thread=multi" -cpu max -smp "$CPUS" -m "$MEMORY_MIB" -nographic -no-reboot
-    -kernel "$folder/root/boot/vmlinuz-$(cat "$folder/version")" -initrd "$image" -append "console=ttyS0 quiet panic=-1"
+    -kernel "$KERNEL_FOLDER/root/boot/vmlinuz-$KERNEL_VERSION" -initrd "$INITRAMFS" -append "console=ttyS0 quiet panic=-1"
     -virtfs "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap"
     -virtfs "local,path=$share,mount_tag=share,security_model=none,multidevs=remap")
-  while read -r argument; do qemu+=("$argument"); done < <(nic_arguments)
-  timeout --kill-after=5 "$timeout" "${qemu[@]}" </dev/null >"$share/console" 2>&1 &
-  local machine=$! status=0
-  # shellcheck disable=SC2064 # these values, now
-  trap "kill $machine 2>/dev/null || true" INT TERM EXIT
-  await_boot "$machine" "$share" || status=$NO_VM
-  if [ "$status" = 0 ]; then follow "$machine" "$share" || status=$?; fi
-  trap - INT TERM EXIT
-  if [ -n "$temporary" ]; then rm -rf -- "$temporary"; fi
-  exit "$status"
+  if [ -n "$common" ]; then qemu+=(-virtfs "local,path=$common,mount_tag=common,security_model=none,multidevs=remap"); fi
+  while read -r argument; do qemu+=("$argument"); done < <(nic_arguments "$side" "$wires")
+  timeout --kill-after=5 "$TIMEOUT" "${qemu[@]}" </dev/null >"$share/console" 2>&1 &
+  PIDS+=("$!")
 }
 
 await_boot() { # PID SHARE
@@ -191,24 +142,115 @@ await_boot() { # PID SHARE
   done
 }
 
-# Passes the command's output on while it comes, then its exit status.
-follow() { # PID SHARE
-  local ended=0
-  tail --pid="$1" -s 0.1 -n +1 -f "$2/stdout" & local out=$!
-  tail --pid="$1" -s 0.1 -n +1 -f "$2/stderr" >&2 & local err=$!
-  wait "$1" || ended=$?
-  wait "$out" "$err" || true
-  if [ "$ended" = "$TIMED_OUT" ]; then say "timed out"; return "$TIMED_OUT"; fi
-  if [ ! -s "$2/status" ]; then
-    say "the VM ended without an exit status; the console's last lines:"
-    tail -n 15 "$2/console" >&2
-    return "$NO_VM"
+# Passes a machine's output on while it comes, each line after MARK.
+relay() { # PID SHARE MARK
+  if [ -z "$3" ]; then
+    tail --pid="$1" -s 0.1 -n +1 -f "$2/stdout" & RELAYS+=("$!")
+    tail --pid="$1" -s 0.1 -n +1 -f "$2/stderr" >&2 & RELAYS+=("$!")
+  else
+    tail --pid="$1" -s 0.1 -n +1 -f "$2/stdout" | sed -u "s/^/$3/" & RELAYS+=("$!")
+    tail --pid="$1" -s 0.1 -n +1 -f "$2/stderr" | sed -u "s/^/$3/" >&2 & RELAYS+=("$!")
   fi
-  return "$(cat "$2/status")"
+}
+
+# How an ended machine ended: its command's exit status, or why there is none. Also in SHARE/result.
+ended() { # PID SHARE
+  local machine=0 status
+  wait "$1" || machine=$?
+  if [ -s "$2/status" ]; then
+    status=$(cat "$2/status")
+  elif [ "$machine" = "$TIMED_OUT" ]; then
+    say "timed out after $TIMEOUT s ($2)"; status=$TIMED_OUT
+  else
+    say "the VM ended without an exit status ($2); the console's last lines:"
+    tail -n 15 "$2/console" >&2
+    status=$NO_VM
+  fi
+  if grep -qE 'BUG:|WARNING:|Oops|Call Trace' "$2/dmesg" 2>/dev/null; then
+    say "the guest's kernel complained ($2/dmesg):"
+    grep -E -A 3 'BUG:|WARNING:|Oops' "$2/dmesg" | head -n 20 >&2
+  fi
+  echo "$status" >"$2/result"
+  return "$status"
+}
+
+# ---- run and pair --------------------------------------------------------------------------------------------------
+
+# Makes SHARE an absolute folder that exists.
+share_folder() {
+  if [ -z "$SHARE" ]; then SHARE=$(mktemp -d "${TMPDIR:-/tmp}/vm.XXXXXX"); TEMPORARY+=("$SHARE"); fi
+  mkdir -p "$SHARE"; SHARE=$(readlink -f "$SHARE")
+}
+
+run() {
+  local status=0 pid
+  parse_options "$@"
+  install
+  share_folder
+  machine a "$SHARE" '' '' "${REST[@]}"; pid=${PIDS[0]}
+  await_boot "$pid" "$SHARE" || exit $NO_VM
+  RELAYS=(); relay "$pid" "$SHARE" ''
+  ended "$pid" "$SHARE" || status=$?
+  wait "${RELAYS[@]}" || true
+  exit "$status"
+}
+
+pair() {
+  local a=() b=() wires index rail
+  CPUS=1
+  parse_options "$@"
+  for index in "${!REST[@]}"; do [ "${REST[$index]}" != ::: ] || break; done
+  a=("${REST[@]:0:$index}"); b=("${REST[@]:$((index + 1))}")
+  if [ ${#a[@]} = 0 ] || [ ${#b[@]} = 0 ]; then usage >&2; exit 2; fi
+  for rail in "${RAILS[@]}"; do [[ $rail != *@veth ]] || { say "a pair's rails are on the wire: '$rail'"; exit 2; }; done
+  install
+  share_folder
+  # Sockets' paths are short, so not in the share.
+  wires=$(mktemp -d /tmp/vm-wires.XXXXXX); TEMPORARY+=("$wires")
+  rm -rf -- "$SHARE/common"; mkdir -p "$SHARE/common"
+  machine a "$SHARE/a" "$SHARE/common" "$wires" "${a[@]}"
+  await_wires "$wires"
+  machine b "$SHARE/b" "$SHARE/common" "$wires" "${b[@]}"
+  await_boot "${PIDS[0]}" "$SHARE/a" || exit $NO_VM
+  await_boot "${PIDS[1]}" "$SHARE/b" || exit $NO_VM
+  RELAYS=(); relay "${PIDS[0]}" "$SHARE/a" 'a: '; relay "${PIDS[1]}" "$SHARE/b" 'b: '
+  await_pair
+}
+
+await_wires() { # WIRES
+  local rail
+  for rail in "${!RAILS[@]}"; do
+    for _ in $(seq 100); do [ ! -S "$1/rail$rail" ] || break; sleep 0.1; done
+    [ -S "$1/rail$rail" ] || { cat "$SHARE/a/console" >&2; die "host a does not open its end of rail $rail"; }
+  done
+}
+
+# Until both have ended; one that fails takes the other along after a while.
+await_pair() {
+  local sides=(a b) statuses=('' '') first='' deadline='' index status
+  while [ -z "${statuses[0]}" ] || [ -z "${statuses[1]}" ]; do
+    for index in 0 1; do
+      if [ -n "${statuses[$index]}" ] || kill -0 "${PIDS[$index]}" 2>/dev/null; then continue; fi
+      status=0; ended "${PIDS[$index]}" "$SHARE/${sides[$index]}" || status=$?
+      statuses[index]=$status
+      if [ "$status" != 0 ] && [ -z "$first" ]; then first=$status deadline=$((SECONDS + GRACE_SECONDS)); fi
+    done
+    if [ -n "$deadline" ] && [ $SECONDS -ge "$deadline" ]; then
+      for index in 0 1; do
+        [ -n "${statuses[$index]}" ] || { say "host ${sides[$index]} is ended: the other has failed"; kill "${PIDS[$index]}" 2>/dev/null || true; }
+      done
+      deadline=''
+    fi
+    sleep 0.1
+  done
+  wait "${RELAYS[@]}" || true
+  if [ -n "$first" ]; then say "host a ended with ${statuses[0]}, host b with ${statuses[1]}"; fi
+  exit "${first:-0}"
 }
 
 case ${1:-} in
-  install) install; say "ready: kernel $(cat "$(kernel)/version")" ;;
+  install) install; say "ready: kernel $KERNEL_VERSION with siw" ;;
   run) shift; run "$@" ;;
+  pair) shift; pair "$@" ;;
   *) usage >&2; exit 2 ;;
 esac
