@@ -4,12 +4,14 @@
 
 mod copy;
 mod faults;
+mod pose;
 mod share;
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 
+use crate::peer::Ways;
 use crate::transport::{Connection, PeerAddress, Service, Transport, TransportError, TransportKind};
 
 pub use faults::{FaultHandle, Faults};
@@ -38,6 +40,11 @@ impl InProcess {
     /// A transport whose every connection reaches `service`, whatever the address.
     pub fn transport(service: Arc<dyn Service>, mode: Mode) -> Arc<dyn Transport> {
         Arc::new(InProcessTransport { service, mode })
+    }
+
+    /// The same, but it says that it is of `kind`, and that its peer can be reached in `ways`.
+    pub fn posing_as(kind: TransportKind, ways: Ways, service: Arc<dyn Service>, mode: Mode) -> Arc<dyn Transport> {
+        Arc::new(pose::Posing { inner: Self::transport(service, mode), kind, ways })
     }
 }
 

@@ -85,6 +85,12 @@ table! {
         "Connections made in place of a lost one.";
     connects_failed: IntCounter, "verbs3_rdma_connects_failed_total", [],
         "Attempts to connect that failed.";
+    fallbacks: IntCounterVec, "verbs3_rdma_fallbacks_total", ["from", "to", "reason"],
+        "Changes of peers to a slower transport, or from one rail to another, by reason (unreachable, handshake, lost, protocol, cap, slow, failed).";
+    ways_resting: IntGaugeVec, "verbs3_rdma_ways_resting", ["transport"],
+        "Ways to peers (shm socket, rail) that failed too often and wait to be tried again.";
+    queue_pairs_max: IntGauge, "verbs3_rdma_queue_pairs_max", [],
+        "The configured bound on verbs connections of this requester; beyond it calls go over tcp.";
 }
 
 static METRICS: LazyLock<Metrics> =
@@ -214,6 +220,8 @@ mod tests {
         for of_rail in [&all.work_requests, &all.verbs_errors] {
             let _ = of_rail.with_label_values(&["rxe0:1", "write"]);
         }
+        let _ = all.fallbacks.with_label_values(&["verbs", "tcp", "lost"]);
+        let _ = all.ways_resting.with_label_values(&["verbs"]);
         let mut names: Vec<_> = registry.gather().iter().map(|m| m.name().to_owned()).collect();
         names.sort();
         let mut table: Vec<_> = TABLE.iter().map(|row| row.0.to_owned()).collect();

@@ -1,40 +1,65 @@
-//! One other host: connects when it is first needed, spreads calls over several connections, and reconnects with patience.
+//! One other host: connects when it is first needed, takes the best way that both have and that works, spreads calls over
+//! its connections, and reconnects with patience.
 //!
 //! Owns the connections to one peer. It does not repeat calls: whoever made one knows what a second try may do. While the
 //! peer rests after a failure, calls fail at once with the reason, so that their callers can go elsewhere.
+//!
+//! Tcp comes first: it proves who is there, and its welcome names the other ways ([`Ways`]). Shared memory is better than
+//! verbs, and verbs better than tcp; this host's rail i connects to the peer's rail i. A way that fails too often rests and
+//! is tried again by itself; what calls go over meanwhile is never silent (`route`).
 
 mod backoff;
+mod call;
+mod connect;
+mod lanes;
+mod queue_pairs;
+mod rest;
+mod route;
 mod ways;
 
+#[cfg(test)]
+mod tests;
+
+use std::convert::Infallible;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::FutureExt;
-use futures::future::{BoxFuture, Shared};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use backoff::BackoffOptions;
+pub use queue_pairs::QueuePairs;
+pub use rest::RestOptions;
 pub use ways::{RAILS_MAX, ShmWay, Ways, WaysError};
 
 use crate::landing::Landing;
-use crate::metrics::metrics;
-use crate::transport::{Call, CallDriver, Connection, Event, PeerAddress, Transport, TransportError, TransportKind};
+use crate::transport::{Call, Connection, PeerAddress, Transport, TransportError, TransportKind};
 use backoff::Backoff;
+use call::Connecting;
+use connect::Attempt;
+use lanes::{Lane, Pick, State};
+use rest::Rest;
 
 #[derive(Debug, Clone)]
 pub struct PeerOptions {
-    /// Connections to one peer.
+    /// Connections to one peer over one transport. Over verbs at least one for each rail.
     pub connections_max: usize,
     /// Calls in flight on the least loaded connection from which another one is worth its memory.
     pub calls_per_connection: usize,
     /// A connection that carried no call for this long is closed.
     pub idle_max: Duration,
+    /// How long the first calls wait, once tcp is connected, for a better way. Then tcp serves, and the attempt goes on.
+    pub upgrade_wait: Duration,
+    /// Rests of tcp.
     pub backoff: BackoffOptions,
+    /// Rests of every other way.
+    pub rest: RestOptions,
+    /// Places for verbs connections; one cap for all peers of a process.
+    pub queue_pairs: QueuePairs,
 }
 
 impl Default for PeerOptions {
@@ -43,7 +68,10 @@ impl Default for PeerOptions {
             connections_max: 4,
             calls_per_connection: 16,
             idle_max: Duration::from_secs(60),
+            upgrade_wait: Duration::from_millis(500),
             backoff: BackoffOptions::default(),
+            rest: RestOptions::default(),
+            queue_pairs: QueuePairs::default(),
         }
     }
 }
@@ -58,33 +86,24 @@ pub struct Peer {
 struct Inner {
     name: String,
     address: Option<PeerAddress>,
-    transports: Vec<Arc<dyn Transport>>,
+    tcp: Vec<Arc<dyn Transport>>,
     options: PeerOptions,
     state: Mutex<State>,
+    /// A way has failed or come back: the upkeep may have another time to wake at.
+    changed: Notify,
     tasks: TaskTracker,
     over: CancellationToken,
 }
 
-struct State {
-    connections: Vec<Held>,
-    attempt: Option<Attempt>,
-    backoff: Backoff,
-    last_error: Option<TransportError>,
-    /// Connections that broke and have not been replaced.
-    lost: usize,
-    reaping: bool,
+enum Choice {
+    Use(Pick),
+    Wait(Attempt),
+    Refuse(TransportError),
 }
-
-struct Held {
-    connection: Arc<dyn Connection>,
-    since: Instant,
-    used: Instant,
-}
-
-type Attempt = Shared<BoxFuture<'static, Result<Arc<dyn Connection>, TransportError>>>;
 
 impl Peer {
-    /// A peer that is reached by the first of `transports` that works. Connects on first use, not here.
+    /// A peer that is reached by the best of `transports` that it has, too, and that works. Of these, one is tcp; each of
+    /// kind verbs is one rail of this host, in the order of the rails. Connects on first use, not here.
     pub fn new(
         name: impl Into<String>,
         address: PeerAddress,
@@ -104,48 +123,60 @@ impl Peer {
         &self.inner.name
     }
 
-    /// Whether calls need a landing: whenever the transport that will be used may be one that writes into it.
-    pub fn wants_landing(&self) -> bool {
-        match &self.local {
-            Some(connection) => connection.wants_landing(),
-            None => self.inner.transports.iter().any(|transport| transport.kind() != TransportKind::Shm),
-        }
-    }
-
     /// What calls go over now; `None` while nothing is connected.
     pub fn kind(&self) -> Option<TransportKind> {
         if let Some(connection) = &self.local {
             return Some(connection.kind());
         }
-        self.inner.state.lock().connections.first().map(|held| held.connection.kind())
+        let state = self.inner.state.lock();
+        state.all().next().and_then(|_| state.route.kind())
     }
 
     /// Established connections.
     pub fn connections(&self) -> usize {
         match &self.local {
             Some(_) => 1,
-            None => self.inner.state.lock().connections.len(),
+            None => self.inner.state.lock().all().count(),
         }
+    }
+
+    /// Whether a call that is made now goes out at once: some connection takes calls.
+    pub fn is_connected(&self) -> bool {
+        self.local.is_some() || self.inner.state.lock().all().any(|held| held.connection.broken().is_none())
     }
 
     /// Starts a call on the least loaded connection; connects first where there is none. Needs a tokio runtime.
     pub fn call(&self, message: Bytes, landing: Option<Landing>) -> Call {
-        if let Some(connection) = &self.local {
-            return connection.call(message, landing);
+        let made: Result<Call, Infallible> = self.call_with(|_| Ok((message, landing)));
+        match made {
+            Ok(call) => call,
+            Err(never) => match never {},
         }
-        match self.inner.choose(Instant::now()) {
-            Choice::Use(connection) => connection.call(message, landing),
-            Choice::Wait(attempt) => {
-                Call::new(Box::new(Connecting::Waiting { attempt, request: Some((message, landing)) }))
-            }
-            Choice::Refuse(error) => Call::new(Box::new(Connecting::Refused(Some(error)))),
-        }
+    }
+
+    /// As [`Peer::call`], for who lends memory only where it is needed: `request` is told whether the connection that was
+    /// chosen wants a landing. Asked apart, the answer could be about another connection than the one that is used.
+    pub fn call_with<E>(&self, request: impl FnOnce(bool) -> Result<(Bytes, Option<Landing>), E>) -> Result<Call, E> {
+        let connection = match &self.local {
+            Some(connection) => connection.clone(),
+            None => match self.inner.choose(Instant::now()) {
+                Choice::Use(pick) => pick.connection,
+                Choice::Wait(attempt) => {
+                    // Whatever comes of the attempt: one that needs no landing leaves it alone.
+                    let request = Some(request(true)?);
+                    return Ok(Call::new(Box::new(Connecting::Waiting { attempt, request })));
+                }
+                Choice::Refuse(error) => return Ok(Call::new(Box::new(Connecting::Refused(Some(error))))),
+            },
+        };
+        let (message, landing) = request(connection.wants_landing())?;
+        Ok(connection.call(message, landing).over(connection.kind()))
     }
 
     /// Closes idle connections and waits for the tasks of this peer. Calls under way keep theirs.
     pub async fn shutdown(&self) {
         self.inner.over.cancel();
-        self.inner.state.lock().connections.clear();
+        self.inner.state.lock().retain(|_| false);
         self.inner.tasks.close();
         self.inner.tasks.wait().await;
     }
@@ -157,12 +188,6 @@ impl Drop for Peer {
     }
 }
 
-enum Choice {
-    Use(Arc<dyn Connection>),
-    Wait(Attempt),
-    Refuse(TransportError),
-}
-
 impl Inner {
     fn new(
         name: String,
@@ -170,20 +195,19 @@ impl Inner {
         transports: Vec<Arc<dyn Transport>>,
         options: PeerOptions,
     ) -> Arc<Self> {
-        let backoff = Backoff::new(options.backoff.clone());
+        let of = |kind| transports.iter().filter(move |transport| transport.kind() == kind).cloned();
+        let lane = |(rail, transport)| Lane::new(transport, rail, Rest::new(options.rest.clone()));
+        let lanes = of(TransportKind::Shm).take(1).enumerate().map(lane);
+        let lanes = lanes.chain(of(TransportKind::Verbs).enumerate().map(lane)).collect();
+        let ways = address.as_ref().map(|address| address.ways.clone()).unwrap_or_default();
+        let state = State::new(lanes, ways, Backoff::new(options.backoff.clone()));
         Arc::new(Self {
             name,
             address,
-            transports,
+            tcp: of(TransportKind::Tcp).collect(),
             options,
-            state: Mutex::new(State {
-                connections: Vec::new(),
-                attempt: None,
-                backoff,
-                last_error: None,
-                lost: 0,
-                reaping: false,
-            }),
+            state: Mutex::new(state),
+            changed: Notify::new(),
             tasks: TaskTracker::new(),
             over: CancellationToken::new(),
         })
@@ -191,170 +215,72 @@ impl Inner {
 
     fn choose(self: &Arc<Self>, now: Instant) -> Choice {
         let mut state = self.state.lock();
-        state.drop_broken(now);
-        let best = state.connections.iter_mut().min_by_key(|held| held.connection.in_flight());
-        if let Some(best) = best {
-            best.used = now;
-            let connection = best.connection.clone();
-            let crowded = connection.in_flight() >= self.options.calls_per_connection;
-            if crowded && state.connections.len() < self.options.connections_max && state.may_try(now) {
-                state.attempt = Some(self.attempt());
+        state.drop_broken(&self.name, now);
+        match state.pick(now) {
+            Some(pick) => {
+                self.widen(&mut state, &pick, now);
+                state.routed(&self.name, pick.kind);
+                Choice::Use(pick)
             }
-            return Choice::Use(connection);
+            None => self.wait_or_refuse(state, now),
         }
+    }
+
+    /// Has more connections made where they are worth it: over ways that are as good as the chosen one or better and have
+    /// none, and beside crowded ones.
+    fn widen(self: &Arc<Self>, state: &mut State, pick: &Pick, now: Instant) {
+        let crowded = pick.in_flight >= self.options.calls_per_connection;
+        if pick.kind == TransportKind::Tcp
+            && crowded
+            && state.tcp.len() < self.options.connections_max
+            && state.may_try(now)
+        {
+            state.attempt = Some(self.one_more());
+        }
+        for at in 0..state.lanes.len() {
+            // Lanes are in the order of preference.
+            if pick.kind == TransportKind::Shm && state.lanes[at].kind != TransportKind::Shm {
+                break;
+            }
+            if state.lanes[at].held.is_empty() {
+                self.start(state, at, now);
+            }
+        }
+        if crowded && pick.kind != TransportKind::Tcp && state.connections_of(pick.kind) < self.options.connections_max
+        {
+            let of_kind = (0..state.lanes.len()).filter(|&at| state.lanes[at].kind == pick.kind);
+            let fewest =
+                of_kind.filter(|&at| !state.lanes[at].held.is_empty()).min_by_key(|&at| state.lanes[at].held.len());
+            if let Some(at) = fewest {
+                self.start(state, at, now);
+            }
+        }
+    }
+
+    fn wait_or_refuse(self: &Arc<Self>, mut state: MutexGuard<'_, State>, now: Instant) -> Choice {
         if let Some(attempt) = &state.attempt {
             return Choice::Wait(attempt.clone());
         }
-        if self.over.is_cancelled() || !state.backoff.may_try(now) {
-            // Nothing was sent for this call, whatever the error was that the peer rests for.
-            return Choice::Refuse(match &state.last_error {
-                Some(error @ TransportError::Lost { .. }) => self.unreachable(&format!("resting: {error}")),
-                Some(error) => error.clone(),
-                None => self.unreachable("it is closed here"),
-            });
+        if !self.over.is_cancelled() && state.backoff.may_try(now) {
+            let attempt = self.first();
+            state.attempt = Some(attempt.clone());
+            return Choice::Wait(attempt);
         }
-        let attempt = self.attempt();
-        state.attempt = Some(attempt.clone());
-        Choice::Wait(attempt)
-    }
-
-    /// Connects in a task, so that the attempt outlives the call that needed it first.
-    fn attempt(self: &Arc<Self>) -> Attempt {
-        let inner = self.clone();
-        // Ends with its attempt, whose transports have deadlines, or when the peer is dropped.
-        let task = self.tasks.spawn(async move {
-            let over = inner.over.clone();
-            match over.run_until_cancelled(inner.connect()).await {
-                Some(result) => inner.connected(result),
-                None => inner.connected(Err(inner.unreachable("it is closed here"))),
-            }
-        });
-        let panicked = self.unreachable("the attempt panicked");
-        async move { task.await.unwrap_or(Err(panicked)) }.boxed().shared()
-    }
-
-    async fn connect(&self) -> Result<Arc<dyn Connection>, TransportError> {
-        let mut error = self.unreachable("no transport is configured for it");
-        let Some(address) = &self.address else {
-            return Err(error);
-        };
-        for transport in &self.transports {
-            match transport.connect(address).await {
-                Ok(connection) => return Ok(connection),
-                Err(failed) => {
-                    tracing::warn!(peer = self.name, transport = %transport.kind(), error = %failed, "can't connect");
-                    metrics().connects_failed.inc();
-                    error = failed;
-                }
+        // Tcp rests, or this side is over. Another way may still be known from before.
+        for at in 0..state.lanes.len() {
+            if let Some(attempt) = self.start(&mut state, at, now) {
+                return Choice::Wait(attempt);
             }
         }
-        Err(error)
-    }
-
-    fn connected(
-        self: &Arc<Self>,
-        result: Result<Arc<dyn Connection>, TransportError>,
-    ) -> Result<Arc<dyn Connection>, TransportError> {
-        let now = Instant::now();
-        let mut state = self.state.lock();
-        state.attempt = None;
-        match &result {
-            Ok(connection) if !self.over.is_cancelled() => {
-                if state.lost > 0 {
-                    state.lost -= 1;
-                    metrics().reconnects.inc();
-                }
-                state.connections.push(Held { connection: connection.clone(), since: now, used: now });
-                if !std::mem::replace(&mut state.reaping, true) {
-                    self.tasks.spawn(self.clone().reap());
-                }
-            }
-            Ok(_) => {}
-            Err(error) => {
-                state.backoff.failed(now, rand::random());
-                state.last_error = Some(error.clone());
-            }
-        }
-        result
-    }
-
-    /// Closes connections that nobody uses; ends when none is left. May be cancelled at any time.
-    async fn reap(self: Arc<Self>) {
-        loop {
-            let slept = self.over.run_until_cancelled(tokio::time::sleep(self.options.idle_max / 2)).await;
-            let now = Instant::now();
-            let mut state = self.state.lock();
-            state.drop_broken(now);
-            let idle_max = self.options.idle_max;
-            state.connections.retain_mut(|held| {
-                if held.connection.in_flight() > 0 {
-                    held.used = now;
-                }
-                slept.is_some() && now.saturating_duration_since(held.used) < idle_max
-            });
-            if state.connections.is_empty() {
-                state.reaping = false;
-                return;
-            }
-        }
+        // Nothing was sent for this call, whatever the error was that the peer rests for.
+        Choice::Refuse(match &state.last_error {
+            Some(error @ TransportError::Lost { .. }) => self.unreachable(&format!("resting: {error}")),
+            Some(error) => error.clone(),
+            None => self.unreachable("it is closed here"),
+        })
     }
 
     fn unreachable(&self, reason: &str) -> TransportError {
         TransportError::Unreachable { peer: self.name.clone(), reason: reason.into() }
-    }
-}
-
-impl State {
-    fn may_try(&self, now: Instant) -> bool {
-        self.attempt.is_none() && self.backoff.may_try(now)
-    }
-
-    /// Lets go of connections that take no more calls. Calls under way on them keep them open.
-    fn drop_broken(&mut self, now: Instant) {
-        let mut at = 0;
-        while at < self.connections.len() {
-            let Some(error) = self.connections[at].connection.broken() else {
-                at += 1;
-                continue;
-            };
-            let held = self.connections.swap_remove(at);
-            self.backoff.lost(held.since, now, rand::random());
-            self.last_error = Some(error);
-            self.lost += 1;
-        }
-    }
-}
-
-/// A call whose connection is being made, or can't be.
-enum Connecting {
-    Waiting { attempt: Attempt, request: Option<(Bytes, Option<Landing>)> },
-    Made(Call),
-    Refused(Option<TransportError>),
-}
-
-impl CallDriver for Connecting {
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, TransportError>> {
-        loop {
-            let next = match self {
-                Self::Made(call) => return call.poll_next(cx),
-                Self::Refused(error) => {
-                    let again = || TransportError::Bound { reason: "the call was polled after its end".into() };
-                    return Poll::Ready(Err(error.take().unwrap_or_else(again)));
-                }
-                Self::Waiting { attempt, request } => match (ready!(attempt.poll_unpin(cx)), request.take()) {
-                    (Ok(connection), Some((message, landing))) => Self::Made(connection.call(message, landing)),
-                    (Ok(_), None) => Self::Refused(None),
-                    (Err(error), _) => Self::Refused(Some(error)),
-                },
-            };
-            *self = next;
-        }
-    }
-
-    fn poll_push(&mut self, cx: &mut Context<'_>, data: &[Bytes]) -> Poll<Result<(), TransportError>> {
-        match self {
-            Self::Made(call) => call.poll_push(cx, data),
-            _ => Poll::Ready(Err(TransportError::Bound { reason: "the peer wants nothing pushed".into() })),
-        }
     }
 }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use verbs3_protocol::{
     Absent, BlockIndex, ByteRange, CacheVerdict, Geometry, Opened, Piece, Refusal, Reply, is_strong_etag,
 };
-use verbs3_rdma::transport::{Call, Event, Part, TransportError};
+use verbs3_rdma::transport::{Call, Event, Part, TransportError, TransportKind};
 
 use crate::place::Worker;
 use crate::verify::{Flaw, verify};
@@ -81,6 +81,11 @@ impl Attempt {
 
     pub(crate) fn open(worker: Arc<Worker>, call: Call, geometry: Geometry, opening: Opening) -> Self {
         Self { worker, call, geometry, block: BlockIndex(0), at: 0, end: 0, opening: Some(opening) }
+    }
+
+    /// What its parts come over; known once one has come.
+    pub(crate) fn transport(&self) -> TransportKind {
+        self.call.kind().unwrap_or(TransportKind::Tcp)
     }
 
     pub(crate) fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<Result<Step, AttemptError>> {

@@ -9,6 +9,8 @@ pub(crate) struct Metrics {
     pub(crate) calls: IntCounterVec,
     pub(crate) hedges: IntCounter,
     pub(crate) failovers: IntCounter,
+    /// By kind of call.
+    pub(crate) repeats: IntCounterVec,
     pub(crate) bypasses: IntCounterVec,
     pub(crate) checksum_failures: IntCounter,
     pub(crate) rests: IntCounter,
@@ -42,6 +44,11 @@ impl Metrics {
             failovers: counter(
                 "verbs3_client_failovers_total",
                 "Spans that went on with another worker after a failure",
+            )?,
+            repeats: vector(
+                "verbs3_client_repeats_total",
+                "Calls put to the same worker again because their connection broke, by kind",
+                &["kind"],
             )?,
             bypasses: vector("verbs3_client_bypasses_total", "Reads sent to the UFS by reason", &["reason"])?,
             checksum_failures: counter(

@@ -15,8 +15,8 @@ use verbs3_rdma::landing::Landing;
 use verbs3_rdma::transport::TransportKind;
 
 use crate::attempt::{Attempt, AttemptError, Opening, Step};
-use crate::place::Worker;
-use crate::span::{BypassReason, SpanRead};
+use crate::place::{REPEATS_MAX, Worker};
+use crate::span::{BypassReason, NoMemory, SpanRead};
 use crate::tier::{SpanRequest, Tier};
 
 /// What to open, and how fresh its attributes have to be.
@@ -72,10 +72,15 @@ impl Tier {
         if !home.health.admit(Instant::now()) {
             return OpenOutcome::Bypass(self.bypass(BypassReason::Workers));
         }
-        for _ in 0..CHANGES_MAX {
+        let (mut changes, mut repeats) = (0, 0);
+        while changes < CHANGES_MAX {
             match self.open_at(&home, request).await {
                 Ok(Some(outcome)) => return outcome,
-                Ok(None) => {}
+                Ok(None) => changes += 1,
+                Err(AttemptError::Transport(error)) if repeats < REPEATS_MAX && home.may_be_asked_again(&error) => {
+                    repeats += 1;
+                    self.repeated("open", &home, &error);
+                }
                 Err(error) => {
                     self.failed("open", &home, &request.object, &error);
                     return OpenOutcome::Bypass(self.bypass(BypassReason::Workers));
@@ -124,27 +129,30 @@ impl Tier {
         let geometry = self.options.geometry;
         let want = request.want.filter(|&want| touches_first_block(geometry, want));
         let mut bytes_max = 0;
-        let mut landing = None;
-        if let Some(want) = want {
-            bytes_max = geometry.block_bytes;
-            if home.peer.wants_landing() {
-                let cut = landing_cut(geometry, want, self.options.open_landing_bytes);
-                bytes_max = cut.iter().sum::<usize>() as u32;
-                landing = Some(Landing::lease(&self.arena, &cut)?);
+        let call = home.peer.call_with(|wants_landing| {
+            let mut landing = None;
+            if let Some(want) = want {
+                bytes_max = geometry.block_bytes;
+                if wants_landing {
+                    let cut = landing_cut(geometry, want, self.options.open_landing_bytes);
+                    bytes_max = cut.iter().sum::<usize>() as u32;
+                    landing = Some(Landing::lease(&self.arena, &cut).ok_or(NoMemory)?);
+                }
             }
-        }
-        let message = Request::Open(Open {
-            object: ObjectKey::clone(&request.object),
-            version_id: request.version_id.clone(),
-            epoch: self.map.load().placement.epoch(),
-            geometry,
-            attributes_age_ms_max: request.attributes_age_ms_max,
-            absence_age_ms_max: request.absence_age_ms_max,
-            checksums: request.checksums,
-            want,
-            piece_bytes_max: bytes_max,
+            let message = Request::Open(Open {
+                object: ObjectKey::clone(&request.object),
+                version_id: request.version_id.clone(),
+                epoch: self.map.load().placement.epoch(),
+                geometry,
+                attributes_age_ms_max: request.attributes_age_ms_max,
+                absence_age_ms_max: request.absence_age_ms_max,
+                checksums: request.checksums,
+                want,
+                piece_bytes_max: bytes_max,
+            });
+            Ok::<_, NoMemory>((message.encode(), landing))
         });
-        let call = home.peer.call(message.encode(), landing);
+        let call = call.ok()?;
         Some(Attempt::open(home.clone(), call, geometry, Opening { want, bytes_max }))
     }
 
@@ -157,7 +165,7 @@ impl Tier {
         last: bool,
     ) -> Found {
         let bytes: usize = data.iter().map(Bytes::len).sum();
-        let (transport, at, end) = (attempt.worker.transport(), attempt.at, attempt.end);
+        let (transport, at, end) = (attempt.transport(), attempt.at, attempt.end);
         self.metrics.bytes(transport, bytes as u64);
         let covered = u64::from(at) - bytes as u64..u64::from(end);
         let rest = (at < end).then(|| {

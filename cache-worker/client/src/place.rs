@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 use verbs3_protocol::{BlockIndex, ObjectKey, Placement, WorkerId};
 use verbs3_rdma::peer::Peer;
-use verbs3_rdma::transport::TransportKind;
+use verbs3_rdma::transport::TransportError;
 
 use crate::health::Watch;
 
@@ -18,11 +18,24 @@ pub(crate) struct Worker {
     pub(crate) health: Watch,
 }
 
+/// Times that one question is put to the same worker again because its connection broke: each of a host's ways (shared
+/// memory, some rails, tcp) may break under it once. A worker that dies is found out sooner, because nothing connects.
+pub(crate) const REPEATS_MAX: u8 = 8;
+
 impl Worker {
-    /// What an answer that has just come came over. A connection that is gone since then was one of the transport that
-    /// connections end on by themselves.
-    pub(crate) fn transport(&self) -> TransportKind {
-        self.peer.kind().unwrap_or(TransportKind::Tcp)
+    /// Whether the same question may be put to this worker again after `error`, which then says nothing of the worker
+    /// itself: its peer goes the next way. For questions that may be asked twice, which all of the protocol's are.
+    pub(crate) fn may_be_asked_again(&self, error: &TransportError) -> bool {
+        match error {
+            TransportError::Lost { .. } => true,
+            // The connection was over before the question was sent. Of use only where there is another.
+            TransportError::Unreachable { .. } => self.peer.is_connected(),
+            TransportError::Handshake { .. }
+            | TransportError::Protocol { .. }
+            | TransportError::Failed { .. }
+            | TransportError::Bound { .. }
+            | TransportError::Cancelled => false,
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Owner, then replicas, then "ask the UFS". A worker that shows no life within `hedge_after` is joined by a replica (in a
 //! landing of its own); the first to show life goes on alone. A failure in the middle goes on elsewhere from the byte that
-//! was handed out last. Driven by its poller: no task, no channel.
+//! was handed out last; where only the connection broke, at the same worker over the next way. Driven by its poller: no task, no channel.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use verbs3_rdma::landing::Landing;
 use verbs3_rdma::transport::TransportKind;
 
 use crate::attempt::{Attempt, AttemptError, Step};
-use crate::place::{Candidates, Worker};
+use crate::place::{Candidates, REPEATS_MAX, Worker};
 use crate::tier::{SpanRequest, Tier};
 
 /// Why the gateway has to ask the UFS itself.
@@ -88,9 +88,10 @@ pub struct SpanRead {
     /// The worker at work, and its hedge.
     legs: [Option<Leg>; 2],
     hedged: bool,
-    /// Continue with the worker that gave a short answer.
+    /// Continue with the worker that gave a short answer, or whose connection broke.
     again: Option<Arc<Worker>>,
     short_answers: u8,
+    repeats: u8,
     at: u32,
     reason: BypassReason,
     over: bool,
@@ -106,7 +107,7 @@ struct Leg {
 }
 
 /// No memory for a landing.
-struct NoMemory;
+pub(crate) struct NoMemory;
 
 impl SpanRead {
     pub(crate) fn new(tier: Arc<Tier>, request: SpanRequest, candidates: Candidates) -> Self {
@@ -119,6 +120,7 @@ impl SpanRead {
             hedged: false,
             again: None,
             short_answers: 0,
+            repeats: 0,
             reason: BypassReason::Workers,
             over: false,
             timer: None,
@@ -204,12 +206,6 @@ impl SpanRead {
     fn launch(&self, worker: Arc<Worker>) -> Result<Leg, NoMemory> {
         let SpanRequest { object, version, span, ahead_bytes } = &self.request;
         let (geometry, range) = (self.tier.options.geometry, self.at..span.range.end);
-        let landing = if worker.peer.wants_landing() {
-            let cuts: Vec<usize> = geometry.cuts(&range).collect();
-            Some(Landing::lease(&self.tier.arena, &cuts).ok_or(NoMemory)?)
-        } else {
-            None
-        };
         let message = Request::Read(Read {
             object: ObjectKey::clone(object),
             version: Version::clone(version),
@@ -220,7 +216,13 @@ impl SpanRead {
             end: range.end,
             ahead_bytes: *ahead_bytes,
         });
-        let call = worker.peer.call(message.encode(), landing);
+        let call = worker.peer.call_with(|wants_landing| {
+            let lease = || {
+                let cuts: Vec<usize> = geometry.cuts(&range).collect();
+                Landing::lease(&self.tier.arena, &cuts).ok_or(NoMemory)
+            };
+            Ok((message.encode(), wants_landing.then(lease).transpose()?))
+        })?;
         let attempt = Attempt::read(worker, call, geometry, span.block, range);
         Ok(Leg { attempt, since: Instant::now(), live: false })
     }
@@ -271,7 +273,7 @@ impl SpanRead {
 
     fn bytes(&mut self, data: Vec<Bytes>, verdict: CacheVerdict, last: bool) -> Option<SpanItem> {
         let bytes: usize = data.iter().map(Bytes::len).sum();
-        let transport = self.legs[0].as_ref().map_or(TransportKind::Tcp, |leg| leg.attempt.worker.transport());
+        let transport = self.legs[0].as_ref().map_or(TransportKind::Tcp, |leg| leg.attempt.transport());
         self.tier.metrics.bytes(transport, bytes as u64);
         // The attempt has held the piece against the span: it does not go past its end.
         self.at += bytes as u32;
@@ -327,6 +329,15 @@ impl SpanRead {
 
     fn failed(&mut self, index: usize, error: &AttemptError) {
         let Some(leg) = self.legs[index].take() else { return };
+        if let AttemptError::Transport(error) = error
+            && self.repeats < REPEATS_MAX
+            && leg.attempt.worker.may_be_asked_again(error)
+        {
+            self.repeats += 1;
+            self.tier.repeated("read", &leg.attempt.worker, error);
+            self.again = Some(leg.attempt.worker);
+            return;
+        }
         self.tier.failed("read", &leg.attempt.worker, &self.request.object, error);
         self.reason = BypassReason::Workers;
         if self.legs.iter().all(Option::is_none) && !self.candidates.is_empty() {

@@ -3,6 +3,7 @@
 
 mod opening;
 mod reading;
+mod ways;
 mod writing;
 
 use std::collections::HashMap;
@@ -22,8 +23,8 @@ use verbs3_protocol::{
 };
 use verbs3_rdma::arena::{Arena, ArenaOptions};
 use verbs3_rdma::inprocess::{FaultHandle, Faults, InProcess, Mode};
-use verbs3_rdma::peer::{Peer, PeerOptions};
-use verbs3_rdma::transport::{self, Incoming, PeerAddress, Service};
+use verbs3_rdma::peer::{Peer, PeerOptions, Ways};
+use verbs3_rdma::transport::{self, Incoming, PeerAddress, Service, TransportKind};
 
 use crate::{HealthOptions, SpanItem, SpanRead, Tier, TierOptions};
 
@@ -68,6 +69,22 @@ impl TestWorker {
         let address = PeerAddress::from(SocketAddr::from(([127, 0, 0, 1], 1)));
         let peer = Arc::new(Peer::new(id, address, vec![transport], PeerOptions::default()));
         Self { id: WorkerId(id.into()), asked, faults: handle, peer }
+    }
+
+    /// One that is reached over verbs, with faults, or else over tcp.
+    fn with_ways(id: &str, verbs: Faults, tcp: Faults, script: Script) -> Self {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let service = Arc::new(Scripted { asked: asked.clone(), script });
+        let faults = verbs.handle();
+        let rails = vec![([10, 0, 0, 7], 9403).into()];
+        let posing = |kind, ways, faults| InProcess::posing_as(kind, ways, service.clone(), Mode::Copy(faults));
+        let transports = vec![
+            posing(TransportKind::Tcp, Ways { shm: None, rails }, tcp),
+            posing(TransportKind::Verbs, Ways::default(), verbs),
+        ];
+        let address = PeerAddress::from(SocketAddr::from(([127, 0, 0, 1], 1)));
+        let peer = Arc::new(Peer::new(id, address, transports, PeerOptions::default()));
+        Self { id: WorkerId(id.into()), asked, faults, peer }
     }
 
     fn asked(&self) -> Vec<Request> {

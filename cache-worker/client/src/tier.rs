@@ -10,6 +10,7 @@ use tokio_util::task::TaskTracker;
 use verbs3_protocol::{ObjectKey, Placement, Request, Span, Version, Volume, WorkerId};
 use verbs3_rdma::arena::Arena;
 use verbs3_rdma::peer::Peer;
+use verbs3_rdma::transport::TransportError;
 
 use crate::attempt::AttemptError;
 use crate::health::Watch;
@@ -146,6 +147,12 @@ impl Tier {
             self.metrics.checksum_failures.inc();
             self.forget_at(worker.clone(), object.volume.clone(), vec![object.key.clone()]);
         }
+    }
+
+    /// Notes that a question is put to the same worker again. Why its connection broke is the peer's to log.
+    pub(crate) fn repeated(&self, kind: &'static str, worker: &Worker, error: &TransportError) {
+        self.metrics.repeats.with_label_values(&[kind]).inc();
+        tracing::debug!(worker = %worker.id, kind, %error, "asking a worker again over another connection");
     }
 
     pub(crate) fn note_failure(&self, worker: &Worker) -> Option<std::time::Duration> {

@@ -2,6 +2,15 @@
 //!
 //! A write whose [`Announced`] is dropped without a report (the client hung up) is reported as unknown: its keys stay
 //! uncertain, and reads ask the UFS, until their time is over.
+//!
+//! # Why these messages may be sent twice
+//! When a connection breaks, nobody knows whether the home has acted, and the message is sent again over the next way. Both
+//! messages name their [`WriteId`], and doing either twice is doing it once: a second announcement renews the first, a
+//! second report raises the generation once more and finds nothing left to close. What can come *late* is the copy on the
+//! broken connection, which the home may still be working on. A late report only invalidates. A late announcement, after
+//! its own report, opens the write again until its time is over: reads of the key ask the UFS for that long, which is slow
+//! and never stale. What would be stale, a write that is visible before its home knows, can't come of it: the write is
+//! sent only after an acknowledgement, and no copy of an announcement undoes the one that was acknowledged.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,7 +25,7 @@ use verbs3_protocol::{
 };
 use verbs3_rdma::transport::{Event, TransportError};
 
-use crate::place::Worker;
+use crate::place::{REPEATS_MAX, Worker};
 use crate::tier::Tier;
 
 /// Why a home does not know of a write.
@@ -210,6 +219,7 @@ impl Tier {
         until: Instant,
     ) -> Result<(), CoherenceError> {
         let mut pause = RETRY_PAUSE_MIN;
+        let mut repeats = 0;
         loop {
             let reason = match timeout_at(until, ask(worker, message.clone())).await {
                 Ok(Ok(Reply::Done { .. })) => {
@@ -224,6 +234,11 @@ impl Tier {
                     return Err(CoherenceError::HomeRefused { worker: worker.id.clone(), what: kind, reason });
                 }
                 Ok(Ok(_)) => "its answer makes no sense".to_owned(),
+                Ok(Err(error)) if repeats < REPEATS_MAX && worker.may_be_asked_again(&error) => {
+                    repeats += 1;
+                    self.repeated(kind, worker, &error);
+                    continue;
+                }
                 Ok(Err(error)) => error.to_string(),
                 Err(_) => "it was silent".to_owned(),
             };

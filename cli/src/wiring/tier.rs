@@ -116,6 +116,7 @@ fn peer_options(peers: &GatewayPeers) -> PeerOptions {
         calls_per_connection: *calls_per_connection as usize,
         idle_max: idle_max.0,
         backoff: BackoffOptions { pause_min: pause_min.0, pause_max: pause_max.0, stable_after: stable_after.0 },
+        ..PeerOptions::default()
     }
 }
 

@@ -58,7 +58,6 @@ async fn ask(peer: &Peer) -> Result<(), TransportError> {
 async fn the_first_calls_share_one_connect() {
     within_deadline(async {
         let (peer, connects) = peer(echo(), Faults::none(), PeerOptions::default());
-        assert!(peer.wants_landing());
         assert_eq!(peer.kind(), None);
         let calls = (0..20).map(|_| ask(&peer));
         futures::future::try_join_all(calls).await.unwrap();
@@ -165,7 +164,8 @@ async fn an_idle_connection_is_closed_and_made_again_when_needed() {
 #[tokio::test]
 async fn a_local_peer_uses_its_connection_as_it_is() {
     let peer = Peer::local(InProcess::connection(echo(), Mode::Share));
-    assert!(!peer.wants_landing());
+    let wants = peer.call_with(|wants| Err::<_, bool>(wants)).err();
+    assert_eq!(wants, Some(false));
     assert_eq!(peer.kind(), Some(TransportKind::Shm));
     ask(&peer).await.unwrap();
 }

@@ -4,9 +4,9 @@ use super::*;
 use crate::{BypassReason, Found, OpenOutcome, OpenRequest};
 use verbs3_protocol::{Absent, Attributes, ByteRange, Generation, Lease, Open, Opened, UfsAnswer};
 
-const BYTES: u64 = 3 * (1 << 20);
+pub(super) const BYTES: u64 = 3 * (1 << 20);
 
-fn request(tier: &Tier, want: Option<ByteRange>) -> OpenRequest {
+pub(super) fn request(tier: &Tier, want: Option<ByteRange>) -> OpenRequest {
     OpenRequest {
         object: object_of(tier, "a", 0),
         version_id: None,
@@ -39,7 +39,7 @@ fn wanted(open: &Open, bytes: u64) -> Option<(u32, u32)> {
 }
 
 /// Answers an open with its first page in the first part and the others in parts of their own.
-fn opens(bytes: u64) -> Script {
+pub(super) fn opens(bytes: u64) -> Script {
     Box::new(move |request, mut reply| {
         Box::pin(async move {
             let open = match request {
@@ -63,7 +63,7 @@ fn opens(bytes: u64) -> Script {
     })
 }
 
-async fn all(found: Found) -> Vec<u8> {
+pub(super) async fn all(found: Found) -> Vec<u8> {
     let mut bytes = found.data.concat();
     if let Some(mut rest) = found.rest {
         bytes.extend(drain(&mut rest).await.0);

@@ -4,9 +4,9 @@ use super::*;
 use crate::{BypassReason, SpanRequest};
 use verbs3_protocol::Span;
 
-const END: u32 = 5 * PAGE + 100;
+pub(super) const END: u32 = 5 * PAGE + 100;
 
-fn read(tier: &Arc<Tier>, owner: &str, start: u32) -> SpanRead {
+pub(super) fn read(tier: &Arc<Tier>, owner: &str, start: u32) -> SpanRead {
     tier.read_span(SpanRequest {
         object: object_of(tier, owner, 0),
         version: version(1 << 20),

@@ -4,15 +4,15 @@ use super::*;
 use crate::CoherenceError;
 use verbs3_protocol::{Generation, Lease, WriteOutcome};
 
-fn volume() -> Volume {
+pub(super) fn volume() -> Volume {
     Volume::new("store", "train")
 }
 
-fn keys(count: usize) -> Vec<String> {
+pub(super) fn keys(count: usize) -> Vec<String> {
     (0..count).map(|n| format!("key-{n}")).collect()
 }
 
-fn reports(worker: &TestWorker) -> Vec<WriteOutcome> {
+pub(super) fn reports(worker: &TestWorker) -> Vec<WriteOutcome> {
     let asked = worker.asked();
     asked
         .iter()

@@ -1,0 +1,268 @@
+//! The ways to one peer as they are now: what each is connected by, whether it rests, and which connection is the best.
+//!
+//! Decides, under the peer's lock; the attempts themselves are `connect`'s.
+
+use std::sync::Arc;
+
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
+
+use super::backoff::Backoff;
+use super::connect::Attempt;
+use super::rest::Rest;
+use super::route::{Route, fell_back, reason_of};
+use super::ways::Ways;
+use crate::metrics::{GaugeGuard, metrics};
+use crate::transport::{Connection, PeerAddress, Transport, TransportError, TransportKind};
+
+pub(super) struct State {
+    /// Tcp: every peer has it, and calls that nothing better takes go over it.
+    pub(super) tcp: Vec<Held>,
+    /// What is better than tcp, best first: shared memory, then the rails of this host in their order.
+    pub(super) lanes: Vec<Lane>,
+    /// What the peer said last; its socket only where this process sees it.
+    pub(super) ways: Ways,
+    /// For the first connection, or for one more of tcp.
+    pub(super) attempt: Option<Attempt>,
+    pub(super) backoff: Backoff,
+    pub(super) last_error: Option<TransportError>,
+    /// Connections that broke and have not been replaced.
+    pub(super) lost: usize,
+    pub(super) kept_up: bool,
+    pub(super) route: Route,
+    /// Whose turn it is among rails with as many calls.
+    turn: usize,
+}
+
+/// One way that is better than tcp.
+pub(super) struct Lane {
+    pub(super) kind: TransportKind,
+    pub(super) transport: Arc<dyn Transport>,
+    /// Which of this host's rails it is.
+    rail: usize,
+    pub(super) held: Vec<Held>,
+    pub(super) attempt: Option<Attempt>,
+    pub(super) rest: Rest,
+    /// What was wrong with it last; `None` once it works.
+    pub(super) trouble: Option<&'static str>,
+    resting: Option<GaugeGuard>,
+}
+
+pub(super) struct Held {
+    pub(super) connection: Arc<dyn Connection>,
+    pub(super) since: Instant,
+    pub(super) used: Instant,
+    /// Its place under the cap on verbs connections.
+    pub(super) _place: Option<OwnedSemaphorePermit>,
+}
+
+/// The connection for a call.
+pub(super) struct Pick {
+    pub(super) connection: Arc<dyn Connection>,
+    pub(super) kind: TransportKind,
+    pub(super) in_flight: usize,
+}
+
+impl Lane {
+    pub(super) fn new(transport: Arc<dyn Transport>, rail: usize, rest: Rest) -> Self {
+        Self {
+            kind: transport.kind(),
+            transport,
+            rail,
+            held: Vec::new(),
+            attempt: None,
+            rest,
+            trouble: None,
+            resting: None,
+        }
+    }
+
+    /// The address to connect to, where the peer has this way.
+    pub(super) fn address(&self, peer: &PeerAddress, ways: &Ways) -> Option<PeerAddress> {
+        let ways = match self.kind {
+            TransportKind::Shm => Ways { shm: Some(ways.shm.clone()?), rails: Vec::new() },
+            TransportKind::Verbs => {
+                let rail = ways.rails.get(self.rail % ways.rails.len().max(1))?;
+                Ways { shm: None, rails: vec![*rail] }
+            }
+            TransportKind::Tcp => return None,
+        };
+        Some(PeerAddress { ways, ..peer.clone() })
+    }
+
+    pub(super) fn is_usable(&self, ways: &Ways) -> bool {
+        match self.kind {
+            TransportKind::Shm => ways.shm.is_some(),
+            TransportKind::Verbs => !ways.rails.is_empty(),
+            TransportKind::Tcp => false,
+        }
+    }
+
+    /// An attempt succeeded.
+    pub(super) fn made(&mut self, peer: &str, now: Instant, held: Held) {
+        if self.rest.made(now) {
+            tracing::info!(peer, transport = %self.kind, rail = self.rail, "a way that rested works again");
+            self.resting = None;
+        }
+        self.trouble = None;
+        self.held.push(held);
+    }
+
+    /// An attempt failed.
+    pub(super) fn failed(&mut self, peer: &str, now: Instant, error: &TransportError) {
+        self.trouble = Some(reason_of(error));
+        let rest = self.rest.failed(now, rand::random());
+        self.begin_rest(peer, rest, error);
+    }
+
+    fn begin_rest(&mut self, peer: &str, rest: Option<std::time::Duration>, error: &TransportError) {
+        let Some(rest) = rest else { return };
+        // Calls under way keep their connection.
+        self.held.clear();
+        if self.resting.is_none() {
+            let gauge = metrics().ways_resting.with_label_values(&[self.kind.as_str()]);
+            self.resting = Some(GaugeGuard::add(&gauge, 1));
+            tracing::warn!(
+                peer, transport = %self.kind, rail = self.rail, rest_s = rest.as_secs(), %error,
+                "a way to a peer failed too often and rests; its traffic goes another way"
+            );
+        }
+    }
+
+    /// Lets go of connections that take no more calls; how many there were.
+    fn drop_broken(&mut self, peer: &str, now: Instant) -> usize {
+        let before = self.held.len();
+        for (since, error) in take_broken(&mut self.held) {
+            self.trouble = Some(reason_of(&error));
+            let rest = self.rest.lost(since, now, rand::random());
+            self.begin_rest(peer, rest, &error);
+        }
+        before - self.held.len()
+    }
+}
+
+fn take_broken(held: &mut Vec<Held>) -> Vec<(Instant, TransportError)> {
+    let mut broken = Vec::new();
+    held.retain(|held| match held.connection.broken() {
+        Some(error) => {
+            broken.push((held.since, error));
+            false
+        }
+        None => true,
+    });
+    broken
+}
+
+impl State {
+    pub(super) fn new(lanes: Vec<Lane>, ways: Ways, backoff: Backoff) -> Self {
+        let mut state = Self {
+            tcp: Vec::new(),
+            lanes,
+            ways: Ways::default(),
+            attempt: None,
+            backoff,
+            last_error: None,
+            lost: 0,
+            kept_up: false,
+            route: Route::default(),
+            turn: 0,
+        };
+        state.learn(ways);
+        state
+    }
+
+    /// Takes what the peer says of itself.
+    pub(super) fn learn(&mut self, mut ways: Ways) {
+        ways.shm = ways.shm.filter(super::ShmWay::is_here);
+        let best = self.lanes.iter().find(|lane| lane.is_usable(&ways)).map(|lane| lane.kind);
+        self.route.expect(best.unwrap_or(TransportKind::Tcp));
+        self.ways = ways;
+    }
+
+    /// The least loaded connection of the best way that has one.
+    pub(super) fn pick(&mut self, now: Instant) -> Option<Pick> {
+        let kind = self.lanes.iter().find(|lane| !lane.held.is_empty()).map(|lane| lane.kind);
+        let Some(kind) = kind else {
+            return take_least(self.tcp.iter_mut().enumerate(), now);
+        };
+        // One rail after the other among equals: calls that come one by one would all use the first.
+        let count = self.lanes.iter().filter(|lane| lane.kind == kind).count();
+        let turn = self.turn % count;
+        self.turn = turn + 1;
+        let lanes = self.lanes.iter_mut().filter(|lane| lane.kind == kind);
+        let held = lanes.flat_map(|lane| {
+            let order = (lane.rail + count - turn) % count;
+            lane.held.iter_mut().map(move |held| (order, held))
+        });
+        take_least(held, now)
+    }
+
+    /// Lets go of connections that take no more calls. Calls under way on them keep them open.
+    pub(super) fn drop_broken(&mut self, peer: &str, now: Instant) {
+        for at in 0..self.lanes.len() {
+            let lane = &mut self.lanes[at];
+            let lost = lane.drop_broken(peer, now);
+            self.lost += lost;
+            let (kind, reason, gone) = (lane.kind, lane.trouble, lost > 0 && lane.held.is_empty());
+            // Another rail takes over; a change of the transport is the route's to tell.
+            if gone && self.lanes.iter().any(|lane| lane.kind == kind && !lane.held.is_empty()) {
+                fell_back(kind, kind, reason.unwrap_or("lost"));
+            }
+        }
+        for (since, error) in take_broken(&mut self.tcp) {
+            self.backoff.lost(since, now, rand::random());
+            self.last_error = Some(error);
+            self.lost += 1;
+        }
+    }
+
+    /// Notes what a call goes over.
+    pub(super) fn routed(&mut self, peer: &str, kind: TransportKind) {
+        if self.route.is(kind) {
+            return;
+        }
+        let lanes = &self.lanes;
+        self.route.change(peer, kind, |from| {
+            let mut of = lanes.iter().filter(|lane| lane.kind == from);
+            let trouble = of.clone().find_map(|lane| lane.trouble);
+            let slow = of.any(|lane| lane.attempt.is_some());
+            trouble.unwrap_or(if slow { "slow" } else { "unreachable" })
+        });
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = &Held> {
+        self.lanes.iter().flat_map(|lane| &lane.held).chain(&self.tcp)
+    }
+
+    pub(super) fn connections_of(&self, kind: TransportKind) -> usize {
+        self.lanes.iter().filter(|lane| lane.kind == kind).map(|lane| lane.held.len()).sum()
+    }
+
+    /// A connection was made, perhaps in place of one that broke.
+    pub(super) fn replaced(&mut self) {
+        if self.lost > 0 {
+            self.lost -= 1;
+            metrics().reconnects.inc();
+        }
+    }
+
+    pub(super) fn may_try(&self, now: Instant) -> bool {
+        self.attempt.is_none() && self.backoff.may_try(now)
+    }
+
+    /// Keeps of all connections those that `keep` says.
+    pub(super) fn retain(&mut self, mut keep: impl FnMut(&mut Held) -> bool) {
+        self.tcp.retain_mut(&mut keep);
+        for lane in &mut self.lanes {
+            lane.held.retain_mut(&mut keep);
+        }
+    }
+}
+
+fn take_least<'a>(held: impl Iterator<Item = (usize, &'a mut Held)>, now: Instant) -> Option<Pick> {
+    let (in_flight, _, held) = held
+        .map(|(order, held)| (held.connection.in_flight(), order, held))
+        .min_by_key(|(in_flight, order, _)| (*in_flight, *order))?;
+    held.used = now;
+    Some(Pick { connection: held.connection.clone(), kind: held.connection.kind(), in_flight })
+}

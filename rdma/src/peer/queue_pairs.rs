@@ -1,0 +1,31 @@
+//! The cap on verbs connections of a process: each is a queue pair with its rings, in the NIC and in memory.
+//!
+//! Owns the places. Over the cap calls go over tcp; that is the peers' to decide.
+
+use std::sync::Arc;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::metrics::metrics;
+
+/// Places for verbs connections, shared by all peers of a process.
+#[derive(Debug, Clone)]
+pub struct QueuePairs(Arc<Semaphore>);
+
+impl QueuePairs {
+    pub fn new(max: usize) -> Self {
+        metrics().queue_pairs_max.set(i64::try_from(max).unwrap_or(i64::MAX));
+        Self(Arc::new(Semaphore::new(max.min(Semaphore::MAX_PERMITS))))
+    }
+
+    /// A place until it is dropped.
+    pub(super) fn take(&self) -> Option<OwnedSemaphorePermit> {
+        self.0.clone().try_acquire_owned().ok()
+    }
+}
+
+impl Default for QueuePairs {
+    fn default() -> Self {
+        Self::new(4096)
+    }
+}

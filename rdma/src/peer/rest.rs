@@ -1,0 +1,227 @@
+//! When a way to a peer is left alone, and for how long: a pure state machine, fed with the time and with chance.
+//!
+//! Owns the damping of one way (the shm socket, one rail). Tcp, the last way, has its own (`backoff`): nothing stands
+//! behind it, so its rests are short.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+#[derive(Debug, Clone)]
+pub struct RestOptions {
+    /// Errors within `window` that make a way rest.
+    pub errors_max: u32,
+    pub window: Duration,
+    /// Between two attempts of a way that does not rest yet.
+    pub pause: Duration,
+    /// The first rest; doubles each time the way fails again after one.
+    pub rest_min: Duration,
+    pub rest_max: Duration,
+}
+
+impl Default for RestOptions {
+    fn default() -> Self {
+        Self {
+            errors_max: 3,
+            window: Duration::from_secs(10),
+            pause: Duration::from_secs(1),
+            rest_min: Duration::from_secs(30),
+            rest_max: Duration::from_secs(300),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Rest {
+    options: RestOptions,
+    /// Errors that are not older than the window.
+    errors: VecDeque<Instant>,
+    last_error: Option<Instant>,
+    /// No attempt before this.
+    until: Option<Instant>,
+    resting: bool,
+    /// The last rest; zero where there was none, or where the way has been well for long since.
+    rest: Duration,
+    well_since: Option<Instant>,
+}
+
+impl Rest {
+    pub(super) fn new(options: RestOptions) -> Self {
+        Self {
+            options,
+            errors: VecDeque::new(),
+            last_error: None,
+            until: None,
+            resting: false,
+            rest: Duration::ZERO,
+            well_since: None,
+        }
+    }
+
+    /// Whether calls stay away: from the error that was one too many until an attempt succeeds.
+    #[cfg(test)]
+    pub(super) fn is_resting(&self) -> bool {
+        self.resting
+    }
+
+    /// Whether an attempt may be made now.
+    pub(super) fn may_try(&self, now: Instant) -> bool {
+        self.until.is_none_or(|until| now >= until)
+    }
+
+    /// From when on an attempt may be made; `None`: at any time.
+    pub(super) fn until(&self) -> Option<Instant> {
+        self.until
+    }
+
+    /// An attempt failed. Returns the rest that begins now, if one does. `chance` (0 to 1) lengthens it by up to a tenth, so
+    /// that the peers of one broken switch do not come back in the same instant.
+    pub(super) fn failed(&mut self, now: Instant, chance: f64) -> Option<Duration> {
+        self.last_error = Some(now);
+        let RestOptions { errors_max, window, pause, rest_min, rest_max } = self.options;
+        if !self.resting {
+            if self.well_since.is_some_and(|since| now.saturating_duration_since(since) >= rest_max) {
+                self.rest = Duration::ZERO;
+            }
+            self.errors.push_back(now);
+            self.errors.retain(|&at| now.saturating_duration_since(at) <= window);
+            if self.errors.len() < errors_max as usize {
+                self.until = Some(now + pause);
+                return None;
+            }
+        }
+        self.errors.clear();
+        self.resting = true;
+        self.well_since = None;
+        self.rest = self.rest.saturating_mul(2).clamp(rest_min, rest_max.max(rest_min));
+        self.until = Some(now + self.rest.mul_f64(1.0 + chance.clamp(0.0, 1.0) / 10.0));
+        Some(self.rest)
+    }
+
+    /// A connection broke that was made at `since`. One that is older than the last error tells nothing new: several
+    /// connections over one cable break together.
+    pub(super) fn lost(&mut self, since: Instant, now: Instant, chance: f64) -> Option<Duration> {
+        if self.last_error.is_some_and(|at| since < at) {
+            return None;
+        }
+        let rest = self.failed(now, chance);
+        if self.errors.len() == 1 {
+            // It worked until now: the first break in a while is mended at once.
+            self.until = None;
+        }
+        rest
+    }
+
+    /// An attempt succeeded. `true` when that ends a rest.
+    pub(super) fn made(&mut self, now: Instant) -> bool {
+        self.until = None;
+        if self.resting {
+            self.well_since = Some(now);
+        }
+        std::mem::take(&mut self.resting)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    fn at(start: Instant, seconds: u64) -> Instant {
+        start + Duration::from_secs(seconds)
+    }
+
+    fn resting(start: Instant) -> Rest {
+        let mut rest = Rest::new(RestOptions::default());
+        assert_eq!((rest.failed(start, 0.0), rest.failed(start, 0.0)), (None, None));
+        assert_eq!(rest.failed(start, 0.0), Some(Duration::from_secs(30)));
+        rest
+    }
+
+    #[test]
+    fn three_errors_in_the_window_bring_a_rest_and_fewer_only_a_pause() {
+        let (mut rest, t0) = (Rest::new(RestOptions::default()), Instant::now());
+        assert_eq!(rest.failed(t0, 0.0), None);
+        assert!(!rest.may_try(t0) && rest.may_try(at(t0, 1)) && !rest.is_resting());
+        assert_eq!(rest.failed(at(t0, 5), 0.0), None);
+        // The first error has left the window.
+        assert_eq!(rest.failed(at(t0, 11), 0.0), None);
+        assert_eq!(rest.failed(at(t0, 12), 0.0), Some(Duration::from_secs(30)));
+        assert!(rest.is_resting() && !rest.may_try(at(t0, 41)) && rest.may_try(at(t0, 42)));
+    }
+
+    #[test]
+    fn rests_double_up_to_the_longest() {
+        let t0 = Instant::now();
+        let mut rest = resting(t0);
+        let mut now = t0;
+        for expected in [60, 120, 240, 300, 300] {
+            now = rest.until().unwrap();
+            assert_eq!(rest.failed(now, 0.0), Some(Duration::from_secs(expected)));
+        }
+        assert!(!rest.may_try(at(now, 299)) && rest.may_try(at(now, 300)));
+    }
+
+    #[test]
+    fn a_way_that_fails_soon_after_its_return_rests_longer_and_one_that_was_well_for_long_starts_anew() {
+        let t0 = Instant::now();
+        for (well_for, expected) in [(10, 60), (299, 60), (300, 30)] {
+            let mut rest = resting(t0);
+            assert!(rest.made(at(t0, 30)) && !rest.is_resting());
+            let again = at(t0, 30 + well_for);
+            rest.failed(again, 0.0);
+            rest.failed(again, 0.0);
+            assert_eq!(rest.failed(again, 0.0), Some(Duration::from_secs(expected)), "well for {well_for} s");
+        }
+    }
+
+    #[test]
+    fn the_first_break_is_mended_at_once_and_the_next_after_a_pause() {
+        let (mut rest, t0) = (Rest::new(RestOptions::default()), Instant::now());
+        rest.lost(t0, at(t0, 5), 0.0);
+        assert!(rest.may_try(at(t0, 5)));
+        rest.made(at(t0, 5));
+        rest.lost(at(t0, 6), at(t0, 7), 0.0);
+        assert!(!rest.may_try(at(t0, 7)) && rest.may_try(at(t0, 8)));
+    }
+
+    #[test]
+    fn connections_that_break_together_are_one_error() {
+        let (mut rest, t0) = (Rest::new(RestOptions::default()), Instant::now());
+        for _ in 0..10 {
+            assert_eq!(rest.lost(t0, at(t0, 5), 0.0), None);
+        }
+        assert_eq!(rest.lost(at(t0, 6), at(t0, 7), 0.0), None);
+        assert_eq!(rest.lost(at(t0, 8), at(t0, 9), 0.0), Some(Duration::from_secs(30)));
+        // What broke with it does not make it rest for longer.
+        assert_eq!(rest.lost(at(t0, 8), at(t0, 10), 0.0), None);
+    }
+
+    proptest! {
+        #[test]
+        fn attempts_are_bounded_whatever_happens(steps in proptest::collection::vec((0u64..40_000, any::<bool>(), 0.0f64..1.0), 1..300)) {
+            let (mut rest, start) = (Rest::new(RestOptions::default()), Instant::now());
+            let (mut now, mut attempts) = (start, VecDeque::new());
+            for (ms, works, chance) in steps {
+                now += Duration::from_millis(ms);
+                if !rest.may_try(now) {
+                    let until = rest.until().unwrap();
+                    prop_assert!(until - now <= Duration::from_secs(330));
+                    continue;
+                }
+                if works {
+                    rest.made(now);
+                    prop_assert!(rest.may_try(now) && !rest.is_resting());
+                    attempts.clear();
+                } else {
+                    rest.failed(now, chance);
+                    attempts.push_back(now);
+                    attempts.retain(|&at| now - at <= Duration::from_secs(10));
+                    prop_assert!(attempts.len() <= 3, "more than three failed attempts in ten seconds");
+                }
+            }
+        }
+    }
+}

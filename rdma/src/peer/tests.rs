@@ -1,0 +1,147 @@
+//! How a peer chooses among its ways, over transports that fail on demand and a clock that stands still.
+#![allow(clippy::unwrap_used)]
+
+mod bed;
+mod failing;
+
+use super::*;
+use crate::transport::TransportKind::{Shm, Tcp, Verbs};
+use bed::{Bed, SECOND, settle};
+
+#[tokio::test(start_paused = true)]
+async fn shared_memory_is_better_than_verbs_and_verbs_than_tcp() {
+    let mut bed = Bed::new(2, true, PeerOptions::default());
+    assert_eq!(bed.ask().await.unwrap(), Shm);
+    assert_eq!(bed.connects(), (1, 1, vec![0, 0]), "rails are left alone while shared memory works");
+    bed = Bed::new(2, false, PeerOptions::default());
+    assert_eq!(bed.ask().await.unwrap(), Verbs);
+    assert_eq!(bed.connects(), (1, 0, vec![1, 1]));
+    bed = Bed::new(0, false, PeerOptions::default());
+    assert_eq!(bed.ask().await.unwrap(), Tcp);
+    assert_eq!(bed.peer.kind(), Some(Tcp));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_calls_share_one_upgrade() {
+    let bed = Bed::new(1, false, PeerOptions::default());
+    bed.rails[0].slow(SECOND / 10);
+    let kinds = futures::future::try_join_all((0..20).map(|_| bed.ask())).await.unwrap();
+    assert!(kinds.iter().all(|kind| *kind == Verbs), "{kinds:?}");
+    assert_eq!(bed.connects(), (1, 0, vec![1]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_rail_connects_to_its_own_of_the_peer_and_those_without_to_the_first_again() {
+    let bed = Bed::with_peer_rails(3, 2, false, PeerOptions::default());
+    bed.ask().await.unwrap();
+    settle().await;
+    let asked: Vec<_> = bed.rails.iter().map(|rail| rail.asked()).collect();
+    let wanted = |n: usize| vec![Ways { shm: None, rails: vec![Bed::rail_address(n)] }];
+    assert_eq!(asked, [wanted(0), wanted(1), wanted(0)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_socket_that_this_process_does_not_see_is_not_tried() {
+    let bed = Bed::new(1, true, PeerOptions::default());
+    bed.remove_socket();
+    assert_eq!(bed.ask().await.unwrap(), Verbs);
+    assert_eq!(bed.connects().1, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_upgrade_holds_no_call_and_serves_once_it_is_there() {
+    let bed = Bed::new(1, false, PeerOptions::default());
+    bed.rails[0].slow(10 * SECOND);
+    let (start, counted) = (Instant::now(), bed::fallbacks("verbs", "tcp", "slow"));
+    assert_eq!(bed.ask().await.unwrap(), Tcp);
+    assert_eq!(start.elapsed(), PeerOptions::default().upgrade_wait);
+    for _ in 0..10 {
+        assert_eq!(bed.ask().await.unwrap(), Tcp);
+    }
+    assert_eq!(bed::fallbacks("verbs", "tcp", "slow"), counted + 1, "a change is counted, not each call");
+    tokio::time::sleep(10 * SECOND).await;
+    assert_eq!(bed.ask().await.unwrap(), Verbs);
+    assert_eq!(bed.connects(), (1, 0, vec![1]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_are_spread_over_the_rails() {
+    let bed = Bed::new(2, false, PeerOptions::default());
+    bed.ask().await.unwrap();
+    settle().await;
+    for rail in &bed.rails {
+        rail.faults.hold();
+    }
+    let calls: Vec<_> = (0..20).map(|_| bed.peer.call("hello".into(), None)).collect();
+    settle().await;
+    let held: Vec<_> = bed.rails.iter().map(|rail| rail.faults.held()).collect();
+    assert_eq!(held, [10, 10]);
+    drop(calls);
+    for rail in &bed.rails {
+        rail.faults.release();
+    }
+    // One after the other, too: the second rail is not there for crowds only.
+    let before: Vec<_> = bed.rails.iter().map(|rail| rail.served()).collect();
+    for _ in 0..10 {
+        bed.ask().await.unwrap();
+    }
+    let served: Vec<_> = bed.rails.iter().zip(before).map(|(rail, before)| rail.served() - before).collect();
+    assert_eq!(served, [5, 5]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn crowded_rails_get_company_up_to_the_bound() {
+    let options = PeerOptions { connections_max: 5, calls_per_connection: 2, ..PeerOptions::default() };
+    let bed = Bed::new(2, false, options);
+    bed.ask().await.unwrap();
+    for rail in &bed.rails {
+        rail.faults.hold();
+    }
+    let mut calls = Vec::new();
+    for _ in 0..40 {
+        calls.push(bed.peer.call("hello".into(), None));
+        settle().await;
+    }
+    let (tcp, _, rails) = bed.connects();
+    assert_eq!((tcp, rails.iter().sum::<usize>()), (1, 5));
+    drop(calls);
+}
+
+#[tokio::test(start_paused = true)]
+async fn over_the_cap_calls_go_over_tcp_and_a_place_that_comes_free_is_taken() {
+    let cap = QueuePairs::new(1);
+    let options = || PeerOptions { queue_pairs: cap.clone(), ..PeerOptions::default() };
+    let (first, second) = (Bed::new(2, false, options()), Bed::new(1, false, options()));
+    assert_eq!(first.ask().await.unwrap(), Verbs);
+    assert_eq!(first.connects().2.iter().sum::<usize>(), 1);
+    let counted = bed::fallbacks("verbs", "tcp", "cap");
+    assert_eq!(second.ask().await.unwrap(), Tcp);
+    assert_eq!(second.ask().await.unwrap(), Tcp);
+    assert_eq!((second.connects().2, bed::fallbacks("verbs", "tcp", "cap")), (vec![0], counted + 1));
+    first.peer.shutdown().await;
+    assert_eq!(second.ask().await.unwrap(), Tcp);
+    settle().await;
+    assert_eq!(second.ask().await.unwrap(), Verbs);
+}
+
+#[tokio::test(start_paused = true)]
+async fn idle_connections_of_every_way_are_closed_and_their_places_given_back() {
+    let cap = QueuePairs::new(1);
+    let bed = Bed::new(1, false, PeerOptions { queue_pairs: cap.clone(), ..PeerOptions::default() });
+    bed.ask().await.unwrap();
+    assert_eq!(bed.peer.connections(), 2);
+    assert!(cap.take().is_none());
+    tokio::time::sleep(120 * SECOND).await;
+    assert_eq!((bed.peer.connections(), bed.peer.kind()), (0, None));
+    assert!(cap.take().is_some());
+    assert_eq!(bed.ask().await.unwrap(), Verbs);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_lends_memory_is_told_what_the_chosen_connection_needs() {
+    let bed = Bed::new(0, true, PeerOptions::default());
+    let wants = || bed.peer.call_with(|wants| Err::<_, bool>(wants)).err();
+    assert_eq!(wants(), Some(true), "nothing is chosen yet");
+    bed.ask().await.unwrap();
+    assert_eq!((bed.peer.kind(), wants()), (Some(Shm), Some(false)));
+}

@@ -1,0 +1,188 @@
+//! A peer over in-process transports that can be cut, refused and slowed down, one by one.
+
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use async_trait::async_trait;
+
+use super::super::*;
+use super::{Shm, Tcp, Verbs};
+use crate::inprocess::{FaultHandle, Faults, InProcess, Mode};
+use crate::metrics::metrics;
+use crate::transport::{Event, Incoming, Reply, Service};
+
+pub const SECOND: Duration = Duration::from_secs(1);
+
+/// One way, and the hand on it.
+pub struct Line {
+    pub faults: FaultHandle,
+    watch: Arc<Watch>,
+}
+
+#[derive(Default)]
+struct Watch {
+    asked: Mutex<Vec<Ways>>,
+    delay: Mutex<Duration>,
+    served: AtomicUsize,
+}
+
+impl Line {
+    pub fn slow(&self, by: Duration) {
+        *self.watch.delay.lock() = by;
+    }
+
+    /// Refuses connects, and breaks what is connected at the next call.
+    pub fn down(&self) {
+        self.faults.refuse_connects(u32::MAX);
+        self.cut();
+    }
+
+    pub fn up(&self) {
+        self.faults.refuse_connects(0);
+        self.faults.drop_at_event(u64::MAX / 2);
+    }
+
+    /// Breaks a connection in the middle of the next reply.
+    pub fn cut(&self) {
+        self.faults.drop_at_event(1);
+    }
+
+    pub fn asked(&self) -> Vec<Ways> {
+        self.watch.asked.lock().clone()
+    }
+
+    pub fn connects(&self) -> usize {
+        self.watch.asked.lock().len()
+    }
+
+    pub fn served(&self) -> usize {
+        self.watch.served.load(Ordering::SeqCst)
+    }
+}
+
+struct Fake {
+    inner: Arc<dyn Transport>,
+    watch: Arc<Watch>,
+}
+
+#[async_trait]
+impl Transport for Fake {
+    fn kind(&self) -> TransportKind {
+        self.inner.kind()
+    }
+
+    async fn connect(&self, peer: &PeerAddress) -> Result<Arc<dyn Connection>, TransportError> {
+        self.watch.asked.lock().push(peer.ways.clone());
+        let delay = *self.watch.delay.lock();
+        if !delay.is_zero() {
+            tokio::time::sleep(delay).await;
+        }
+        self.inner.connect(peer).await
+    }
+}
+
+struct Echo(Arc<Watch>);
+
+#[async_trait]
+impl Service for Echo {
+    async fn serve(&self, request: Incoming, reply: Reply) {
+        self.0.served.fetch_add(1, Ordering::SeqCst);
+        let _ = reply.last(request.message, 0, vec![]).await;
+    }
+}
+
+pub struct Bed {
+    pub peer: Peer,
+    pub tcp: Line,
+    pub shm: Line,
+    pub rails: Vec<Line>,
+    socket: PathBuf,
+    _listener: UnixListener,
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        self.remove_socket();
+    }
+}
+
+impl Bed {
+    /// A peer that has as many rails as this host.
+    pub fn new(rails: usize, shm: bool, options: PeerOptions) -> Self {
+        Self::with_peer_rails(rails, rails, shm, options)
+    }
+
+    pub fn with_peer_rails(rails: usize, peer_rails: usize, shm: bool, options: PeerOptions) -> Self {
+        static SOCKETS: AtomicUsize = AtomicUsize::new(0);
+        let nth = SOCKETS.fetch_add(1, Ordering::SeqCst);
+        let socket = std::env::temp_dir().join(format!("verbs3-peer-{}-{nth}.sock", std::process::id()));
+        let listener = UnixListener::bind(&socket).unwrap();
+        let way = shm.then(|| ShmWay::of_this_host(&socket).unwrap());
+        let ways = Ways { shm: way, rails: (0..peer_rails).map(Self::rail_address).collect() };
+        let (tcp, tcp_line) = fake(Tcp, ways);
+        let (shared, shm_line) = fake(Shm, Ways::default());
+        let (verbs, lines): (Vec<_>, Vec<_>) = (0..rails).map(|_| fake(Verbs, Ways::default())).unzip();
+        // In no particular order: the kind decides.
+        let transports = [vec![tcp], verbs, vec![shared]].concat();
+        let address = PeerAddress::named("192.0.2.1:9400".parse().unwrap(), "gpu-07");
+        let peer = Peer::new("gpu-07", address, transports, options);
+        Self { peer, tcp: tcp_line, shm: shm_line, rails: lines, socket, _listener: listener }
+    }
+
+    pub fn rail_address(nth: usize) -> std::net::SocketAddr {
+        ([10, nth as u8, 0, 7], 9403).into()
+    }
+
+    pub fn remove_socket(&self) {
+        let _ = std::fs::remove_file(&self.socket);
+    }
+
+    /// One call: what it went over.
+    pub async fn ask(&self) -> Result<TransportKind, TransportError> {
+        let mut call = self.peer.call("hello".into(), None);
+        match call.next().await? {
+            Event::Part(part) => assert_eq!((&part.message[..], part.last), (&b"hello"[..], true)),
+            other => panic!("{other:?}"),
+        }
+        Ok(call.kind().unwrap())
+    }
+
+    /// As the tier's client asks for what may be asked twice: a broken connection is followed by another try.
+    pub async fn ask_surely(&self) -> Result<TransportKind, TransportError> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match self.ask().await {
+                Err(TransportError::Lost { .. }) if tries < 8 => {}
+                Err(TransportError::Unreachable { .. }) if tries < 8 && self.peer.is_connected() => {}
+                result => return result,
+            }
+        }
+    }
+
+    /// Attempts over tcp, shm, and each rail.
+    pub fn connects(&self) -> (usize, usize, Vec<usize>) {
+        (self.tcp.connects(), self.shm.connects(), self.rails.iter().map(Line::connects).collect())
+    }
+}
+
+fn fake(kind: TransportKind, ways: Ways) -> (Arc<dyn Transport>, Line) {
+    let (faults, watch) = (Faults::none(), Arc::new(Watch::default()));
+    let line = Line { faults: faults.handle(), watch: watch.clone() };
+    let mode = if kind == Shm { Mode::Share } else { Mode::Copy(faults) };
+    let inner = InProcess::posing_as(kind, ways, Arc::new(Echo(watch.clone())), mode);
+    (Arc::new(Fake { inner, watch }), line)
+}
+
+/// Of the whole process; tests that compare are the only ones with their labels.
+pub fn fallbacks(from: &str, to: &str, reason: &str) -> u64 {
+    metrics().fallbacks.with_label_values(&[from, to, reason]).get()
+}
+
+/// Runs everything that can run without time going on.
+pub async fn settle() {
+    for _ in 0..50 {
+        tokio::task::yield_now().await;
+    }
+}

@@ -1,0 +1,149 @@
+//! What happens when ways fail: nothing is lost, attempts are bounded, and traffic comes back.
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+use super::*;
+
+/// Calls once a second for as long; what the last one went over.
+async fn ask_for(bed: &Bed, seconds: u32) -> TransportKind {
+    let mut last = Tcp;
+    for _ in 0..seconds {
+        last = bed.ask_surely().await.unwrap();
+        tokio::time::sleep(SECOND).await;
+    }
+    last
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_breaks_in_a_call_is_followed_by_the_next_way_at_once() {
+    let bed = Bed::new(2, false, PeerOptions::default());
+    bed.ask().await.unwrap();
+    settle().await;
+    let start = Instant::now();
+    bed.rails.iter().for_each(bed::Line::down);
+    let counted = bed::fallbacks("verbs", "verbs", "lost");
+    // The first rail, the second, tcp.
+    let error = bed.ask().await.unwrap_err();
+    assert!(matches!(error, TransportError::Lost { .. }), "{error}");
+    let error = bed.ask().await.unwrap_err();
+    assert!(matches!(error, TransportError::Lost { .. }), "{error}");
+    assert!(bed::fallbacks("verbs", "verbs", "lost") > counted);
+    assert_eq!(bed.ask().await.unwrap(), Tcp);
+    assert_eq!((start.elapsed(), bed.tcp.connects()), (Duration::ZERO, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rail_that_fails_rests_is_tried_seldom_and_comes_back_by_itself() {
+    let bed = Bed::new(1, false, PeerOptions::default());
+    bed.ask().await.unwrap();
+    bed.rails[0].down();
+    assert_eq!(ask_for(&bed, 10).await, Tcp);
+    // One break, two failed attempts: the third error.
+    assert_eq!(bed.rails[0].connects(), 3);
+    assert_eq!(ask_for(&bed, 80).await, Tcp);
+    // The end of the first rest of 30 s (or a tenth more).
+    assert_eq!(bed.rails[0].connects(), 4);
+    bed.rails[0].up();
+    assert_eq!(ask_for(&bed, 30).await, Verbs);
+    assert_eq!((bed.rails[0].connects(), bed.tcp.connects()), (5, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_failing_rail_leaves_the_traffic_on_the_other() {
+    let bed = Bed::new(2, false, PeerOptions::default());
+    bed.ask().await.unwrap();
+    bed.rails[1].down();
+    for _ in 0..100 {
+        assert_eq!(bed.ask_surely().await.unwrap(), Verbs);
+        tokio::time::sleep(SECOND).await;
+    }
+    bed.rails[1].up();
+    let served = bed.rails[1].served();
+    // Its third rest is one of 120 s.
+    ask_for(&bed, 200).await;
+    assert!(bed.rails[1].served() > served + 10, "the rail has its share again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_way_that_comes_and_goes_is_damped() {
+    let bed = Bed::new(1, false, PeerOptions::default());
+    bed.ask().await.unwrap();
+    for _ in 0..600 {
+        // It connects every time, and dies with the first call.
+        bed.rails[0].cut();
+        bed.ask_surely().await.unwrap();
+        tokio::time::sleep(SECOND).await;
+    }
+    // Rests of 30, 60, 120 and 240 s in ten minutes, each after at most three breaks.
+    assert!(bed.rails[0].connects() <= 16, "{} attempts", bed.rails[0].connects());
+}
+
+#[tokio::test(start_paused = true)]
+async fn rails_go_on_without_tcp_even_after_they_were_idle() {
+    let bed = Bed::new(1, false, PeerOptions::default());
+    bed.ask().await.unwrap();
+    bed.tcp.down();
+    assert_eq!(ask_for(&bed, 10).await, Verbs);
+    tokio::time::sleep(200 * SECOND).await;
+    assert_eq!(bed.peer.connections(), 0);
+    assert_eq!(bed.ask().await.unwrap(), Verbs);
+    // Tcp rests now; the rail is tried nevertheless.
+    bed.rails[0].cut();
+    assert!(bed.ask().await.is_err());
+    tokio::time::sleep(SECOND).await;
+    assert_eq!(bed.ask().await.unwrap(), Verbs);
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_every_way_down_calls_fail_at_once_and_the_first_way_that_returns_is_used() {
+    let bed = Bed::new(2, false, PeerOptions::default());
+    bed.ask().await.unwrap();
+    bed.rails.iter().for_each(bed::Line::down);
+    bed.tcp.down();
+    for _ in 0..60 {
+        let start = Instant::now();
+        let error = bed.ask_surely().await.unwrap_err();
+        assert!(matches!(error, TransportError::Unreachable { .. } | TransportError::Lost { .. }), "{error}");
+        assert_eq!(start.elapsed(), Duration::ZERO);
+        tokio::time::sleep(SECOND).await;
+    }
+    bed.tcp.up();
+    tokio::time::sleep(30 * SECOND).await;
+    assert_eq!(bed.ask_surely().await.unwrap(), Tcp);
+    bed.rails.iter().for_each(bed::Line::up);
+    assert_eq!(ask_for(&bed, 400).await, Verbs);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whatever_fails_no_call_is_lost_while_tcp_works() {
+    for seed in 0..60 {
+        println!("SEED={seed}");
+        let mut random = StdRng::seed_from_u64(seed);
+        let (rails, shm) = (random.random_range(1..4), random.random());
+        let bed = Bed::new(rails, shm, PeerOptions::default());
+        for step in 0..200 {
+            let line = &bed.rails[random.random_range(0..rails)];
+            match random.random_range(0..8) {
+                0 => line.down(),
+                1 => line.up(),
+                2 => line.cut(),
+                3 => line.slow(Duration::from_millis(random.random_range(0..20_000))),
+                4 => line.slow(Duration::ZERO),
+                _ => {}
+            }
+            let start = Instant::now();
+            let kind = bed.ask_surely().await;
+            assert!(kind.is_ok(), "seed {seed}, step {step}: {kind:?}");
+            assert!(start.elapsed() <= 2 * PeerOptions::default().upgrade_wait, "seed {seed}, step {step}");
+            tokio::time::sleep(Duration::from_millis(random.random_range(0..20_000))).await;
+        }
+        for line in &bed.rails {
+            line.up();
+            line.slow(Duration::ZERO);
+        }
+        let best = if shm { Shm } else { Verbs };
+        assert_eq!(ask_for(&bed, 700).await, best, "seed {seed}: the best way is used again");
+        bed.peer.shutdown().await;
+    }
+}
