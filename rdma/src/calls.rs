@@ -138,3 +138,6 @@ pub(crate) trait Inlet: Send {
     /// What belongs to `header`; its data into `fill`, which has exactly as much room, unless it is handed over.
     fn body(&mut self, header: &Header, fill: &mut Fill) -> impl Future<Output = Result<Body, InletError>> + Send;
 }
+
+#[cfg(test)]
+mod tests;

@@ -23,6 +23,23 @@ pub enum MemoryKind {
 pub struct RailId(pub u16);
 
 /// Lent memory: consecutive segments, addressed by one offset from 0 to `bytes()`.
+///
+/// Once lent it is out of the requester's hands until the call is settled:
+///
+/// ```compile_fail,E0382
+/// use verbs3_rdma::{landing::Landing, transport::Connection};
+/// fn lent_twice(connection: &dyn Connection, landing: Landing) {
+///     let first = connection.call("a".into(), Some(landing));
+///     let second = connection.call("b".into(), Some(landing));
+/// }
+/// ```
+/// There is no way to look into it, before or after: only parts that were vouched for are `Bytes`.
+///
+/// ```compile_fail,E0608
+/// fn peeks(landing: verbs3_rdma::landing::Landing) -> u8 {
+///     landing[0]
+/// }
+/// ```
 pub struct Landing {
     /// What has not been claimed, by ascending offset.
     lent: Vec<Lent>,

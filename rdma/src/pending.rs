@@ -46,6 +46,8 @@ pub(crate) struct Pull {
 
 pub(crate) struct Pending {
     traffic: &'static Traffic,
+    /// The peer was told where the landing is, so it can say that data is there already.
+    described: bool,
     state: Mutex<State>,
 }
 
@@ -96,6 +98,7 @@ impl Pending {
     pub(crate) fn new(kind: TransportKind, landing: Option<Landing>, credit: Option<Credit>) -> Self {
         Self {
             traffic: Traffic::of(kind),
+            described: false,
             state: Mutex::new(State {
                 landing,
                 events: VecDeque::new(),
@@ -110,6 +113,16 @@ impl Pending {
                 credit,
             }),
         }
+    }
+
+    /// Notes whether the peer was told where the landing is.
+    pub(crate) fn described(mut self, described: bool) -> Self {
+        self.described = described;
+        self
+    }
+
+    pub(crate) fn is_described(&self) -> bool {
+        self.described
     }
 
     /// Takes a range of the landing out to be written. Also for a cancelled call: its memory is still its own.

@@ -236,6 +236,15 @@ pub trait ReplyDriver: Send {
 }
 
 /// The serving side of one call. Dropping it before a `last` part tells the requester that the call failed.
+///
+/// Nothing can follow the last part:
+///
+/// ```compile_fail,E0382
+/// async fn talks_on(mut reply: verbs3_rdma::transport::Reply) {
+///     let _ = reply.last("end".into(), 0, vec![]).await;
+///     let _ = reply.part("more".into(), 0, vec![]).await;
+/// }
+/// ```
 pub struct Reply {
     driver: Box<dyn ReplyDriver>,
 }

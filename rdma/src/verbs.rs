@@ -8,6 +8,7 @@ mod aim;
 mod chunk;
 mod client;
 mod line;
+mod pinned;
 mod rail;
 mod rail_metrics;
 mod sender;
@@ -21,8 +22,11 @@ use std::io;
 use std::time::Duration;
 
 pub use client::VerbsTransport;
+pub use pinned::PinnedRuntime;
 pub use rail::Rail;
 pub use server::{VerbsServer, VerbsServerOptions};
+
+use tokio::runtime::Handle;
 
 use crate::calls::{CallOptions, Secret};
 
@@ -48,6 +52,8 @@ pub struct VerbsOptions {
     pub busy_poll: Duration,
     /// Silence after which a sign of life is sent, so that a peer that is gone is noticed.
     pub heartbeat: Duration,
+    /// What drives the connections; where there is none, the runtime that makes them. See [`PinnedRuntime`].
+    pub runtime: Option<Handle>,
 }
 
 impl VerbsOptions {
@@ -63,7 +69,12 @@ impl VerbsOptions {
             tos: None,
             busy_poll: Duration::ZERO,
             heartbeat: Duration::from_secs(15),
+            runtime: None,
         }
+    }
+
+    fn runtime(&self) -> Handle {
+        self.runtime.clone().unwrap_or_else(Handle::current)
     }
 }
 

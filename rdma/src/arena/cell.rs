@@ -39,6 +39,15 @@ impl Drop for Lease {
 }
 
 /// An exclusively owned range of the arena. Returned to it on drop.
+///
+/// Once split it is gone, so that nobody can fill it in a second way:
+///
+/// ```compile_fail,E0382
+/// fn filled_twice(cell: verbs3_rdma::arena::Cell) {
+///     let _appended = cell.split();
+///     let _again = cell.split();
+/// }
+/// ```
 pub struct Cell {
     pub(super) lease: Lease,
 }
@@ -74,6 +83,21 @@ struct Appended {
 }
 
 /// Appends to a cell. Not `Clone`: one writer.
+///
+/// ```compile_fail,E0599
+/// fn two_writers(writer: verbs3_rdma::arena::CellWriter) -> [verbs3_rdma::arena::CellWriter; 2] {
+///     [writer.clone(), writer]
+/// }
+/// ```
+/// What it has published is out of its reach: `spare` is the unwritten rest only, and no slice of it outlives the next step.
+///
+/// ```compile_fail,E0499
+/// fn keeps_a_slice(mut writer: verbs3_rdma::arena::CellWriter) {
+///     let before = writer.spare();
+///     writer.advance(1);
+///     before[0] = 7;
+/// }
+/// ```
 pub struct CellWriter {
     cell: Arc<Appended>,
     written: usize,

@@ -142,6 +142,10 @@ impl<O: Outlet> Line<O> {
 
     fn arrived(&self, header: &Header, pending: &Pending, body: Body, fill: Fill) -> Result<(), TransportError> {
         let Body { message, data, .. } = body;
+        if header.placed && data.is_none() && !pending.is_described() {
+            // It would show what an earlier call left there.
+            return Err(self.violation("data placed in a landing that the peer was not told of".into()));
+        }
         if header.last || header.kind == Kind::Fail {
             self.close_call(header);
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use tokio::runtime::Handle as Runtime;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
@@ -23,8 +24,13 @@ use crate::transport::{Connection, PeerAddress, Transport, TransportError, Trans
 
 /// Connects to `VerbsServer`s over one rail.
 pub struct VerbsTransport {
+    dialer: Arc<Dialer>,
+}
+
+struct Dialer {
     options: VerbsOptions,
-    rail: Arc<OpenRail>,
+    /// Replaced when its device was removed and is back.
+    rail: Mutex<Arc<OpenRail>>,
     tasks: TaskTracker,
 }
 
@@ -32,23 +38,35 @@ impl VerbsTransport {
     /// Over the rail that has `address`. Registers `arena`, in which the landings of all calls must lie, for peers to
     /// write to.
     pub fn new(address: IpAddr, options: VerbsOptions, arena: Arena) -> io::Result<Self> {
-        let rail = OpenRail::open(address, arena, Use::Landings)?;
-        Ok(Self { options, rail, tasks: TaskTracker::new() })
+        let rail = Mutex::new(OpenRail::open(address, arena, Use::Landings)?);
+        Ok(Self { dialer: Arc::new(Dialer { options, rail, tasks: TaskTracker::new() }) })
     }
 
-    pub fn rail(&self) -> &Rail {
-        &self.rail.rail
+    pub fn rail(&self) -> Rail {
+        self.dialer.rail.lock().rail.clone()
     }
 
     /// Waits until the tasks of every connection have ended. Drop the connections and their calls first.
     pub async fn shutdown(&self) {
-        self.tasks.close();
-        self.tasks.wait().await;
+        self.dialer.tasks.close();
+        self.dialer.tasks.wait().await;
     }
 
     /// Connects to the rail at `to`.
     pub async fn connect_to(&self, to: SocketAddr, name: Option<&str>) -> Result<Arc<dyn Connection>, TransportError> {
-        let peer = || format!("{to} over {}", self.rail.rail.label());
+        let (dialer, name) = (self.dialer.clone(), name.map(str::to_owned));
+        // In a task of the runtime that will drive the connection. It has a deadline of its own.
+        let attempt = self.dialer.options.runtime().spawn(async move { dialer.connect(to, name.as_deref()).await });
+        attempt.await.unwrap_or_else(|_| {
+            let reason = "the attempt was given up".to_owned();
+            Err(TransportError::Unreachable { peer: to.to_string(), reason })
+        })
+    }
+}
+
+impl Dialer {
+    async fn connect(&self, to: SocketAddr, name: Option<&str>) -> Result<Arc<dyn Connection>, TransportError> {
+        let peer = || format!("{to} over {}", self.rail.lock().rail.label());
         let deadline = Instant::now() + self.options.calls.connect_deadline;
         let unreachable = |reason: String| TransportError::Unreachable { peer: peer(), reason };
         let wire = match tokio::time::timeout_at(deadline, self.establish(to)).await {
@@ -77,19 +95,33 @@ impl VerbsTransport {
         }
     }
 
+    /// The rail, opened anew where its device was removed.
+    async fn open_rail(&self) -> io::Result<Arc<OpenRail>> {
+        let rail = self.rail.lock().clone();
+        if !rail.is_lost() {
+            return Ok(rail);
+        }
+        // Registering pins all of the arena, which takes its time.
+        let opened = tokio::task::spawn_blocking(move || rail.reopen()).await.map_err(io::Error::other)??;
+        tracing::info!(rail = opened.rail.label(), "the rail's device is back");
+        *self.rail.lock() = opened.clone();
+        Ok(opened)
+    }
+
     async fn establish(&self, to: SocketAddr) -> io::Result<Arc<Wire>> {
+        let rail = self.open_rail().await?;
         let channel = EventChannel::new()?;
         let id = CmId::new(&channel)?;
         let events = watch(channel)?;
         let within = self.options.calls.connect_deadline.max(Duration::from_millis(1));
-        id.resolve_address(self.rail.rail.address, to, within)?;
+        id.resolve_address(rail.rail.address, to, within)?;
         expect(&next_event(&events).await?, EventKind::AddressResolved)?;
         if let Some(tos) = self.options.tos {
             id.set_tos(tos)?;
         }
         id.resolve_route(within)?;
         expect(&next_event(&events).await?, EventKind::RouteResolved)?;
-        let wire = Wire::new(id, events, self.rail.clone(), &self.options)?;
+        let wire = Wire::new(id, events, rail, &self.options)?;
         let mine = QueueTerms::of(&self.options);
         wire.with_id(|id| id.connect(&mine.encode(), connect_options(&self.options)))?;
         let established = wire.event().await?;

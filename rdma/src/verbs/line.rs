@@ -8,6 +8,7 @@ use bytes::Bytes;
 
 use super::chunk::ChunkHeader;
 use super::rail::Use;
+use super::sender::RIDE_BYTES_MAX;
 use super::wire::Wire;
 use crate::calls::{Body, Exchange, HEADER_BYTES, Header, Inlet, InletError, Outgoing, Outlet, Room, Segment};
 use crate::landing::{Fill, Landing};
@@ -28,7 +29,8 @@ impl Outlet for WireOutlet {
     /// The places of a landing and their key. Blocks grant no remote right: what a worker pulls travels in the stream.
     fn lend(&self, landing: &Landing) -> Vec<Segment> {
         let rail = &self.0.rail;
-        if rail.usage != Use::Landings {
+        // What fits in a SEND is never written, so there is nothing to open for it.
+        if rail.usage != Use::Landings || landing.bytes() <= RIDE_BYTES_MAX as u64 {
             return Vec::new();
         }
         let key = rail.region.rkey;

@@ -14,7 +14,7 @@ use super::sys::{Buffer, Op, SGES_MAX, Sge, Work};
 use crate::calls::{Kind, Outgoing};
 
 /// Data up to this length rides inside the SEND: a WRITE of its own would cost more than the two copies.
-const RIDE_BYTES_MAX: usize = 4 << 10;
+pub(super) const RIDE_BYTES_MAX: usize = 4 << 10;
 
 /// SENDs after which one is signalled, so that their slots come back in time.
 const SIGNAL_EVERY: u32 = 8;

@@ -17,7 +17,7 @@ use super::VerbsOptions;
 use super::client::{connect_options, expect};
 use super::line::{WireInlet, WireOutlet};
 use super::rail::{OpenRail, Rail, Use};
-use super::sys::{CmEvent, CmId, EventChannel, EventKind};
+use super::sys::{CmEvent, CmId, EventChannel, EventKind, PRIVATE_BYTES_MAX};
 use super::terms::QueueTerms;
 use super::wire::{Readable, Wire, next_event, watch};
 use crate::arena::Arena;
@@ -27,6 +27,9 @@ use crate::transport::Service;
 
 /// Connect requests that may wait to be looked at.
 const BACKLOG: i32 = 128;
+
+/// Between two looks whether a removed device is back.
+const REOPEN_PAUSE: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Clone)]
 pub struct VerbsServerOptions {
@@ -65,28 +68,26 @@ impl VerbsServer {
         service: Arc<dyn Service>,
     ) -> io::Result<Self> {
         let rail = OpenRail::open(address.ip(), arena, Use::Blocks)?;
-        let channel = EventChannel::new()?;
-        let listener = CmId::new(&channel)?;
-        listener.bind(address)?;
-        listener.listen(BACKLOG)?;
-        let local_addr = SocketAddr::new(address.ip(), listener.local_port());
-        let events = watch(channel)?;
+        let runtime = options.verbs.runtime();
+        let _on = runtime.enter();
+        let listener = Listener::new(rail, address)?;
+        let local_addr = SocketAddr::new(address.ip(), listener.id.local_port());
+        let rail = listener.rail.rail.clone();
         let drain_deadline = options.drain_deadline;
         let door = Arc::new(Door {
             connections: Arc::new(Semaphore::new(options.connections_max)),
             handshakes: Arc::new(Semaphore::new(options.handshakes_max)),
             options,
-            rail: rail.clone(),
             service,
             drain: CancellationToken::new(),
             kill: CancellationToken::new(),
             tasks: TaskTracker::new(),
         });
         // Ends at shutdown or drop, by the `drain` token.
-        door.tasks.spawn(door.clone().accept(listener, events));
+        door.tasks.spawn_on(door.clone().listen(listener, local_addr), &runtime);
         Ok(Self {
             local_addr,
-            rail: rail.rail.clone(),
+            rail,
             drain_deadline,
             drain: door.drain.clone(),
             kill: door.kill.clone(),
@@ -122,9 +123,25 @@ impl Drop for VerbsServer {
     }
 }
 
+/// An id that listens on an open rail.
+struct Listener {
+    rail: Arc<OpenRail>,
+    events: AsyncFd<Readable<EventChannel>>,
+    id: CmId,
+}
+
+impl Listener {
+    fn new(rail: Arc<OpenRail>, address: SocketAddr) -> io::Result<Self> {
+        let channel = EventChannel::new()?;
+        let id = CmId::new(&channel)?;
+        id.bind(address)?;
+        id.listen(BACKLOG)?;
+        Ok(Self { rail, events: watch(channel)?, id })
+    }
+}
+
 struct Door {
     options: VerbsServerOptions,
-    rail: Arc<OpenRail>,
     service: Arc<dyn Service>,
     connections: Arc<Semaphore>,
     handshakes: Arc<Semaphore>,
@@ -134,31 +151,49 @@ struct Door {
 }
 
 impl Door {
-    async fn accept(self: Arc<Self>, listener: CmId, events: AsyncFd<Readable<EventChannel>>) {
+    /// Accepts, and listens anew when the rail's device was removed and is back.
+    async fn listen(self: Arc<Self>, mut listener: Listener, address: SocketAddr) {
+        while let Some(rail) = self.accept(listener).await {
+            tracing::warn!(
+                rail = rail.rail.label(),
+                "the rail's device was removed; peers use other ways until it is back"
+            );
+            rail.set_lost();
+            listener = loop {
+                if self.drain.run_until_cancelled(tokio::time::sleep(REOPEN_PAUSE)).await.is_none() {
+                    return;
+                }
+                let lost = rail.clone();
+                // Registering pins all of the arena, which takes its time.
+                let opened = tokio::task::spawn_blocking(move || lost.reopen()).await;
+                match opened.map_err(io::Error::other).flatten().and_then(|rail| Listener::new(rail, address)) {
+                    Ok(listener) => break listener,
+                    Err(error) => tracing::debug!(rail = rail.rail.label(), %error, "the rail is not back"),
+                }
+            };
+            tracing::info!(rail = listener.rail.rail.label(), "the rail's device is back");
+        }
+    }
+
+    /// Until the drain (`None`), or until the device is gone: then its rail.
+    async fn accept(self: &Arc<Self>, listener: Listener) -> Option<Arc<OpenRail>> {
         loop {
             let event = tokio::select! {
-                event = next_event(&events) => event,
-                () = self.drain.cancelled() => break,
+                event = next_event(&listener.events) => event,
+                () = self.drain.cancelled() => return None,
             };
             match event {
-                Ok(event) if event.kind == EventKind::DeviceRemoved => {
-                    tracing::error!(
-                        rail = self.rail.rail.label(),
-                        "the device was removed; its peers use other rails or tcp, and it is not used again until this worker restarts"
-                    );
-                    break;
-                }
-                Ok(event) => self.requested(event),
+                Ok(event) if event.kind == EventKind::DeviceRemoved => return Some(listener.rail),
+                Ok(event) => self.requested(event, &listener.rail),
                 Err(error) => {
-                    tracing::error!(rail = self.rail.rail.label(), %error, "can't take connections any more");
-                    break;
+                    tracing::error!(rail = listener.rail.rail.label(), %error, "can't take connections any more");
+                    return None;
                 }
             }
         }
-        drop(listener);
     }
 
-    fn requested(self: &Arc<Self>, event: CmEvent) {
+    fn requested(self: &Arc<Self>, event: CmEvent, rail: &Arc<OpenRail>) {
         let Some(id) = event.request else {
             return;
         };
@@ -167,22 +202,24 @@ impl Door {
             return failed("a peer", &HandshakeError::Full);
         };
         // Ends with its connection, at the latest when `kill` is cancelled.
-        self.tasks.spawn(self.clone().welcome(id, event.private, turn));
+        self.tasks.spawn(self.clone().welcome(id, event.private, rail.clone(), turn));
     }
 
     async fn welcome(
         self: Arc<Self>,
         id: CmId,
-        private: [u8; super::sys::PRIVATE_BYTES_MAX],
+        private: [u8; PRIVATE_BYTES_MAX],
+        rail: Arc<OpenRail>,
         turn: OwnedSemaphorePermit,
     ) {
-        let limited = tokio::time::timeout(self.options.verbs.calls.connect_deadline, self.shake(id, &private));
+        let limited =
+            tokio::time::timeout(self.options.verbs.calls.connect_deadline, self.shake(id, &private, rail.clone()));
         let result = tokio::select! {
             result = limited => result.unwrap_or(Err(HandshakeError::Deadline)),
             () = self.drain.cancelled() => Err(HandshakeError::Draining),
         };
         drop(turn);
-        let peer = format!("over {}", self.rail.rail.label());
+        let peer = format!("over {}", rail.rail.label());
         let (wire, inlet, agreed, _place) = match result {
             Ok(welcome) => welcome,
             Err(error) => return failed(&peer, &error),
@@ -197,13 +234,14 @@ impl Door {
         &self,
         mut id: CmId,
         private: &[u8],
+        rail: Arc<OpenRail>,
     ) -> Result<(Arc<Wire>, WireInlet, Agreed, OwnedSemaphorePermit), HandshakeError> {
         let options = &self.options.verbs;
         let theirs = QueueTerms::decode(private)?;
         let channel = EventChannel::new()?;
         id.migrate(&channel)?;
         let events = watch(channel)?;
-        let wire = Wire::new(id, events, self.rail.clone(), options)?;
+        let wire = Wire::new(id, events, rail, options)?;
         let mine = QueueTerms::of(options);
         wire.agree(mine, theirs);
         wire.with_id(|id| id.accept(&mine.encode(), connect_options(options)))?;
