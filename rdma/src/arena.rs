@@ -128,6 +128,14 @@ impl Arena {
         self.shared.pool.lock().sparsest()
     }
 
+    /// Where `piece` begins in the arena; `None` unless all of it lies there.
+    #[cfg(not(miri))]
+    pub(crate) fn offset_of(&self, piece: &[u8]) -> Option<u64> {
+        let (base, bytes) = self.base();
+        let offset = piece.as_ptr().addr().checked_sub(base.addr().get())?;
+        (offset.checked_add(piece.len())? <= bytes).then_some(offset as u64)
+    }
+
     /// Where the arena is mapped, for the registration with a NIC.
     pub(crate) fn base(&self) -> (std::ptr::NonNull<u8>, usize) {
         (self.shared.mapping.base(), self.shared.mapping.bytes())
@@ -135,7 +143,6 @@ impl Arena {
 
     /// The sealed memfd, for a process of this host to map read-only.
     #[cfg(not(miri))]
-    #[allow(dead_code, reason = "the shm transport is the first user")]
     pub(crate) fn fd(&self) -> std::os::fd::BorrowedFd<'_> {
         self.shared.mapping.fd()
     }

@@ -20,7 +20,7 @@ use bytes::Bytes;
 
 pub use handshake::Secret;
 
-pub(crate) use frame::{FrameError, HEADER_BYTES, Header, Kind, Segment};
+pub(crate) use frame::{FrameError, HEADER_BYTES, Header, Kind, SEGMENT_BYTES, SEGMENTS_MAX, Segment};
 pub(crate) use handshake::{Agreed, Exchange, HandshakeError, Terms, accept, check_name, request};
 pub(crate) use outgoing::Outgoing;
 pub(crate) use requester::connect;

@@ -10,6 +10,9 @@ pub mod landing;
 pub mod metrics;
 pub mod peer;
 mod pending;
+#[cfg(not(miri))]
+pub mod shm;
+mod stream;
 pub mod tcp;
 pub mod transport;
 pub mod verbs;

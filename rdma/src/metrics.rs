@@ -91,6 +91,16 @@ table! {
         "Ways to peers (shm socket, rail) that failed too often and wait to be tried again.";
     queue_pairs_max: IntGauge, "verbs3_rdma_queue_pairs_max", [],
         "The configured bound on verbs connections of this requester; beyond it calls go over tcp.";
+    shm_pins: IntGauge, "verbs3_rdma_shm_pins", [],
+        "Parts that this host has handed over in its own memory, and that requesters have not released.";
+    shm_pinned_bytes: IntGauge, "verbs3_rdma_shm_pinned_bytes", [],
+        "Bytes that this host has handed over in its own memory, and that requesters have not released.";
+    shm_held_bytes: IntGauge, "verbs3_rdma_shm_held_bytes", [],
+        "Bytes in other processes' memory that this process keeps pinned.";
+    shm_copies: IntCounterVec, "verbs3_rdma_shm_copies_total", ["reason"],
+        "Parts with data that were copied through the socket, by reason (small, heap, quota).";
+    shm_copied_bytes: IntCounterVec, "verbs3_rdma_shm_copied_bytes_total", ["reason"],
+        "Payload bytes that were copied through the socket, by reason (small, heap, quota).";
 }
 
 static METRICS: LazyLock<Metrics> =
@@ -222,6 +232,8 @@ mod tests {
         }
         let _ = all.fallbacks.with_label_values(&["verbs", "tcp", "lost"]);
         let _ = all.ways_resting.with_label_values(&["verbs"]);
+        let _ = all.shm_copies.with_label_values(&["quota"]);
+        let _ = all.shm_copied_bytes.with_label_values(&["quota"]);
         let mut names: Vec<_> = registry.gather().iter().map(|m| m.name().to_owned()).collect();
         names.sort();
         let mut table: Vec<_> = TABLE.iter().map(|row| row.0.to_owned()).collect();

@@ -5,7 +5,6 @@
 
 mod client;
 mod intake;
-mod outbox;
 mod server;
 
 use std::io;

@@ -30,16 +30,14 @@ impl Mapping {
 
 #[cfg(not(miri))]
 impl Mapping {
-    /// A memfd of `bytes`, sealed so that nobody can shrink it under a reader (which would be a SIGBUS).
+    /// A memfd of `bytes`, sealed so that nobody can shrink it under a reader (which would be a SIGBUS), and that nobody
+    /// who is passed it can write to it or punch holes in it.
     pub(super) fn new(bytes: usize, populate: bool) -> io::Result<Self> {
         use std::os::fd::AsRawFd;
         let fd = create_memfd()?;
         let length = libc::off_t::try_from(bytes).map_err(|_| io::Error::from_raw_os_error(libc::EOVERFLOW))?;
         // SAFETY: `fd` is an open descriptor that this function owns.
         check(unsafe { libc::ftruncate(fd.as_raw_fd(), length) })?;
-        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
-        // SAFETY: as above; F_ADD_SEALS takes an int.
-        check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, seals) })?;
         if populate {
             // Allocates the pages now and reports a lack of memory as an error; a first touch would be killed instead.
             // SAFETY: as above.
@@ -54,6 +52,7 @@ impl Mapping {
         let base = NonNull::new(base.cast::<u8>())
             .ok_or_else(|| io::Error::other("the kernel mapped the arena at address 0"))?;
         let mapping = Self { base, bytes, fd };
+        mapping.seal()?;
         // Hints: a kernel that doesn't know them changes nothing but speed and the size of a core dump.
         mapping.advise(libc::MADV_HUGEPAGE);
         mapping.advise(libc::MADV_DONTDUMP);
@@ -63,8 +62,23 @@ impl Mapping {
         Ok(mapping)
     }
 
+    /// Behind the mapping, which stays writable: it is the only one that ever is. Kernels before 5.1 don't know that seal;
+    /// a process that is passed the arena could write to it there.
+    fn seal(&self) -> io::Result<()> {
+        use std::os::fd::AsRawFd;
+        let always = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
+        for seals in [libc::F_SEAL_FUTURE_WRITE, always | libc::F_SEAL_SEAL] {
+            // SAFETY: `fd` is open and this mapping's own; F_ADD_SEALS takes an int.
+            let sealed = check(unsafe { libc::fcntl(self.fd.as_raw_fd(), libc::F_ADD_SEALS, seals) });
+            match sealed {
+                Err(error) if seals & always == 0 && error.raw_os_error() == Some(libc::EINVAL) => {}
+                sealed => drop(sealed?),
+            }
+        }
+        Ok(())
+    }
+
     /// For a process of the same host that maps the arena read-only (`shm`).
-    #[allow(dead_code, reason = "the shm transport is the first user")]
     pub(super) fn fd(&self) -> std::os::fd::BorrowedFd<'_> {
         use std::os::fd::AsFd;
         self.fd.as_fd()

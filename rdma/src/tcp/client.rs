@@ -9,10 +9,9 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use super::TcpOptions;
-use super::intake::Intake;
-use super::outbox::Outbox;
 use crate::calls::{self, Agreed, HandshakeError, controls_max};
 use crate::metrics::metrics;
+use crate::stream::{Intake, Outbox};
 use crate::transport::{Connection, PeerAddress, Transport, TransportError, TransportKind};
 
 /// Connects to `TcpServer`s.

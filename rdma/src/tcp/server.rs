@@ -13,10 +13,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::TcpOptions;
-use super::intake::Intake;
-use super::outbox::Outbox;
 use crate::calls::{self, Agreed, HandshakeError, Session, controls_max};
 use crate::metrics::metrics;
+use crate::stream::{Intake, Outbox};
 use crate::transport::Service;
 
 /// Connections that the kernel may hold before they are accepted.

@@ -11,6 +11,9 @@ mod placed;
 mod quarantine;
 mod raw;
 mod rig;
+mod shm;
+mod shm_hostile;
+mod shm_rig;
 mod storm;
 mod tcp_hostile;
 
@@ -141,6 +144,61 @@ conformance!(
         cases::a_push_of_another_length_is_refused,
         cases::a_dropped_call_drops_its_handler,
         cases::a_landing_returns_when_its_call_is_settled,
+        cases::a_reply_beyond_the_landing_is_refused_where_it_is_made,
+        cases::a_thousand_calls_share_a_few_credits,
+        cases::a_call_that_waits_for_a_credit_can_be_given_up,
+        cases::a_waiting_call_that_nobody_polls_starves_no_other,
+        failures::a_handler_that_ends_without_a_reply_fails_its_call,
+        failures::a_handler_that_panics_fails_its_call_only,
+        failures::a_reply_from_another_task_reaches_the_requester,
+        failures::a_handler_that_gives_a_pull_up_gets_its_memory_back,
+        failures::shutdown_lets_calls_under_way_finish,
+        failures::a_server_that_dies_settles_every_call,
+        failures::a_handler_ends_when_its_requester_is_gone,
+        quarantine::a_cancelled_landing_comes_back_after_the_acknowledgement,
+        storm::calls_given_up_at_any_moment_leave_the_others_whole,
+    ]
+);
+
+conformance!(
+    shm_copied,
+    crate::rig::Rig::shm().await,
+    [
+        cases::every_size_arrives_as_it_was_sent,
+        cases::parts_arrive_one_by_one_in_the_order_they_were_sent,
+        cases::parts_may_come_in_any_order_of_offsets,
+        cases::concurrent_calls_keep_their_bytes_apart,
+        cases::a_requester_pushes_what_the_server_wants,
+        cases::a_push_of_another_length_is_refused,
+        cases::a_dropped_call_drops_its_handler,
+        cases::a_landing_returns_when_its_call_is_settled,
+        cases::a_reply_beyond_the_landing_is_refused_where_it_is_made,
+        cases::a_thousand_calls_share_a_few_credits,
+        cases::a_call_that_waits_for_a_credit_can_be_given_up,
+        cases::a_waiting_call_that_nobody_polls_starves_no_other,
+        failures::a_handler_that_ends_without_a_reply_fails_its_call,
+        failures::a_handler_that_panics_fails_its_call_only,
+        failures::a_reply_from_another_task_reaches_the_requester,
+        failures::a_handler_that_gives_a_pull_up_gets_its_memory_back,
+        failures::shutdown_lets_calls_under_way_finish,
+        failures::a_server_that_dies_settles_every_call,
+        failures::a_handler_ends_when_its_requester_is_gone,
+        quarantine::a_cancelled_landing_comes_back_after_the_acknowledgement,
+        storm::calls_given_up_at_any_moment_leave_the_others_whole,
+    ]
+);
+
+conformance!(
+    shm_by_reference,
+    crate::rig::Rig::shm_by_reference().await,
+    [
+        cases::every_size_arrives_as_it_was_sent,
+        cases::parts_arrive_one_by_one_in_the_order_they_were_sent,
+        cases::parts_may_come_in_any_order_of_offsets,
+        cases::concurrent_calls_keep_their_bytes_apart,
+        cases::a_requester_pushes_what_the_server_wants,
+        cases::a_push_of_another_length_is_refused,
+        cases::a_dropped_call_drops_its_handler,
         cases::a_reply_beyond_the_landing_is_refused_where_it_is_made,
         cases::a_thousand_calls_share_a_few_credits,
         cases::a_call_that_waits_for_a_credit_can_be_given_up,

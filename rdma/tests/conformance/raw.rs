@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use verbs3_rdma::tcp::{TcpOptions, TcpTransport};
 use verbs3_rdma::transport::{Connection, PeerAddress, Transport, TransportError};
@@ -29,6 +29,7 @@ pub enum Kind {
     CancelAck = 21,
     Fail = 22,
     Goodbye = 23,
+    Release = 24,
 }
 
 #[derive(Debug, Clone)]
@@ -111,11 +112,11 @@ impl RawHeader {
 }
 
 /// One end of a connection, in the hands of a case.
-pub struct RawEnd {
-    pub stream: TcpStream,
+pub struct RawEnd<S = TcpStream> {
+    pub stream: S,
 }
 
-impl RawEnd {
+impl<S: AsyncRead + AsyncWrite + Unpin> RawEnd<S> {
     pub async fn send(&mut self, header: &RawHeader, body: &[u8]) {
         self.raw(&header.encode()).await;
         self.raw(body).await;
@@ -129,7 +130,9 @@ impl RawEnd {
         let mut bytes = [0; 64];
         self.stream.read_exact(&mut bytes).await?;
         let header = RawHeader::decode(&bytes);
-        let mut body = vec![0; header.message_bytes as usize + header.data_bytes as usize];
+        let in_stream = if header.flags & 4 == 0 { header.data_bytes } else { 0 };
+        let words = header.segments as usize * 16 + header.message_bytes as usize;
+        let mut body = vec![0; words + in_stream as usize];
         self.stream.read_exact(&mut body).await?;
         Ok((header, body))
     }
@@ -179,7 +182,11 @@ pub const SECRET: &[u8] = b"the cluster's secret";
 
 /// A requester by hand, let in by a real server.
 pub async fn raw_client(server: std::net::SocketAddr) -> RawEnd {
-    let stream = TcpStream::connect(server).await.unwrap();
+    introduce(TcpStream::connect(server).await.unwrap()).await
+}
+
+/// The requester's half of the handshake.
+pub async fn introduce<S: AsyncRead + AsyncWrite + Unpin>(stream: S) -> RawEnd<S> {
     let mut end = RawEnd { stream };
     let hello = greeting(VERSION);
     end.greet(Kind::Hello, &hello).await;
@@ -190,6 +197,19 @@ pub async fn raw_client(server: std::net::SocketAddr) -> RawEnd {
     let (header, welcome) = end.receive().await.unwrap();
     assert_eq!(header.kind, Kind::Welcome as u8);
     assert_eq!(welcome, proof(SECRET, b"verbs3 server", &hello, &challenge));
+    end
+}
+
+/// The server's half of the handshake.
+pub async fn let_in<S: AsyncRead + AsyncWrite + Unpin>(stream: S, version: u32, secret: &[u8]) -> RawEnd<S> {
+    let mut end = RawEnd { stream };
+    let (_, hello) = end.receive().await.unwrap();
+    let challenge = greeting(version);
+    end.greet(Kind::Challenge, &challenge).await;
+    if end.receive().await.is_ok() {
+        let mine = proof(secret, b"verbs3 server", &hello, &challenge);
+        end.greet(Kind::Welcome, &mine).await;
+    }
     end
 }
 
@@ -214,15 +234,7 @@ impl RawServer {
         let transport = TcpTransport::new(options);
         let accept = async {
             let (stream, _) = listener.accept().await.unwrap();
-            let mut end = RawEnd { stream };
-            let (_, hello) = end.receive().await.unwrap();
-            let challenge = greeting(version);
-            end.greet(Kind::Challenge, &challenge).await;
-            if end.receive().await.is_ok() {
-                let mine = proof(secret, b"verbs3 server", &hello, &challenge);
-                end.greet(Kind::Welcome, &mine).await;
-            }
-            end
+            let_in(stream, version, secret).await
         };
         let address = PeerAddress::from(tcp);
         tokio::join!(transport.connect(&address), accept)

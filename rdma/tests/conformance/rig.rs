@@ -12,6 +12,7 @@ use verbs3_rdma::arena::{Arena, ArenaOptions};
 use verbs3_rdma::calls::{CallOptions, Secret};
 use verbs3_rdma::inprocess::{Faults, InProcess, Mode};
 use verbs3_rdma::landing::Landing;
+use verbs3_rdma::shm::ShmServer;
 use verbs3_rdma::tcp::{TcpOptions, TcpServer, TcpServerOptions, TcpTransport};
 use verbs3_rdma::transport::{
     Call, Connection, Event, Incoming, PeerAddress, Reply, Service, Transport, TransportError,
@@ -19,6 +20,7 @@ use verbs3_rdma::transport::{
 use verbs3_rdma::verbs::{VerbsOptions, VerbsServer, VerbsServerOptions, VerbsTransport};
 
 use crate::placed::Placed;
+use crate::shm_rig::shm_pair;
 
 pub const DEADLINE: Duration = Duration::from_secs(60);
 pub const PAGE: usize = 256 << 10;
@@ -92,6 +94,7 @@ impl Service for Installed {
 pub enum Server {
     Tcp(TcpServer),
     Verbs(VerbsServer),
+    Shm(ShmServer, tempfile::TempDir),
 }
 
 impl Server {
@@ -99,6 +102,7 @@ impl Server {
         match self {
             Self::Tcp(server) => server.shutdown().await,
             Self::Verbs(server) => server.shutdown().await,
+            Self::Shm(server, _room) => server.shutdown().await,
         }
     }
 }
@@ -159,6 +163,24 @@ impl Rig {
         let transport = VerbsTransport::new(listen_address().ip(), verbs_options(), arena.clone()).unwrap();
         let connection = transport.connect_to(server.local_addr(), Some("conformance")).await.unwrap();
         Self { connection, arena, server: Some(Server::Verbs(server)), service }
+    }
+
+    /// Replies are of the heap, so they are copied.
+    pub async fn shm() -> Self {
+        Self::over_shm(|service, _| service).await
+    }
+
+    /// Replies are handed over in the server's arena, whatever their length.
+    pub async fn shm_by_reference() -> Self {
+        Self::over_shm(Placed::service).await
+    }
+
+    async fn over_shm(wrap: impl Fn(Arc<dyn Service>, Arena) -> Arc<dyn Service>) -> Self {
+        let service = Arc::new(Installed::default());
+        let room = tempfile::tempdir().unwrap();
+        let owner = self::arena(64);
+        let (server, connection) = shm_pair(&room, wrap(service.clone(), owner.clone()), owner).await;
+        Self { connection, arena: arena(16), server: Some(Server::Shm(server, room)), service }
     }
 
     pub fn serve(&self, service: Arc<dyn Service>) {

@@ -5,14 +5,12 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
-use std::net::Shutdown;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use socket2::SockRef;
-use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
+use super::Socket;
 use crate::calls::{Outgoing, Outlet, Room, Rooms, Segment};
 use crate::landing::Landing;
 use crate::transport::TransportKind;
@@ -26,8 +24,8 @@ const INLINE_WRITES_MAX: usize = 4;
 /// Frames that an idle queue keeps room for.
 const FRAMES_KEPT_MAX: usize = 64;
 
-pub(super) struct Outbox {
-    queue: Mutex<Queue>,
+pub(crate) struct Outbox<S: Socket> {
+    queue: Mutex<Queue<S>>,
     rooms: Rooms,
     controls_max: usize,
     /// Tells the writer task that the queue is its business now, or that it is over.
@@ -36,11 +34,10 @@ pub(super) struct Outbox {
     written: Notify,
 }
 
-#[derive(Default)]
-struct Queue {
+struct Queue<S: Socket> {
     /// Taken out at the end, so that the socket closes even while handles and calls live on. Only a closed socket makes
     /// a peer stop that is still sending.
-    stream: Option<Arc<TcpStream>>,
+    stream: Option<Arc<S>>,
     frames: VecDeque<Outgoing>,
     /// Bytes of the first frame that are in the socket already.
     skip: usize,
@@ -55,16 +52,25 @@ struct Queue {
 }
 
 /// Frames that are being written, outside the lock.
-struct Batch {
-    stream: Arc<TcpStream>,
+struct Batch<S: Socket> {
+    stream: Arc<S>,
     frames: VecDeque<Outgoing>,
     skip: usize,
 }
 
-impl Outbox {
-    pub(super) fn new(stream: Arc<TcpStream>, bytes_max: usize, controls_max: usize) -> Self {
+impl<S: Socket> Outbox<S> {
+    pub(crate) fn new(stream: Arc<S>, bytes_max: usize, controls_max: usize) -> Self {
         Self {
-            queue: Mutex::new(Queue { stream: Some(stream), ..Queue::default() }),
+            queue: Mutex::new(Queue {
+                stream: Some(stream),
+                frames: VecDeque::new(),
+                skip: 0,
+                controls: 0,
+                busy: false,
+                with_task: false,
+                finishing: false,
+                closed: false,
+            }),
             rooms: Rooms::new(bytes_max),
             controls_max,
             work: Notify::new(),
@@ -73,8 +79,8 @@ impl Outbox {
     }
 }
 
-impl Outlet for Outbox {
-    const KIND: TransportKind = TransportKind::Tcp;
+impl<S: Socket> Outlet for Outbox<S> {
+    const KIND: TransportKind = S::KIND;
 
     /// Nothing: data travels in the stream.
     fn lend(&self, _landing: &Landing) -> Vec<Segment> {
@@ -88,11 +94,8 @@ impl Outlet for Outbox {
     async fn control_room(&self) {
         loop {
             let written = self.written.notified();
-            {
-                let queue = self.queue.lock();
-                if queue.controls < self.controls_max || queue.closed {
-                    return;
-                }
+            if self.has_control_room() {
+                return;
             }
             written.await;
         }
@@ -110,20 +113,7 @@ impl Outlet for Outbox {
     }
 
     fn abandon(&self, call: u64) {
-        let mut queue = self.queue.lock();
-        let started = usize::from(queue.skip > 0);
-        let mut at = 0;
-        let mut dropped = Vec::new();
-        while at < queue.frames.len() {
-            let frame = &queue.frames[at];
-            if at >= started && frame.is_part_of(call) {
-                dropped.extend(queue.frames.remove(at));
-            } else {
-                at += 1;
-            }
-        }
-        drop(queue);
-        drop(dropped);
+        drop(self.take_parts(call));
     }
 
     /// Writes, unless somebody else is at it.
@@ -184,9 +174,8 @@ impl Outlet for Outbox {
     }
 
     fn shut_write(&self) {
-        // Fails only on a socket that is closed already.
         if let Some(stream) = &self.queue.lock().stream {
-            let _ = SockRef::from(&**stream).shutdown(Shutdown::Write);
+            let _ = stream.shut_write();
         }
     }
 
@@ -205,8 +194,31 @@ impl Outlet for Outbox {
     }
 }
 
-impl Outbox {
-    fn begin(&self, task: bool) -> Option<Batch> {
+impl<S: Socket> Outbox<S> {
+    /// Takes the parts of a call that are not on their way yet out of the queue.
+    pub(crate) fn take_parts(&self, call: u64) -> Vec<Outgoing> {
+        let mut queue = self.queue.lock();
+        let started = usize::from(queue.skip > 0);
+        let mut at = 0;
+        let mut taken = Vec::new();
+        while at < queue.frames.len() {
+            let frame = &queue.frames[at];
+            if at >= started && frame.is_part_of(call) {
+                taken.extend(queue.frames.remove(at));
+            } else {
+                at += 1;
+            }
+        }
+        taken
+    }
+
+    /// Whether fewer control frames wait than a peer that keeps reading can cause.
+    pub(crate) fn has_control_room(&self) -> bool {
+        let queue = self.queue.lock();
+        queue.controls < self.controls_max || queue.closed
+    }
+
+    fn begin(&self, task: bool) -> Option<Batch<S>> {
         let mut queue = self.queue.lock();
         if queue.closed || queue.frames.is_empty() || (queue.busy && !(task && queue.with_task)) {
             return None;
@@ -219,7 +231,7 @@ impl Outbox {
     }
 
     /// Notes that the batch is written and takes what has come since; `false` when that is nothing.
-    fn next(&self, batch: &mut Batch) -> bool {
+    fn next(&self, batch: &mut Batch<S>) -> bool {
         let mut queue = self.queue.lock();
         if queue.frames.is_empty() || queue.closed {
             queue.busy = false;
@@ -245,7 +257,7 @@ impl Outbox {
         true
     }
 
-    fn hand_over(&self, mut batch: Batch) {
+    fn hand_over(&self, mut batch: Batch<S>) {
         let mut queue = self.queue.lock();
         if !queue.closed {
             queue.controls += batch.frames.iter().filter(|f| f.is_control()).count();
@@ -259,7 +271,7 @@ impl Outbox {
     }
 }
 
-impl Batch {
+impl<S: Socket> Batch<S> {
     /// One `writev`; frames that are written whole are dropped, and with them what they pinned.
     fn write(&mut self) -> io::Result<()> {
         if self.frames.is_empty() {
@@ -280,7 +292,7 @@ impl Batch {
                 break 'all;
             }
         }
-        let written = self.stream.try_write_vectored(&slices[..used])?;
+        let written = self.stream.try_write(&slices[..used])?;
         if written == 0 {
             return Err(io::ErrorKind::WriteZero.into());
         }

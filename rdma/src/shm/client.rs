@@ -1,0 +1,114 @@
+//! The connecting side: the handshake, the worker's memory, and its mapping.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use tokio::net::UnixStream;
+use tokio::runtime::Handle as Runtime;
+use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
+
+use super::ShmOptions;
+use super::borrower::{Borrower, FromOwner};
+use super::pass;
+use super::releases::Releases;
+use super::view::View;
+use crate::calls::{self, Agreed, HandshakeError, controls_max};
+use crate::metrics::metrics;
+use crate::stream::{Intake, Outbox};
+use crate::transport::{Connection, PeerAddress, Transport, TransportError, TransportKind};
+
+/// Connects to `ShmServer`s of this host.
+pub struct ShmTransport {
+    options: ShmOptions,
+    tasks: TaskTracker,
+}
+
+/// What a handshake leads to.
+struct Met {
+    stream: UnixStream,
+    agreed: Agreed,
+    view: View,
+    releases: Releases,
+}
+
+impl ShmTransport {
+    pub fn new(options: ShmOptions) -> Self {
+        Self { options, tasks: TaskTracker::new() }
+    }
+
+    /// Waits until the tasks of every connection have ended. Drop the connections and their calls first. Pieces that are
+    /// still held stay readable.
+    pub async fn shutdown(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    /// Connects to the worker that listens on `path`, which must call itself `name` where one is given.
+    pub async fn connect_to(&self, path: &Path, name: Option<&str>) -> Result<Arc<dyn Connection>, TransportError> {
+        let address = path.display().to_string();
+        let Met { stream, agreed, view, releases } = self.meet(path, name, &address).await?;
+        let (stream, view, releases) = (Arc::new(stream), Arc::new(view), Arc::new(releases));
+        let calls = &self.options.calls;
+        let outbox = Outbox::new(stream.clone(), calls.write_queue_bytes_max, controls_max(agreed.calls_in_flight_max));
+        let outlet = Borrower { outbox, releases: releases.clone() };
+        let inlet = FromOwner { intake: Intake::new(stream, agreed.frame_bytes_max), view, releases };
+        // Joined by `shutdown`.
+        Ok(calls::connect(outlet, inlet, &agreed, &address, calls, (&Runtime::current(), &self.tasks)))
+    }
+
+    async fn meet(&self, path: &Path, name: Option<&str>, address: &str) -> Result<Met, TransportError> {
+        let unreachable = |reason: String| TransportError::Unreachable { peer: address.to_owned(), reason };
+        let calls = &self.options.calls;
+        let deadline = Instant::now() + calls.connect_deadline;
+        let mut stream = tokio::time::timeout_at(deadline, UnixStream::connect(path))
+            .await
+            .map_err(|_| unreachable(format!("no answer in {:?}", calls.connect_deadline)))?
+            .map_err(|error| unreachable(error.to_string()))?;
+        let terms = calls.terms("");
+        let shake = async {
+            let agreed = calls::request(&mut stream, &terms).await?;
+            let agreed = calls::check_name(agreed, name)?;
+            let (view, releases) = borrow(&stream).await?;
+            Ok((agreed, view, releases))
+        };
+        let result = tokio::time::timeout_at(deadline, shake).await.unwrap_or(Err(HandshakeError::Deadline));
+        match result {
+            Ok((agreed, view, releases)) => Ok(Met { stream, agreed, view, releases }),
+            Err(error) => {
+                metrics().handshakes_failed.with_label_values(&[error.label()]).inc();
+                Err(TransportError::Handshake { peer: address.to_owned(), reason: error.to_string() })
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Transport for ShmTransport {
+    fn kind(&self) -> TransportKind {
+        TransportKind::Shm
+    }
+
+    async fn connect(&self, peer: &PeerAddress) -> Result<Arc<dyn Connection>, TransportError> {
+        match &peer.ways.shm {
+            Some(way) => self.connect_to(way.path(), peer.name.as_deref()).await,
+            None => Err(TransportError::Unreachable {
+                peer: peer.name.clone().unwrap_or_else(|| peer.tcp.to_string()),
+                reason: "it has no socket on this host".into(),
+            }),
+        }
+    }
+}
+
+/// Takes and maps what the worker offers, now that it has proved the secret.
+async fn borrow(stream: &UnixStream) -> Result<(View, Releases), HandshakeError> {
+    let offer = pass::receive(stream).await.map_err(|error| match error.kind() {
+        io::ErrorKind::InvalidData => HandshakeError::Malformed(error.to_string()),
+        _ => HandshakeError::Lost(error),
+    })?;
+    let view = View::map(&offer.memory, offer.lifeline, offer.arena_bytes)
+        .map_err(|error| HandshakeError::Malformed(format!("the memory that it passed is refused: {error}")))?;
+    Ok((view, Releases::new(offer.quota)))
+}

@@ -1,0 +1,132 @@
+//! What a worker keeps for one requester that looks at its memory.
+//!
+//! Owns the table of pins, their quota, and their end: a release, or the end of the lifeline. Nothing else ends a pin: not
+//! the end of the stream, not a breach of the protocol, not a shutdown. A requester may still be writing the bytes to a
+//! client, and memory that is leased again would show through.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::io::Interest;
+use tokio::net::unix::pipe;
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::PinQuota;
+use crate::metrics::{GaugeGuard, metrics};
+
+pub(super) struct Pins {
+    quota: PinQuota,
+    table: Mutex<Table>,
+}
+
+#[derive(Default)]
+struct Table {
+    next: u32,
+    bytes: u64,
+    held: HashMap<u32, Pin>,
+    /// The requester has unmapped the arena, or nobody watches whether it has.
+    over: bool,
+}
+
+struct Pin {
+    bytes: u64,
+    _data: Vec<Bytes>,
+    _count: GaugeGuard,
+    _gauge: GaugeGuard,
+}
+
+impl Pins {
+    pub(super) fn new(quota: PinQuota) -> Arc<Self> {
+        Arc::new(Self { quota, table: Mutex::new(Table::default()) })
+    }
+
+    pub(super) fn quota(&self) -> PinQuota {
+        self.quota
+    }
+
+    /// Keeps `data`, of `bytes`, until it is released under the number that is returned; gives it back when the quota
+    /// is used up.
+    pub(super) fn pin(&self, data: Vec<Bytes>, bytes: u64) -> Result<u32, Vec<Bytes>> {
+        let mut table = self.table.lock();
+        let within = table.held.len() < self.quota.pins_max as usize
+            && table.bytes.checked_add(bytes).is_some_and(|sum| sum <= self.quota.bytes_max);
+        if table.over || !within {
+            return Err(data);
+        }
+        // Numbers are not used again soon: a second release of the same pin is seen, and ends no other pin.
+        while table.held.contains_key(&table.next) {
+            table.next = table.next.wrapping_add(1);
+        }
+        let number = table.next;
+        table.next = number.wrapping_add(1);
+        table.bytes += bytes;
+        let all = metrics();
+        let pin = Pin {
+            bytes,
+            _data: data,
+            _count: GaugeGuard::add(&all.shm_pins, 1),
+            _gauge: GaugeGuard::add(&all.shm_pinned_bytes, bytes),
+        };
+        table.held.insert(number, pin);
+        Ok(number)
+    }
+
+    /// `false`: there is no such pin.
+    pub(super) fn release(&self, number: u64) -> bool {
+        let mut table = self.table.lock();
+        let pin = u32::try_from(number).ok().and_then(|number| table.held.remove(&number));
+        let Some(pin) = pin else {
+            return false;
+        };
+        table.bytes -= pin.bytes;
+        drop(table);
+        true
+    }
+
+    /// Ends every pin, and lets no other begin.
+    fn end(&self) -> HashMap<u32, Pin> {
+        let mut table = self.table.lock();
+        table.over = true;
+        table.bytes = 0;
+        std::mem::take(&mut table.held)
+    }
+}
+
+/// Waits for the requester to unmap the arena, then ends its pins. As long as that takes it counts as a connection, so that
+/// a requester can't collect quotas by leaving connections behind.
+///
+/// Outlives the connection and its server's shutdown; a runtime that ends drops it.
+pub(super) async fn watch(lifeline: pipe::Sender, pins: Arc<Pins>, place: Arc<OwnedSemaphorePermit>) {
+    let watch = Watch { pins, seen: false };
+    watch.until_unmapped(lifeline).await;
+    drop(place);
+}
+
+struct Watch {
+    pins: Arc<Pins>,
+    seen: bool,
+}
+
+impl Watch {
+    async fn until_unmapped(mut self, lifeline: pipe::Sender) {
+        // An error of a pipe's writing end is that nobody can read any more. Nothing is ever written.
+        match lifeline.ready(Interest::ERROR).await {
+            Ok(_) => self.seen = true,
+            // The runtime is going away.
+            Err(error) => tracing::debug!(%error, "a requester's memory is no longer watched"),
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let pins = self.pins.end();
+        if !self.seen {
+            // Somebody may be looking, and nobody will know until when: the memory is never used again. The process is
+            // ending, or it would still watch.
+            std::mem::forget(pins);
+        }
+    }
+}

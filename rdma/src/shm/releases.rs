@@ -1,0 +1,111 @@
+//! What a requester has been handed and gives back.
+//!
+//! Owns the list of pins that are to be released, and the bound on pins in all. Dropping a piece only adds to the list:
+//! it sends nothing, waits for nothing and takes no other lock. The list goes out ahead of the next frame, or after a
+//! moment by itself.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::net::UnixStream;
+use tokio::sync::Notify;
+
+use super::PinQuota;
+use crate::calls::{Kind, Outgoing, Outlet};
+use crate::stream::Outbox;
+
+/// How long a release may wait for a frame to go with: a connection in use sends one long before. Each wake-up for a
+/// release alone costs the worker as much as a small call.
+const RELEASE_WAIT: Duration = Duration::from_millis(5);
+
+/// Part of the quota that may wait in the list; more goes out at once.
+const WAITING_SHARE: u64 = 4;
+
+pub(super) struct Releases {
+    quota: PinQuota,
+    state: Mutex<State>,
+    /// The list is no longer empty, or long.
+    work: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    /// Pins that arrived and have not been given to the outbox.
+    pins: u32,
+    waiting: Vec<u32>,
+    waiting_bytes: u64,
+}
+
+impl Releases {
+    /// `quota` is the worker's, as it told at the start.
+    pub(super) fn new(quota: PinQuota) -> Self {
+        Self { quota, state: Mutex::new(State::default()), work: Notify::new() }
+    }
+
+    /// Admits a pin that arrives; `false` when the worker hands over more than it said it would. Without this bound a
+    /// worker could make the list and its frames grow for ever.
+    pub(super) fn take(&self) -> bool {
+        let mut state = self.state.lock();
+        if state.pins >= self.quota.pins_max {
+            return false;
+        }
+        state.pins += 1;
+        true
+    }
+
+    /// Puts a pin on the list.
+    pub(super) fn give(&self, pin: u32, bytes: u64) {
+        let mut state = self.state.lock();
+        state.waiting.push(pin);
+        state.waiting_bytes += bytes;
+        let tell = state.waiting.len() == 1 || self.is_urgent(&state);
+        drop(state);
+        if tell {
+            self.work.notify_one();
+        }
+    }
+
+    /// Queues the release of what is on the list. A worker that reads nothing is not queued for without bound.
+    pub(super) fn push_to(&self, outbox: &Outbox<UnixStream>) {
+        let mut state = self.state.lock();
+        if state.waiting.is_empty() || !outbox.has_control_room() {
+            return;
+        }
+        state.pins -= state.waiting.len() as u32;
+        state.waiting_bytes = 0;
+        for pin in state.waiting.drain(..) {
+            outbox.push(Outgoing::control(Kind::Release, u64::from(pin)));
+        }
+    }
+
+    /// Sends what no frame has taken along. Never ends; may be dropped at any await.
+    pub(super) async fn pace(&self, outbox: &Outbox<UnixStream>) -> ! {
+        loop {
+            let urgent = {
+                let state = self.state.lock();
+                (!state.waiting.is_empty()).then(|| self.is_urgent(&state))
+            };
+            match urgent {
+                None => self.work.notified().await,
+                Some(true) if outbox.has_control_room() => {
+                    self.push_to(outbox);
+                    outbox.flush();
+                }
+                Some(_) => {
+                    tokio::select! {
+                        () = self.work.notified() => {}
+                        () = tokio::time::sleep(RELEASE_WAIT) => {
+                            self.push_to(outbox);
+                            outbox.flush();
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn is_urgent(&self, state: &State) -> bool {
+        state.waiting.len() as u64 >= (u64::from(self.quota.pins_max) / WAITING_SHARE).max(1)
+            || state.waiting_bytes >= self.quota.bytes_max / WAITING_SHARE
+    }
+}

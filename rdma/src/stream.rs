@@ -1,0 +1,62 @@
+//! Frames over a byte stream of the kernel: what tcp and shm have in common.
+//!
+//! Owns the queue of frames that wait to be written and the reads that scatter a frame. Knows nothing of addresses, and
+//! not what frames mean.
+
+mod intake;
+mod outbox;
+
+use std::future::Future;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::Shutdown;
+
+use socket2::SockRef;
+use tokio::net::{TcpStream, UnixStream};
+
+pub(crate) use intake::Intake;
+pub(crate) use outbox::Outbox;
+
+use crate::transport::TransportKind;
+
+/// A connected stream socket. Reads and writes never wait; `WouldBlock` says that there is nothing to do now.
+pub(crate) trait Socket: Send + Sync + 'static {
+    const KIND: TransportKind;
+
+    fn try_read(&self, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize>;
+    fn try_write(&self, slices: &[IoSlice<'_>]) -> io::Result<usize>;
+    fn readable(&self) -> impl Future<Output = io::Result<()>> + Send;
+    fn writable(&self) -> impl Future<Output = io::Result<()>> + Send;
+    /// Fails only on a socket that is closed already.
+    fn shut_write(&self) -> io::Result<()>;
+}
+
+macro_rules! socket {
+    ($stream:ident, $kind:ident) => {
+        impl Socket for $stream {
+            const KIND: TransportKind = TransportKind::$kind;
+
+            fn try_read(&self, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+                self.try_read_vectored(slices)
+            }
+
+            fn try_write(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+                self.try_write_vectored(slices)
+            }
+
+            fn readable(&self) -> impl Future<Output = io::Result<()>> + Send {
+                $stream::readable(self)
+            }
+
+            fn writable(&self) -> impl Future<Output = io::Result<()>> + Send {
+                $stream::writable(self)
+            }
+
+            fn shut_write(&self) -> io::Result<()> {
+                SockRef::from(self).shutdown(Shutdown::Write)
+            }
+        }
+    };
+}
+
+socket!(TcpStream, Tcp);
+socket!(UnixStream, Shm);

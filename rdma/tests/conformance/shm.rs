@@ -1,0 +1,226 @@
+//! Pins: how long a requester may look at a worker's memory, and that nothing but the requester ends it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use verbs3_rdma::arena::Arena;
+use verbs3_rdma::shm::{PinQuota, ShmServer, ShmServerOptions};
+use verbs3_rdma::transport::{Connection, Event, Service};
+
+use crate::placed::placed;
+use crate::rig::{PAGE, arena, collect, eventually, landing, pattern, service, within_deadline};
+use crate::shm_rig::{connect, shm_pair, shm_server_options, socket};
+
+/// Answers every call with a page in `arena`, numbered by the message, that nobody else keeps.
+pub fn pages(arena: &Arena) -> Arc<dyn Service> {
+    let arena = arena.clone();
+    service(move |request, reply| {
+        let data = placed(&arena, &page(&request.message)).expect("room for a page");
+        async move { reply.last(request.message, 0, data).await.unwrap() }
+    })
+}
+
+fn page(number: &[u8]) -> Bytes {
+    pattern(number.first().copied().unwrap_or(0).into(), 0, PAGE)
+}
+
+/// One page by a call with a landing of this arena.
+pub async fn fetch(connection: &Arc<dyn Connection>, landings: &Arena, number: u8) -> Vec<Bytes> {
+    let mut call = connection.call(vec![number].into(), landing(landings, PAGE));
+    match call.next().await.unwrap() {
+        Event::Part(part) => part.data,
+        Event::Wanted { .. } => panic!("nothing to push in this case"),
+    }
+}
+
+/// Leases all that is free in `arena` and writes over it, as a worker does that evicts and fills.
+fn reuse(arena: &Arena) {
+    let mut held = Vec::new();
+    while let Some(cell) = arena.lease(PAGE) {
+        let (mut writer, reader) = cell.split();
+        writer.spare().fill(0xEE);
+        held.push((writer, reader));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_that_the_worker_evicts_never_changes_under_its_reader() {
+    within_deadline(async {
+        let (room, owner, landings) = (tempfile::tempdir().unwrap(), arena(1), arena(1));
+        let (_server, connection) = shm_pair(&room, pages(&owner), owner.clone()).await;
+        for number in 0..32 {
+            let data = fetch(&connection, &landings, number).await;
+            // Handed over, not copied: nothing of the landing is left, and the worker's cell is still leased.
+            assert_eq!(landings.usage().leased_bytes, 0);
+            assert_eq!(owner.usage().leased_bytes, PAGE as u64);
+            reuse(&owner);
+            assert!(data.concat() == page(&[number]), "page {number} changed");
+            drop(data);
+            eventually("the pin is released", || owner.usage().leased_bytes == 0).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_piece_keeps_its_memory_after_the_connection_is_gone() {
+    within_deadline(async {
+        let (room, owner, landings) = (tempfile::tempdir().unwrap(), arena(1), arena(1));
+        let (_server, connection) = shm_pair(&room, pages(&owner), owner.clone()).await;
+        let mut data = fetch(&connection, &landings, 1).await;
+        let other = fetch(&connection, &landings, 2).await;
+        drop(connection);
+        // The worker has seen the end of the stream once it lets another in and answers.
+        let second = connect(&room).await;
+        drop(fetch(&second, &landings, 3).await);
+        eventually("the third page is back", || owner.usage().leased_bytes == 2 * PAGE as u64).await;
+        reuse(&owner);
+        assert!(data.concat() == page(&[1]));
+        // What nobody can release any more ends together, with the last piece.
+        drop(other);
+        reuse(&owner);
+        let rest = data.pop().unwrap().slice(PAGE - 10..);
+        drop(data);
+        reuse(&owner);
+        assert_eq!(rest, page(&[1]).slice(PAGE - 10..));
+        drop(rest);
+        eventually("all pins have ended", || owner.usage().leased_bytes == 0).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn neither_shutdown_nor_drop_of_the_server_ends_a_pin() {
+    within_deadline(async {
+        for shutdown in [true, false] {
+            let (room, owner, landings) = (tempfile::tempdir().unwrap(), arena(1), arena(1));
+            let (server, connection) = shm_pair(&room, pages(&owner), owner.clone()).await;
+            let data = fetch(&connection, &landings, 4).await;
+            if shutdown {
+                server.shutdown().await;
+            } else {
+                drop(server);
+            }
+            eventually("the connection is over", || connection.broken().is_some()).await;
+            reuse(&owner);
+            assert!(data.concat() == page(&[4]));
+            drop(connection);
+            reuse(&owner);
+            assert!(data.concat() == page(&[4]));
+            drop(data);
+            eventually("the pin has ended", || owner.usage().leased_bytes == 0).await;
+        }
+    })
+    .await;
+}
+
+#[test]
+fn a_worker_that_stops_watching_never_uses_the_memory_again() {
+    let (room, owner, landings) = (tempfile::tempdir().unwrap(), arena(1), arena(1));
+    let runtime = || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (workers, gateways) = (runtime(), runtime());
+    let options = shm_server_options();
+    let service = pages(&owner);
+    let _server = workers.block_on(ShmServer::bind(&socket(&room), options, owner.clone(), service)).unwrap();
+    let (connection, data) = gateways.block_on(async {
+        let connection = connect(&room).await;
+        let data = fetch(&connection, &landings, 5).await;
+        (connection, data)
+    });
+    drop(workers);
+    reuse(&owner);
+    assert!(data.concat() == page(&[5]));
+    drop((connection, gateways, data));
+    assert_eq!(owner.usage().leased_bytes, PAGE as u64);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_requester_that_never_releases_gets_copies_beyond_its_quota() {
+    within_deadline(async {
+        let page_bytes = PAGE as u64;
+        for (quota, by_reference) in [
+            (PinQuota { pins_max: 3, bytes_max: u64::MAX }, 3),
+            (PinQuota { pins_max: 100, bytes_max: 2 * page_bytes + 1 }, 2),
+            (PinQuota { pins_max: 0, bytes_max: 0 }, 0),
+        ] {
+            let (room, owner, landings) = (tempfile::tempdir().unwrap(), arena(4), arena(4));
+            let options = ShmServerOptions { quota, ..shm_server_options() };
+            let server = ShmServer::bind(&socket(&room), options, owner.clone(), pages(&owner)).await.unwrap();
+            let (hoarder, other) = (connect(&room).await, connect(&room).await);
+            let mut kept = Vec::new();
+            for number in 0..8 {
+                let data = fetch(&hoarder, &landings, number).await;
+                assert!(data.concat() == page(&[number]));
+                kept.push(data);
+            }
+            // What was copied is let go of just after it has arrived.
+            eventually("the quota is in use", || owner.usage().leased_bytes == by_reference * page_bytes).await;
+            assert_eq!(landings.usage().leased_bytes, (8 - by_reference) * page_bytes);
+            // The quota is each connection's own.
+            let data = fetch(&other, &landings, 9).await;
+            let pinned = (by_reference + u64::from(by_reference > 0)) * page_bytes;
+            eventually("the other has a quota too", || owner.usage().leased_bytes == pinned).await;
+            drop(data);
+            // Released pins make room again.
+            kept.clear();
+            eventually("all pins are released", || owner.usage().leased_bytes == 0).await;
+            let data = fetch(&hoarder, &landings, 10).await;
+            let copied = by_reference == 0;
+            eventually("as before", || (owner.usage().leased_bytes == 0) == copied).await;
+            drop(data);
+            server.shutdown().await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn short_replies_and_those_of_the_heap_are_copied() {
+    within_deadline(async {
+        let (room, owner, landings) = (tempfile::tempdir().unwrap(), arena(1), arena(1));
+        let source = owner.clone();
+        let serve = service(move |request, reply| {
+            let mut data = placed(&source, &pattern(1, 0, 20_000)).unwrap();
+            match &request.message[..] {
+                b"short" => drop(data[0].split_off(1000)),
+                // One piece that can't be handed over makes a copy of the whole part.
+                b"mixed" => data.push(Bytes::from_static(b"of the heap")),
+                _ => {}
+            }
+            async move { reply.last("".into(), 0, data).await.unwrap() }
+        });
+        let options = ShmServerOptions { copy_bytes_max: 1000, ..shm_server_options() };
+        let _server = ShmServer::bind(&socket(&room), options, owner.clone(), serve).await.unwrap();
+        let connection = connect(&room).await;
+        for (message, bytes, copied) in [("short", 1000, true), ("mixed", 20_011, true), ("long", 20_000, false)] {
+            let mut call = connection.call(message.into(), landing(&landings, bytes));
+            let answer = collect(&mut call).await.unwrap();
+            assert_eq!(answer.bytes().len(), bytes);
+            assert_eq!(answer.bytes()[..1000], pattern(1, 0, 1000));
+            assert_eq!(landings.usage().leased_bytes > 0, copied, "{message}");
+            // The worker lets go of what it has copied just after the requester has it.
+            eventually(message, || (owner.usage().leased_bytes == 0) == copied).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_whose_memory_is_still_mapped_count_as_connections() {
+    within_deadline(async {
+        let (room, owner, landings) = (tempfile::tempdir().unwrap(), arena(1), arena(1));
+        let options = ShmServerOptions { connections_max: 1, ..shm_server_options() };
+        let _server = ShmServer::bind(&socket(&room), options, owner.clone(), pages(&owner)).await.unwrap();
+        let connection = connect(&room).await;
+        let data = fetch(&connection, &landings, 1).await;
+        drop(connection);
+        let transport = verbs3_rdma::shm::ShmTransport::new(crate::shm_rig::shm_options());
+        let error = transport.connect_to(&socket(&room), None).await.err().unwrap();
+        assert!(error.to_string().contains("connections_max"), "{error}");
+        drop(data);
+        while transport.connect_to(&socket(&room), None).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}

@@ -1,0 +1,33 @@
+//! What the cases over shared memory are written in: a server with an arena of its own, and who connects to it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tempfile::TempDir;
+use verbs3_rdma::arena::Arena;
+use verbs3_rdma::shm::{ShmOptions, ShmServer, ShmServerOptions, ShmTransport};
+use verbs3_rdma::transport::{Connection, Service};
+
+use crate::rig::call_options;
+
+pub fn shm_options() -> ShmOptions {
+    ShmOptions { calls: call_options() }
+}
+
+/// Hands over whatever lies in the arena, however short.
+pub fn shm_server_options() -> ShmServerOptions {
+    ShmServerOptions { copy_bytes_max: 0, ..ShmServerOptions::new(shm_options()) }
+}
+
+pub fn socket(room: &TempDir) -> PathBuf {
+    room.path().join("worker.sock")
+}
+
+pub async fn shm_pair(room: &TempDir, service: Arc<dyn Service>, arena: Arena) -> (ShmServer, Arc<dyn Connection>) {
+    let server = ShmServer::bind(&socket(room), shm_server_options(), arena, service).await.unwrap();
+    (server, connect(room).await)
+}
+
+pub async fn connect(room: &TempDir) -> Arc<dyn Connection> {
+    ShmTransport::new(shm_options()).connect_to(&socket(room), Some("conformance")).await.unwrap()
+}
