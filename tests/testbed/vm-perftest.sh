@@ -49,16 +49,16 @@ measures() { [ "$HOSTS" = 1 ] || [ "$VM_SIDE" = b ]; }
 
 fail() { echo "vm-perftest: $*" >&2; cat "$LOG"/* >&2; exit 1; }
 
-# measure RAIL TOOL BYTES ITERATIONS: one figure; prints perftest's line of figures on the measuring host. Every
+# measure_once RAIL TOOL BYTES ITERATIONS: one figure; prints perftest's line of figures on the measuring host. Every
 # measurement has a port of its own, so the client can't meet the server of the one before.
-measure() {
+measure_once() {
   local server=0 options
   port=$((port + 1))
-  # iWARP connects through rdma_cm only (-R); rxe does as well. siw sends from kernel threads, and a pair's hosts have
-  # one CPU each: processes that poll starve them (milliseconds instead of microseconds). There, sleep on completions
-  # (-e, which WRITE has not).
+  # iWARP connects through rdma_cm only (-R); rxe does as well. A pair's hosts have one CPU each, and a process that
+  # polls takes it from the kernel: there, sleep on completions (-e, which WRITE has not). Not in a lone VM, although
+  # polling starves siw's threads as well (milliseconds): its client crashed with -e, on a loaded machine.
   options=(-R -d "${RAIL_DEVICE[$1]}" -s "$3" -n "$4" -p "$port" -F)
-  if [ "$2" = ib_send_lat ] && [ "${RAIL_KIND[$1]}$HOSTS" != rxe1 ]; then options+=(-e); fi
+  if [ "$2" = ib_send_lat ] && [ "$HOSTS" = 2 ]; then options+=(-e); fi
   if serves; then
     timeout "$ATTEMPT_SECONDS" "$2" "${options[@]}" >"$LOG/server" 2>&1 & server=$!
     await_listen $port || fail "$2 ${options[*]} does not listen"
@@ -66,10 +66,23 @@ measure() {
   fi
   if measures; then
     [ "$HOSTS" = 1 ] || meet_await "perftest-$port" "$ATTEMPT_SECONDS" >/dev/null || fail "host a does not serve"
-    timeout "$ATTEMPT_SECONDS" "$2" "${options[@]}" "${RAIL_PEER[$1]}" >"$LOG/client" 2>&1 || fail "$2 ${options[*]} ${RAIL_PEER[$1]} ended with $?"
+    timeout "$ATTEMPT_SECONDS" "$2" "${options[@]}" "${RAIL_PEER[$1]}" >"$LOG/client" 2>&1 || {
+      echo "vm-perftest: $2 ${options[*]} ${RAIL_PEER[$1]} ended with $?" >&2
+      if [ "$server" != 0 ]; then kill "$server" 2>/dev/null || true; wait "$server" || true; fi
+      return 1
+    }
     awk '/#bytes/ { found = 1; next } found && $1 ~ /^[0-9]+$/ { print; exit }' "$LOG/client"
   fi
-  [ "$server" = 0 ] || wait "$server" || fail "$2 ${options[*]}, serving, failed"
+  [ "$server" = 0 ] || wait "$server" || { echo "vm-perftest: $2 ${options[*]}, serving, failed" >&2; return 1; }
+}
+
+# perftest's connections fail now and then on a loaded machine. Two hosts would have to agree on another try: none there.
+measure() {
+  local attempt
+  for attempt in 1 2 3; do
+    if measure_once "$@"; then return 0; fi
+    if [ "$HOSTS" = 2 ] || [ "$attempt" = 3 ]; then fail "$2 over ${RAIL_DEVICE[$1]}: no figure after $attempt attempts"; fi
+  done
 }
 
 line() { # TOOL RAIL BYTES ROUND FIGURES
