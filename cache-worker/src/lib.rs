@@ -6,14 +6,13 @@ mod clock;
 mod digest;
 mod fill;
 mod memory;
-mod metrics;
+pub mod metrics;
 mod options;
 mod serve;
 mod volumes;
 mod worker;
 
 pub use clock::{Clock, ManualClock, Moment, SystemClock};
-pub use metrics::METRICS;
 pub use options::{OptionsError, WorkerOptions};
 pub use volumes::Volumes;
 pub use worker::{Worker, WorkerError};

@@ -21,8 +21,8 @@ macro_rules! table {
             }
         }
 
-        /// Name, labels and meaning of every metric, for the documentation and its test.
-        pub const METRICS: &[(&str, &[(&str, &str)], &str)] = &[$(($name, &[$(($label, $value)),*], $help)),*];
+        /// Name, labels and meaning of every metric, once for each of its label's values, for the documentation and its test.
+        pub const TABLE: &[(&str, &[&str], &str)] = &[$(($name, &[$($label),*], $help)),*];
     };
 }
 
@@ -98,6 +98,6 @@ mod tests {
         let registry = Registry::new();
         Metrics::new(&registry).unwrap();
         let shown: usize = registry.gather().iter().map(|family| family.get_metric().len()).sum();
-        assert_eq!(shown, METRICS.len());
+        assert_eq!(shown, TABLE.len());
     }
 }

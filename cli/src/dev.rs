@@ -51,7 +51,7 @@ pub async fn run(mut config: Config, demo_only: bool, started: Started) -> anyho
     verbs3_ufs::metrics::register(&registry)?;
     verbs3_rdma::metrics::register(&registry)?;
     let geometry = geometry(&cluster)?;
-    let stores = stores::open(&ufs).await?;
+    let stores = stores::open(&ufs, &registry).await?;
     if own_store {
         make_bucket(&stores).await?;
     }

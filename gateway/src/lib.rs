@@ -7,7 +7,7 @@ pub mod auth;
 mod exchange;
 mod gateway;
 mod http;
-mod metrics;
+pub mod metrics;
 pub mod mount;
 mod operations;
 pub mod read;

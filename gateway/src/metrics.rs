@@ -1,10 +1,12 @@
-//! The gateway's front in numbers: one table of names. `read` and the tier's client have tables of their own.
+//! The gateway's front in numbers: name, labels and meaning in one table. The read path has a table of its own, and so has the
+//! tier's client.
 
 use std::sync::OnceLock;
 
-use prometheus::{Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts, Registry, core::Collector};
+use prometheus::{Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts, Registry};
 
-use crate::operations::TABLE;
+use crate::operations;
+pub use crate::read::metrics::TABLE as READ_TABLE;
 
 /// Status classes, by their first digit; 0 for requests that never got an answer.
 const CLASSES: [&str; 6] = ["none", "1xx", "2xx", "3xx", "4xx", "5xx"];
@@ -12,6 +14,64 @@ const CLASSES: [&str; 6] = ["none", "1xx", "2xx", "3xx", "4xx", "5xx"];
 /// Seconds of whole requests, from 100 µs (a hot 4 KiB GET) to 5 minutes (a large body).
 const SECONDS: [f64; 14] =
     [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.0, 10.0, 60.0, 300.0];
+
+/// Declares one table of this crate's metrics: its rows as fields of `Rows`, which registers them all, and as `TABLE`.
+macro_rules! table {
+    ($($field:ident: $kind:ident, $name:literal, [$($label:literal),*], $help:literal;)*) => {
+        /// One value for each row.
+        struct Rows { $($field: $kind,)* }
+
+        impl Rows {
+            fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
+                let rows = Self { $($field: crate::metrics::table!(@make $kind, $name, [$($label),*], $help)?,)* };
+                $(registry.register(Box::new(rows.$field.clone()))?;)*
+                Ok(rows)
+            }
+        }
+
+        /// Name, labels and meaning of every metric, for the documentation and its test.
+        pub const TABLE: &[(&str, &[&str], &str)] = &[$(($name, &[$($label),*], $help)),*];
+    };
+    (@make IntCounterVec, $name:literal, [$($label:literal),*], $help:literal) => {
+        IntCounterVec::new(Opts::new($name, $help), &[$($label),*])
+    };
+    (@make Histogram, $name:literal, [], $help:literal) => {
+        Histogram::with_opts(HistogramOpts::new($name, $help).buckets(SECONDS.to_vec()))
+    };
+    (@make $kind:ident, $name:literal, [], $help:literal) => { $kind::new($name, $help) };
+}
+pub(crate) use table;
+
+table! {
+    requests: IntCounterVec, "verbs3_gateway_requests_total", ["op", "status"],
+        "Requests answered, by operation and status class.";
+    seconds: Histogram, "verbs3_gateway_request_seconds", [], "From a request's head to its body's last byte.";
+    bytes_out: IntCounterVec, "verbs3_gateway_body_bytes_sent_total", ["verdict", "transport"],
+        "Bytes of answers' bodies given to the socket, by the cache's verdict and how the first of them came.";
+    bytes_in: IntCounter, "verbs3_gateway_body_bytes_received_total", [],
+        "Bytes of requests' bodies taken from sockets.";
+    in_flight: IntGauge, "verbs3_gateway_requests_in_flight", [],
+        "Requests under way, until their body's last byte or until all of it is in memory.";
+    in_flight_max: IntGauge, "verbs3_gateway_requests_in_flight_max", [],
+        "The configured bound; beyond it 503 SlowDown.";
+    denied: IntCounterVec, "verbs3_gateway_denied_total", ["reason"],
+        "Requests refused before they did anything, by reason.";
+    bodies_refused: IntCounterVec, "verbs3_gateway_bodies_refused_total", ["reason"],
+        "Request bodies that were not what was promised, by reason. Nothing of them was stored.";
+    chunked_refused: IntCounterVec, "verbs3_gateway_chunk_guard_refused_total", ["reason"],
+        "aws-chunked bodies whose framing was refused, by reason.";
+    form_bytes: IntGauge, "verbs3_gateway_form_bytes", [], "Memory taken by form uploads under way.";
+    form_bytes_max: IntGauge, "verbs3_gateway_form_bytes_max", [], "The configured bound; beyond it 503 SlowDown.";
+    tls_errors: IntCounter, "verbs3_gateway_tls_errors_total", [],
+        "Connections whose TLS handshake failed or took too long.";
+    connections: IntGauge, "verbs3_gateway_connections", [], "Open connections.";
+    connections_max: IntGauge, "verbs3_gateway_connections_max", [],
+        "The configured bound; beyond it connections are closed at once.";
+    connections_refused: IntCounter, "verbs3_gateway_connections_refused_total", [],
+        "Connections closed because of the bound.";
+    connections_stalled: IntCounter, "verbs3_gateway_connections_stalled_total", [],
+        "Connections cut because the client did not read.";
+}
 
 pub(crate) struct Metrics {
     requests: IntCounterVec,
@@ -25,6 +85,8 @@ pub(crate) struct Metrics {
     denied: IntCounterVec,
     bodies_refused: IntCounterVec,
     pub chunked_refused: IntCounterVec,
+    pub form_bytes: IntGauge,
+    pub form_bytes_max: IntGauge,
     pub tls_errors: IntCounter,
     pub connections: IntGauge,
     pub connections_max: IntGauge,
@@ -35,61 +97,50 @@ pub(crate) struct Metrics {
 impl Metrics {
     /// Fails if the names are taken in this registry.
     pub fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
-        let names = Names { registry };
+        let Rows {
+            requests,
+            seconds,
+            bytes_out,
+            bytes_in,
+            in_flight,
+            in_flight_max,
+            denied,
+            bodies_refused,
+            chunked_refused,
+            form_bytes,
+            form_bytes_max,
+            tls_errors,
+            connections,
+            connections_max,
+            connections_refused,
+            connections_stalled,
+        } = Rows::new(registry)?;
         Ok(Self {
-            requests: names.counters(
-                "requests_total",
-                "Requests answered, by operation and status class.",
-                &["op", "status"],
-            )?,
-            by_operation: (0..=TABLE.len()).map(|_| Default::default()).collect(),
-            seconds: names.register(Histogram::with_opts(
-                HistogramOpts::new("verbs3_gateway_request_seconds", "From a request's head to its body's last byte.")
-                    .buckets(SECONDS.to_vec()),
-            )?)?,
-            bytes_out: names.counters(
-                "body_bytes_sent_total",
-                "Bytes of answers' bodies given to the socket, by the cache's verdict and how the first of them came.",
-                &["verdict", "transport"],
-            )?,
-            bytes_in: names.counter("body_bytes_received_total", "Bytes of requests' bodies taken from sockets.")?,
-            in_flight: names.gauge(
-                "requests_in_flight",
-                "Requests under way, until their body's last byte or until all of it is in memory.",
-            )?,
-            in_flight_max: names.gauge("requests_in_flight_max", "The configured bound; beyond it 503 SlowDown.")?,
-            denied: names.counters(
-                "denied_total",
-                "Requests refused before they did anything, by reason.",
-                &["reason"],
-            )?,
-            bodies_refused: names.counters(
-                "bodies_refused_total",
-                "Request bodies that were not what was promised, by reason. Nothing of them was stored.",
-                &["reason"],
-            )?,
-            chunked_refused: names.counters(
-                "chunk_guard_refused_total",
-                "aws-chunked bodies whose framing was refused, by reason.",
-                &["reason"],
-            )?,
-            tls_errors: names
-                .counter("tls_errors_total", "Connections whose TLS handshake failed or took too long.")?,
-            connections: names.gauge("connections", "Open connections.")?,
-            connections_max: names
-                .gauge("connections_max", "The configured bound; beyond it connections are closed at once.")?,
-            connections_refused: names
-                .counter("connections_refused_total", "Connections closed because of the bound.")?,
-            connections_stalled: names
-                .counter("connections_stalled_total", "Connections cut because the client did not read.")?,
+            requests,
+            by_operation: (0..=operations::TABLE.len()).map(|_| Default::default()).collect(),
+            seconds,
+            bytes_out,
+            bytes_in,
+            in_flight,
+            in_flight_max,
+            denied,
+            bodies_refused,
+            chunked_refused,
+            form_bytes,
+            form_bytes_max,
+            tls_errors,
+            connections,
+            connections_max,
+            connections_refused,
+            connections_stalled,
         })
     }
 
     /// An answered request. `operation`: its index in the table; `None` for what never became an operation.
     pub fn answered(&self, operation: Option<usize>, status: u16) {
-        let operation = operation.unwrap_or(TABLE.len());
+        let operation = operation.unwrap_or(operations::TABLE.len());
         let class = usize::from(status / 100).min(CLASSES.len() - 1);
-        let name = TABLE.get(operation).map_or("none", |row| row.name);
+        let name = operations::TABLE.get(operation).map_or("none", |row| row.name);
         self.by_operation[operation][class]
             .get_or_init(|| self.requests.with_label_values(&[name, CLASSES[class]]))
             .inc();
@@ -110,29 +161,6 @@ impl Metrics {
     }
 }
 
-struct Names<'a> {
-    registry: &'a Registry,
-}
-
-impl Names<'_> {
-    fn register<C: Collector + Clone + 'static>(&self, collector: C) -> Result<C, prometheus::Error> {
-        self.registry.register(Box::new(collector.clone()))?;
-        Ok(collector)
-    }
-
-    fn counters(&self, name: &str, help: &str, labels: &[&str]) -> Result<IntCounterVec, prometheus::Error> {
-        self.register(IntCounterVec::new(Opts::new(format!("verbs3_gateway_{name}"), help), labels)?)
-    }
-
-    fn counter(&self, name: &str, help: &str) -> Result<IntCounter, prometheus::Error> {
-        self.register(IntCounter::new(format!("verbs3_gateway_{name}"), help)?)
-    }
-
-    fn gauge(&self, name: &str, help: &str) -> Result<IntGauge, prometheus::Error> {
-        self.register(IntGauge::new(format!("verbs3_gateway_{name}"), help)?)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -142,7 +170,7 @@ mod tests {
     fn an_answer_is_counted_under_its_operation_and_class() {
         let registry = Registry::new();
         let metrics = Metrics::new(&registry).unwrap();
-        let get = TABLE.iter().position(|row| row.name == "GetObject");
+        let get = operations::TABLE.iter().position(|row| row.name == "GetObject");
         metrics.answered(get, 206);
         metrics.answered(get, 200);
         metrics.answered(None, 403);

@@ -9,7 +9,7 @@ mod assemble;
 mod bypass;
 mod conditions;
 mod fetch;
-mod metrics;
+pub(crate) mod metrics;
 mod options;
 mod plan;
 mod sequence;

@@ -4,7 +4,7 @@
 
 mod attempt;
 mod health;
-mod metrics;
+pub mod metrics;
 mod open;
 mod options;
 mod place;

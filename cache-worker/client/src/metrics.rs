@@ -1,15 +1,57 @@
-//! Every metric of this crate, by name.
+//! Every metric of this crate: name, labels and meaning in one table.
+//!
+//! Owns the values of one tier client. Does not serve them.
 
-use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts, Registry};
+use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts, Registry, Result as PrometheusResult};
 use verbs3_rdma::transport::TransportKind;
+
+macro_rules! table {
+    ($($field:ident: $kind:ident, $name:literal, [$($label:literal),*], $help:literal;)*) => {
+        /// One value for each row.
+        struct Rows { $($field: $kind,)* }
+
+        impl Rows {
+            fn new(registry: &Registry) -> PrometheusResult<Self> {
+                let rows = Self { $($field: table!(@make $kind, $name, [$($label),*], $help)?,)* };
+                $(registry.register(Box::new(rows.$field.clone()))?;)*
+                Ok(rows)
+            }
+        }
+
+        /// Name, labels and meaning of every metric, for the documentation and its test.
+        pub const TABLE: &[(&str, &[&str], &str)] = &[$(($name, &[$($label),*], $help)),*];
+    };
+    (@make IntCounterVec, $name:literal, [$($label:literal),*], $help:literal) => {
+        IntCounterVec::new(Opts::new($name, $help), &[$($label),*])
+    };
+    (@make $kind:ident, $name:literal, [], $help:literal) => { $kind::new($name, $help) };
+}
+
+table! {
+    calls: IntCounterVec, "verbs3_client_calls_total", ["kind", "outcome"],
+        "Calls to workers by kind (open, read, announce, report, forget) and outcome (ok, refused, failed, dropped).";
+    bytes: IntCounterVec, "verbs3_client_bytes_total", ["transport"], "Verified bytes from workers by transport.";
+    hedges: IntCounter, "verbs3_client_hedges_total", [], "Spans asked of a replica because the owner was silent.";
+    failovers: IntCounter, "verbs3_client_failovers_total", [],
+        "Spans that went on with another worker after a failure.";
+    repeats: IntCounterVec, "verbs3_client_repeats_total", ["kind"],
+        "Calls put to the same worker again because their connection broke, by kind.";
+    bypasses: IntCounterVec, "verbs3_client_bypasses_total", ["reason"], "Reads sent to the UFS by reason.";
+    checksum_failures: IntCounter, "verbs3_client_checksum_failures_total", [],
+        "Pieces whose bytes were not what was stored.";
+    rests: IntCounter, "verbs3_client_rests_total", [], "Rests that workers were given after failures.";
+    announce_failures: IntCounter, "verbs3_client_announce_failures_total", [],
+        "Writes that a home could not be told of.";
+    report_failures: IntCounter, "verbs3_client_report_failures_total", [],
+        "Writes whose end a home could not be told.";
+    writes_open: IntGauge, "verbs3_client_writes_open", [], "Announced writes that are not reported yet.";
+}
 
 /// Counters of one tier client.
 pub(crate) struct Metrics {
-    /// Calls by kind (`open`, `read`, `announce`, `report`, `forget`) and outcome (`ok`, `refused`, `failed`, `dropped`).
-    pub(crate) calls: IntCounterVec,
+    calls: IntCounterVec,
     pub(crate) hedges: IntCounter,
     pub(crate) failovers: IntCounter,
-    /// By kind of call.
     pub(crate) repeats: IntCounterVec,
     pub(crate) bypasses: IntCounterVec,
     pub(crate) checksum_failures: IntCounter,
@@ -17,53 +59,37 @@ pub(crate) struct Metrics {
     pub(crate) announce_failures: IntCounter,
     pub(crate) report_failures: IntCounter,
     pub(crate) writes_open: IntGauge,
+    /// Of `bytes`, resolved once, as the two below are of `calls`: looking them up by their labels costs 100 ns each.
     bytes: [IntCounter; 3],
     pub(crate) open_ok: IntCounter,
     pub(crate) read_ok: IntCounter,
 }
 
 impl Metrics {
-    pub(crate) fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
-        let counter = |name: &str, help: &str| -> Result<IntCounter, prometheus::Error> {
-            let counter = IntCounter::new(name, help)?;
-            registry.register(Box::new(counter.clone()))?;
-            Ok(counter)
-        };
-        let vector = |name: &str, help: &str, labels: &[&str]| -> Result<IntCounterVec, prometheus::Error> {
-            let vector = IntCounterVec::new(Opts::new(name, help), labels)?;
-            registry.register(Box::new(vector.clone()))?;
-            Ok(vector)
-        };
-        let calls = vector("verbs3_client_calls_total", "Calls to workers by kind and outcome", &["kind", "outcome"])?;
-        let bytes = vector("verbs3_client_bytes_total", "Verified bytes from workers by transport", &["transport"])?;
-        let writes_open = IntGauge::new("verbs3_client_writes_open", "Announced writes that are not reported yet")?;
-        registry.register(Box::new(writes_open.clone()))?;
+    pub(crate) fn new(registry: &Registry) -> PrometheusResult<Self> {
+        let Rows {
+            calls,
+            bytes,
+            hedges,
+            failovers,
+            repeats,
+            bypasses,
+            checksum_failures,
+            rests,
+            announce_failures,
+            report_failures,
+            writes_open,
+        } = Rows::new(registry)?;
         let by_kind = |kind: TransportKind| bytes.with_label_values(&[kind.as_str()]);
         Ok(Self {
-            hedges: counter("verbs3_client_hedges_total", "Spans asked of a replica because the owner was silent")?,
-            failovers: counter(
-                "verbs3_client_failovers_total",
-                "Spans that went on with another worker after a failure",
-            )?,
-            repeats: vector(
-                "verbs3_client_repeats_total",
-                "Calls put to the same worker again because their connection broke, by kind",
-                &["kind"],
-            )?,
-            bypasses: vector("verbs3_client_bypasses_total", "Reads sent to the UFS by reason", &["reason"])?,
-            checksum_failures: counter(
-                "verbs3_client_checksum_failures_total",
-                "Pieces whose bytes were not what was stored",
-            )?,
-            rests: counter("verbs3_client_rests_total", "Rests that workers were given after failures")?,
-            announce_failures: counter(
-                "verbs3_client_announce_failures_total",
-                "Writes that a home could not be told of",
-            )?,
-            report_failures: counter(
-                "verbs3_client_report_failures_total",
-                "Writes whose end a home could not be told",
-            )?,
+            hedges,
+            failovers,
+            repeats,
+            bypasses,
+            checksum_failures,
+            rests,
+            announce_failures,
+            report_failures,
             writes_open,
             bytes: [by_kind(TransportKind::Shm), by_kind(TransportKind::Verbs), by_kind(TransportKind::Tcp)],
             open_ok: calls.with_label_values(&["open", "ok"]),

@@ -40,7 +40,7 @@ pub async fn run(config: Config, started: Started) -> anyhow::Result<()> {
     let geometry = geometry(&cluster)?;
     let arena = arena(&gateway.memory, 1, geometry)?;
     verbs3_rdma::metrics::register_arena(&registry, arena.clone())?;
-    let stores = stores::open(&ufs).await?;
+    let stores = stores::open(&ufs, &registry).await?;
     let ways = Ways::over_tcp(&cluster, &tcp, &gateway.peers).await?;
     let tier = tier::start(&gateway.tier, &cluster, geometry, &ways, arena, &registry)?;
     let Some(file) = &gateway.identities else { bail!("gateway.identities is missing") };
@@ -67,6 +67,7 @@ pub async fn serve(
         admin_listen,
         domains,
         identities: _,
+        sigv2,
         memory,
         tls,
         limits,
@@ -76,7 +77,7 @@ pub async fn serve(
         peers: _,
     } = config;
     let reader = Reader::new(reader_options(read, memory), tier.clone(), registry)?;
-    let options = gateway_options(domains, limits, timeouts);
+    let options = gateway_options(domains, *sigv2, limits, timeouts);
     let listener = Listener::bind(*listen, tls_files(tls).as_ref()).await.context("gateway.listen")?;
     let admin_socket = admin::bind("gateway.admin_listen", *admin_listen).await?;
     let (listen, admin) = (listener.address()?, admin_socket.local_addr()?);
@@ -103,9 +104,21 @@ fn workers_are_up(tier: Arc<Tier>) -> Readiness {
     Readiness { name: "workers", check: Box::new(check) }
 }
 
-fn gateway_options(domains: &[String], limits: &GatewayLimits, timeouts: &GatewayTimeouts) -> GatewayOptions {
-    let GatewayLimits { connections_max, requests_in_flight_max, header_max, aws_chunk_max, xml_max, form_max } =
-        limits;
+fn gateway_options(
+    domains: &[String],
+    sigv2: bool,
+    limits: &GatewayLimits,
+    timeouts: &GatewayTimeouts,
+) -> GatewayOptions {
+    let GatewayLimits {
+        connections_max,
+        requests_in_flight_max,
+        header_max,
+        aws_chunk_max,
+        xml_max,
+        form_max,
+        forms_max,
+    } = limits;
     let GatewayTimeouts { header, tls_handshake, body_idle, write_stall, clock_skew } = timeouts;
     GatewayOptions {
         domains: domains.to_vec(),
@@ -119,6 +132,9 @@ fn gateway_options(domains: &[String], limits: &GatewayLimits, timeouts: &Gatewa
         aws_chunk_bytes_max: aws_chunk_max.0,
         xml_bytes_max: xml_max.as_usize(),
         post_object_bytes_max: form_max.0,
+        // Fields and boundaries come on top of a file.
+        post_objects_bytes_max: forms_max.0.saturating_add(1024 * 1024),
+        sigv2,
         clock_skew_max: clock_skew.0,
         // Each UFS has its own `trailing_checksums`, which its store acts on.
         forward_trailing_checksums: true,

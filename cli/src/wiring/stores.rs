@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
+use prometheus::Registry;
 use verbs3_config::{
     Credentials, CredentialsKind, Secret, Ufs, UfsCircuit, UfsDeadlines, UfsKind, UfsLimits, UfsRetries,
 };
@@ -15,16 +16,16 @@ use verbs3_ufs::{CircuitLimits, RetryLimits};
 const SESSION_NAME: &str = "verbs3";
 
 /// Every configured UFS, ready to be asked.
-pub async fn open(list: &[Ufs]) -> anyhow::Result<HashMap<String, verbs3_ufs::Ufs>> {
+pub async fn open(list: &[Ufs], registry: &Registry) -> anyhow::Result<HashMap<String, verbs3_ufs::Ufs>> {
     let mut stores = HashMap::new();
     for ufs in list {
-        let store = open_one(ufs).await.with_context(|| format!("can't open ufs {}", ufs.name))?;
+        let store = open_one(ufs, registry).await.with_context(|| format!("can't open ufs {}", ufs.name))?;
         stores.insert(ufs.name.clone(), store);
     }
     Ok(stores)
 }
 
-async fn open_one(ufs: &Ufs) -> anyhow::Result<verbs3_ufs::Ufs> {
+async fn open_one(ufs: &Ufs, registry: &Registry) -> anyhow::Result<verbs3_ufs::Ufs> {
     let Ufs {
         name,
         kind,
@@ -64,9 +65,12 @@ async fn open_one(ufs: &Ufs) -> anyhow::Result<verbs3_ufs::Ufs> {
         }
         UfsKind::Local => {
             let Some(root) = path else { bail!("kind = \"local\" needs a path") };
-            let options = LocalOptions { region: region.clone(), sync: *sync, ..LocalOptions::new(root) };
+            let (name, region, sync) = (name.clone(), region.clone(), *sync);
+            let options = LocalOptions { name, region, sync, ..LocalOptions::new(root) };
             let opened = tokio::task::spawn_blocking(move || LocalStore::open(options)).await;
-            Arc::new(opened.context("the store's thread panicked")??)
+            let store = opened.context("the store's thread panicked")??;
+            store.register(registry)?;
+            Arc::new(store)
         }
     };
     let limits = verbs3_ufs::UfsLimits {
@@ -110,6 +114,8 @@ fn resolve(credentials: &Credentials) -> anyhow::Result<s3::Credentials> {
         session_name,
         external_id,
         token_file,
+        sts_endpoint,
+        metadata_endpoint,
     } = credentials;
     let hidden = |secret: &Secret| s3::Secret::new(secret.reveal());
     let session_name = || session_name.clone().unwrap_or_else(|| SESSION_NAME.to_owned());
@@ -118,7 +124,7 @@ fn resolve(credentials: &Credentials) -> anyhow::Result<s3::Credentials> {
         CredentialsKind::Default => s3::Credentials::DefaultChain,
         CredentialsKind::Anonymous => s3::Credentials::Anonymous,
         CredentialsKind::Environment => s3::Credentials::Environment,
-        CredentialsKind::Instance => s3::Credentials::InstanceMetadata,
+        CredentialsKind::Instance => s3::Credentials::InstanceMetadata { endpoint: metadata_endpoint.clone() },
         CredentialsKind::Profile => s3::Credentials::Profile { file: profile_file.clone(), profile: profile.clone() },
         CredentialsKind::Static => {
             let secret = match (secret_access_key, secret_access_key_file) {
@@ -136,12 +142,14 @@ fn resolve(credentials: &Credentials) -> anyhow::Result<s3::Credentials> {
             role_arn: role()?,
             token_file: token_file.clone().context("credentials.token_file is missing")?,
             session_name: session_name(),
+            sts_endpoint: sts_endpoint.clone(),
         },
         CredentialsKind::AssumeRole => s3::Credentials::AssumeRole {
             role_arn: role()?,
             session_name: session_name(),
             external_id: external_id.as_ref().map(hidden),
             base: Box::new(s3::Credentials::DefaultChain),
+            sts_endpoint: sts_endpoint.clone(),
         },
     })
 }

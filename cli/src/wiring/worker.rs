@@ -28,7 +28,7 @@ pub async fn run(config: Config, started: Started) -> anyhow::Result<()> {
     let geometry = geometry(&cluster)?;
     let arena = arena(&worker.memory, 1, geometry)?;
     verbs3_rdma::metrics::register_arena(&registry, arena.clone())?;
-    let stores = stores::open(&ufs).await?;
+    let stores = stores::open(&ufs, &registry).await?;
     // The same computation as a gateway's, from this worker's own list.
     let epoch = Placement::static_epoch(&members(&cluster), usize::from(cluster.replicas));
     let epoch = (!cluster.workers.is_empty()).then_some(epoch);

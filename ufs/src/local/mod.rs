@@ -19,6 +19,7 @@ mod checksum;
 mod condition;
 mod index;
 mod listing;
+mod metrics;
 mod ops;
 mod options;
 mod s3;
@@ -26,5 +27,6 @@ mod store;
 #[cfg(test)]
 mod tests;
 
+pub use metrics::METRICS;
 pub use options::{LocalError, LocalOptions};
 pub use store::{LocalStats, LocalStore};

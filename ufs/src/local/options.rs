@@ -13,6 +13,8 @@ pub const PART_BYTES_MIN: u64 = 5 * 1024 * 1024;
 pub struct LocalOptions {
     /// The folder that holds the store; made if absent.
     pub root: PathBuf,
+    /// What its metrics call it.
+    pub name: String,
     /// The region that `HeadBucket` names.
     pub region: String,
     /// Unfinished multipart uploads older than this are aborted, at open and hourly while uploads are started. `None`
@@ -44,6 +46,7 @@ impl LocalOptions {
     pub fn new(root: impl Into<PathBuf>) -> Self {
         LocalOptions {
             root: root.into(),
+            name: "local".to_owned(),
             region: "us-east-1".to_owned(),
             multipart_ttl: None,
             list_page_max: 1000,

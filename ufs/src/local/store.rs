@@ -3,9 +3,9 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::AtomicI64;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use redb::{Database, ReadableDatabase};
@@ -13,12 +13,16 @@ use s3s::{S3Error, S3Result, s3_error};
 
 use super::blob::{BlobDir, PinGuard, Pins, Reclaim, Reclaimer, sweep_generation, sync_dir};
 use super::index::{
-    BucketRecord, CommitLimits, Committer, IndexError, LayoutRecord, ObjectRecord, Tx, TxError, View, open_database,
+    BucketRecord, CommitLimits, Committer, IndexError, LayoutRecord, ObjectRecord, RowCounts, Tx, TxError, View,
+    open_database,
 };
+use super::metrics::LocalMetrics;
 use super::options::{LocalError, LocalOptions};
 
 /// What the marker file says. A change of the folder's shape needs another number.
 const FORMAT: &str = "verbs3-local 1\n";
+/// The index's file.
+const INDEX: &str = "index.redb";
 
 /// An object store in a folder. Cheap to clone; the last clone to go closes the folder.
 #[derive(Clone)]
@@ -54,6 +58,7 @@ pub(super) struct Inner {
     pub pins: Arc<Pins>,
     pub options: LocalOptions,
     pub expired_ms: AtomicI64,
+    pub metrics: Arc<LocalMetrics>,
     _lock: File,
 }
 
@@ -76,7 +81,7 @@ impl LocalStore {
         fs::create_dir_all(&data).map_err(io_error("create", &data))?;
         let lock = lock_root(&root)?;
         check_format(&root, options.sync)?;
-        let path = root.join("index.redb");
+        let path = root.join(INDEX);
         let index_error = |e: redb::Error| LocalError::Index { path: path.clone(), source: Box::new(e) };
         let db = open_database(&path, options.index_cache_bytes, options.sync).map_err(|e| index_error(e.into()))?;
         let generation = begin_generation(&db).map_err(&index_error)?;
@@ -96,20 +101,23 @@ impl LocalStore {
         let reclaimer = Reclaimer::start(db.clone(), dir.clone(), pins.clone(), reclaim.clone())
             .map_err(thread("local-reclaim"))?;
         let limits = CommitLimits { queue_max: options.commit_queue_max, batch_max: options.commit_batch_max };
-        let committer = Committer::start(db.clone(), &limits, reclaim).map_err(thread("local-commit"))?;
+        let metrics = Arc::new(LocalMetrics::new(&options.name));
+        let committer =
+            Committer::start(db.clone(), &limits, reclaim, metrics.clone()).map_err(thread("local-commit"))?;
         let expired_ms = AtomicI64::new(0);
-        let inner = Inner { committer, _reclaimer: reclaimer, db, dir, pins, options, expired_ms, _lock: lock };
+        let inner =
+            Inner { committer, _reclaimer: reclaimer, db, dir, pins, options, expired_ms, metrics, _lock: lock };
         Ok(LocalStore { inner: Arc::new(inner) })
     }
 
     /// What the store is doing.
     #[must_use]
     pub fn stats(&self) -> LocalStats {
-        let counters = &self.inner.committer.counters;
+        let metrics = &self.inner.metrics;
         LocalStats {
-            commits: counters.commits.load(Ordering::Relaxed),
-            changes: counters.changes.load(Ordering::Relaxed),
-            commit_failures: counters.failures.load(Ordering::Relaxed),
+            commits: metrics.commits.get(),
+            changes: metrics.changes.get(),
+            commit_failures: metrics.commit_failures.get(),
             readers: self.inner.pins.readers(),
         }
     }
@@ -138,6 +146,15 @@ impl Inner {
     pub fn view(&self) -> S3Result<View> {
         let read = self.db.begin_read().map_err(|e| index_failed(e.into()))?;
         Ok(View::new(read))
+    }
+
+    pub fn index_path(&self) -> PathBuf {
+        self.options.root.join(INDEX)
+    }
+
+    /// How much the index holds.
+    pub fn rows(&self) -> Result<RowCounts, IndexError> {
+        View::new(self.db.begin_read()?).rows()
     }
 
     /// An object and a hold on its bytes. See [`Pins`] for why the order matters.
@@ -252,7 +269,7 @@ fn check_format(root: &Path, sync: bool) -> Result<(), LocalError> {
         Ok(found) if found == FORMAT => Ok(()),
         Ok(found) => Err(LocalError::Format { path, found, expected: FORMAT }),
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
-            if root.join("index.redb").exists() {
+            if root.join(INDEX).exists() {
                 return Err(LocalError::Format { path, found: String::new(), expected: FORMAT });
             }
             let fresh = root.join("FORMAT.new");

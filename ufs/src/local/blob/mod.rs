@@ -8,7 +8,7 @@ mod write;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::{fs, io};
 
 use parking_lot::Mutex;
@@ -43,13 +43,21 @@ pub struct BlobDir {
     generation: u64,
     next: AtomicU64,
     sync: bool,
+    /// Blobs that are not the index's yet.
+    unfinished: AtomicUsize,
     /// The folder number up to which folders exist, durably.
     made: Mutex<Option<u64>>,
 }
 
 impl BlobDir {
     pub fn new(root: PathBuf, generation: u64, sync: bool) -> Arc<Self> {
-        Arc::new(BlobDir { root, generation, next: AtomicU64::new(0), sync, made: Mutex::new(None) })
+        let (next, unfinished, made) = (AtomicU64::new(0), AtomicUsize::new(0), Mutex::new(None));
+        Arc::new(BlobDir { root, generation, next, sync, unfinished, made })
+    }
+
+    /// Blobs being written, or written and not committed.
+    pub fn unfinished(&self) -> usize {
+        self.unfinished.load(Ordering::Relaxed)
     }
 
     pub fn path(&self, id: BlobId) -> PathBuf {

@@ -5,6 +5,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use tokio::task::JoinHandle;
@@ -16,11 +17,17 @@ use crate::local::checksum::BodyHasher;
 #[derive(Debug)]
 pub struct Unfinished {
     id: BlobId,
+    dir: Arc<BlobDir>,
     path: PathBuf,
     keep: bool,
 }
 
 impl Unfinished {
+    fn new(id: BlobId, dir: Arc<BlobDir>, path: PathBuf) -> Self {
+        dir.unfinished.fetch_add(1, Ordering::Relaxed);
+        Unfinished { id, dir, path, keep: false }
+    }
+
     /// The blob now belongs to the index.
     pub fn keep(mut self) {
         self.keep = true;
@@ -29,6 +36,7 @@ impl Unfinished {
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
+        self.dir.unfinished.fetch_sub(1, Ordering::Relaxed);
         // The file is small work to remove, and a failure leaves an orphan that the next start sweeps away.
         if !self.keep
             && let Err(e) = std::fs::remove_file(&self.path)
@@ -69,7 +77,7 @@ impl BlobWriter {
             let id = made.next_id()?;
             let path = made.path(id);
             let file = OpenOptions::new().write(true).create_new(true).open(&path)?;
-            Ok(Sink { file, hasher, blob: Unfinished { id, path, keep: false } })
+            Ok(Sink { file, hasher, blob: Unfinished::new(id, made, path) })
         })
         .await?;
         let (gathered, gathered_bytes) = (Vec::new(), 0);

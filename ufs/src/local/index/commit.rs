@@ -2,7 +2,6 @@
 //! everybody. That is what makes many small writes share one `fsync`. Knows no operation.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
@@ -12,6 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::{IndexError, Tx, TxError};
 use crate::local::blob::{Reclaim, Unfinished};
+use crate::local::metrics::LocalMetrics;
 
 /// Tells an operation's caller how its commit ended.
 type Settle = Box<dyn FnOnce(Outcome) + Send>;
@@ -36,28 +36,28 @@ pub struct CommitLimits {
     pub batch_max: usize,
 }
 
-/// Counters of the committer, for metrics.
-#[derive(Debug, Default)]
-pub struct CommitCounters {
-    pub commits: AtomicU64,
-    pub changes: AtomicU64,
-    pub failures: AtomicU64,
-}
-
 /// Hands changes to the committing thread, which it owns: dropping it finishes what waits and joins the thread.
 pub struct Committer {
     jobs: Option<mpsc::Sender<Apply>>,
     thread: Mutex<Option<JoinHandle<()>>>,
-    pub counters: Arc<CommitCounters>,
 }
 
 impl Committer {
-    pub fn start(db: Arc<Database>, limits: &CommitLimits, reclaim: Arc<Reclaim>) -> std::io::Result<Self> {
+    pub fn start(
+        db: Arc<Database>,
+        limits: &CommitLimits,
+        reclaim: Arc<Reclaim>,
+        metrics: Arc<LocalMetrics>,
+    ) -> std::io::Result<Self> {
         let (jobs, queue) = mpsc::channel(limits.queue_max);
-        let counters = Arc::new(CommitCounters::default());
-        let writer = Writer { db, queue, batch_max: limits.batch_max, reclaim, counters: counters.clone() };
+        let writer = Writer { db, queue, batch_max: limits.batch_max, reclaim, metrics };
         let thread = std::thread::Builder::new().name("local-commit".into()).spawn(move || writer.run())?;
-        Ok(Committer { jobs: Some(jobs), thread: Mutex::new(Some(thread)), counters })
+        Ok(Committer { jobs: Some(jobs), thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Changes that wait for their commit.
+    pub fn queued(&self) -> usize {
+        self.jobs.as_ref().map_or(0, |jobs| jobs.max_capacity() - jobs.capacity())
     }
 
     /// Applies `change` atomically and returns once it is committed (durably, if the store is). If the caller goes away
@@ -139,7 +139,7 @@ struct Writer {
     queue: mpsc::Receiver<Apply>,
     batch_max: usize,
     reclaim: Arc<Reclaim>,
-    counters: Arc<CommitCounters>,
+    metrics: Arc<LocalMetrics>,
 }
 
 impl Writer {
@@ -152,7 +152,7 @@ impl Writer {
                 let mut settles = Vec::with_capacity(jobs.len());
                 let result = self.write(&mut jobs, &mut settles);
                 if let Err(e) = &result {
-                    self.counters.failures.fetch_add(1, Ordering::Relaxed);
+                    self.metrics.commit_failures.inc();
                     tracing::error!(error = e as &dyn std::error::Error, "the local store could not commit");
                     if settles.is_empty() {
                         // The index refuses even to begin: these callers must not wait for ever.
@@ -189,8 +189,8 @@ impl Writer {
             }
         }
         write.commit().map_err(|e| WriteError::Commit(e.into()))?;
-        self.counters.commits.fetch_add(1, Ordering::Relaxed);
-        self.counters.changes.fetch_add(settles.len() as u64, Ordering::Relaxed);
+        self.metrics.commits.inc();
+        self.metrics.changes.inc_by(settles.len() as u64);
         if freed {
             self.reclaim.wake();
         }

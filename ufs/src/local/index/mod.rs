@@ -10,7 +10,7 @@ mod tx;
 
 use std::ops::Bound;
 
-use redb::{ReadTransaction, ReadableTable, TableDefinition, TableError};
+use redb::{ReadTransaction, ReadableTable, ReadableTableMetadata, TableDefinition, TableError};
 
 pub use backend::open_database;
 pub use commit::{CommitLimits, Committer};
@@ -106,6 +106,15 @@ macro_rules! from_redb {
 }
 from_redb!(redb::StorageError, redb::TableError, redb::TransactionError, redb::CommitError);
 
+/// Rows by table.
+pub struct RowCounts {
+    pub objects: u64,
+    pub uploads: u64,
+    pub parts: u64,
+    pub blobs: u64,
+    pub garbage: u64,
+}
+
 /// A consistent view of the index at one moment.
 pub struct View(ReadTransaction);
 
@@ -176,6 +185,17 @@ impl View {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let ids = table.range::<u64>((from, Bound::Unbounded))?.take(max).map(|row| row.map(|(k, _)| k.value()));
         Ok(ids.collect::<Result<_, _>>()?)
+    }
+
+    /// How many rows the tables have. Costs a look at each table's root.
+    pub fn rows(&self) -> Result<RowCounts, IndexError> {
+        Ok(RowCounts {
+            objects: self.table(OBJECTS)?.len()?,
+            uploads: self.table(UPLOADS)?.len()?,
+            parts: self.table(PARTS)?.len()?,
+            blobs: self.0.open_table(BLOBS)?.len()?,
+            garbage: self.0.open_table(GARBAGE)?.len()?,
+        })
     }
 
     pub fn blob_is_referenced(&self, id: u64) -> Result<bool, IndexError> {

@@ -5,6 +5,7 @@
 mod crash;
 mod files;
 mod listing;
+mod measured;
 mod readers;
 mod wire;
 
