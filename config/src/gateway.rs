@@ -20,6 +20,9 @@ pub struct Gateway {
     pub domains: Vec<String>,
     /// File of access keys and what they may do; read again when it changes. Required.
     pub identities: Option<PathBuf>,
+    /// Take requests signed by version 2, which AWS has given up: what very old clients send, and boto3 with `signature_version="s3"`. Such a
+    /// signature covers neither body nor host. Default: `false`.
+    pub sigv2: bool,
     /// Memory that replies of workers land in.
     pub memory: Memory,
     /// HTTPS instead of HTTP.
@@ -62,6 +65,8 @@ pub struct GatewayLimits {
     pub xml_max: ByteSize,
     /// Largest upload by an HTML form: held whole in memory. Default: `"64MiB"`. Range: `"64KiB"` to `"1GiB"`.
     pub form_max: ByteSize,
+    /// Memory for all such uploads at once; beyond it they get 503 SlowDown. Not less than `form_max`. Default: `"128MiB"`. Range: `"64KiB"` to `"64GiB"`.
+    pub forms_max: ByteSize,
 }
 
 /// The `[gateway.timeouts]` table.
@@ -152,6 +157,7 @@ impl Default for Gateway {
             admin_listen: SocketAddr::from(([127, 0, 0, 1], 9001)),
             domains: Vec::new(),
             identities: None,
+            sigv2: false,
             memory: Memory::default(),
             tls: GatewayTls::default(),
             limits: GatewayLimits::default(),
@@ -172,6 +178,7 @@ impl Default for GatewayLimits {
             aws_chunk_max: ByteSize::mib(16),
             xml_max: ByteSize::mib(4),
             form_max: ByteSize::mib(64),
+            forms_max: ByteSize::mib(128),
         }
     }
 }

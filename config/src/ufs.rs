@@ -56,7 +56,7 @@ pub enum UfsKind {
 pub struct Credentials {
     /// `"default"`: the AWS chain (environment, profile, web identity, container, instance), refreshed as needed.
     /// `"static"`: the keys below. `"environment"`: `AWS_ACCESS_KEY_ID` and its companions. `"profile"`: a profile of the
-    /// shared AWS files. `"web_identity"`: a token file (IRSA). `"instance"`: instance metadata. `"assume_role"`: a role, assumed with
+    /// shared AWS files, also one with a `credential_process`. `"web_identity"`: a token file (IRSA). `"instance"`: instance metadata. `"assume_role"`: a role, assumed with
     /// what the default chain gives. `"anonymous"`: requests are not signed. Default: `"default"`.
     pub kind: CredentialsKind,
     /// Access key id, for `static`. Default: none.
@@ -79,6 +79,12 @@ pub struct Credentials {
     pub external_id: Option<Secret>,
     /// File that holds the token, for `web_identity`; read again when it changes. Default: none.
     pub token_file: Option<PathBuf>,
+    /// URL of the token service, for `assume_role` and `web_identity`: a VPC endpoint, or another vendor's STS; none means AWS in `region`,
+    /// or `AWS_ENDPOINT_URL_STS`. Default: none.
+    pub sts_endpoint: Option<String>,
+    /// URL of the instance metadata service (IMDSv2), for `instance`; none means `http://169.254.169.254`, or
+    /// `AWS_EC2_METADATA_SERVICE_ENDPOINT`. Default: none.
+    pub metadata_endpoint: Option<String>,
 }
 
 /// Where credentials come from.
@@ -188,6 +194,8 @@ impl Default for Credentials {
             session_name: None,
             external_id: None,
             token_file: None,
+            sts_endpoint: None,
+            metadata_endpoint: None,
         }
     }
 }

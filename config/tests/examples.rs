@@ -55,7 +55,7 @@ const EXAMPLES: [Example; 3] = [
 ];
 
 /// What a setting without a default could be, where the example leaves it out.
-const SAMPLES: [(&str, &str); 22] = [
+const SAMPLES: [(&str, &str); 24] = [
     ("cluster.secret_file", "\"/etc/verbs3/cluster.secret\""),
     ("cluster.secret", "\"at least 16 characters\""),
     ("ca_file", "\"/etc/verbs3/store-ca.pem\""),
@@ -73,6 +73,8 @@ const SAMPLES: [(&str, &str); 22] = [
     ("session_name", "\"verbs3\""),
     ("external_id", "\"…\""),
     ("token_file", "\"/var/run/secrets/token\""),
+    ("sts_endpoint", "\"https://sts.example\""),
+    ("metadata_endpoint", "\"http://169.254.169.254\""),
     ("mount.bucket", "\"training-data\""),
     ("gateway.identities", "\"/etc/verbs3/identities.toml\""),
     ("tls.certificate", "\"/etc/verbs3/tls.crt\""),

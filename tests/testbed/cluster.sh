@@ -86,7 +86,7 @@ start_cluster() {
   done
   for index in 0 1; do
     { shared_config "$1" "$2" "$3" "${workers[@]}"
-      printf '[gateway]\nlisten = "127.0.0.1:%d"\nadmin_listen = "127.0.0.1:0"\nidentities = "%s"\ndomains = ["%s"]\nmemory = { capacity = "256MiB" }\n' \
+      printf '[gateway]\nlisten = "127.0.0.1:%d"\nadmin_listen = "127.0.0.1:0"\nidentities = "%s"\nsigv2 = true\ndomains = ["%s"]\nmemory = { capacity = "256MiB" }\n' \
         "${gateway_ports[$index]}" "$DIR/identities.toml" "$4"
     } >"$DIR/gateway-$index.toml"
     launch "gateway-$index" "${gateway_ports[$index]}" gateway || return 1

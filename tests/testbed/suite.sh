@@ -37,6 +37,7 @@ demo = false
 listen = "127.0.0.1:$port"
 admin_listen = "127.0.0.1:0"
 identities = "$DIR/identities.toml"
+sigv2 = true
 END
   launch dev "$port" dev || return 1
   export S3_ENDPOINT=http://127.0.0.1:$port S3_ACCESS_KEY=$CLUSTER_ACCESS_KEY S3_SECRET_KEY=$CLUSTER_SECRET_KEY

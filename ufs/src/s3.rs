@@ -121,7 +121,7 @@ pub async fn connect(options: S3Options) -> Result<Arc<dyn S3>, ConnectError> {
     if let Some(endpoint) = &options.endpoint {
         config = config.endpoint_url(endpoint);
     }
-    config = match credentials::provider(&options.credentials, &options.region, http).await {
+    config = match credentials::provider(&options.credentials, &options.region, http).await? {
         Some(provider) => config.credentials_provider(provider),
         None => config.allow_no_auth(),
     };

@@ -53,10 +53,16 @@ pub fn text(bytes: &[u8]) -> String {
 impl Process {
     /// Starts `verbs3 WORDS`, and waits until it serves. Its log is `NAME.log` in `folder`.
     pub fn start(folder: &Path, name: &str, words: &[&str]) -> Self {
+        Self::start_in(folder, name, words, &[])
+    }
+
+    /// The same with variables of the environment.
+    pub fn start_in(folder: &Path, name: &str, words: &[&str], variables: &[(&str, &str)]) -> Self {
         let (ready, log) = (folder.join(format!("{name}.ready")), folder.join(format!("{name}.log")));
         let _ = fs::remove_file(&ready);
         let file = fs::OpenOptions::new().create(true).append(true).open(&log).unwrap();
         let mut command = verbs3();
+        command.envs(variables.iter().copied());
         command.args(words).arg("--ready-file").arg(&ready).stdout(file.try_clone().unwrap()).stderr(file);
         let mut process = Self { child: command.spawn().unwrap(), log, listen: String::new(), admin: String::new() };
         process.wait_for("it does not serve", |process| {

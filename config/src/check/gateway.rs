@@ -7,8 +7,20 @@ use crate::process::Memory;
 use crate::quantity::{ByteSize, Period};
 
 pub(super) fn check(gateway: &Gateway, cluster: &Cluster, roles: &[Role], findings: &mut Findings) {
-    let Gateway { listen, admin_listen, domains, identities, memory, tls, limits, timeouts, read, tier, peers } =
-        gateway;
+    let Gateway {
+        listen,
+        admin_listen,
+        domains,
+        identities,
+        sigv2: _,
+        memory,
+        tls,
+        limits,
+        timeouts,
+        read,
+        tier,
+        peers,
+    } = gateway;
     if listen == admin_listen && listen.port() != 0 {
         findings.error("gateway.admin_listen", format!("{admin_listen} is gateway.listen too; give it another port"));
     }
@@ -61,8 +73,15 @@ fn check_tls(tls: &GatewayTls, findings: &mut Findings) {
 }
 
 fn check_limits(limits: &GatewayLimits, findings: &mut Findings) {
-    let GatewayLimits { connections_max, requests_in_flight_max, header_max, aws_chunk_max, xml_max, form_max } =
-        limits;
+    let GatewayLimits {
+        connections_max,
+        requests_in_flight_max,
+        header_max,
+        aws_chunk_max,
+        xml_max,
+        form_max,
+        forms_max,
+    } = limits;
     let at = |field: &str| format!("gateway.limits.{field}");
     findings.range(at("connections_max"), *connections_max, 1, 1_000_000);
     findings.range(at("requests_in_flight_max"), *requests_in_flight_max, 1, 1_000_000);
@@ -70,6 +89,11 @@ fn check_limits(limits: &GatewayLimits, findings: &mut Findings) {
     findings.range(at("aws_chunk_max"), *aws_chunk_max, ByteSize::kib(64), ByteSize::mib(64));
     findings.range(at("xml_max"), *xml_max, ByteSize::kib(64), ByteSize::mib(64));
     findings.range(at("form_max"), *form_max, ByteSize::kib(64), ByteSize::mib(1024));
+    findings.range(at("forms_max"), *forms_max, ByteSize::kib(64), ByteSize::mib(64 * 1024));
+    if forms_max < form_max {
+        findings
+            .error(at("forms_max"), format!("{forms_max} is less than form_max ({form_max}): not even one would fit"));
+    }
 }
 
 fn check_timeouts(timeouts: &GatewayTimeouts, findings: &mut Findings) {

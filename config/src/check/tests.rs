@@ -93,7 +93,7 @@ fn names_that_are_unknown_come_with_a_suggestion() {
         "[gateway]",
         "[gateway]\nlisten_address = 1",
         &[
-            "gateway.listen_address: no such setting; there are listen, admin_listen, domains, identities, memory, tls, limits, timeouts, read, tier, peers",
+            "gateway.listen_address: no such setting; there are listen, admin_listen, domains, identities, sigv2, memory, tls, limits, timeouts, read, tier, peers",
         ],
     );
     broken(
@@ -242,8 +242,8 @@ fn ufs_problems() {
     );
     for (endpoint, message) in [
         ("ceph:7480", "\"ceph:7480\" is not a URL; write https://host or http://host:port"),
-        ("http://", "\"http://\" is not a store's URL; it has a host and perhaps a port, and no path"),
-        ("http://a/b", "\"http://a/b\" is not a store's URL; it has a host and perhaps a port, and no path"),
+        ("http://", "\"http://\" is not a service's URL; it has a host and perhaps a port, and no path"),
+        ("http://a/b", "\"http://a/b\" is not a service's URL; it has a host and perhaps a port, and no path"),
         ("http://me:pw@a", "has a user in it; credentials belong into the credentials table"),
     ] {
         broken("http://127.0.0.1:7480", endpoint, &[&format!("ufs[0].endpoint: {message}")]);

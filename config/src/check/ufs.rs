@@ -146,14 +146,14 @@ fn check_endpoint(endpoint: &str) -> Result<(), String> {
     }
     let host = authority.split(['/', '?', '#']).next().unwrap_or_default();
     if host.is_empty() || authority.len() != host.len() || host.contains(char::is_whitespace) {
-        return Err(format!("{endpoint:?} is not a store's URL; it has a host and perhaps a port, and no path"));
+        return Err(format!("{endpoint:?} is not a service's URL; it has a host and perhaps a port, and no path"));
     }
     Ok(())
 }
 
 /// Which settings count for which kind, and which of them it can't do without.
 fn check_credentials(path: &str, credentials: &Credentials, findings: &mut Findings) {
-    use CredentialsKind::{AssumeRole, Profile, Static, WebIdentity};
+    use CredentialsKind::{AssumeRole, Instance, Profile, Static, WebIdentity};
     let Credentials {
         kind,
         access_key_id,
@@ -166,8 +166,10 @@ fn check_credentials(path: &str, credentials: &Credentials, findings: &mut Findi
         session_name,
         external_id,
         token_file,
+        sts_endpoint,
+        metadata_endpoint,
     } = credentials;
-    let settings: [(&str, bool, &[CredentialsKind]); 10] = [
+    let settings: [(&str, bool, &[CredentialsKind]); 12] = [
         ("access_key_id", access_key_id.is_some(), &[Static]),
         ("secret_access_key", secret_access_key.is_some(), &[Static]),
         ("secret_access_key_file", secret_access_key_file.is_some(), &[Static]),
@@ -178,6 +180,8 @@ fn check_credentials(path: &str, credentials: &Credentials, findings: &mut Findi
         ("session_name", session_name.is_some(), &[AssumeRole, WebIdentity]),
         ("external_id", external_id.is_some(), &[AssumeRole]),
         ("token_file", token_file.is_some(), &[WebIdentity]),
+        ("sts_endpoint", sts_endpoint.is_some(), &[AssumeRole, WebIdentity]),
+        ("metadata_endpoint", metadata_endpoint.is_some(), &[Instance]),
     ];
     for (name, set, kinds) in settings {
         if set && !kinds.contains(kind) {
@@ -203,11 +207,12 @@ fn check_credentials(path: &str, credentials: &Credentials, findings: &mut Findi
             need("role_arn", role_arn.is_some());
             need("token_file", token_file.is_some());
         }
-        CredentialsKind::Default
-        | Profile
-        | CredentialsKind::Environment
-        | CredentialsKind::Instance
-        | CredentialsKind::Anonymous => {}
+        CredentialsKind::Default | Profile | CredentialsKind::Environment | Instance | CredentialsKind::Anonymous => {}
+    }
+    for (name, endpoint) in [("sts_endpoint", sts_endpoint), ("metadata_endpoint", metadata_endpoint)] {
+        if let Some(Err(message)) = endpoint.as_deref().map(check_endpoint) {
+            findings.error(format!("{path}.{name}"), message);
+        }
     }
     if secret_access_key.is_some() && secret_access_key_file.is_some() {
         findings.error(format!("{path}.secret_access_key_file"), "secret_access_key is set too; keep one of them");

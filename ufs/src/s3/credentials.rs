@@ -6,15 +6,19 @@ use std::path::PathBuf;
 use aws_config::BehaviorVersion;
 use aws_config::default_provider::credentials::DefaultCredentialsChain;
 use aws_config::environment::EnvironmentVariableCredentialsProvider;
+use aws_config::imds;
 use aws_config::imds::credentials::ImdsCredentialsProvider;
 use aws_config::profile::ProfileFileCredentialsProvider;
 use aws_config::provider_config::ProviderConfig;
 use aws_config::sts::AssumeRoleProvider;
-use aws_config::web_identity_token::{StaticConfiguration, WebIdentityTokenCredentialsProvider};
-use aws_credential_types::provider::SharedCredentialsProvider;
+use aws_credential_types::provider::error::CredentialsError;
+use aws_credential_types::provider::{self, ProvideCredentials, SharedCredentialsProvider, future};
 use aws_runtime::env_config::file::{EnvConfigFileKind, EnvConfigFiles};
 use aws_smithy_runtime_api::client::http::SharedHttpClient;
+use aws_types::SdkConfig;
 use aws_types::region::Region;
+
+use super::{ConnectError, check_endpoint};
 
 /// A text that is not shown.
 #[derive(Clone, PartialEq, Eq)]
@@ -32,7 +36,8 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Where a store's credentials come from. All but the first two are read again, or fetched anew, before they run out.
+/// Where a store's credentials come from. All but the first three are read again, or fetched anew, before they run out.
+/// Endpoints are `http://host:port` or `https://…`; `None` is AWS's own, or what the SDK's environment variables and files say.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Credentials {
     /// Requests are not signed.
@@ -54,26 +59,30 @@ pub enum Credentials {
         role_arn: String,
         token_file: PathBuf,
         session_name: String,
+        sts_endpoint: Option<String>,
     },
     /// The machine's own role (EC2 instance metadata, version 2).
-    InstanceMetadata,
+    InstanceMetadata {
+        endpoint: Option<String>,
+    },
     /// A role, assumed with other credentials.
     AssumeRole {
         role_arn: String,
         session_name: String,
         external_id: Option<Secret>,
         base: Box<Credentials>,
+        sts_endpoint: Option<String>,
     },
     /// The order of the AWS SDKs: environment, profile, web identity, container, instance metadata.
     DefaultChain,
 }
 
-/// The provider, or `None` for unsigned requests.
+/// The provider, or `None` for unsigned requests. Asks nobody yet.
 pub(super) async fn provider(
     credentials: &Credentials,
     region: &str,
     http: SharedHttpClient,
-) -> Option<SharedCredentialsProvider> {
+) -> Result<Option<SharedCredentialsProvider>, ConnectError> {
     let region = Region::new(region.to_owned());
     let config = || {
         ProviderConfig::without_region()
@@ -82,7 +91,7 @@ pub(super) async fn provider(
             .with_http_client(http.clone())
     };
     let provider = match credentials {
-        Credentials::Anonymous => return None,
+        Credentials::Anonymous => return Ok(None),
         Credentials::Static { access_key_id, secret_access_key, session_token } => {
             let token = session_token.as_ref().map(|token| token.0.clone());
             let secret = secret_access_key.0.clone();
@@ -102,28 +111,34 @@ pub(super) async fn provider(
             }
             SharedCredentialsProvider::new(builder.build())
         }
-        Credentials::WebIdentity { role_arn, token_file, session_name } => {
-            let fixed = StaticConfiguration {
-                web_identity_token_file: token_file.clone(),
+        Credentials::WebIdentity { role_arn, token_file, session_name, sts_endpoint } => {
+            let config = sts(region, http, sts_endpoint.as_deref()).await?;
+            SharedCredentialsProvider::new(WebIdentity {
+                client: aws_sdk_sts::Client::new(&config),
                 role_arn: role_arn.clone(),
+                token_file: token_file.clone(),
                 session_name: session_name.clone(),
+            })
+        }
+        Credentials::InstanceMetadata { endpoint } => {
+            let mut client = imds::Client::builder().configure(&config());
+            if let Some(endpoint) = endpoint {
+                check_endpoint(Some(endpoint))?;
+                let wrong = |reason: Box<dyn std::error::Error + Send + Sync>| ConnectError::Endpoint {
+                    endpoint: endpoint.clone(),
+                    reason: reason.to_string(),
+                };
+                client = client.endpoint(endpoint).map_err(wrong)?;
+            }
+            let builder = ImdsCredentialsProvider::builder().configure(&config()).imds_client(client.build());
+            SharedCredentialsProvider::new(builder.build())
+        }
+        Credentials::AssumeRole { role_arn, session_name, external_id, base, sts_endpoint } => {
+            let Some(base) = Box::pin(provider(base, region.as_ref(), http.clone())).await? else {
+                return Ok(None);
             };
-            let builder = WebIdentityTokenCredentialsProvider::builder().configure(&config());
-            SharedCredentialsProvider::new(builder.static_configuration(fixed).build())
-        }
-        Credentials::InstanceMetadata => {
-            SharedCredentialsProvider::new(ImdsCredentialsProvider::builder().configure(&config()).build())
-        }
-        Credentials::AssumeRole { role_arn, session_name, external_id, base } => {
-            let base = Box::pin(provider(base, region.as_ref(), http.clone())).await?;
-            let sdk = aws_types::SdkConfig::builder()
-                .behavior_version(BehaviorVersion::latest())
-                .region(region.clone())
-                .http_client(http.clone())
-                .time_source(aws_smithy_async::time::SystemTimeSource::new())
-                .sleep_impl(aws_smithy_async::rt::sleep::TokioSleep::new())
-                .build();
-            let mut builder = AssumeRoleProvider::builder(role_arn).session_name(session_name).configure(&sdk);
+            let config = sts(region, http, sts_endpoint.as_deref()).await?;
+            let mut builder = AssumeRoleProvider::builder(role_arn).session_name(session_name).configure(&config);
             if let Some(id) = external_id {
                 builder = builder.external_id(&id.0);
             }
@@ -134,7 +149,58 @@ pub(super) async fn provider(
             SharedCredentialsProvider::new(chain)
         }
     };
-    Some(provider)
+    Ok(Some(provider))
+}
+
+/// How AWS's token service is reached.
+async fn sts(region: Region, http: SharedHttpClient, endpoint: Option<&str>) -> Result<SdkConfig, ConnectError> {
+    check_endpoint(endpoint)?;
+    let loader = aws_config::defaults(BehaviorVersion::latest()).region(region).http_client(http).no_credentials();
+    Ok(match endpoint {
+        Some(endpoint) => loader.endpoint_url(endpoint).load().await,
+        None => loader.load().await,
+    })
+}
+
+/// A token file exchanged for a role's credentials. The SDK's own provider takes no endpoint.
+struct WebIdentity {
+    client: aws_sdk_sts::Client,
+    role_arn: String,
+    token_file: PathBuf,
+    session_name: String,
+}
+
+impl WebIdentity {
+    async fn exchange(&self) -> provider::Result {
+        // Kubernetes replaces the file before its token runs out: it is read each time.
+        let token = tokio::fs::read_to_string(&self.token_file).await.map_err(|source| {
+            let text = format!("token file {}: {source}; is it mounted?", self.token_file.display());
+            CredentialsError::provider_error(text)
+        })?;
+        let request = self.client.assume_role_with_web_identity().role_arn(&self.role_arn);
+        let request = request.role_session_name(&self.session_name).web_identity_token(token.trim_end());
+        let answer = request.send().await.map_err(CredentialsError::provider_error)?;
+        let given =
+            answer.credentials.ok_or_else(|| CredentialsError::unhandled("sts answered without credentials"))?;
+        let expires = given.expiration.try_into().map_err(|_| CredentialsError::unhandled("sts gave no valid end"))?;
+        let (key, secret, token) = (given.access_key_id, given.secret_access_key, given.session_token);
+        Ok(aws_credential_types::Credentials::new(key, secret, Some(token), Some(expires), "web identity"))
+    }
+}
+
+impl ProvideCredentials for WebIdentity {
+    fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
+    where
+        Self: 'a,
+    {
+        future::ProvideCredentials::new(self.exchange())
+    }
+}
+
+impl fmt::Debug for WebIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WebIdentity").field("role_arn", &self.role_arn).finish_non_exhaustive()
+    }
 }
 
 #[cfg(test)]
@@ -164,9 +230,10 @@ mod tests {
             session_name: "s".into(),
             external_id: Some(Secret::new("hush-id")),
             base: Box::new(fixed()),
+            sts_endpoint: None,
         };
         let options = crate::s3::S3Options::new(None, "us-east-1", role);
-        let provider = provider(&fixed(), "us-east-1", http()).await.unwrap();
+        let provider = provider(&fixed(), "us-east-1", http()).await.unwrap().unwrap();
         let given = provider.provide_credentials().await.unwrap();
         assert_eq!(given.secret_access_key(), "hush-secret");
         let shown = format!("{options:?} {options:#?} {provider:?} {given:?}");
@@ -178,7 +245,7 @@ mod tests {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         writeln!(file, "[team]\naws_access_key_id = FIRST\naws_secret_access_key = s").unwrap();
         let from = Credentials::Profile { file: Some(file.path().to_owned()), profile: Some("team".into()) };
-        let given = provider(&from, "us-east-1", http()).await.unwrap().provide_credentials().await.unwrap();
+        let given = provider(&from, "us-east-1", http()).await.unwrap().unwrap().provide_credentials().await.unwrap();
         assert_eq!(given.access_key_id(), "FIRST");
     }
 }
