@@ -12,7 +12,7 @@ use tokio_util::task::TaskTracker;
 use verbs3_client::Tier;
 
 use crate::auth::{Access, Identities, Keys};
-use crate::http::{Admin, Domains, Front, Listener, Readiness, Server};
+use crate::http::{Admin, Domains, Forms, Front, Listener, Readiness, Server, form_memory};
 use crate::metrics::Metrics;
 use crate::mount::Mounts;
 use crate::operations::{Core, Operations};
@@ -41,6 +41,10 @@ pub struct GatewayOptions {
     pub xml_bytes_max: usize,
     /// Largest form upload: held whole in memory.
     pub post_object_bytes_max: u64,
+    /// All form uploads at once; beyond it 503 SlowDown.
+    pub post_objects_bytes_max: u64,
+    /// Whether requests signed by version 2 are taken.
+    pub sigv2: bool,
     /// Between a client's clock and this host's.
     pub clock_skew_max: Duration,
     /// Whether the UFS gets a trailing checksum where the client sent one. RGW 16 refuses them.
@@ -62,6 +66,8 @@ impl Default for GatewayOptions {
             // S3's largest document: 10,000 parts of a CompleteMultipartUpload, or 1,000 keys of 1 KiB.
             xml_bytes_max: 4 * 1024 * 1024,
             post_object_bytes_max: 64 * 1024 * 1024,
+            post_objects_bytes_max: 128 * 1024 * 1024,
+            sigv2: false,
             // As S3.
             clock_skew_max: Duration::from_secs(15 * 60),
             forward_trailing_checksums: true,
@@ -123,16 +129,27 @@ impl Gateway {
         let mut builder = S3ServiceBuilder::new(Operations(Arc::new(core)));
         builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(s3_config(&options)))));
         builder.set_auth(Keys { identities: identities.clone() });
-        builder.set_access(Access { identities, metrics: metrics.clone() });
+        builder.set_access(Access { identities: identities.clone(), metrics: metrics.clone() });
         if !options.domains.is_empty() {
             builder.set_host(Domains::new(&options.domains));
         }
+        metrics.form_bytes_max.set(i64::try_from(options.post_objects_bytes_max).unwrap_or(i64::MAX));
+        let forms = Forms {
+            identities,
+            domains: Domains::new(&options.domains),
+            sigv2: options.sigv2,
+            file_bytes_max: options.post_object_bytes_max,
+            memory: form_memory(options.post_objects_bytes_max),
+            held: metrics.form_bytes.clone(),
+        };
         let front = Front {
             service: builder.build(),
             metrics,
             in_flight: Arc::new(Semaphore::new(options.requests_in_flight_max)),
             chunk_bytes_max: options.aws_chunk_bytes_max,
             body_idle_max: options.body_idle_max,
+            forms,
+            clock_skew_max: options.clock_skew_max,
         };
         let server = Server::new(Arc::new(front), &options, stop.clone());
         let stop_admin = CancellationToken::new();

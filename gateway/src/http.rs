@@ -3,17 +3,20 @@
 
 mod admin;
 mod document;
+mod form;
 mod host;
 mod inbound;
 mod outbound;
 mod progress;
 mod server;
 mod service;
+mod sigv2;
 mod stall;
 mod tls;
 
 pub(crate) use admin::Admin;
 pub use admin::Readiness;
+pub(crate) use form::{Forms, memory as form_memory};
 pub(crate) use host::Domains;
 pub(crate) use server::Server;
 pub use server::{ListenError, Listener};

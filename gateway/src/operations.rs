@@ -206,7 +206,7 @@ operations! {
     list_objects(ListObjectsInput) -> ListObjectsOutput: list listing nothing bypass list_objects;
     list_objects_v2(ListObjectsV2Input) -> ListObjectsV2Output: list listing nothing bypass list_objects_v2;
     list_parts(ListPartsInput) -> ListPartsOutput: write object nothing bypass list_parts;
-    post_object(PostObjectInput) -> PostObjectOutput: write object key verified plain;
+    post_object(PostObjectInput) -> PostObjectOutput: write object key refused plain;
     put_bucket_accelerate_configuration(PutBucketAccelerateConfigurationInput) -> PutBucketAccelerateConfigurationOutput: admin settings nothing bypass plain;
     put_bucket_acl(PutBucketAclInput) -> PutBucketAclOutput: admin settings nothing bypass plain;
     put_bucket_analytics_configuration(PutBucketAnalyticsConfigurationInput) -> PutBucketAnalyticsConfigurationOutput: admin settings nothing bypass plain;

@@ -49,13 +49,16 @@ impl S3Access for Access {
             S3Path::Object { bucket, key } => (bucket.clone(), key.clone()),
         };
         let _ = exchange.target.set(target);
-        // The key may have been withdrawn between the signature's check and now.
-        let identity = cx.credentials().and_then(|credentials| self.identities.get(&credentials.access_key));
-        let Some(identity) = identity else {
-            self.metrics.denied("anonymous");
-            return Err(access_denied());
-        };
-        let _ = exchange.identity.set(identity);
+        // A form has been authorised by its policy; the PUT that it has become carries no signature (`http::form`).
+        if exchange.identity.get().is_none() {
+            // The key may have been withdrawn between the signature's check and now.
+            let identity = cx.credentials().and_then(|credentials| self.identities.get(&credentials.access_key));
+            let Some(identity) = identity else {
+                self.metrics.denied("anonymous");
+                return Err(access_denied());
+            };
+            let _ = exchange.identity.set(identity);
+        }
         query::check(name, cx.uri().query().unwrap_or_default()).inspect_err(|_| self.metrics.denied("unsupported"))
     }
 }

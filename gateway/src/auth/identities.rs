@@ -36,6 +36,11 @@ impl Identity {
         &self.name
     }
 
+    /// For signatures: never for logs.
+    pub(crate) fn secret(&self) -> &str {
+        self.secret.expose()
+    }
+
     /// `subject` is a key, or the prefix that is listed; `Right::seen` asks whether any rule speaks of the mount.
     pub fn allows(&self, mount: &str, subject: &str, right: Right) -> bool {
         self.rules.iter().filter(|rule| rule.mount == mount || rule.mount == "*").any(|rule| match right {
@@ -105,7 +110,7 @@ impl Identities {
         self.table.load().len()
     }
 
-    pub(super) fn get(&self, access_key: &str) -> Option<Arc<Identity>> {
+    pub(crate) fn get(&self, access_key: &str) -> Option<Arc<Identity>> {
         self.table.load().get(access_key).cloned()
     }
 

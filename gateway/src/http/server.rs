@@ -147,9 +147,9 @@ async fn connection(socket: TcpStream, tls: Option<TlsAcceptor>, shared: Arc<Sha
     let socket = StallGuard::new(socket, shared.stall_max, metrics.connections_stalled.clone(), progress.clone());
     let served = async {
         match tls {
-            None => serve(socket, &shared, progress.clone()).await,
+            None => serve(socket, &shared, progress.clone(), "http").await,
             Some(tls) => match timeout(shared.handshake_max, tls.accept(socket)).await {
-                Ok(Ok(stream)) => serve(stream, &shared, progress.clone()).await,
+                Ok(Ok(stream)) => serve(stream, &shared, progress.clone(), "https").await,
                 Ok(Err(error)) => {
                     metrics.tls_errors.inc();
                     debug!(%error, "a TLS handshake failed");
@@ -169,14 +169,14 @@ async fn connection(socket: TcpStream, tls: Option<TlsAcceptor>, shared: Arc<Sha
     drop(permit);
 }
 
-async fn serve<S>(socket: S, shared: &Shared, progress: Arc<Progress>)
+async fn serve<S>(socket: S, shared: &Shared, progress: Arc<Progress>, scheme: &'static str)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let front = shared.front.clone();
     let service = service_fn(move |request| {
         let (front, progress) = (front.clone(), progress.clone());
-        async move { front.serve(request, progress).await }
+        async move { front.serve(request, progress, scheme).await }
     });
     let connection = shared.builder.serve_connection(TokioIo::new(socket), service);
     tokio::pin!(connection);

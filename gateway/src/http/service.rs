@@ -14,9 +14,11 @@ use tokio::sync::Semaphore;
 use tracing::{Instrument, debug_span, error};
 
 use super::document;
+use super::form::{self, Forms, Posted};
 use super::inbound::Inbound;
 use super::outbound::{Admission, Ending, Outbound};
 use super::progress::Progress;
+use super::sigv2;
 use crate::answer::{REQUEST_ID, passed};
 use crate::exchange::Exchange;
 use crate::metrics::Metrics;
@@ -34,6 +36,9 @@ pub(crate) struct Front {
     pub in_flight: Arc<Semaphore>,
     pub chunk_bytes_max: u64,
     pub body_idle_max: Duration,
+    pub forms: Forms,
+    /// Of signatures that s3s does not measure itself.
+    pub clock_skew_max: Duration,
 }
 
 impl Front {
@@ -42,6 +47,7 @@ impl Front {
         &self,
         request: Request<Incoming>,
         progress: Arc<Progress>,
+        scheme: &'static str,
     ) -> Result<Response<Outbound>, HttpError> {
         let expects = request.headers().contains_key(header::EXPECT);
         let unasked = expects && request.body().is_end_stream();
@@ -62,13 +68,23 @@ impl Front {
             Ok(permit) => {
                 ending.admission = Some(Admission::new(permit, self.metrics.in_flight.clone()));
                 let signed_body = has_sha256(&request);
-                match self.prepared(request, &exchange) {
+                let prepared = if form::is_form(request.method(), request.headers()) {
+                    // In a box: every other request's future would carry its room.
+                    Box::pin(self.form(request, &exchange, scheme)).await
+                } else {
+                    self.prepared(request, &exchange).map(|request| (request, None))
+                };
+                match prepared {
                     Err(refused) => answer_of(refused),
-                    Ok(request) => {
+                    Ok((request, posted)) => {
                         let call = self.service.call(request);
                         let span = debug_span!("request", id = %id);
                         let called = if span.is_disabled() { call.await } else { call.instrument(span).await };
-                        self.finished(called, &exchange, signed_body, &ending.method)
+                        let put = self.finished(called, &exchange, signed_body, &ending.method);
+                        match posted {
+                            Some(posted) => posted.answer(put),
+                            None => put,
+                        }
                     }
                 }
             }
@@ -94,6 +110,8 @@ impl Front {
 
     fn prepared(&self, request: Request<Incoming>, exchange: &Arc<Exchange>) -> S3Result<Request<Body>> {
         let (mut parts, body) = request.into_parts();
+        sigv2::check(&mut parts.uri, &parts.headers, self.forms.sigv2, self.clock_skew_max)
+            .inspect_err(|_| self.metrics.denied("sigv2"))?;
         let body = if body.is_end_stream() {
             Body::empty()
         } else {
@@ -106,6 +124,22 @@ impl Front {
         parts.extensions.insert(exchange.clone());
         parts.extensions.insert(exchange.cx.clone());
         Ok(Request::from_parts(parts, body))
+    }
+
+    /// A form, as the request that it stands for.
+    async fn form(
+        &self,
+        request: Request<Incoming>,
+        exchange: &Arc<Exchange>,
+        scheme: &str,
+    ) -> S3Result<(Request<Body>, Option<Posted>)> {
+        let (mut parts, body) = request.into_parts();
+        let (fault, metrics) = (exchange.fault.clone(), self.metrics.clone());
+        let body = Inbound::new(body, &parts.headers, None, self.chunk_bytes_max, self.body_idle_max, fault, metrics)?;
+        parts.extensions.insert(exchange.clone());
+        parts.extensions.insert(exchange.cx.clone());
+        let (put, posted) = self.forms.read(parts, body, exchange, scheme).await?;
+        Ok((put, Some(posted)))
     }
 
     fn finished(
@@ -193,7 +227,7 @@ fn has_sha256(request: &Request<Incoming>) -> bool {
     request.headers().get("x-amz-content-sha256").is_some_and(|value| value.len() == 64)
 }
 
-fn slow_down() -> S3Error {
+pub(super) fn slow_down() -> S3Error {
     let mut error = S3Error::with_message(S3ErrorCode::SlowDown, "Please reduce your request rate.");
     let retry = (header::RETRY_AFTER, HeaderValue::from_static("1"));
     error.set_headers(

@@ -1,11 +1,7 @@
-//! PutObject, UploadPart and PostObject: a body goes to the UFS as it comes, once, and is never sent again. Owns the steps from
+//! PutObject and UploadPart: a body goes to the UFS as it comes, once, and is never sent again. Owns the steps from
 //! the request's headers to the report. Does not verify (`checks`, `verified`) or announce (`announce`) by itself.
 
-use http::{HeaderMap, HeaderName, HeaderValue};
-use s3s::dto::{
-    ChecksumAlgorithm, PostObjectInput, PostObjectOutput, PutObjectInput, PutObjectOutput, StreamingBlob,
-    UploadPartInput, UploadPartOutput,
-};
+use s3s::dto::{ChecksumAlgorithm, PutObjectInput, PutObjectOutput, StreamingBlob, UploadPartInput, UploadPartOutput};
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 use verbs3_protocol::WriteOutcome;
 
@@ -14,7 +10,7 @@ use super::checks::Checks;
 use super::verified::VerifiedBody;
 use crate::operations::{Announces, Core, Operation};
 
-/// What the three operations have in common.
+/// What the two operations have in common.
 pub(crate) trait Upload: Operation {
     fn body(&mut self) -> &mut Option<StreamingBlob>;
     fn content_length(&mut self) -> &mut Option<i64>;
@@ -44,60 +40,27 @@ macro_rules! upload {
 }
 
 upload!(PutObjectInput, content_encoding);
-upload!(PostObjectInput, content_encoding);
 upload!(UploadPartInput,);
 
 pub(crate) async fn put_object(
     core: &Core,
     request: S3Request<PutObjectInput>,
 ) -> S3Result<S3Response<PutObjectOutput>> {
-    upload(core, request, None).await
+    upload(core, request).await
 }
 
 pub(crate) async fn upload_part(
     core: &Core,
     request: S3Request<UploadPartInput>,
 ) -> S3Result<S3Response<UploadPartOutput>> {
-    upload(core, request, None).await
+    upload(core, request).await
 }
 
-/// A form upload: s3s has read the file into memory, up to its configured bound. What it promises stands in fields, not headers.
-pub(crate) async fn post_object(
-    core: &Core,
-    request: S3Request<PostObjectInput>,
-) -> S3Result<S3Response<PostObjectOutput>> {
-    let input = &request.input;
-    let mut promises = HeaderMap::new();
-    for (name, value) in [
-        ("content-md5", &input.content_md5),
-        ("x-amz-checksum-crc32", &input.checksum_crc32),
-        ("x-amz-checksum-crc32c", &input.checksum_crc32c),
-        ("x-amz-checksum-crc64nvme", &input.checksum_crc64nvme),
-        ("x-amz-checksum-sha1", &input.checksum_sha1),
-        ("x-amz-checksum-sha256", &input.checksum_sha256),
-    ] {
-        if let Some(value) = value {
-            let value = HeaderValue::from_str(value).map_err(|_| {
-                S3Error::with_message(S3ErrorCode::InvalidRequest, format!("the field {name} is invalid"))
-            })?;
-            promises.insert(HeaderName::from_static(name), value);
-        }
-    }
-    upload(core, request, Some(promises)).await
-}
-
-async fn upload<R: Upload>(
-    core: &Core,
-    mut request: S3Request<R>,
-    promises: Option<HeaderMap>,
-) -> S3Result<S3Response<R::Output>> {
+async fn upload<R: Upload>(core: &Core, mut request: S3Request<R>) -> S3Result<S3Response<R::Output>> {
     let entry = core.enter(&mut request)?;
     let body = request.input.body().take().unwrap_or_else(|| StreamingBlob::from(s3s::Body::empty()));
-    let declared = match &promises {
-        Some(_) => s3s::stream::ByteStream::remaining_length(&body).exact().unwrap_or_default() as u64,
-        None => declared_length(&request)?,
-    };
-    let checks = Checks::of(declared, promises.as_ref().unwrap_or(&request.headers), request.trailing_headers.clone())?;
+    let declared = declared_length(&request)?;
+    let checks = Checks::of(declared, &request.headers, request.trailing_headers.clone())?;
     *request.input.content_length() = Some(i64::try_from(declared).map_err(|_| S3ErrorCode::EntityTooLarge)?);
     request.input.content_encoding().map(strip_aws_chunked);
     if let Some(algorithm) = checks.trailing_algorithm() {

@@ -6,6 +6,7 @@ mod bodies;
 mod chunked;
 mod coherence;
 mod connections;
+mod forms;
 mod http2;
 mod identities;
 mod mounts;

@@ -1,0 +1,322 @@
+//! Uploads by an HTML form (POST Object): read whole, authorised by their policy, then sent on as the PUT that they stand for.
+//! Owns the way from a form to a PUT and from the PUT's answer to a form's. What a PUT does (rights, checks, announcing) is that
+//! operation's. s3s reads forms too, but wrongly in ways that can't be mended behind it (`fields`, `policy`).
+
+mod fields;
+mod policy;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{self, HeaderName};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use prometheus::IntGauge;
+use s3s::host::S3Host as _;
+use s3s::{Body, HttpResponse, S3Error, S3ErrorCode, S3Result};
+use time::OffsetDateTime;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use self::fields::{Form, FormError};
+use super::Domains;
+use super::inbound::Inbound;
+use crate::auth::Identities;
+use crate::exchange::Exchange;
+use crate::operations::TABLE;
+
+/// All that stands before the file. S3 takes 20 KB of fields ("POST Object", S3 reference); boundaries and headers come on top.
+const FIELDS_BYTES_MAX: usize = 64 * 1024;
+/// The unit in which memory for forms is counted.
+const PERMIT_BYTES: u64 = 1024;
+
+/// In a path everything but these is escaped (RFC 3986 section 2.3, and the separator).
+const IN_PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
+const IN_QUERY: &AsciiSet = &IN_PATH.add(b'/');
+
+/// Fields that become a header of the same name. Others are the form's own, or of no use.
+const HEADERS: [&str; 8] = [
+    "cache-control",
+    "content-disposition",
+    "content-encoding",
+    "content-language",
+    "content-md5",
+    "content-type",
+    "expires",
+    "x-amz-sdk-checksum-algorithm",
+];
+const HEADER_FAMILIES: [&str; 9] = [
+    "x-amz-acl",
+    "x-amz-checksum-",
+    "x-amz-grant-",
+    "x-amz-meta-",
+    "x-amz-object-lock-",
+    "x-amz-server-side-encryption",
+    "x-amz-storage-class",
+    "x-amz-tagging",
+    "x-amz-website-redirect-location",
+];
+
+/// What forms are read and authorised with.
+pub(crate) struct Forms {
+    pub identities: Arc<Identities>,
+    pub domains: Domains,
+    pub sigv2: bool,
+    /// Of one file.
+    pub file_bytes_max: u64,
+    /// Of all forms together, in units of [`PERMIT_BYTES`].
+    pub memory: Arc<Semaphore>,
+    pub held: IntGauge,
+}
+
+/// What the client wants to hear of a form that has become a PUT. Holds the form's place in memory.
+pub(crate) struct Posted {
+    bucket: String,
+    key: String,
+    location: String,
+    redirect: Option<Uri>,
+    status: StatusCode,
+    _place: Place,
+}
+
+struct Place {
+    _permit: OwnedSemaphorePermit,
+    held: IntGauge,
+    bytes: i64,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.held.sub(self.bytes);
+    }
+}
+
+/// Memory for `bytes_max` of forms at once.
+pub(crate) fn memory(bytes_max: u64) -> Arc<Semaphore> {
+    let permits = usize::try_from(bytes_max.div_ceil(PERMIT_BYTES)).unwrap_or(usize::MAX);
+    Arc::new(Semaphore::new(permits.min(Semaphore::MAX_PERMITS)))
+}
+
+/// Whether a request is a form upload.
+pub(super) fn is_form(method: &Method, headers: &HeaderMap) -> bool {
+    const FORM: &[u8] = b"multipart/form-data";
+    let kind = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
+    *method == Method::POST
+        && kind.and_then(|kind| kind.get(..FORM.len())).is_some_and(|kind| kind.eq_ignore_ascii_case(FORM))
+}
+
+impl Forms {
+    /// The bytes that a form's body may have, by its own word: a place in memory is taken before any of it is read.
+    fn place(&self, headers: &HeaderMap) -> S3Result<(Place, usize)> {
+        let length = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+        let length = length.ok_or(S3ErrorCode::MissingContentLength)?;
+        if length > self.file_bytes_max.saturating_add(2 * FIELDS_BYTES_MAX as u64) {
+            return Err(policy::too_large());
+        }
+        let permits = u32::try_from(length.div_ceil(PERMIT_BYTES)).map_err(|_| policy::too_large())?;
+        let permit = self.memory.clone().try_acquire_many_owned(permits).map_err(|_| super::service::slow_down())?;
+        let bytes = i64::try_from(length).unwrap_or(i64::MAX);
+        self.held.add(bytes);
+        let place = Place { _permit: permit, held: self.held.clone(), bytes };
+        Ok((place, usize::try_from(length).unwrap_or(usize::MAX)))
+    }
+
+    /// Reads a form and authorises it. The request that comes back is not signed: who sent it stands in the exchange.
+    pub async fn read(
+        &self,
+        parts: Parts,
+        body: Inbound,
+        exchange: &Exchange,
+        scheme: &str,
+    ) -> S3Result<(Request<Body>, Posted)> {
+        let (bucket, bucket_in_host) = self.bucket(&parts)?;
+        let boundary = boundary(&parts.headers).ok_or_else(|| malformed("there is no boundary in its Content-Type"))?;
+        let (place, length) = self.place(&parts.headers)?;
+        let document = collected(body, length, exchange).await?;
+        let mut form = fields::parse(&document, &boundary, FIELDS_BYTES_MAX).map_err(|error| match error {
+            FormError::Malformed(_) => S3Error::with_message(S3ErrorCode::MalformedPOSTRequest, error.to_string()),
+            FormError::FieldsTooLarge { .. } => {
+                S3Error::with_message(S3ErrorCode::MaxPostPreDataLengthExceededError, error.to_string())
+            }
+            FormError::NoFile | FormError::Twice { .. } => policy::argument(&error.to_string()),
+        })?;
+        form.name_file();
+        let identity = policy::signer(&form, &self.identities, self.sigv2)?;
+        if form.file.len() as u64 > self.file_bytes_max {
+            return Err(policy::too_large());
+        }
+        policy::check(&form, &bucket, OffsetDateTime::now_utc())?;
+        let key = form.get("key").ok_or_else(|| policy::missing("key"))?.to_owned();
+        if key.is_empty() {
+            return Err(policy::argument("User key must have a length greater than 0."));
+        }
+        let _ = exchange.identity.set(identity);
+        if let Some(row) = TABLE.iter().position(|row| row.name == "PostObject") {
+            let _ = exchange.row.set(row);
+        }
+        let escaped = utf8_percent_encode(&key, IN_PATH).to_string();
+        let path = if bucket_in_host { format!("/{escaped}") } else { format!("/{bucket}/{escaped}") };
+        let posted = Posted {
+            location: format!("{scheme}://{}{path}", host(&parts).unwrap_or_default()),
+            redirect: redirect(&form),
+            status: success(&form),
+            bucket,
+            key,
+            _place: place,
+        };
+        Ok((put(parts, &path, form)?, posted))
+    }
+
+    /// The bucket that the form is sent to, and whether its name is in the host.
+    fn bucket(&self, parts: &Parts) -> S3Result<(String, bool)> {
+        let path = parts.uri.path().trim_matches('/');
+        let named = host(parts).and_then(|host| self.domains.parse_host_header(host).ok());
+        if let Some(bucket) = named.as_ref().and_then(|named| named.bucket()) {
+            return if path.is_empty() {
+                Ok((bucket.to_owned(), true))
+            } else {
+                Err(S3ErrorCode::MethodNotAllowed.into())
+            };
+        }
+        match path {
+            "" => Err(S3ErrorCode::MethodNotAllowed.into()),
+            path if path.contains('/') => Err(S3ErrorCode::MethodNotAllowed.into()),
+            path => Ok((path.to_owned(), false)),
+        }
+    }
+}
+
+async fn collected(body: Inbound, length: usize, exchange: &Exchange) -> S3Result<Bytes> {
+    match Limited::new(body, length).collect().await {
+        Ok(whole) if exchange.fault.lock().is_none() => Ok(whole.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(policy::too_large()),
+        Ok(_) | Err(_) => {
+            let fault = exchange.fault.lock().take();
+            Err(fault.map_or_else(|| S3ErrorCode::IncompleteBody.into(), |fault| fault.into_error()))
+        }
+    }
+}
+
+/// `boundary=` of the Content-Type, plain or quoted; 70 characters at most (RFC 2046 section 5.1.1).
+fn boundary(headers: &HeaderMap) -> Option<String> {
+    let kind = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
+    let mut parameters = kind.split(';').skip(1).filter_map(|parameter| parameter.split_once('='));
+    let (_, value) = parameters.find(|(name, _)| name.trim().eq_ignore_ascii_case("boundary"))?;
+    let value = value.trim().trim_matches('"');
+    (1..=70).contains(&value.len()).then(|| value.to_owned())
+}
+
+fn host(parts: &Parts) -> Option<&str> {
+    let named = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    named.or_else(|| parts.uri.authority().map(|authority| authority.as_str()))
+}
+
+fn malformed(why: &'static str) -> S3Error {
+    S3Error::with_message(S3ErrorCode::MalformedPOSTRequest, FormError::Malformed(why).to_string())
+}
+
+/// A redirect that is no URL is as if it were not there.
+fn redirect(form: &Form) -> Option<Uri> {
+    let text = form.get("success_action_redirect").or_else(|| form.get("redirect"))?;
+    text.parse::<Uri>()
+        .ok()
+        .filter(|uri| matches!(uri.scheme_str(), Some("http" | "https")) && uri.authority().is_some())
+}
+
+fn success(form: &Form) -> StatusCode {
+    match form.get("success_action_status") {
+        Some("200") => StatusCode::OK,
+        Some("201") => StatusCode::CREATED,
+        _ => StatusCode::NO_CONTENT,
+    }
+}
+
+/// The PUT that a form stands for.
+fn put(mut parts: Parts, path: &str, form: Form) -> S3Result<Request<Body>> {
+    let mut headers = HeaderMap::new();
+    if let Some(host) = parts.headers.remove(header::HOST) {
+        headers.insert(header::HOST, host);
+    }
+    headers.insert(header::CONTENT_LENGTH, form.file.len().into());
+    for (name, value) in &form.fields {
+        let known = HEADERS.contains(&name.as_str()) || HEADER_FAMILIES.iter().any(|family| name.starts_with(family));
+        let (name, value) = match name.as_str() {
+            "acl" => ("x-amz-acl", value.clone()),
+            "tagging" => ("x-amz-tagging", tags(value)?),
+            name if known => (name, value.clone()),
+            _ => continue,
+        };
+        let invalid = || policy::argument(&format!("the field {name} can't be a header's value"));
+        let value = HeaderValue::try_from(value.trim()).map_err(|_| invalid())?;
+        headers.insert(HeaderName::try_from(name).map_err(|_| invalid())?, value);
+    }
+    parts.method = Method::PUT;
+    let mut uri = parts.uri.into_parts();
+    uri.path_and_query = Some(path.parse().map_err(|_| S3ErrorCode::InvalidURI)?);
+    parts.uri = Uri::from_parts(uri).map_err(|_| S3ErrorCode::InvalidURI)?;
+    parts.headers = headers;
+    Ok(Request::from_parts(parts, Body::from(form.file)))
+}
+
+/// A form has tags as a document, a PUT as a query.
+fn tags(document: &str) -> S3Result<String> {
+    use s3s::xml::{Deserialize as _, Deserializer};
+    let mut reader = Deserializer::new(document.as_bytes());
+    let read = s3s::dto::Tagging::deserialize(&mut reader).and_then(|tags| reader.expect_eof().map(|()| tags));
+    let tagging = read.map_err(|_| S3ErrorCode::MalformedXML)?;
+    let escaped =
+        |text: &Option<String>| utf8_percent_encode(text.as_deref().unwrap_or_default(), IN_QUERY).to_string();
+    let pairs = tagging.tag_set.iter().map(|tag| format!("{}={}", escaped(&tag.key), escaped(&tag.value)));
+    Ok(pairs.collect::<Vec<_>>().join("&"))
+}
+
+impl Posted {
+    /// What a form's client is told of the PUT. Errors stay as they are.
+    pub fn answer(self, put: HttpResponse) -> HttpResponse {
+        if put.status() != StatusCode::OK {
+            return put;
+        }
+        let (mut parts, _) = put.into_parts();
+        for name in [header::CONTENT_LENGTH, header::CONTENT_TYPE, header::TRANSFER_ENCODING] {
+            parts.headers.remove(name);
+        }
+        let etag = parts.headers.get(header::ETAG).and_then(|etag| etag.to_str().ok()).unwrap_or_default().to_owned();
+        let mut body = Body::empty();
+        let mut location = self.location;
+        parts.status = self.status;
+        if let Some(redirect) = self.redirect {
+            parts.status = StatusCode::SEE_OTHER;
+            let escaped = |text: &str| utf8_percent_encode(text, IN_QUERY).to_string();
+            let sign = if redirect.query().is_some() { '&' } else { '?' };
+            let (bucket, key, etag) = (escaped(&self.bucket), escaped(&self.key), escaped(&etag));
+            location = format!("{redirect}{sign}bucket={bucket}&key={key}&etag={etag}");
+        } else if self.status == StatusCode::CREATED {
+            let [location, bucket, key, etag] = [&location, &self.bucket, &self.key, &etag].map(|text| xml(text));
+            body = Body::from(format!(
+                "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<PostResponse><Location>{location}</Location>\
+                 <Bucket>{bucket}</Bucket><Key>{key}</Key><ETag>{etag}</ETag></PostResponse>"
+            ));
+            parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/xml"));
+        }
+        // Escaped, or what the client itself has sent as a host and a URL.
+        if let Ok(location) = HeaderValue::try_from(location) {
+            parts.headers.insert(header::LOCATION, location);
+        }
+        HttpResponse::from_parts(parts, body)
+    }
+}
+
+fn xml(text: &str) -> String {
+    text.chars().fold(String::with_capacity(text.len()), |mut out, c| {
+        match c {
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '&' => out.push_str("&amp;"),
+            '"' => out.push_str("&quot;"),
+            '\r' => out.push_str("&#13;"),
+            c => out.push(c),
+        }
+        out
+    })
+}

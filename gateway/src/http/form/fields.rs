@@ -1,0 +1,211 @@
+//! The multipart/form-data document of a form upload, read from memory: its fields, and the file behind them. Owns the syntax
+//! (RFC 7578, RFC 2046 section 5.1). Knows no S3 field.
+//!
+//! s3s's own parser takes a boundary that is cut by a packet for a wrong one, fails on files whose packets end in a carriage
+//! return, and drops the file's name.
+
+use bytes::Bytes;
+use memchr::memmem;
+
+/// Header bytes of one part; more is no form.
+const PART_HEAD_BYTES_MAX: usize = 8 * 1024;
+
+/// A form that ends in a file.
+#[derive(Debug)]
+pub(super) struct Form {
+    /// Names in lower case, in the form's order, none twice.
+    pub fields: Vec<(String, String)>,
+    pub file: Bytes,
+    /// As the client gave it, without folders.
+    pub file_name: String,
+}
+
+/// Why a document is no form.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum FormError {
+    #[error("the body of your POST request is not well-formed multipart/form-data: {0}")]
+    Malformed(&'static str),
+    #[error("your POST request fields preceding the upload file were too large: at most {max} bytes")]
+    FieldsTooLarge { max: usize },
+    #[error("POST requires exactly one file upload per request")]
+    NoFile,
+    #[error("the field {name:?} stands in the form twice")]
+    Twice { name: String },
+}
+
+impl Form {
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.fields.iter().find(|(found, _)| found == name).map(|(_, value)| value.as_str())
+    }
+
+    /// Puts the file's name where fields ask for it: S3 does so before it looks at the policy.
+    pub fn name_file(&mut self) {
+        for (_, value) in &mut self.fields {
+            if value.contains("${filename}") {
+                *value = value.replace("${filename}", &self.file_name);
+            }
+        }
+    }
+}
+
+/// What lies behind the file is ignored, as S3 does.
+pub(super) fn parse(document: &Bytes, boundary: &str, fields_bytes_max: usize) -> Result<Form, FormError> {
+    let first = format!("--{boundary}");
+    let delimiter = format!("\r\n--{boundary}");
+    let finder = memmem::Finder::new(delimiter.as_bytes());
+    // Before the first boundary there may be a preamble.
+    let mut at = match document.starts_with(first.as_bytes()) {
+        true => first.len(),
+        false => finder.find(document).ok_or(FormError::Malformed("there is no boundary"))? + delimiter.len(),
+    };
+    let mut fields: Vec<(String, String)> = Vec::new();
+    loop {
+        let rest = &document[at..];
+        if rest.starts_with(b"--") {
+            return Err(FormError::NoFile);
+        }
+        // Blanks may stand behind a boundary.
+        let line = memmem::find(rest, b"\r\n").ok_or(FormError::Malformed("it ends within a boundary"))?;
+        if !rest[..line].iter().all(|byte| matches!(byte, b' ' | b'\t')) {
+            return Err(FormError::Malformed("there is something else behind a boundary"));
+        }
+        // A part without headers begins with the empty line itself.
+        let head = memmem::find(&rest[line..rest.len().min(line + PART_HEAD_BYTES_MAX)], b"\r\n\r\n");
+        let head = line + head.ok_or(FormError::Malformed("a part's headers do not end"))?;
+        let part = part(&rest[line..head])?;
+        let content = at + head + 4;
+        // The delimiter's line break may be the one that ends the headers, where a part is empty.
+        let length = finder.find(&document[content - 2..]).ok_or(FormError::Malformed("it ends within a part"))?;
+        let content = content..(content - 2 + length).max(content);
+        if part.name == "file" {
+            let name = part.file_name.unwrap_or_default();
+            let file_name = name.rsplit(['/', '\\']).next().unwrap_or_default().to_owned();
+            return Ok(Form { fields, file: document.slice(content), file_name });
+        }
+        if content.end > fields_bytes_max {
+            return Err(FormError::FieldsTooLarge { max: fields_bytes_max });
+        }
+        if fields.iter().any(|(name, _)| *name == part.name) {
+            // The policy could be held against one of them and the other be used.
+            return Err(FormError::Twice { name: part.name });
+        }
+        at = content.start - 2 + length + delimiter.len();
+        let value =
+            std::str::from_utf8(&document[content]).map_err(|_| FormError::Malformed("a field is not UTF-8"))?;
+        fields.push((part.name, value.to_owned()));
+    }
+}
+
+struct Part {
+    name: String,
+    file_name: Option<String>,
+}
+
+/// The headers of a part. All but Content-Disposition are of no use here.
+fn part(head: &[u8]) -> Result<Part, FormError> {
+    let head = std::str::from_utf8(head).map_err(|_| FormError::Malformed("a part's headers are not UTF-8"))?;
+    for line in head.split("\r\n") {
+        let Some((name, value)) = line.split_once(':') else { continue };
+        if !name.trim().eq_ignore_ascii_case("content-disposition") {
+            continue;
+        }
+        let (kind, mut rest) = value.split_once(';').unwrap_or((value, ""));
+        if !kind.trim().eq_ignore_ascii_case("form-data") {
+            break;
+        }
+        let mut part = Part { name: String::new(), file_name: None };
+        while let Some((name, value, left)) = parameter(rest) {
+            match name.to_ascii_lowercase().as_str() {
+                "name" => part.name = value.to_ascii_lowercase(),
+                "filename" => part.file_name = Some(value),
+                _ => {}
+            }
+            rest = left;
+        }
+        if part.name.is_empty() {
+            break;
+        }
+        return Ok(part);
+    }
+    Err(FormError::Malformed("a part has no Content-Disposition with a name"))
+}
+
+/// The next `name=value` or `name="value"`, and what is left. Browsers write a quote in a name as `%22` (WHATWG) or `\"`; other
+/// backslashes stand for themselves, since file names of Windows have them.
+fn parameter(text: &str) -> Option<(&str, String, &str)> {
+    let text = text.trim_start_matches([';', ' ', '\t']);
+    let (name, rest) = text.split_once('=')?;
+    let Some(quoted) = rest.strip_prefix('"') else {
+        let (value, left) = rest.split_once(';').unwrap_or((rest, ""));
+        return Some((name.trim(), value.trim().to_owned(), left));
+    };
+    let mut from = 0;
+    loop {
+        let end = from + quoted[from..].find('"')?;
+        if !quoted[..end].ends_with('\\') {
+            let value = quoted[..end].replace("\\\"", "\"").replace("%22", "\"");
+            return Some((name.trim(), value, &quoted[end + 1..]));
+        }
+        from = end + 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn read(text: &str) -> Result<Form, FormError> {
+        parse(&Bytes::copy_from_slice(text.as_bytes()), "X", 300)
+    }
+
+    const FILE: &str =
+        "--X\r\nContent-Disposition: form-data; name=\"file\"; filename=\"C:\\a\\ü \\\"b\\\".txt\"\r\n\r\n";
+
+    #[test]
+    fn fields_and_file_are_taken_apart_byte_by_byte() {
+        let form = read(&format!(
+            "--X \r\ncontent-disposition:form-data;name=Key\r\nx: y\r\n\r\n a\r\n--\r\n--X\r\nContent-Disposition: form-data; name=\"e\"\r\n\r\n\r\n{FILE}\r\n--Y\r\r\n--X--\r\nignored"
+        ))
+        .unwrap();
+        assert_eq!(form.fields, [("key".to_owned(), " a\r\n--".to_owned()), ("e".to_owned(), String::new())]);
+        assert_eq!(&form.file[..], b"\r\n--Y\r");
+        assert_eq!(form.file_name, "ü \"b\".txt");
+        let empty = read(&format!("preamble\r\n{FILE}\r\n--X--")).unwrap();
+        assert!(empty.file.is_empty() && empty.fields.is_empty());
+    }
+
+    #[test]
+    fn what_is_no_form_is_refused_and_never_read_past() {
+        let field = |name: &str, value: &str| {
+            format!("--X\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n")
+        };
+        let whole = format!("{}{FILE}body\r\n--X--\r\n", field("a", "b"));
+        let bytes = Bytes::from(whole);
+        for cut in 0..bytes.len() - "--\r\n".len() {
+            assert!(parse(&bytes.slice(..cut), "X", 300).is_err(), "cut after {cut} bytes");
+        }
+        assert_eq!(read(&format!("{}--X--", field("a", "b"))).unwrap_err(), FormError::NoFile);
+        let twice = format!("{}{}{FILE}\r\n--X--", field("a", "b"), field("A", "c"));
+        assert_eq!(read(&twice).unwrap_err(), FormError::Twice { name: "a".to_owned() });
+        let long = format!("{}{FILE}\r\n--X--", field("a", &"b".repeat(300)));
+        assert_eq!(read(&long).unwrap_err(), FormError::FieldsTooLarge { max: 300 });
+        for bad in [
+            "--Xy\r\n\r\n",
+            "--X\r\nno: name\r\n\r\nv\r\n--X--",
+            "--X\r\nContent-Disposition: form-data; name=\"a\r\n\r\n",
+        ] {
+            assert!(matches!(read(bad), Err(FormError::Malformed(_))), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn the_files_name_goes_where_it_is_asked_for() {
+        let mut form = read(&format!(
+            "--X\r\nContent-Disposition: form-data; name=key\r\n\r\nin/${{filename}}\r\n{FILE}\r\n--X--"
+        ))
+        .unwrap();
+        form.name_file();
+        assert_eq!(form.get("key"), Some("in/ü \"b\".txt"));
+    }
+}

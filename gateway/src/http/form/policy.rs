@@ -1,0 +1,155 @@
+//! Who may upload by a form, and what: the signature over the form's policy, and the policy's conditions. Owns these checks
+//! ("Creating a POST Policy", S3 reference). Does not ask what the identity may do: that is the operation's, as for any write.
+//!
+//! s3s's own check measures the age of the signature by the clock and so ends every form after 15 minutes; a form lasts as long
+//! as its policy says.
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use hmac::{Hmac, KeyInit, Mac};
+use s3s::post_policy::{PostPolicy, PostPolicyCondition as Condition};
+use s3s::{S3Error, S3ErrorCode, S3Result};
+use sha1::Sha1;
+use sha2::Sha256;
+use subtle::ConstantTimeEq;
+use time::OffsetDateTime;
+
+use super::fields::Form;
+use crate::auth::{Identities, Identity};
+use crate::http::sigv2;
+use crate::operations::access_denied;
+
+/// Fields that a policy need not speak of.
+const EXEMPT: [&str; 4] = ["policy", "x-amz-signature", "signature", "awsaccesskeyid"];
+
+/// Finds out who has signed the form.
+pub(super) fn signer(form: &Form, identities: &Identities, v2: bool) -> S3Result<Arc<Identity>> {
+    let field = |name: &str| form.get(name).ok_or_else(|| missing(name));
+    let (access_key, signed) = if form.get("x-amz-signature").is_some() {
+        if field("x-amz-algorithm")? != "AWS4-HMAC-SHA256" {
+            return Err(argument("X-Amz-Algorithm only supports \"AWS4-HMAC-SHA256\""));
+        }
+        let scope: Vec<&str> = field("x-amz-credential")?.rsplitn(5, '/').collect();
+        let [end, service, region, day, access_key] = scope[..] else {
+            return Err(argument("the field x-amz-credential is not ACCESS_KEY/DATE/REGION/s3/aws4_request"));
+        };
+        if (end, service) != ("aws4_request", "s3") || !field("x-amz-date")?.starts_with(day) {
+            return Err(argument("the field x-amz-credential does not fit x-amz-date, or is not for s3"));
+        }
+        (access_key, Signed::V4 { day, region })
+    } else if form.get("signature").is_some() {
+        sigv2::allowed(v2)?;
+        (field("awsaccesskeyid")?, Signed::V2)
+    } else {
+        return Err(access_denied());
+    };
+    let identity = identities.get(access_key).ok_or_else(|| {
+        let message = "The AWS Access Key Id you provided does not exist in our records.";
+        S3Error::with_message(S3ErrorCode::InvalidAccessKeyId, message)
+    })?;
+    let policy = field("policy")?;
+    let (given, right) = match signed {
+        Signed::V4 { day, region } => (field("x-amz-signature")?, v4(identity.secret(), day, region, policy)),
+        Signed::V2 => (field("signature")?, BASE64.encode(hmac::<Hmac<Sha1>>(identity.secret().as_bytes(), policy))),
+    };
+    if !bool::from(given.as_bytes().ct_eq(right.as_bytes())) {
+        return Err(S3ErrorCode::SignatureDoesNotMatch.into());
+    }
+    Ok(identity)
+}
+
+enum Signed<'a> {
+    V4 { day: &'a str, region: &'a str },
+    V2,
+}
+
+fn hmac<M: Mac + KeyInit>(key: &[u8], text: &str) -> Vec<u8> {
+    let mut mac = <M as KeyInit>::new_from_slice(key).expect("HMAC takes keys of any length");
+    mac.update(text.as_bytes());
+    mac.finalize().into_bytes().to_vec()
+}
+
+fn v4(secret: &str, day: &str, region: &str, policy: &str) -> String {
+    let key = hmac::<Hmac<Sha256>>(format!("AWS4{secret}").as_bytes(), day);
+    let key = [region, "s3", "aws4_request"].iter().fold(key, |key, text| hmac::<Hmac<Sha256>>(&key, text));
+    hex::encode(hmac::<Hmac<Sha256>>(&key, policy))
+}
+
+/// Holds the form against its policy. `bucket` is the one that the form was sent to.
+pub(super) fn check(form: &Form, bucket: &str, now: OffsetDateTime) -> S3Result<()> {
+    let text = form.get("policy").ok_or_else(|| missing("policy"))?;
+    let policy = PostPolicy::from_base64(text).map_err(|error| {
+        S3Error::with_message(S3ErrorCode::InvalidPolicyDocument, format!("Invalid Policy: {error}"))
+    })?;
+    if now >= OffsetDateTime::from(policy.expiration) {
+        return Err(refused("Policy expired."));
+    }
+    let value = |field: &str| match (field, form.get(field)) {
+        ("bucket", given) => given.is_none_or(|given| given == bucket).then_some(bucket).unwrap_or_default(),
+        (_, given) => given.unwrap_or_default(),
+    };
+    let size = form.file.len() as u64;
+    for condition in &policy.conditions {
+        match condition {
+            Condition::Eq { field, value: wanted } if value(field) != wanted => {
+                return Err(refused(&format!("Policy Condition failed: [\"eq\", \"${field}\", \"{wanted}\"]")));
+            }
+            Condition::StartsWith { field, prefix } if !starts_with(field, value(field), prefix) => {
+                return Err(refused(&format!(
+                    "Policy Condition failed: [\"starts-with\", \"${field}\", \"{prefix}\"]"
+                )));
+            }
+            Condition::ContentLengthRange { max, .. } if size > *max => return Err(too_large()),
+            Condition::ContentLengthRange { min, .. } if size < *min => {
+                let message = "Your proposed upload is smaller than the minimum allowed size";
+                return Err(S3Error::with_message(S3ErrorCode::EntityTooSmall, message));
+            }
+            Condition::Eq { .. } | Condition::StartsWith { .. } | Condition::ContentLengthRange { .. } => {}
+        }
+    }
+    let spoken_of = |name: &str| {
+        policy.conditions.iter().any(|condition| match condition {
+            Condition::Eq { field, .. } | Condition::StartsWith { field, .. } => field == name,
+            Condition::ContentLengthRange { .. } => false,
+        })
+    };
+    match form
+        .fields
+        .iter()
+        .find(|(name, _)| !EXEMPT.contains(&name.as_str()) && !name.starts_with("x-ignore-") && !spoken_of(name))
+    {
+        Some((name, _)) => Err(refused(&format!("Extra input fields: {name}"))),
+        None => Ok(()),
+    }
+}
+
+/// Of a Content-Type that is a list, each part has to begin so.
+fn starts_with(field: &str, value: &str, prefix: &str) -> bool {
+    match field {
+        "content-type" => value.split(',').all(|part| part.trim_start().starts_with(prefix)),
+        _ => value.starts_with(prefix),
+    }
+}
+
+pub(super) fn too_large() -> S3Error {
+    S3Error::with_message(S3ErrorCode::EntityTooLarge, "Your proposed upload exceeds the maximum allowed size")
+}
+
+fn refused(why: &str) -> S3Error {
+    S3Error::with_message(S3ErrorCode::AccessDenied, format!("Invalid according to Policy: {why}"))
+}
+
+pub(super) fn argument(message: &str) -> S3Error {
+    S3Error::with_message(S3ErrorCode::InvalidArgument, message.to_owned())
+}
+
+pub(super) fn missing(name: &str) -> S3Error {
+    argument(&format!(
+        "Bucket POST must contain a field named '{name}'.  If it is specified, please check the order of the fields."
+    ))
+}
+
+#[cfg(test)]
+mod tests;
