@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+#! Runs a scenario of verbs3-loadtest against a gateway and a worker that are processes of their own, over TCP on loopback.
+#
+#   loadtest/two-processes.sh hot [ARGUMENTS]       server CPU of gateway and worker together, against nginx
+#   loadtest/two-processes.sh memory [ARGUMENTS]    resident memory of gateway and worker together, against their bound
+#
+# A third process, `verbs3 dev`, is the store behind them; neither its CPU nor its memory is counted. GATEWAY_MIB and WORKER_MIB
+# are the sizes of the arenas (defaults by scenario). Needs a release build. Ends what it has started, by pid.
+set -euo pipefail
+
+ROOT=$(readlink -f "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/..")
+# shellcheck source=../tests/testbed/cluster.sh
+. "$ROOT/tests/testbed/cluster.sh"
+case ${1:-} in
+  hot) scenario=hot GATEWAY_MIB=${GATEWAY_MIB:-256} WORKER_MIB=${WORKER_MIB:-512} ;;
+  memory) scenario=memory GATEWAY_MIB=${GATEWAY_MIB:-64} WORKER_MIB=${WORKER_MIB:-256} ;;
+  *) sed -n 's/^#   //p' "$0" >&2; exit 2 ;;
+esac
+shift
+VERBS3=$(binary)
+PIDS=()
+DIR=$(mktemp -d "${TMPDIR:-/tmp}/verbs3-two.XXXXXX")
+trap 'stop_cluster || true; rm -rf -- "$DIR"' EXIT
+
+store_port=$(free_port) worker_port=$(free_port) gateway_port=$(free_port)
+write_identities
+cat >"$DIR/store.toml" <<END
+[dev]
+dir = "$DIR/store"
+demo = false
+[gateway]
+listen = "127.0.0.1:$store_port"
+admin_listen = "127.0.0.1:0"
+identities = "$DIR/identities.toml"
+END
+launch store "$store_port" dev --set worker.memory.capacity=64MiB --set gateway.memory.capacity=64MiB
+shared_config "http://127.0.0.1:$store_port" "$CLUSTER_ACCESS_KEY" "$CLUSTER_SECRET_KEY" "$worker_port" >"$DIR/shared.toml"
+{ cat "$DIR/shared.toml"
+  printf '[worker]\nid = "worker-0"\nlisten = "127.0.0.1:%d"\nadmin_listen = "127.0.0.1:0"\nmemory = { capacity = "%dMiB" }\n' "$worker_port" "$WORKER_MIB"
+} >"$DIR/worker.toml"
+launch worker "$worker_port" worker
+{ cat "$DIR/shared.toml"
+  printf '[gateway]\nlisten = "127.0.0.1:%d"\nadmin_listen = "127.0.0.1:0"\nidentities = "%s"\nmemory = { capacity = "%dMiB" }\n' "$gateway_port" "$DIR/identities.toml" "$GATEWAY_MIB"
+} >"$DIR/gateway.toml"
+launch gateway "$gateway_port" gateway
+
+# The promise holds for each process: its arena, its index, and 256 MiB.
+[ "$scenario" = hot ] || set -- --bound-mib $((GATEWAY_MIB + WORKER_MIB + 2 * 256)) "$@"
+"$(dirname "$VERBS3")/verbs3-loadtest" "$scenario" --endpoint "127.0.0.1:$gateway_port" --pids "${PIDS[1]},${PIDS[2]}" \
+  --access-key "$CLUSTER_ACCESS_KEY" --secret-key "$CLUSTER_SECRET_KEY" "$@" ||
+  { tail -n 20 "$DIR"/*.log >&2; exit 1; }
