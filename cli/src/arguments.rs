@@ -19,6 +19,7 @@ Run it:
   verbs3 config check gateway.toml     everything that is wrong with a file, at once
   verbs3 worker  --config worker.toml  a node's share of the cache
   verbs3 gateway --config gateway.toml the endpoint that clients connect to
+  verbs3 doctor                        what this host has of RDMA, and what to do about it
 
 Settings come from defaults, then the file, then the environment (VERBS3_GATEWAY__LISTEN=…), then flags.
 config/examples/*.toml has every setting with its meaning."
@@ -39,8 +40,8 @@ pub enum Command {
     /// Look at configuration files
     #[command(subcommand)]
     Config(ConfigCommand),
-    /// What this host has of RDMA, and why not
-    Doctor,
+    /// What this host has of RDMA, what is wrong with it, and the remedy
+    Doctor(DoctorArguments),
     /// Version of this binary and of the protocol it speaks
     Version,
 }
@@ -90,6 +91,38 @@ pub struct ServeArguments {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  verbs3 doctor                                     this host
+  verbs3 doctor --config worker.toml --role worker  and whether it has the memory for it
+  verbs3 doctor --peer gpu-08                       and the way to another one
+  verbs3 doctor --json | jq '.findings[] | select(.severity != \"ok\")'
+
+Run it where the process runs: in its container, as its user, under its unit's limits.
+Exit status: 0 all well, 1 warnings, 2 failures (or a configuration that can't be used).
+No RDMA at all is not a failure: tcp is used then.")]
+pub struct DoctorArguments {
+    /// Also look at the way to this host: a name, an address, or the id of a worker. Default port: the worker's
+    #[arg(long, value_name = "HOST[:PORT]")]
+    pub peer: Option<String>,
+    /// Print one JSON document instead of lines; its schema is in the README
+    #[arg(long)]
+    pub json: bool,
+    /// Configuration to hold memory against, and to take ports and devices from
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Whose memory; default: the roles that the file is complete for
+    #[arg(long, value_enum, requires = "config")]
+    pub role: Vec<RoleArgument>,
+    /// As in `verbs3 gateway`
+    #[arg(long, value_name = "PATH=VALUE", value_parser = path_and_value, requires = "config")]
+    set: Vec<(String, String)>,
+    /// Look at the files below another folder, for tests
+    #[arg(long, value_name = "FOLDER", default_value = "/", hide = true)]
+    pub root: PathBuf,
+}
+
+#[derive(Debug, Args)]
 struct Common {
     /// Configuration file (TOML)
     #[arg(long, value_name = "FILE")]
@@ -122,7 +155,7 @@ pub struct ConfigArguments {
     pub set: Vec<(String, String)>,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum RoleArgument {
     Gateway,
     Worker,
@@ -177,6 +210,28 @@ impl Common {
     }
 }
 
+impl DoctorArguments {
+    /// `None` without a file: a host can be looked at before there is one.
+    pub fn layers(&self) -> Option<Layers> {
+        let file = Some(self.config.clone()?);
+        Some(Layers { file, environment: Environment::of_process(), flags: set_flags(&self.set).collect() })
+    }
+
+    pub fn roles(&self) -> Vec<Role> {
+        self.role.iter().map(|role| role.role()).collect()
+    }
+}
+
+impl RoleArgument {
+    fn role(self) -> Role {
+        match self {
+            Self::Gateway => Role::Gateway,
+            Self::Worker => Role::Worker,
+            Self::Dev => Role::Dev,
+        }
+    }
+}
+
 impl ConfigArguments {
     pub fn layers(&self) -> Layers {
         let (file, flags) = (Some(self.file.clone()), set_flags(&self.set).collect());
@@ -184,12 +239,7 @@ impl ConfigArguments {
     }
 
     pub fn roles(&self) -> Vec<Role> {
-        let role = |role: &RoleArgument| match role {
-            RoleArgument::Gateway => Role::Gateway,
-            RoleArgument::Worker => Role::Worker,
-            RoleArgument::Dev => Role::Dev,
-        };
-        self.role.iter().map(role).collect()
+        self.role.iter().map(|role| role.role()).collect()
     }
 }
 

@@ -37,18 +37,22 @@ fn what_is_shown_has_origins_and_no_secret() {
 }
 
 #[test]
-fn doctor_says_why_there_is_no_device_or_which_there_are() {
+fn doctor_says_which_transport_this_host_has() {
     let output = run(&["doctor"]);
     let said = text(&output.stdout);
-    assert_eq!(output.status.code(), Some(0));
-    assert!(said.starts_with("no RDMA device: ") || said.starts_with("RDMA device "), "{said}");
+    // What this host lacks is its own affair; that it is told is not.
+    assert!(matches!(output.status.code(), Some(0..=2)), "{said}");
+    assert!(said.lines().next().is_some_and(|line| line.contains(" transport     host: ")), "{said}");
 }
 
 #[test]
 fn help_teaches_by_example() {
-    for (words, wanted) in
-        [(&["--help"][..], "verbs3 dev"), (&["dev", "--help"], "--no-demo"), (&["gateway", "--help"], "SIGTERM")]
-    {
+    for (words, wanted) in [
+        (&["--help"][..], "verbs3 dev"),
+        (&["dev", "--help"], "--no-demo"),
+        (&["gateway", "--help"], "SIGTERM"),
+        (&["doctor", "--help"], "--peer"),
+    ] {
         let output = run(words);
         assert!(output.status.success() && text(&output.stdout).contains(wanted), "{words:?}");
     }

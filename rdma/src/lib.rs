@@ -5,6 +5,7 @@
 pub mod arena;
 pub mod calls;
 mod credits;
+pub mod doctor;
 pub mod inprocess;
 pub mod landing;
 pub mod metrics;

@@ -1,21 +1,99 @@
-//! `verbs3 doctor`: what this host has of RDMA. Its absence is an answer, not a failure.
+//! `verbs3 doctor`: looks at this host, and at the way to another one. What is judged, and how, is `rdma`'s; this prints it.
 
+mod json;
+mod peer;
+mod text;
+
+use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 
-use verbs3_rdma::verbs::{Fabric, probe};
+use verbs3_config::{Config, load};
+use verbs3_rdma::doctor::{
+    Addresses, Finding, Host, Needs, PeerProbe, ProbeOptions, addresses, examine, judge_peer, probe_peer, verdict,
+};
+use verbs3_rdma::verbs::{NoRdma, probe};
 
-pub fn run() -> ExitCode {
-    match probe() {
-        Ok(devices) => {
-            for device in devices {
-                let fabric = match device.fabric {
-                    Fabric::InfiniBand => "InfiniBand or RoCE",
-                    Fabric::Iwarp => "iWARP",
-                };
-                println!("RDMA device {} ({fabric})", device.name);
-            }
+use crate::arguments::{DoctorArguments, RoleArgument};
+use crate::process::MISCONFIGURED;
+
+/// Everything that is printed.
+struct Report {
+    host: Host,
+    findings: Vec<Finding>,
+    peer: Option<PeerProbe>,
+}
+
+/// Status 0: all well. 1: warnings. 2: failures, or a configuration that can't be used.
+pub fn run(arguments: &DoctorArguments) -> ExitCode {
+    let config = match configuration(arguments) {
+        Ok(config) => config,
+        Err(complaint) => {
+            eprintln!("{complaint}");
+            return ExitCode::from(MISCONFIGURED);
         }
-        Err(reason) => println!("{reason}\ntcp is used between gateways and workers"),
+    };
+    let needs = config.as_ref().map(|config| needs(config, &arguments.role)).unwrap_or_default();
+    let config = config.unwrap_or_default();
+    let target = match arguments.peer.as_deref().map(|peer| peer::target(peer, &config)).transpose() {
+        Ok(target) => target,
+        Err(complaint) => {
+            eprintln!("--peer {complaint}");
+            return ExitCode::from(MISCONFIGURED);
+        }
+    };
+    let host = look(&arguments.root);
+    let mut findings = examine(&host, &needs);
+    let peer = target.map(|(name, port)| probe_peer(&host, &name, port, &options(&config)));
+    if let Some(peer) = &peer {
+        findings.extend(judge_peer(&host, peer));
     }
-    ExitCode::SUCCESS
+    let status = verdict(&findings).exit_status();
+    let report = Report { host, findings, peer };
+    let printed = if arguments.json { json::render(&report) } else { text::render(&report) };
+    // Whoever closed the pipe has read enough; the status still says it.
+    let _ = std::io::stdout().write_all(printed.as_bytes());
+    ExitCode::from(status)
+}
+
+fn configuration(arguments: &DoctorArguments) -> Result<Option<Config>, String> {
+    let Some(layers) = arguments.layers() else { return Ok(None) };
+    let loaded = load(&layers, &arguments.roles()).map_err(|problems| problems.to_string())?;
+    Ok(Some(loaded.config))
+}
+
+/// The arenas of the roles asked for, or else of those whose required settings are there.
+fn needs(config: &Config, roles: &[RoleArgument]) -> Needs {
+    let has = |role: RoleArgument, complete: bool| roles.contains(&role) || (roles.is_empty() && complete);
+    let mut arenas = Vec::new();
+    if has(RoleArgument::Worker, !config.worker.id.is_empty()) || roles.contains(&RoleArgument::Dev) {
+        arenas.push(("worker.memory.capacity".to_owned(), config.worker.memory.capacity.0));
+    }
+    if has(RoleArgument::Gateway, config.gateway.identities.is_some()) {
+        arenas.push(("gateway.memory.capacity".to_owned(), config.gateway.memory.capacity.0));
+    }
+    Needs { arenas }
+}
+
+/// A root other than this host's has neither its addresses nor its libraries.
+fn look(root: &Path) -> Host {
+    if root != Path::new("/") {
+        return Host::read(root, &Addresses::new());
+    }
+    let mut host = Host::read(root, &addresses().unwrap_or_default());
+    host.listed = Some(match probe() {
+        Ok(devices) => Ok(devices.into_iter().map(|device| device.name).collect()),
+        // The libraries' absence is found by itself, with its remedy.
+        Err(NoRdma::NoLibrary) => return host,
+        Err(reason) => Err(reason.to_string()),
+    });
+    host
+}
+
+fn options(config: &Config) -> ProbeOptions {
+    ProbeOptions {
+        deadline: config.tcp.connect_deadline.0,
+        bind_device: config.tcp.bind_device.clone(),
+        bind_address: config.tcp.bind_address,
+    }
 }

@@ -1,0 +1,72 @@
+//! What `--peer` names: a host, with a port or the configuration's.
+
+use verbs3_config::Config;
+
+/// Host and port. A worker's id stands for its address; a host of the configuration's workers has their port.
+pub(super) fn target(text: &str, config: &Config) -> Result<(String, u16), String> {
+    let workers = &config.cluster.workers;
+    if let Some(worker) = workers.iter().find(|worker| worker.id == text) {
+        return split(&worker.address, config.worker.listen.port());
+    }
+    let of_worker = workers.iter().filter_map(|worker| split(&worker.address, 0).ok()).find(|(host, _)| host == text);
+    split(text, of_worker.map_or(config.worker.listen.port(), |(_, port)| port))
+}
+
+/// `host`, `host:port`, `1.2.3.4:port`, `::1`, `[::1]`, `[::1]:port`
+fn split(text: &str, default: u16) -> Result<(String, u16), String> {
+    let complaint = || format!("{text:?} is no HOST[:PORT]; write gpu-08, gpu-08:9400, 10.0.0.8 or [fd00::8]:9400");
+    let number = |port: &str| port.parse().ok().filter(|port| *port != 0).ok_or_else(complaint);
+    let (host, port) = if let Some(rest) = text.strip_prefix('[') {
+        let (host, after) = rest.split_once(']').ok_or_else(complaint)?;
+        match after.strip_prefix(':') {
+            Some(port) => (host, number(port)?),
+            None if after.is_empty() => (host, default),
+            None => return Err(complaint()),
+        }
+    } else {
+        match text.split_once(':') {
+            // More than one colon: an IPv6 address without port.
+            Some((_, port)) if port.contains(':') => (text, default),
+            Some((host, port)) => (host, number(port)?),
+            None => (text, default),
+        }
+    };
+    if host.is_empty() || host.contains(char::is_whitespace) { Err(complaint()) } else { Ok((host.to_owned(), port)) }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use verbs3_config::ClusterWorker;
+
+    use super::*;
+
+    #[test]
+    fn a_peer_is_a_name_or_an_address_with_a_port_or_the_workers() {
+        let mut config = Config::default();
+        let worker =
+            |id: &str, address: &str| ClusterWorker { id: id.to_owned(), address: address.to_owned(), weight: 1.0 };
+        config.cluster.workers = vec![worker("gpu-01", "10.0.0.1:9411"), worker("gpu-02", "[fd00::2]:9412")];
+        let target = |text: &str| target(text, &config).unwrap();
+        for (text, host, port) in [
+            ("gpu-09", "gpu-09", 9400),
+            ("gpu-09:81", "gpu-09", 81),
+            ("gpu-01", "10.0.0.1", 9411),
+            ("10.0.0.1", "10.0.0.1", 9411),
+            ("gpu-02", "fd00::2", 9412),
+            ("::1", "::1", 9400),
+            ("[::1]", "::1", 9400),
+            ("[::1]:82", "::1", 82),
+        ] {
+            assert_eq!(target(text), (host.to_owned(), port), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_peer_is_refused_with_an_example() {
+        for text in ["", ":9400", "gpu-01:", "gpu-01:0", "gpu-01:99999", "[::1", "[::1]9400", "a b"] {
+            let complaint = target(text, &Config::default()).unwrap_err();
+            assert!(complaint.contains("gpu-08:9400"), "{complaint}");
+        }
+    }
+}

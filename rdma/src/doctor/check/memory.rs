@@ -1,0 +1,106 @@
+//! Memory: may it be locked, does the cgroup allow the arena, are there huge pages.
+
+use super::{Needs, size};
+use crate::doctor::finding::{Check, Finding};
+use crate::doctor::host::{Host, Limit};
+
+/// Queues, receive rings and what libibverbs maps beside an arena.
+const LOCKED_BESIDE_BYTES: u64 = 64 << 20;
+/// What a process needs beside its arena and its index (the design's bound on RSS).
+const PROCESS_BYTES: u64 = 256 << 20;
+/// The default of `worker.memory.capacity`, where no configuration says more.
+const ARENA_BYTES: u64 = 1 << 30;
+
+/// Whether the arena of the configuration can't be registered.
+pub(super) fn memlock_too_small(host: &Host, needs: &Needs) -> bool {
+    let limit = host.process.memlock;
+    let enough = Limit::Bytes(needs.largest().map_or(ARENA_BYTES, |(_, bytes)| bytes) + LOCKED_BESIDE_BYTES);
+    !host.process.ipc_lock && limit < enough
+}
+
+pub(super) fn memlock(host: &Host, needs: &Needs) -> Vec<Finding> {
+    let process = &host.process;
+    let limit = match process.memlock {
+        Limit::Unlimited => "unlimited".to_owned(),
+        Limit::Bytes(bytes) => size(bytes),
+    };
+    let lock = if process.ipc_lock { "with CAP_IPC_LOCK, which overrides it" } else { "no CAP_IPC_LOCK" };
+    let seen = format!("RLIMIT_MEMLOCK {limit}, {lock}");
+    if !memlock_too_small(host, needs) {
+        return vec![Finding::ok(Check::Memlock, "process", seen)];
+    }
+    let (setting, bytes) = needs.largest().unwrap_or(("worker.memory.capacity (its default)", ARENA_BYTES));
+    let why = format!(
+        "registered memory is locked memory: {setting} is {}, and must fit with {} beside it",
+        size(bytes),
+        size(LOCKED_BESIDE_BYTES)
+    );
+    let remedy = if host.container.is_some() {
+        "securityContext.capabilities.add: [IPC_LOCK] for a process that runs as root; else LimitMEMLOCK=infinity in the container \
+         runtime's unit (containerd.service, docker.service), or docker run --ulimit memlock=-1"
+    } else {
+        "systemd: LimitMEMLOCK=infinity in the unit; a shell: `verbs3 - memlock unlimited` in /etc/security/limits.conf and log in again"
+    };
+    vec![Finding::fail(Check::Memlock, "process", seen).remedy(why, remedy)]
+}
+
+/// The trap: memory of a memfd counts against the limit once touched, and registering touches all of it at start.
+pub(super) fn limit(host: &Host, needs: &Needs) -> Vec<Finding> {
+    let total = host.memory.total_bytes;
+    let (bytes, file) = match &host.memory.limit {
+        // A limit above what there is limits nothing.
+        Some((bytes, file)) if total == 0 || *bytes < total => (*bytes, file.as_str()),
+        _ if total > 0 => (total, "MemTotal in /proc/meminfo"),
+        _ => return Vec::new(),
+    };
+    let limited = file.starts_with('/');
+    let seen = if limited {
+        format!("limit {} ({file})", size(bytes))
+    } else {
+        format!("no limit; the host has {}", size(bytes))
+    };
+    let subject = if limited { "cgroup" } else { "host" };
+    let trap = "an arena is memfd memory, and registered memory is touched at once and can't be swapped: all of it counts against the \
+        limit from the start, and the kernel kills what goes over";
+    let Some((setting, arena)) = needs.largest() else {
+        let finding = Finding::ok(Check::MemoryLimit, subject, seen);
+        return vec![if limited { finding.advice(format!("{trap}; --config FILE compares")) } else { finding }];
+    };
+    let seen = format!("{seen}; {setting} is {}", size(arena));
+    let wanted = arena.saturating_add(PROCESS_BYTES);
+    let remedy = if limited {
+        format!(
+            "raise the limit to {setting}, the index and 256 MiB (resources.limits.memory, MemoryMax=, docker -m), or lower {setting}"
+        )
+    } else {
+        format!("lower {setting}")
+    };
+    if arena >= bytes {
+        return vec![Finding::fail(Check::MemoryLimit, subject, seen).remedy(trap, remedy)];
+    }
+    if wanted > bytes {
+        let why = format!("{trap}; beside the arena, a process needs its index and 256 MiB");
+        return vec![Finding::warn(Check::MemoryLimit, subject, seen).remedy(why, remedy)];
+    }
+    vec![Finding::ok(Check::MemoryLimit, subject, seen)]
+}
+
+pub(super) fn huge_pages(host: &Host) -> Vec<Finding> {
+    let pools: Vec<_> = host.huge.pools.iter().filter(|pool| pool.pages > 0).collect();
+    let reserved = pools.iter().map(|pool| format!("{} free of {} × {}", pool.free, pool.pages, size(pool.page_bytes)));
+    let shmem = host.huge.shmem.as_deref();
+    let transparent = format!("transparent for shared memory: {}", shmem.unwrap_or("not in this kernel"));
+    let seen = reserved.chain([transparent]).collect::<Vec<_>>().join("; ");
+    let free = pools.iter().any(|pool| pool.free > 0);
+    let finding = Finding::ok(Check::HugePages, "host", seen.clone());
+    let remedy = "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled (at boot: transparent_hugepage_shmem=advise, kernel 6.13 \
+        and newer, or a tmpfiles.d line)";
+    if free || matches!(shmem, Some("always" | "within_size" | "advise" | "force")) {
+        return vec![finding];
+    }
+    if host.devices.is_empty() {
+        return vec![finding.option(remedy)];
+    }
+    let why = "a NIC keeps an address for every page of the arena: 4 KiB pages overflow its cache, and registering them takes long";
+    vec![Finding::warn(Check::HugePages, "host", seen).remedy(why, remedy)]
+}

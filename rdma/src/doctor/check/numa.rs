@@ -1,0 +1,30 @@
+//! NUMA: a NIC and the CPUs that feed it on one node.
+
+use crate::doctor::finding::{Check, Finding};
+use crate::doctor::host::Host;
+
+pub(super) fn check(host: &Host) -> Vec<Finding> {
+    let cpus = &host.process.cpus;
+    // With one node there is nothing to get wrong.
+    if host.nodes.len() < 2 || cpus.is_empty() {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    for device in &host.devices {
+        let Some((node, near)) = device.numa_node.and_then(|node| Some((node, host.nodes.get(&node)?))) else {
+            continue;
+        };
+        let seen = format!("on NUMA node {node} (CPUs {near}); this process may run on CPUs {cpus}");
+        if cpus.meets(near) {
+            found.push(Finding::ok(Check::Numa, &device.name, seen));
+            continue;
+        }
+        let why = "every byte would cross between the sockets, and so would every completion";
+        let remedy = format!(
+            "numactl --cpunodebind={node} --membind={node} verbs3 …; systemd: CPUAffinity={near} and NUMAPolicy=bind, NUMAMask={node}; \
+             Kubernetes: topologyManagerPolicy: single-numa-node"
+        );
+        found.push(Finding::warn(Check::Numa, &device.name, seen).remedy(why, remedy));
+    }
+    found
+}

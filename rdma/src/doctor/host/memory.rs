@@ -1,0 +1,88 @@
+//! Memory that there is, memory that the cgroup allows, huge pages, NUMA nodes.
+
+use std::collections::BTreeMap;
+
+use super::process::CpuSet;
+use super::tree::Tree;
+
+#[derive(Debug, Clone, Default)]
+pub struct Memory {
+    /// Of the host; 0 if unknown.
+    pub total_bytes: u64,
+    /// The smallest limit of the cgroups that this process is in, and the file that says so.
+    pub limit: Option<(u64, String)>,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct HugePages {
+    /// hugetlbfs pages by size.
+    pub pools: Vec<HugePool>,
+    /// Transparent huge pages for shared memory, which an arena is: `never`, `advise`, …
+    pub shmem: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct HugePool {
+    pub page_bytes: u64,
+    pub pages: u64,
+    pub free: u64,
+}
+
+pub(super) fn read(tree: &Tree) -> Memory {
+    let info = tree.text("proc/meminfo").unwrap_or_default();
+    let total = info.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kib: u64 = total.and_then(|text| text.trim().trim_end_matches("kB").trim().parse().ok()).unwrap_or(0);
+    Memory { total_bytes: kib << 10, limit: cgroup_limit(tree) }
+}
+
+/// Both versions of cgroups; a limit holds for everything below it. Inside a cgroup namespace, or with the host's path in a
+/// container, the process's own folder is the mount's root, which is looked at too.
+fn cgroup_limit(tree: &Tree) -> Option<(u64, String)> {
+    let groups = tree.text("proc/self/cgroup").unwrap_or_default();
+    let mut smallest: Option<(u64, String)> = None;
+    for line in groups.lines() {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { continue };
+        let (mount, file) = if controllers.is_empty() {
+            ("sys/fs/cgroup", "memory.max")
+        } else if controllers.split(',').any(|name| name == "memory") {
+            ("sys/fs/cgroup/memory", "memory.limit_in_bytes")
+        } else {
+            continue;
+        };
+        for folder in std::path::Path::new(path.trim_start_matches('/')).ancestors() {
+            let at = format!("{mount}/{}", folder.display()).trim_end_matches('/').to_owned() + "/" + file;
+            // "max" is no number; version 1 writes "no limit" as a number near 2^63.
+            let Some(bytes) = tree.number::<u64>(&at).filter(|bytes| *bytes < 1 << 60) else { continue };
+            if smallest.as_ref().is_none_or(|(least, _)| bytes < *least) {
+                smallest = Some((bytes, format!("/{at}")));
+            }
+        }
+    }
+    smallest
+}
+
+pub(super) fn huge(tree: &Tree) -> HugePages {
+    let at = "sys/kernel/mm/hugepages";
+    let pool = |name: String| {
+        let kib: u64 = name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse().ok()?;
+        let pages = tree.number(&format!("{at}/{name}/nr_hugepages"))?;
+        let free = tree.number(&format!("{at}/{name}/free_hugepages")).unwrap_or(0);
+        Some(HugePool { page_bytes: kib << 10, pages, free })
+    };
+    let mut pools: Vec<_> = tree.names(at).into_iter().filter_map(pool).collect();
+    pools.sort_by_key(|pool| pool.page_bytes);
+    // "always within_size advise [never] deny force"
+    let shmem = tree.text("sys/kernel/mm/transparent_hugepage/shmem_enabled");
+    let shmem = shmem.and_then(|text| Some(text.split_once('[')?.1.split_once(']')?.0.to_owned()));
+    HugePages { pools, shmem }
+}
+
+pub(super) fn nodes(tree: &Tree) -> BTreeMap<u32, CpuSet> {
+    let at = "sys/devices/system/node";
+    let node = |name: String| {
+        let number = name.strip_prefix("node")?.parse().ok()?;
+        Some((number, CpuSet::parse(&tree.text(&format!("{at}/{name}/cpulist"))?)))
+    };
+    tree.names(at).into_iter().filter_map(node).collect()
+}

@@ -1,0 +1,92 @@
+//! Network devices, as far as RDMA's addresses, MTU and bonding depend on them.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use super::device::Device;
+use super::tree::Tree;
+use crate::doctor::addresses::Addresses;
+
+#[derive(Debug, Clone, Default)]
+pub struct Netdev {
+    pub name: String,
+    /// IPoIB (ARPHRD_INFINIBAND).
+    pub infiniband: bool,
+    pub loopback: bool,
+    pub up: bool,
+    pub mtu: u32,
+    pub mac: String,
+    pub addresses: Vec<IpAddr>,
+    /// The bond or bridge that it is part of.
+    pub master: Option<String>,
+    pub bond: Option<Bond>,
+    /// As part of a bond: `up`, `down`.
+    pub mii_status: Option<String>,
+    /// IPoIB: `datagram` or `connected`.
+    pub ipoib_mode: Option<String>,
+    pub driver: Option<String>,
+    /// Folder of the hardware below, the same for an RDMA device on it.
+    pub hardware: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Bond {
+    /// `802.3ad`, `active-backup`, …
+    pub mode: String,
+    pub slaves: Vec<String>,
+    /// `layer2`, `layer3+4`, …
+    pub hash_policy: Option<String>,
+}
+
+/// ARPHRD_INFINIBAND and ARPHRD_LOOPBACK of `linux/if_arp.h`.
+const TYPE_INFINIBAND: u32 = 32;
+const TYPE_LOOPBACK: u32 = 772;
+
+pub(super) fn read(tree: &Tree, addresses: &Addresses) -> Vec<Netdev> {
+    // `bonding_masters` is a file between the links.
+    let names = tree.names("sys/class/net").into_iter();
+    let names = names.filter(|name| tree.exists(&format!("sys/class/net/{name}/mtu")));
+    names.map(|name| netdev(tree, name, addresses)).collect()
+}
+
+fn netdev(tree: &Tree, name: String, addresses: &Addresses) -> Netdev {
+    let at = format!("sys/class/net/{name}");
+    let text = |file: &str| tree.text(&format!("{at}/{file}"));
+    let kind: u32 = tree.number(&format!("{at}/type")).unwrap_or(0);
+    let first_word = |text: String| text.split_whitespace().next().map(str::to_owned);
+    let bond = text("bonding/mode").and_then(first_word).map(|mode| Bond {
+        mode,
+        slaves: text("bonding/slaves").unwrap_or_default().split_whitespace().map(str::to_owned).collect(),
+        hash_policy: text("bonding/xmit_hash_policy").and_then(first_word),
+    });
+    Netdev {
+        infiniband: kind == TYPE_INFINIBAND,
+        loopback: kind == TYPE_LOOPBACK,
+        // A device without carrier detection says "unknown" and works.
+        up: text("operstate").is_some_and(|state| state == "up" || state == "unknown"),
+        mtu: tree.number(&format!("{at}/mtu")).unwrap_or(0),
+        mac: text("address").unwrap_or_default().to_lowercase(),
+        addresses: addresses.get(&name).cloned().unwrap_or_default(),
+        master: tree.link(&format!("{at}/master")),
+        bond,
+        mii_status: text("bonding_slave/mii_status"),
+        ipoib_mode: text("mode").filter(|_| kind == TYPE_INFINIBAND),
+        driver: tree.link(&format!("{at}/device/driver")),
+        hardware: tree.real(&format!("{at}/device")),
+        name,
+    }
+}
+
+/// RoCE's GIDs are the addresses of their network devices, so they tell those that were not given.
+pub(super) fn add_gid_addresses(netdevs: &mut [Netdev], devices: &[Device]) {
+    let gids = devices.iter().flat_map(|device| &device.ports).flat_map(|port| &port.gids);
+    for gid in gids {
+        let address = gid.gid.to_ipv4_mapped().map_or(IpAddr::V6(gid.gid), IpAddr::V4);
+        let Some(netdev) = netdevs.iter_mut().find(|netdev| Some(&netdev.name) == gid.netdev.as_ref()) else {
+            continue;
+        };
+        if !netdev.addresses.contains(&address) {
+            netdev.addresses.push(address);
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Ports of RDMA devices: state, rate, GIDs, P_Keys, counters, and the network devices that are on them.
+
+use std::collections::BTreeMap;
+use std::net::Ipv6Addr;
+
+use super::network::Netdev;
+use super::tree::Tree;
+
+#[derive(Debug, Clone, Default)]
+pub struct Port {
+    pub number: u32,
+    pub state: PortState,
+    /// `LinkUp`, `Polling`, `Disabled`
+    pub physical: String,
+    pub link_layer: LinkLayer,
+    pub rate: Option<Rate>,
+    /// Those that are set.
+    pub gids: Vec<Gid>,
+    /// Those that are set; bit 15 is full membership.
+    pub pkeys: Vec<u16>,
+    /// `counters` and `hw_counters` together.
+    pub counters: BTreeMap<String, u64>,
+    pub netdevs: Vec<String>,
+    /// As the device reports it in bytes. No file has it: `None` unless the caller asked the device.
+    pub active_mtu: Option<u32>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum PortState {
+    Active,
+    Init,
+    Armed,
+    Down,
+    #[default]
+    Unknown,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum LinkLayer {
+    InfiniBand,
+    Ethernet,
+    #[default]
+    Unknown,
+}
+
+/// `100 Gb/sec (4X EDR)`
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rate {
+    pub gbits: f64,
+    /// Lanes; 0 if the text doesn't say.
+    pub width: u32,
+    /// `EDR`
+    pub speed: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gid {
+    pub index: u32,
+    pub gid: Ipv6Addr,
+    pub kind: GidKind,
+    pub netdev: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GidKind {
+    /// The kernel calls both `IB/RoCE v1`; the link layer tells them apart.
+    InfiniBandOrRoceV1,
+    RoceV2,
+    Unknown,
+}
+
+/// `device` is its folder.
+pub(super) fn read(tree: &Tree, device: &str, number: u32, iwarp: bool, netdevs: &[Netdev]) -> Port {
+    let at = format!("{device}/ports/{number}");
+    let gids = gids(tree, &at, iwarp);
+    let counters = ["counters", "hw_counters"].iter().flat_map(|folder| {
+        let folder = format!("{at}/{folder}");
+        let names = tree.names(&folder).into_iter();
+        names.filter_map(move |name| Some((name.clone(), tree.number(&format!("{folder}/{name}"))?)))
+    });
+    let pkeys = tree.names(&format!("{at}/pkeys")).into_iter();
+    let pkeys = pkeys.filter_map(|index| {
+        let text = tree.text(&format!("{at}/pkeys/{index}"))?;
+        u16::from_str_radix(text.trim_start_matches("0x"), 16).ok()
+    });
+    Port {
+        number,
+        state: after_colon(tree, &format!("{at}/state")).map_or(PortState::Unknown, |state| state.as_str().into()),
+        physical: after_colon(tree, &format!("{at}/phys_state")).unwrap_or_default(),
+        link_layer: match tree.text(&format!("{at}/link_layer")).as_deref() {
+            Some("InfiniBand") => LinkLayer::InfiniBand,
+            Some("Ethernet") => LinkLayer::Ethernet,
+            _ => LinkLayer::Unknown,
+        },
+        rate: tree.text(&format!("{at}/rate")).and_then(|text| Rate::parse(&text)),
+        pkeys: pkeys.filter(|pkey| *pkey != 0).collect(),
+        counters: counters.collect(),
+        netdevs: netdevs_of(tree, device, number, &gids, netdevs),
+        gids,
+        active_mtu: None,
+    }
+}
+
+/// `4: ACTIVE` → `ACTIVE`
+fn after_colon(tree: &Tree, path: &str) -> Option<String> {
+    let text = tree.text(path)?;
+    Some(text.split_once(':').map_or(text.as_str(), |(_, name)| name).trim().to_owned())
+}
+
+/// The table has holes, and up to 1,024 places; the type of an empty one can't be read (EINVAL).
+fn gids(tree: &Tree, at: &str, iwarp: bool) -> Vec<Gid> {
+    let indexes = tree.names(&format!("{at}/gids")).into_iter().filter_map(|index| index.parse::<u32>().ok());
+    let gid = |index| {
+        let gid: Ipv6Addr = tree.text(&format!("{at}/gids/{index}"))?.parse().ok()?;
+        // An unused entry of an InfiniBand port has the prefix and no more. iWARP has a MAC address in front and no more.
+        if gid.is_unspecified() || (gid.segments()[4..] == [0; 4] && !iwarp) {
+            return None;
+        }
+        let kind = match tree.text(&format!("{at}/gid_attrs/types/{index}")).as_deref() {
+            Some("RoCE v2") => GidKind::RoceV2,
+            Some(text) if text.contains("RoCE v1") => GidKind::InfiniBandOrRoceV1,
+            _ => GidKind::Unknown,
+        };
+        let netdev = tree.text(&format!("{at}/gid_attrs/ndevs/{index}")).filter(|name| !name.is_empty());
+        Some(Gid { index, gid, kind, netdev })
+    };
+    indexes.filter_map(gid).collect()
+}
+
+/// Which network devices are on a port. RoCE says it beside its GIDs, rxe in `parent`, iWARP by a GID that is the MAC
+/// address, InfiniBand by the PCI device and the port's number.
+fn netdevs_of(tree: &Tree, device: &str, number: u32, gids: &[Gid], netdevs: &[Netdev]) -> Vec<String> {
+    let mut found: Vec<String> = gids.iter().filter_map(|gid| gid.netdev.clone()).collect();
+    found.extend(tree.text(&format!("{device}/parent")));
+    let macs = gids.iter().map(|gid| gid.gid.octets()).filter(|gid| gid[6..] == [0; 10]);
+    for mac in macs.map(|gid| gid[..6].iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":")) {
+        found.extend(netdevs.iter().filter(|netdev| netdev.mac == mac).map(|netdev| netdev.name.clone()));
+    }
+    if found.is_empty() {
+        // dev_port counts from 0, ports from 1.
+        let same_port = |name: &String| {
+            let port = tree.number::<u32>(&format!("sys/class/net/{name}/dev_port")).unwrap_or(0);
+            port + 1 == number
+        };
+        found.extend(tree.names(&format!("{device}/device/net")).into_iter().filter(same_port));
+    }
+    let mut unique = Vec::new();
+    for name in found {
+        if !unique.contains(&name) {
+            unique.push(name);
+        }
+    }
+    unique
+}
+
+impl Rate {
+    fn parse(text: &str) -> Option<Self> {
+        let (gbits, rest) = text.split_once(' ')?;
+        let inside = rest.split_once('(').map_or("", |(_, inside)| inside.trim_end_matches(')'));
+        let (width, speed) = inside.split_once(' ').unwrap_or((inside, ""));
+        Some(Self {
+            gbits: gbits.parse().ok()?,
+            width: width.trim_end_matches('X').parse().unwrap_or(0),
+            speed: speed.to_owned(),
+        })
+    }
+}
+
+impl From<&str> for PortState {
+    fn from(name: &str) -> Self {
+        match name {
+            "ACTIVE" => Self::Active,
+            "INIT" => Self::Init,
+            "ARMED" => Self::Armed,
+            "DOWN" => Self::Down,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+impl PortState {
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Init => "init",
+            Self::Armed => "armed",
+            Self::Down => "down",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+impl LinkLayer {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::InfiniBand => "InfiniBand",
+            Self::Ethernet => "Ethernet",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+impl Gid {
+    /// Set from an IP address of the network device, and not from its MAC address.
+    pub fn is_routable(&self) -> bool {
+        !self.gid.is_unicast_link_local()
+    }
+}

@@ -1,0 +1,79 @@
+//! What this process may do: locked memory, capabilities, CPUs.
+
+use super::tree::Tree;
+
+#[derive(Debug, Clone, Default)]
+pub struct Process {
+    /// RLIMIT_MEMLOCK, soft.
+    pub memlock: Limit,
+    /// RLIMIT_MEMLOCK, hard: the soft one can be raised up to here.
+    pub memlock_hard: Limit,
+    /// CAP_IPC_LOCK in effect: RLIMIT_MEMLOCK does not count.
+    pub ipc_lock: bool,
+    pub cpus: CpuSet,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Limit {
+    Bytes(u64),
+    #[default]
+    Unlimited,
+}
+
+/// Ranges of CPU numbers, ends included.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CpuSet(Vec<(u32, u32)>);
+
+/// Bit of CAP_IPC_LOCK, `linux/capability.h`.
+const CAP_IPC_LOCK: u32 = 14;
+
+pub(super) fn read(tree: &Tree) -> Process {
+    let status = tree.text("proc/self/status").unwrap_or_default();
+    let field = |name: &str| {
+        let line = status.lines().find(|line| line.starts_with(name))?;
+        Some(line.split_once(':')?.1.trim().to_owned())
+    };
+    let capabilities = field("CapEff:").and_then(|text| u64::from_str_radix(&text, 16).ok()).unwrap_or(0);
+    let limits = tree.text("proc/self/limits").unwrap_or_default();
+    let memlock = limits.lines().find_map(|line| line.strip_prefix("Max locked memory"));
+    let mut memlock = memlock.unwrap_or_default().split_whitespace().map(limit);
+    Process {
+        memlock: memlock.next().unwrap_or_default(),
+        memlock_hard: memlock.next().unwrap_or_default(),
+        ipc_lock: capabilities & (1 << CAP_IPC_LOCK) != 0,
+        cpus: field("Cpus_allowed_list:").map(|text| CpuSet::parse(&text)).unwrap_or_default(),
+    }
+}
+
+fn limit(text: &str) -> Limit {
+    text.parse().map_or(Limit::Unlimited, Limit::Bytes)
+}
+
+impl CpuSet {
+    /// `0-3,8`
+    pub fn parse(text: &str) -> Self {
+        let range = |part: &str| {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            Some((first.trim().parse().ok()?, last.trim().parse().ok()?))
+        };
+        Self(text.split(',').filter_map(range).collect())
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn meets(&self, other: &Self) -> bool {
+        self.0.iter().any(|(first, last)| other.0.iter().any(|(from, to)| first <= to && from <= last))
+    }
+}
+
+impl std::fmt::Display for CpuSet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (at, (first, last)) in self.0.iter().enumerate() {
+            let comma = if at == 0 { "" } else { "," };
+            if first == last { write!(f, "{comma}{first}")? } else { write!(f, "{comma}{first}-{last}")? }
+        }
+        Ok(())
+    }
+}

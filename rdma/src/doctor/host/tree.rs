@@ -1,0 +1,72 @@
+//! Small files below a root folder. Absent and unreadable are the same: sysfs answers EINVAL for what a device has not.
+
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+/// Far above the largest file of interest (`/proc/modules`, some 20 KiB), far below what would hurt.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+pub(super) struct Tree {
+    root: PathBuf,
+}
+
+impl Tree {
+    pub(super) fn new(root: &Path) -> Self {
+        Self { root: root.to_owned() }
+    }
+
+    pub(super) fn path(&self, path: &str) -> PathBuf {
+        self.root.join(path.trim_start_matches('/'))
+    }
+
+    /// Without white space at the ends.
+    pub(super) fn text(&self, path: &str) -> Option<String> {
+        let mut bytes = Vec::new();
+        fs::File::open(self.path(path)).ok()?.take(FILE_BYTES_MAX).read_to_end(&mut bytes).ok()?;
+        Some(String::from_utf8_lossy(&bytes).trim().to_owned())
+    }
+
+    pub(super) fn number<T: FromStr>(&self, path: &str) -> Option<T> {
+        self.text(path)?.parse().ok()
+    }
+
+    pub(super) fn exists(&self, path: &str) -> bool {
+        self.path(path).exists()
+    }
+
+    /// What a folder has, `mlx5_2` before `mlx5_10`.
+    pub(super) fn names(&self, path: &str) -> Vec<String> {
+        let Ok(entries) = fs::read_dir(self.path(path)) else { return Vec::new() };
+        let mut names: Vec<String> =
+            entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
+        names.sort_by_cached_key(|name| natural(name));
+        names
+    }
+
+    /// The last part of where a symbolic link leads: the name of a driver, a bond, a bus address.
+    pub(super) fn link(&self, path: &str) -> Option<String> {
+        Some(fs::read_link(self.path(path)).ok()?.file_name()?.to_string_lossy().into_owned())
+    }
+
+    /// Where a path leads in the end: two that lead to one folder are one device.
+    pub(super) fn real(&self, path: &str) -> Option<PathBuf> {
+        fs::canonicalize(self.path(path)).ok()
+    }
+}
+
+/// Digits compare as numbers.
+fn natural(name: &str) -> Vec<(String, u64)> {
+    let mut parts = Vec::new();
+    let mut rest = name;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
+        let (word, tail) = rest.split_at(digits);
+        let end = tail.find(|c: char| !c.is_ascii_digit()).unwrap_or(tail.len());
+        let (number, tail) = tail.split_at(end);
+        parts.push((word.to_owned(), number.parse().unwrap_or(0)));
+        rest = tail;
+    }
+    parts
+}

@@ -1,0 +1,198 @@
+//! The way to one other host: name, route, connection, round trip, MTU, and whether a rail is on it.
+//!
+//! `probe` asks the network, `judge_peer` judges what it said. Speaks no protocol of ours: a worker sees connections that end before
+//! their handshake.
+
+mod probe;
+mod route;
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+pub use probe::{ProbeOptions, probe_peer};
+
+use super::check::{path_mtu, usable_rails};
+use super::finding::{Check, Finding};
+use super::host::{Host, Rail};
+
+/// What the network said about a peer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PeerProbe {
+    /// As the user wrote it.
+    pub host: String,
+    pub port: u16,
+    /// Everything that the name stands for, or why it stands for nothing.
+    pub resolved: Result<Vec<IpAddr>, String>,
+    /// The address that answered, or else the first.
+    pub address: Option<SocketAddr>,
+    /// What this host sends from, to get there; the error of the routing table otherwise.
+    pub source: Result<IpAddr, String>,
+    /// Network device of `source`.
+    pub device: Option<String>,
+    /// Next hop, if there is one and the main routing table has it.
+    pub gateway: Option<IpAddr>,
+    /// What the kernel believes of the whole path, in bytes.
+    pub path_mtu: Option<u32>,
+    pub reached: Reached,
+}
+
+/// How connecting ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reached {
+    /// The shortest of some connections, and the segment size that both ends agreed on.
+    Connected {
+        round_trip: Duration,
+        segment_bytes: Option<u32>,
+    },
+    /// The host answers, and nobody listens.
+    Refused {
+        round_trip: Duration,
+    },
+    Failed(String),
+    /// There was nothing to connect to.
+    NotTried,
+}
+
+impl PeerProbe {
+    /// The rails that are on the way: their network device is the one that the route leads out of.
+    pub fn rails<'a>(&self, host: &'a Host) -> Vec<Rail<'a>> {
+        let Some(device) = &self.device else { return Vec::new() };
+        let on = |rail: &Rail<'_>| host.netdevs_of(*rail).iter().any(|netdev| &netdev.name == device);
+        host.rails().filter(on).collect()
+    }
+
+    /// The kernel takes all of this host's addresses over the loopback device, and still names the address itself as the source.
+    fn is_this(&self, host: &Host) -> bool {
+        let own = |to: SocketAddr| {
+            to.ip().is_loopback() || host.netdevs.iter().any(|netdev| netdev.addresses.contains(&to.ip()))
+        };
+        self.address.is_some_and(own)
+    }
+
+    fn subject(&self) -> String {
+        match self.address {
+            Some(address) if address.ip().to_string() == self.host => address.to_string(),
+            Some(address) => format!("{} ({address})", self.host),
+            None => self.host.clone(),
+        }
+    }
+}
+
+/// Findings about the way to the peer.
+pub fn judge_peer(host: &Host, probe: &PeerProbe) -> Vec<Finding> {
+    if let Err(error) = &probe.resolved {
+        let finding = Finding::fail(Check::Peer, &probe.host, format!("can't be resolved: {error}"));
+        return vec![finding.remedy(
+            "gateways find workers by this name",
+            "getent hosts NAME; add it to DNS or /etc/hosts, or use an address",
+        )];
+    }
+    let source = match &probe.source {
+        Ok(source) => *source,
+        Err(error) => {
+            let finding = Finding::fail(Check::Peer, probe.subject(), format!("no route: {error}"));
+            return vec![finding.remedy("nothing can be sent there", "ip route get ADDRESS; ip route add …")];
+        }
+    };
+    let mut found = vec![route(probe, source)];
+    found.push(reached(probe));
+    found.extend(rail(host, probe));
+    found.extend(mtu(host, probe));
+    found
+}
+
+fn route(probe: &PeerProbe, source: IpAddr) -> Finding {
+    let device = probe.device.as_deref().unwrap_or("an unknown device");
+    let gateway = probe.gateway.map_or("on the link".to_owned(), |gateway| format!("by way of {gateway}"));
+    Finding::ok(Check::Peer, probe.subject(), format!("route from {source} on {device}, {gateway}"))
+}
+
+fn reached(probe: &PeerProbe) -> Finding {
+    let subject = probe.subject();
+    let milliseconds = |time: Duration| format!("{:.3} ms", time.as_secs_f64() * 1e3);
+    let port = probe.port;
+    match &probe.reached {
+        Reached::Connected { round_trip, .. } => {
+            Finding::ok(Check::Peer, subject, format!("port {port} connects; round trip {}", milliseconds(*round_trip)))
+        }
+        Reached::Refused { round_trip } => {
+            let seen = format!("the host answers after {}, and refuses port {port}", milliseconds(*round_trip));
+            let remedy =
+                format!("systemctl status verbs3@worker there; worker.listen must have port {port} on this network");
+            Finding::fail(Check::Peer, subject, seen).remedy("no worker listens there", remedy)
+        }
+        Reached::Failed(error) => {
+            let why = "connections to the worker would fail alike: its blocks would be read from the object store";
+            let remedy = format!("ping it; open TCP port {port} in firewalls and network policies on the way");
+            Finding::fail(Check::Peer, subject, format!("port {port} does not connect: {error}")).remedy(why, remedy)
+        }
+        Reached::NotTried => Finding::fail(Check::Peer, subject, "no address to connect to")
+            .remedy("nothing was learned", "use an address"),
+    }
+}
+
+fn rail(host: &Host, probe: &PeerProbe) -> Option<Finding> {
+    let device = probe.device.as_deref()?;
+    if probe.is_this(host) {
+        return Some(Finding::ok(Check::Peer, probe.subject(), "is this host: shm is used"));
+    }
+    let names: Vec<_> = probe.rails(host).iter().map(Rail::name).collect();
+    if !names.is_empty() {
+        return Some(Finding::ok(
+            Check::Peer,
+            probe.subject(),
+            format!("{device} is on rail {}: verbs can be used", names.join(", ")),
+        ));
+    }
+    let usable: Vec<_> = usable_rails(host).iter().map(Rail::name).collect();
+    if usable.is_empty() {
+        return Some(Finding::ok(Check::Peer, probe.subject(), format!("{device} has no RDMA: tcp is used")));
+    }
+    let seen = format!("the way leads out of {device}, which is on no rail; this host has {}", usable.join(", "));
+    let why = "rdma_cm follows the same route: to this address, tcp is used";
+    let remedy = "give the peer's address on the RDMA network in cluster.workers, or route its network over the rail";
+    Some(Finding::warn(Check::Peer, probe.subject(), seen).remedy(why, remedy))
+}
+
+/// IP and TCP headers without options, and the time stamps that nearly every host sends.
+const fn segment_headers(address: SocketAddr) -> u32 {
+    let ip = if address.is_ipv4() { 20 } else { 40 };
+    ip + 20 + 12
+}
+
+fn mtu(host: &Host, probe: &PeerProbe) -> Option<Finding> {
+    let path = probe.path_mtu?;
+    if probe.is_this(host) {
+        return None;
+    }
+    let local = host.netdev(probe.device.as_deref()?)?;
+    let roce = probe.rails(host).iter().any(Rail::is_roce);
+    let packets = match path_mtu(path) {
+        Some(size) if roce => format!("; RDMA packets carry {size} bytes"),
+        _ => String::new(),
+    };
+    let why = "the smaller end decides; where ends or switches disagree, large packets vanish and connections hang after small ones worked";
+    let remedy = format!(
+        "the same MTU on every host and switch port of the fabric; try: ping -M do -s {} {}",
+        local.mtu.saturating_sub(28),
+        probe.host
+    );
+    let agreed = match (&probe.reached, probe.address) {
+        (Reached::Connected { segment_bytes: Some(segment), .. }, Some(address)) => {
+            Some(segment + segment_headers(address))
+        }
+        _ => None,
+    };
+    let seen = match agreed {
+        // Up to the time stamps' 12 bytes, as a peer may not send them.
+        Some(agreed) if agreed + 12 < path => {
+            format!("{} has MTU {}, the peer takes about {agreed}{packets}", local.name, local.mtu)
+        }
+        _ if path < local.mtu => format!("{} has MTU {}, the path {path}{packets}", local.name, local.mtu),
+        _ => return Some(Finding::ok(Check::Peer, probe.subject(), format!("path MTU {path}{packets}"))),
+    };
+    Some(Finding::warn(Check::Peer, probe.subject(), seen).remedy(why, remedy))
+}
+
+#[cfg(test)]
+mod tests;
