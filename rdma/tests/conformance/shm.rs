@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use verbs3_rdma::arena::Arena;
-use verbs3_rdma::shm::{PinQuota, ShmServer, ShmServerOptions};
-use verbs3_rdma::transport::{Connection, Event, Service};
+use verbs3_rdma::peer::{Peer, PeerOptions, ShmWay, Ways};
+use verbs3_rdma::shm::{PinQuota, ShmServer, ShmServerOptions, ShmTransport};
+use verbs3_rdma::tcp::{TcpServerOptions, TcpTransport};
+use verbs3_rdma::transport::{Connection, Event, PeerAddress, Service, Transport, TransportKind};
 
 use crate::placed::placed;
-use crate::rig::{PAGE, arena, collect, eventually, landing, pattern, service, within_deadline};
-use crate::shm_rig::{connect, shm_pair, shm_server_options, socket};
+use crate::rig::{PAGE, arena, collect, eventually, landing, pattern, serve, server_options, service, within_deadline};
+use crate::shm_rig::{connect, shm_options, shm_pair, shm_server_options, socket};
 
 /// Answers every call with a page in `arena`, numbered by the message, that nobody else keeps.
 pub fn pages(arena: &Arena) -> Arc<dyn Service> {
@@ -214,13 +216,50 @@ async fn connections_whose_memory_is_still_mapped_count_as_connections() {
         let connection = connect(&room).await;
         let data = fetch(&connection, &landings, 1).await;
         drop(connection);
-        let transport = verbs3_rdma::shm::ShmTransport::new(crate::shm_rig::shm_options());
+        let transport = ShmTransport::new(shm_options());
         let error = transport.connect_to(&socket(&room), None).await.err().unwrap();
         assert!(error.to_string().contains("connections_max"), "{error}");
         drop(data);
         while transport.connect_to(&socket(&room), None).await.is_err() {
             tokio::task::yield_now().await;
         }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_peer_of_this_host_is_reached_over_shared_memory_and_over_tcp_when_that_is_gone() {
+    within_deadline(async {
+        let (room, owner, landings) = (tempfile::tempdir().unwrap(), arena(1), arena(1));
+        let (options, service) = (shm_server_options(), pages(&owner));
+        let over_shm = ShmServer::bind(&socket(&room), options, owner.clone(), service.clone()).await.unwrap();
+        let ways = Ways { shm: Some(ShmWay::of_this_host(over_shm.path()).unwrap()), rails: Vec::new() };
+        let over_tcp = serve(service, TcpServerOptions { ways: ways.to_string(), ..server_options() }).await;
+        let transports: Vec<Arc<dyn Transport>> =
+            vec![Arc::new(ShmTransport::new(shm_options())), Arc::new(TcpTransport::new(crate::rig::options()))];
+        // Tests share two cores with others: the way up must not be given up early.
+        let patient = PeerOptions { upgrade_wait: crate::rig::DEADLINE, ..PeerOptions::default() };
+        let address = PeerAddress::named(over_tcp.local_addr(), "conformance");
+        let peer = Peer::new("conformance", address, transports, patient);
+        let ask = |number: u8| peer.call(vec![number].into(), landing(&landings, PAGE));
+
+        let mut call = ask(1);
+        let kept = collect(&mut call).await.unwrap();
+        assert!(kept.bytes() == page(&[1]));
+        assert_eq!(peer.kind(), Some(TransportKind::Shm));
+        assert_eq!((landings.usage().leased_bytes, owner.usage().leased_bytes), (0, PAGE as u64));
+
+        over_shm.shutdown().await;
+        // The goodbye may still be on its way.
+        while peer.kind() == Some(TransportKind::Shm) {
+            let _ = collect(&mut ask(2)).await;
+        }
+        assert!(collect(&mut ask(3)).await.unwrap().bytes() == page(&[3]));
+        assert_eq!(peer.kind(), Some(TransportKind::Tcp));
+        // Idle or not, whatever became of the connection: the page is still there.
+        reuse(&owner);
+        assert!(kept.bytes() == page(&[1]));
+        peer.shutdown().await;
     })
     .await;
 }
