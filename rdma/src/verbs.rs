@@ -42,6 +42,10 @@ pub struct VerbsOptions {
     pub send_queue: u32,
     /// Bytes that the NIC takes with a request instead of fetching them, where it can.
     pub inline_bytes: u32,
+    /// How long the NIC waits for an acknowledgement before it repeats: 4.096 µs times two to this power, 0 to 31; 17 is
+    /// half a second. With seven repetitions a dead link is noticed after some four seconds; rdma_cm's own choice is more
+    /// than forty (seen with soft-RoCE).
+    pub ack_timeout: u8,
     /// Times that the NIC repeats what is not acknowledged, 0 to 7.
     pub retry_count: u8,
     /// Times that the NIC waits for a receive buffer of the peer, 0 to 7; 7 is for ever.
@@ -64,6 +68,7 @@ impl VerbsOptions {
             receive_bytes: 8192,
             send_queue: 256,
             inline_bytes: 128,
+            ack_timeout: 17,
             retry_count: 7,
             rnr_retry: 7,
             tos: None,

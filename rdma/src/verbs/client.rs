@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use tokio::runtime::Handle as Runtime;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::VerbsOptions;
@@ -25,12 +26,23 @@ use crate::transport::{Connection, PeerAddress, Transport, TransportError, Trans
 /// Connects to `VerbsServer`s over one rail.
 pub struct VerbsTransport {
     dialer: Arc<Dialer>,
+    rail: Rail,
+}
+
+impl Drop for VerbsTransport {
+    fn drop(&mut self) {
+        self.dialer.over.cancel();
+    }
 }
 
 struct Dialer {
     options: VerbsOptions,
-    /// Replaced when its device was removed and is back.
-    rail: Mutex<Arc<OpenRail>>,
+    address: IpAddr,
+    arena: Arena,
+    /// `None` after its device was removed, until a connection finds it back.
+    rail: Mutex<Option<Arc<OpenRail>>>,
+    /// Ends the watch over the device.
+    over: CancellationToken,
     tasks: TaskTracker,
 }
 
@@ -38,16 +50,30 @@ impl VerbsTransport {
     /// Over the rail that has `address`. Registers `arena`, in which the landings of all calls must lie, for peers to
     /// write to.
     pub fn new(address: IpAddr, options: VerbsOptions, arena: Arena) -> io::Result<Self> {
-        let rail = Mutex::new(OpenRail::open(address, arena, Use::Landings)?);
-        Ok(Self { dialer: Arc::new(Dialer { options, rail, tasks: TaskTracker::new() }) })
+        let (open, told) = OpenRail::open(address, arena.clone(), Use::Landings)?;
+        let rail = open.rail.clone();
+        let runtime = options.runtime();
+        let _on = runtime.enter();
+        let held = Mutex::new(Some(open));
+        let dialer = Arc::new(Dialer {
+            options,
+            address,
+            arena,
+            rail: held,
+            over: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+        });
+        dialer.watch(told)?;
+        Ok(Self { dialer, rail })
     }
 
-    pub fn rail(&self) -> Rail {
-        self.dialer.rail.lock().rail.clone()
+    pub fn rail(&self) -> &Rail {
+        &self.rail
     }
 
     /// Waits until the tasks of every connection have ended. Drop the connections and their calls first.
     pub async fn shutdown(&self) {
+        self.dialer.over.cancel();
         self.dialer.tasks.close();
         self.dialer.tasks.wait().await;
     }
@@ -65,8 +91,12 @@ impl VerbsTransport {
 }
 
 impl Dialer {
-    async fn connect(&self, to: SocketAddr, name: Option<&str>) -> Result<Arc<dyn Connection>, TransportError> {
-        let peer = || format!("{to} over {}", self.rail.lock().rail.label());
+    async fn connect(
+        self: &Arc<Self>,
+        to: SocketAddr,
+        name: Option<&str>,
+    ) -> Result<Arc<dyn Connection>, TransportError> {
+        let peer = || format!("{to} from {}", self.address);
         let deadline = Instant::now() + self.options.calls.connect_deadline;
         let unreachable = |reason: String| TransportError::Unreachable { peer: peer(), reason };
         let wire = match tokio::time::timeout_at(deadline, self.establish(to)).await {
@@ -95,20 +125,51 @@ impl Dialer {
         }
     }
 
-    /// The rail, opened anew where its device was removed.
-    async fn open_rail(&self) -> io::Result<Arc<OpenRail>> {
-        let rail = self.rail.lock().clone();
-        if !rail.is_lost() {
-            return Ok(rail);
-        }
-        // Registering pins all of the arena, which takes its time.
-        let opened = tokio::task::spawn_blocking(move || rail.reopen()).await.map_err(io::Error::other)??;
-        tracing::info!(rail = opened.rail.label(), "the rail's device is back");
-        *self.rail.lock() = opened.clone();
-        Ok(opened)
+    /// Lets go of the rail when its device is removed, since the device waits for that.
+    fn watch(self: &Arc<Self>, told: Arc<EventChannel>) -> io::Result<()> {
+        let (events, dialer) = (watch(told)?, self.clone());
+        // Ends with the device, or with the transport. May be cancelled at any await.
+        self.tasks.spawn_on(
+            async move {
+                let removed = async {
+                    loop {
+                        match next_event(&events).await {
+                            Ok(event) if event.kind != EventKind::DeviceRemoved => {}
+                            _ => break,
+                        }
+                    }
+                };
+                if dialer.over.run_until_cancelled(removed).await.is_some() {
+                    tracing::warn!(rail = %dialer.address, "the rail's device was removed; other ways are used until it is back");
+                    *dialer.rail.lock() = None;
+                }
+            },
+            &self.options.runtime(),
+        );
+        Ok(())
     }
 
-    async fn establish(&self, to: SocketAddr) -> io::Result<Arc<Wire>> {
+    /// The rail, opened anew where its device was removed.
+    async fn open_rail(self: &Arc<Self>) -> io::Result<Arc<OpenRail>> {
+        if let Some(rail) = self.rail.lock().clone() {
+            return Ok(rail);
+        }
+        let (address, arena) = (self.address, self.arena.clone());
+        // Registering pins all of the arena, which takes its time.
+        let opened = tokio::task::spawn_blocking(move || OpenRail::open(address, arena, Use::Landings)).await;
+        let (rail, told) = opened.map_err(io::Error::other).flatten()?;
+        let mut held = self.rail.lock();
+        if let Some(other) = held.clone() {
+            return Ok(other);
+        }
+        tracing::info!(rail = rail.rail.label(), "the rail's device is back");
+        *held = Some(rail.clone());
+        drop(held);
+        self.watch(told)?;
+        Ok(rail)
+    }
+
+    async fn establish(self: &Arc<Self>, to: SocketAddr) -> io::Result<Arc<Wire>> {
         let rail = self.open_rail().await?;
         let channel = EventChannel::new()?;
         let id = CmId::new(&channel)?;
@@ -119,6 +180,7 @@ impl Dialer {
         if let Some(tos) = self.options.tos {
             id.set_tos(tos)?;
         }
+        id.set_ack_timeout(self.options.ack_timeout)?;
         id.resolve_route(within)?;
         expect(&next_event(&events).await?, EventKind::RouteResolved)?;
         let wire = Wire::new(id, events, rail, &self.options)?;

@@ -5,9 +5,8 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::sys::{CmId, Domain, EventChannel, EventKind, Region, Rights};
+use super::sys::{CmId, Domain, EventChannel, Region, Rights};
 use crate::arena::Arena;
 use crate::metrics::{GaugeGuard, metrics};
 
@@ -51,16 +50,14 @@ pub(super) struct OpenRail {
     /// Ends before `arena`, whose memory it covers.
     pub(super) region: Region,
     pub(super) usage: Use,
-    /// Where the device's end is told, if nobody else hears of it.
-    channel: Arc<EventChannel>,
-    lost: AtomicBool,
     _registered: GaugeGuard,
-    arena: Arena,
+    _arena: Arena,
 }
 
 impl OpenRail {
-    /// Opens the device and registers all of `arena` with it: once, at start.
-    pub(super) fn open(address: IpAddr, arena: Arena, usage: Use) -> io::Result<Arc<Self>> {
+    /// Opens the device and registers all of `arena` with it: once, at start. On the channel the device's end is told;
+    /// everything of the rail must go then, or the device can't.
+    pub(super) fn open(address: IpAddr, arena: Arena, usage: Use) -> io::Result<(Arc<Self>, Arc<EventChannel>)> {
         let channel = EventChannel::new()?;
         let anchor = CmId::new(&channel)?;
         anchor.bind(SocketAddr::new(address, 0))?;
@@ -76,26 +73,6 @@ impl OpenRail {
         let region = unsafe { Region::register(domain.clone(), base, bytes, rights) }?;
         let registered = metrics().registered_bytes.with_label_values(&[&rail.label()]);
         let registered = GaugeGuard::add(&registered, region.bytes() as u64);
-        let lost = AtomicBool::new(false);
-        Ok(Arc::new(Self { rail, domain, region, usage, channel, lost, _registered: registered, arena }))
-    }
-
-    /// The same rail, opened anew: its device was removed, and may be back.
-    pub(super) fn reopen(&self) -> io::Result<Arc<Self>> {
-        Self::open(self.rail.address, self.arena.clone(), self.usage)
-    }
-
-    /// The device was removed. Nothing works on it any more, even if one of the same name is back.
-    pub(super) fn is_lost(&self) -> bool {
-        while let Ok(Some(event)) = self.channel.next() {
-            if event.kind == EventKind::DeviceRemoved {
-                self.set_lost();
-            }
-        }
-        self.lost.load(Ordering::Acquire)
-    }
-
-    pub(super) fn set_lost(&self) {
-        self.lost.store(true, Ordering::Release);
+        Ok((Arc::new(Self { rail, domain, region, usage, _registered: registered, _arena: arena }), channel))
     }
 }

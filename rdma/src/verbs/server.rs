@@ -67,10 +67,9 @@ impl VerbsServer {
         arena: Arena,
         service: Arc<dyn Service>,
     ) -> io::Result<Self> {
-        let rail = OpenRail::open(address.ip(), arena, Use::Blocks)?;
         let runtime = options.verbs.runtime();
         let _on = runtime.enter();
-        let listener = Listener::new(rail, address)?;
+        let listener = Listener::open(address, arena.clone())?;
         let local_addr = SocketAddr::new(address.ip(), listener.id.local_port());
         let rail = listener.rail.rail.clone();
         let drain_deadline = options.drain_deadline;
@@ -78,6 +77,7 @@ impl VerbsServer {
             connections: Arc::new(Semaphore::new(options.connections_max)),
             handshakes: Arc::new(Semaphore::new(options.handshakes_max)),
             options,
+            arena,
             service,
             drain: CancellationToken::new(),
             kill: CancellationToken::new(),
@@ -131,7 +131,9 @@ struct Listener {
 }
 
 impl Listener {
-    fn new(rail: Arc<OpenRail>, address: SocketAddr) -> io::Result<Self> {
+    fn open(address: SocketAddr, arena: Arena) -> io::Result<Self> {
+        // What the device's end is told on: the listener hears of it as well.
+        let (rail, _) = OpenRail::open(address.ip(), arena, Use::Blocks)?;
         let channel = EventChannel::new()?;
         let id = CmId::new(&channel)?;
         id.bind(address)?;
@@ -142,6 +144,7 @@ impl Listener {
 
 struct Door {
     options: VerbsServerOptions,
+    arena: Arena,
     service: Arc<dyn Service>,
     connections: Arc<Semaphore>,
     handshakes: Arc<Semaphore>,
@@ -153,41 +156,42 @@ struct Door {
 impl Door {
     /// Accepts, and listens anew when the rail's device was removed and is back.
     async fn listen(self: Arc<Self>, mut listener: Listener, address: SocketAddr) {
-        while let Some(rail) = self.accept(listener).await {
-            tracing::warn!(
-                rail = rail.rail.label(),
-                "the rail's device was removed; peers use other ways until it is back"
-            );
-            rail.set_lost();
+        // The listener, and its hold on the rail, end with `accept`: a removed device waits for that.
+        while self.accept(listener).await {
+            tracing::warn!(%address, "the rail's device was removed; peers use other ways until it is back");
             listener = loop {
                 if self.drain.run_until_cancelled(tokio::time::sleep(REOPEN_PAUSE)).await.is_none() {
                     return;
                 }
-                let lost = rail.clone();
+                let arena = self.arena.clone();
+                let runtime = Runtime::current();
                 // Registering pins all of the arena, which takes its time.
-                let opened = tokio::task::spawn_blocking(move || lost.reopen()).await;
-                match opened.map_err(io::Error::other).flatten().and_then(|rail| Listener::new(rail, address)) {
+                let opened = tokio::task::spawn_blocking(move || {
+                    let _on = runtime.enter();
+                    Listener::open(address, arena)
+                });
+                match opened.await.map_err(io::Error::other).flatten() {
                     Ok(listener) => break listener,
-                    Err(error) => tracing::debug!(rail = rail.rail.label(), %error, "the rail is not back"),
+                    Err(error) => tracing::debug!(%address, %error, "the rail is not back"),
                 }
             };
             tracing::info!(rail = listener.rail.rail.label(), "the rail's device is back");
         }
     }
 
-    /// Until the drain (`None`), or until the device is gone: then its rail.
-    async fn accept(self: &Arc<Self>, listener: Listener) -> Option<Arc<OpenRail>> {
+    /// Until the drain (`false`), or until the device is gone (`true`).
+    async fn accept(self: &Arc<Self>, listener: Listener) -> bool {
         loop {
             let event = tokio::select! {
                 event = next_event(&listener.events) => event,
-                () = self.drain.cancelled() => return None,
+                () = self.drain.cancelled() => return false,
             };
             match event {
-                Ok(event) if event.kind == EventKind::DeviceRemoved => return Some(listener.rail),
+                Ok(event) if event.kind == EventKind::DeviceRemoved => return true,
                 Ok(event) => self.requested(event, &listener.rail),
                 Err(error) => {
                     tracing::error!(rail = listener.rail.rail.label(), %error, "can't take connections any more");
-                    return None;
+                    return false;
                 }
             }
         }
@@ -241,6 +245,7 @@ impl Door {
         let channel = EventChannel::new()?;
         id.migrate(&channel)?;
         let events = watch(channel)?;
+        id.set_ack_timeout(options.ack_timeout)?;
         let wire = Wire::new(id, events, rail, options)?;
         let mine = QueueTerms::of(options);
         wire.agree(mine, theirs);

@@ -281,7 +281,6 @@ impl Wire {
             let mut state = self.state.lock();
             state.ended = true;
             if event.kind == EventKind::DeviceRemoved {
-                self.rail.set_lost();
                 state
                     .failure
                     .get_or_insert_with(|| format!("the device of rail {} was removed", self.rail.rail.label()));

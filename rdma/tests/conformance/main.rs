@@ -16,6 +16,7 @@ mod shm_hostile;
 mod shm_rig;
 mod storm;
 mod tcp_hostile;
+mod verbs_faults;
 
 /// Runs each case against each rig.
 macro_rules! conformance {
@@ -103,7 +104,7 @@ conformance!(
 );
 
 conformance!(
-    verbs,
+    verbs_by_stream,
     crate::rig::Rig::verbs().await,
     #[ignore = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh"]
     [

@@ -23,6 +23,7 @@ pub(in crate::verbs) const PRIVATE_BYTES_MAX: usize = 56;
 const OPTION_ID: libc::c_int = 0;
 const OPTION_ID_TOS: libc::c_int = 0;
 const OPTION_ID_REUSEADDR: libc::c_int = 1;
+const OPTION_ID_ACK_TIMEOUT: libc::c_int = 3;
 
 /// Where the events of one or more ids arrive.
 pub(in crate::verbs) struct EventChannel {
@@ -216,6 +217,14 @@ impl CmId {
         // SAFETY: the option takes one byte.
         let set = unsafe { ffi::rdma_set_option(self.id.as_ptr(), OPTION_ID, OPTION_ID_TOS, value, 1) };
         check(set, "can't set the type of service")
+    }
+
+    /// Sets how long this side's NIC waits for an acknowledgement: 4.096 µs times two to this power.
+    pub(in crate::verbs) fn set_ack_timeout(&self, mut exponent: u8) -> io::Result<()> {
+        let value = (&raw mut exponent).cast();
+        // SAFETY: the option takes one byte.
+        let set = unsafe { ffi::rdma_set_option(self.id.as_ptr(), OPTION_ID, OPTION_ID_ACK_TIMEOUT, value, 1) };
+        check(set, "can't set the acknowledgement timeout")
     }
 
     pub(in crate::verbs) fn resolve_address(&self, from: IpAddr, to: SocketAddr, within: Duration) -> io::Result<()> {

@@ -1,0 +1,173 @@
+//! What a peer or a device does wrong over verbs, on real kernel verbs. Run in the VM; the device is soft-RoCE or soft-iWARP.
+
+use std::process::Command;
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use verbs3_rdma::arena::Arena;
+use verbs3_rdma::calls::{CallOptions, Secret};
+use verbs3_rdma::transport::{Connection, Service, TransportError};
+use verbs3_rdma::verbs::{PinnedRuntime, VerbsOptions, VerbsServer, VerbsServerOptions, VerbsTransport};
+
+use crate::placed::placed;
+use crate::rig::{
+    PAGE, arena, collect, eventually, landing, listen_address, pattern, service, verbs_options, within_deadline,
+};
+
+const NEEDS: &str = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh";
+
+async fn served(options: VerbsOptions, owner: Arena, service: Arc<dyn Service>) -> VerbsServer {
+    VerbsServer::bind(listen_address(), VerbsServerOptions::new(options), owner, service).await.expect(NEEDS)
+}
+
+fn transport(options: VerbsOptions, arena: &Arena) -> VerbsTransport {
+    VerbsTransport::new(listen_address().ip(), options, arena.clone()).expect(NEEDS)
+}
+
+fn pages(owner: &Arena, seed: u64, bytes: usize) -> Vec<Bytes> {
+    placed(owner, &pattern(seed, 0, bytes)).unwrap()
+}
+
+/// A server that answers every call with a mebibyte of its arena.
+async fn mebibytes() -> VerbsServer {
+    let owner = arena(8);
+    let pages = pages(&owner, 1, 1 << 20);
+    let serves = service(move |_, reply| {
+        let pages = pages.clone();
+        async move {
+            let _ = reply.last("".into(), 0, pages).await;
+        }
+    });
+    served(verbs_options(), owner, serves).await
+}
+
+async fn reads(connection: &Arc<dyn Connection>, arena: &Arena) -> Result<(), TransportError> {
+    let mut call = connection.call("".into(), landing(arena, 1 << 20));
+    let answer = collect(&mut call).await?;
+    assert!(answer.bytes() == pattern(1, 0, 1 << 20), "wrong bytes");
+    Ok(())
+}
+
+/// A worker that is stopped (SIGSTOP, a long page fault) before its WRITE, and goes on when its requester has long given up
+/// and lent the memory to somebody else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh"]
+async fn verbs_a_late_write_does_not_touch_a_reused_landing() {
+    within_deadline(async {
+        let (go, wait) = sync_channel::<()>(0);
+        let (tell, hear) = sync_channel::<&'static str>(4);
+        let owner = arena(8);
+        let late = pages(&owner, 9, 4 * PAGE);
+        let wait = Mutex::new(wait);
+        let stopped = service(move |_, reply| {
+            tell.send("begun").unwrap();
+            // Blocks the thread that drives this server's connection: nothing of it moves, no cancel is seen.
+            wait.lock().unwrap().recv().unwrap();
+            let (late, tell) = (late.clone(), tell.clone());
+            async move {
+                let _ = reply.last("".into(), 0, late).await;
+                tell.send("answered").unwrap();
+            }
+        });
+        // The server's own thread, so that only it stands still.
+        let runtime = PinnedRuntime::new(&[0]).unwrap();
+        let options = VerbsOptions { runtime: Some(runtime.handle()), ..verbs_options() };
+        let server = served(options, owner, stopped).await;
+        let arena = arena(4);
+        let mut options = verbs_options();
+        options.calls.cancel_ack_deadline = Duration::from_millis(200);
+        let connection = transport(options, &arena).connect_to(server.local_addr(), None).await.unwrap();
+        let mut call = connection.call("".into(), landing(&arena, 4 * PAGE));
+        assert!(tokio::time::timeout(Duration::from_millis(50), call.next()).await.is_err());
+        assert_eq!(hear.recv().unwrap(), "begun");
+        drop(call);
+        assert_eq!(arena.usage().asked_bytes, (4 * PAGE) as u64, "in quarantine while the worker may write");
+        eventually("the queue pair was destroyed", || arena.usage().leased_bytes == 0).await;
+        // All of the arena is somebody else's now.
+        let all = arena.usage().capacity_bytes as usize;
+        let mine = placed(&arena, &pattern(5, 0, all)).unwrap();
+        go.send(()).unwrap();
+        assert_eq!(hear.recv().unwrap(), "answered");
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        assert!(mine.concat() == pattern(5, 0, all), "a late WRITE changed memory that was lent anew");
+        drop(server);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh"]
+async fn verbs_a_wrong_secret_is_refused_by_name() {
+    within_deadline(async {
+        let server = mebibytes().await;
+        let stranger = transport(VerbsOptions::new(Secret::new("a guess")), &arena(1));
+        let error = stranger.connect_to(server.local_addr(), None).await.err().unwrap();
+        assert!(
+            matches!(&error, TransportError::Handshake { reason, .. } if reason.contains("secrets differ")),
+            "{error}"
+        );
+        let named = transport(verbs_options(), &arena(1)).connect_to(server.local_addr(), Some("worker-b")).await;
+        let error = named.err().unwrap();
+        assert!(error.to_string().contains("worker-b"), "{error}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh"]
+async fn verbs_nobody_listening_is_unreachable() {
+    within_deadline(async {
+        let server = mebibytes().await;
+        let address = server.local_addr();
+        server.shutdown().await;
+        let calls = CallOptions { connect_deadline: Duration::from_secs(10), ..verbs_options().calls };
+        let transport = transport(VerbsOptions { calls, ..verbs_options() }, &arena(1));
+        let error = transport.connect_to(address, None).await.err().unwrap();
+        assert!(matches!(error, TransportError::Unreachable { .. }), "{error}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh"]
+async fn verbs_an_idle_connection_lives_by_signs_of_life() {
+    within_deadline(async {
+        let server = mebibytes().await;
+        let arena = arena(4);
+        let options = VerbsOptions { heartbeat: Duration::from_millis(50), receive_count: 4, ..verbs_options() };
+        let connection = transport(options, &arena).connect_to(server.local_addr(), None).await.unwrap();
+        // More of them than the peer has receive buffers, so their credits must have come back.
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert!(connection.broken().is_none());
+        reads(&connection, &arena).await.unwrap();
+    })
+    .await;
+}
+
+/// In a process of its own: soft-RoCE and soft-iWARP can't take a device away from a process that has opened it, so the
+/// removal ends with the process. NICs whose drivers can (mlx5) get their device back within it; that is not shown here.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh"]
+async fn device_removal_ends_its_connections_and_gives_their_landings_back() {
+    within_deadline(async {
+        let server = mebibytes().await;
+        let arena = arena(4);
+        let transport = transport(verbs_options(), &arena);
+        let connection = transport.connect_to(server.local_addr(), None).await.unwrap();
+        reads(&connection, &arena).await.unwrap();
+        let mut removal =
+            Command::new("rdma").args(["link", "delete", &transport.rail().device]).spawn().expect("iproute2's rdma");
+        let mut calls = 0;
+        while reads(&connection, &arena).await.is_ok() {
+            calls += 1;
+            assert!(calls < 10_000, "the device is gone, and its connection goes on");
+        }
+        eventually("the connection says so", || connection.broken().is_some()).await;
+        eventually("every landing is back", || arena.usage().leased_bytes == 0).await;
+        assert!(transport.connect_to(server.local_addr(), None).await.is_err(), "connected without a device");
+        let _ = removal.try_wait();
+    })
+    .await;
+}
