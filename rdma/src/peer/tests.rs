@@ -140,7 +140,7 @@ async fn idle_connections_of_every_way_are_closed_and_their_places_given_back() 
 #[tokio::test(start_paused = true)]
 async fn who_lends_memory_is_told_what_the_chosen_connection_needs() {
     let bed = Bed::new(0, true, PeerOptions::default());
-    let wants = || bed.peer.call_with(|wants| Err::<_, bool>(wants)).err();
+    let wants = || bed.peer.call_with(Err::<_, bool>).err();
     assert_eq!(wants(), Some(true), "nothing is chosen yet");
     bed.ask().await.unwrap();
     assert_eq!((bed.peer.kind(), wants()), (Some(Shm), Some(false)));

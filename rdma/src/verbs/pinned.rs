@@ -23,10 +23,10 @@ impl PinnedRuntime {
         let threads = cpus.len().max(1);
         let pin = move || {
             let turn = next.fetch_add(1, Ordering::Relaxed);
-            if let Some(&cpu) = cpus.get(turn % threads) {
-                if let Err(error) = pin_to(cpu) {
-                    tracing::warn!(cpu, %error, "can't pin a polling thread; it runs on any CPU");
-                }
+            if let Some(&cpu) = cpus.get(turn % threads)
+                && let Err(error) = pin_to(cpu)
+            {
+                tracing::warn!(cpu, %error, "can't pin a polling thread; it runs on any CPU");
             }
         };
         let runtime = Builder::new_multi_thread()
