@@ -3,7 +3,6 @@
 //! The allocator is the system's: mimalloc 0.1.52 held 90 to 110 MiB more after the demonstration, and was not faster.
 #![forbid(unsafe_code)]
 
-mod admin;
 mod arguments;
 mod command;
 mod demo;

@@ -47,8 +47,6 @@ pub struct GatewayOptions {
     pub sigv2: bool,
     /// Between a client's clock and this host's.
     pub clock_skew_max: Duration,
-    /// Whether the UFS gets a trailing checksum where the client sent one. RGW 16 refuses them.
-    pub forward_trailing_checksums: bool,
 }
 
 impl Default for GatewayOptions {
@@ -70,7 +68,6 @@ impl Default for GatewayOptions {
             sigv2: false,
             // As S3.
             clock_skew_max: Duration::from_secs(15 * 60),
-            forward_trailing_checksums: true,
         }
     }
 }
@@ -125,7 +122,7 @@ impl Gateway {
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         tasks.spawn(identities.clone().follow(stop.clone()));
 
-        let core = Core { mounts, homes, reader, metrics: metrics.clone(), options: options.clone() };
+        let core = Core { mounts, homes, reader, metrics: metrics.clone() };
         let mut builder = S3ServiceBuilder::new(Operations(Arc::new(core)));
         builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(s3_config(&options)))));
         builder.set_auth(Keys { identities: identities.clone() });
@@ -164,9 +161,7 @@ impl Gateway {
 
     /// Serves `/metrics`, `/healthz` and `/readyz`. Not ready once the shutdown has begun.
     pub fn serve_admin(&self, socket: tokio::net::TcpListener, mut readiness: Vec<Readiness>) {
-        let stop = self.stop.clone();
-        let check = move || if stop.is_cancelled() { Err("is under way".to_owned()) } else { Ok(()) };
-        readiness.push(Readiness { name: "shutdown", check: Box::new(check) });
+        readiness.push(Readiness::until_shutdown(self.stop.clone()));
         let admin = Admin { registry: self.registry.clone(), readiness, stop: self.stop_admin.clone() };
         self.admin_tasks.spawn(admin.serve(socket));
     }

@@ -14,8 +14,7 @@ mod sigv2;
 mod stall;
 mod tls;
 
-pub(crate) use admin::Admin;
-pub use admin::Readiness;
+pub use admin::{Admin, Readiness};
 pub(crate) use form::{Forms, memory as form_memory};
 pub(crate) use host::Domains;
 pub(crate) use server::Server;

@@ -16,13 +16,19 @@ ROLE=$1 DIR=$2
 mkdir -p "$DIR"
 VERBS3=$(binary) || exit 1
 VENV=$("$HERE/venv.sh") || exit 1
+SUITE=$ROOT/tests/s3suite
 PIDS=()
 
-# pytest_against RECORD ARGUMENT...: with the S3_… variables of the caller.
-pytest_against() {
-  local record=$1; shift
+# gateway_env ENDPOINT [DOMAIN]: an endpoint of the cluster, as run.sh reads one.
+gateway_env() {
+  printf 'ENDPOINT=%s\nACCESS_KEY=%s\nSECRET_KEY=%s\nVHOST_DOMAIN=%s\n' "$1" "$CLUSTER_ACCESS_KEY" "$CLUSTER_SECRET_KEY" "${2:-}"
+}
+
+# suite ENV RECORD ARGUMENT...: what is not said here is said by the S3_… variables of the caller.
+suite() {
+  local env=$1 record=$2; shift 2
   rm -f "$record"
-  S3_RECORD=$record "$VENV/bin/python" -m pytest -c "$ROOT/tests/s3suite/pytest.ini" "$@"
+  "$SUITE/run.sh" "$env" --record "$record" "$@"
 }
 
 dev() {
@@ -40,8 +46,8 @@ identities = "$DIR/identities.toml"
 sigv2 = true
 END
   launch dev "$port" dev || return 1
-  export S3_ENDPOINT=http://127.0.0.1:$port S3_ACCESS_KEY=$CLUSTER_ACCESS_KEY S3_SECRET_KEY=$CLUSTER_SECRET_KEY
-  S3_STORE=dev S3_WITHOUT="${S3_WITHOUT_DEV-versioning,object_lock}" pytest_against "$DIR/dev.jsonl" "$ROOT/tests/s3suite" || status=1
+  gateway_env "http://127.0.0.1:$port" >"$DIR/dev.env"
+  S3_WITHOUT="${S3_WITHOUT_DEV-versioning,object_lock}" suite "$DIR/dev.env" "$DIR/dev.jsonl" --store dev "$SUITE" || status=1
   stop_cluster || status=1
   return "$status"
 }
@@ -51,17 +57,15 @@ rgw() {
   "$HERE/rgw.sh" install && "$HERE/rgw.sh" start "$DIR/store" "$port" || return 1
   # shellcheck disable=SC1091
   . "$DIR/store/env"
-  local store=(S3_STORE=rgw "S3_VHOST_DOMAIN=${VHOST_DOMAIN:-}")
   say "directly at the store"
-  env "${store[@]}" S3_ENDPOINT="$ENDPOINT" S3_ACCESS_KEY="$ACCESS_KEY" S3_SECRET_KEY="$SECRET_KEY" S3_BUCKET_PREFIX=onstore \
-    S3_RECORD="$DIR/direct.jsonl" "$VENV/bin/python" -m pytest -c "$ROOT/tests/s3suite/pytest.ini" \
-    --ignore="$ROOT/tests/s3suite/clients" "$ROOT/tests/s3suite" || status=1
+  S3_BUCKET_PREFIX=onstore suite "$DIR/store/env" "$DIR/direct.jsonl" --store rgw --ignore="$SUITE/clients" "$SUITE" || status=1
   say "through two gateways: written through one, read through the other"
   if start_cluster "$ENDPOINT" "$ACCESS_KEY" "$SECRET_KEY" "${VHOST_DOMAIN:-s3.rgw.test}"; then
-    env "${store[@]}" S3_VIA=gateway S3_ENDPOINT="$GATEWAY_0" S3_READER_ENDPOINT="$GATEWAY_1" S3_ACCESS_KEY="$CLUSTER_ACCESS_KEY" \
-      S3_SECRET_KEY="$CLUSTER_SECRET_KEY" S3_BUCKET_PREFIX=through S3_RECORD="$DIR/through.jsonl" \
-      "$VENV/bin/python" -m pytest -c "$ROOT/tests/s3suite/pytest.ini" "$ROOT/tests/s3suite" || status=1
-    "$VENV/bin/python" "$ROOT/tests/s3suite/compare.py" "$DIR/direct.jsonl" "$DIR/through.jsonl" || status=1
+    gateway_env "$GATEWAY_0" "${VHOST_DOMAIN:-}" >"$DIR/writer.env"
+    gateway_env "$GATEWAY_1" "${VHOST_DOMAIN:-}" >"$DIR/reader.env"
+    S3_BUCKET_PREFIX=through suite "$DIR/writer.env" "$DIR/through.jsonl" --store rgw --via gateway --reader "$DIR/reader.env" \
+      "$SUITE" || status=1
+    "$VENV/bin/python" "$SUITE/compare.py" "$DIR/direct.jsonl" "$DIR/through.jsonl" || status=1
     stop_cluster || status=1
   else
     status=1

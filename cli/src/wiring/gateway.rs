@@ -18,8 +18,7 @@ use verbs3_gateway::{GatewayOptions, Listener, Readiness, TlsFiles};
 use verbs3_ufs::Ufs;
 
 use super::tier::Ways;
-use super::{arena, geometry, stores, tier};
-use crate::admin;
+use super::{arena, bind_admin, geometry, stores, tier};
 use crate::process::Started;
 
 /// A gateway that serves.
@@ -79,7 +78,7 @@ pub async fn serve(
     let reader = Reader::new(reader_options(read, memory), tier.clone(), registry)?;
     let options = gateway_options(domains, *sigv2, limits, timeouts);
     let listener = Listener::bind(*listen, tls_files(tls).as_ref()).await.context("gateway.listen")?;
-    let admin_socket = admin::bind("gateway.admin_listen", *admin_listen).await?;
+    let admin_socket = bind_admin("gateway.admin_listen", *admin_listen).await?;
     let (listen, admin) = (listener.address()?, admin_socket.local_addr()?);
     let gateway = verbs3_gateway::Gateway::new(options, mounts, reader, tier.clone(), identities, registry)?;
     gateway.serve_admin(admin_socket, vec![workers_are_up(tier.clone())]);
@@ -101,7 +100,7 @@ fn workers_are_up(tier: Arc<Tier>) -> Readiness {
         (0, all) => Err(format!("none of {all} workers answers")),
         _ => Ok(()),
     };
-    Readiness { name: "workers", check: Box::new(check) }
+    Readiness::new("workers", check)
 }
 
 fn gateway_options(
@@ -136,8 +135,6 @@ fn gateway_options(
         post_objects_bytes_max: forms_max.0.saturating_add(1024 * 1024),
         sigv2,
         clock_skew_max: clock_skew.0,
-        // Each UFS has its own `trailing_checksums`, which its store acts on.
-        forward_trailing_checksums: true,
     }
 }
 

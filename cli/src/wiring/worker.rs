@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use prometheus::Registry;
+use tokio_util::sync::CancellationToken;
 use verbs3_cache_worker::{Volumes, WorkerOptions};
 use verbs3_config::{Cluster, Config, Tcp, Worker, WorkerFill, WorkerIndex, WorkerWrites};
+use verbs3_gateway::{Admin, Readiness};
 use verbs3_protocol::{Epoch, Geometry, Placement};
 use verbs3_rdma::arena::Arena;
 use verbs3_rdma::calls::{CallOptions, Secret};
@@ -14,8 +16,7 @@ use verbs3_rdma::tcp::{TcpOptions, TcpServer, TcpServerOptions};
 use verbs3_ufs::Ufs;
 
 use super::tier::members;
-use super::{arena, geometry, stores};
-use crate::admin::Admin;
+use super::{arena, bind_admin, geometry, stores};
 use crate::process::Started;
 
 /// Serves until it is told to stop, then lets calls under way end.
@@ -44,15 +45,18 @@ pub async fn run(config: Config, started: Started) -> anyhow::Result<()> {
         drain_deadline: process.drain_for.0,
     };
     let server = TcpServer::bind(worker.listen, options, cache.clone()).await.context("worker.listen")?;
-    let admin = Admin::bind("worker.admin_listen", worker.admin_listen).await?;
-    let admin_address = admin.address();
-    let admin = admin.serve(registry, started.stop.clone());
+    let socket = bind_admin("worker.admin_listen", worker.admin_listen).await?;
+    let admin_address = socket.local_addr()?;
+    let readiness = vec![Readiness::until_shutdown(started.stop.clone())];
+    let over = CancellationToken::new();
+    // Joined below, once all else has ended.
+    let admin = tokio::spawn(Admin { registry, readiness, stop: over.clone() }.serve(socket));
     started.ready(server.local_addr(), Some(admin_address))?;
     started.stop.cancelled().await;
     server.shutdown().await;
     cache.shutdown().await;
-    admin.end().await;
-    Ok(())
+    over.cancel();
+    admin.await.context("the admin endpoints ended badly")
 }
 
 /// A cache over `arena`, for any bucket of `stores`. `epoch`: of the map whose askers it answers; `None`: any.

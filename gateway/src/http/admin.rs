@@ -1,4 +1,5 @@
-//! The admin endpoints: `/metrics`, `/healthz` and `/readyz`, on an address of their own. Owns no state; asks others for theirs.
+//! The admin endpoints of any process: `/metrics`, `/healthz` and `/readyz`, on an address of their own. Owns no state; asks others
+//! for theirs.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -24,13 +25,27 @@ const HEADER_READ_MAX: Duration = Duration::from_secs(10);
 
 /// One thing that must hold before traffic is sent here: a name, and why it does not hold.
 pub struct Readiness {
-    pub name: &'static str,
-    pub check: Box<dyn Fn() -> Result<(), String> + Send + Sync>,
+    name: &'static str,
+    check: Box<dyn Fn() -> Result<(), String> + Send + Sync>,
 }
 
-pub(crate) struct Admin {
+impl Readiness {
+    pub fn new(name: &'static str, check: impl Fn() -> Result<(), String> + Send + Sync + 'static) -> Self {
+        Self { name, check: Box::new(check) }
+    }
+
+    /// Fails once the process has been told to end.
+    pub fn until_shutdown(stop: CancellationToken) -> Self {
+        Self::new("shutdown", move || if stop.is_cancelled() { Err("is under way".to_owned()) } else { Ok(()) })
+    }
+}
+
+/// What is served.
+pub struct Admin {
     pub registry: Registry,
+    /// All must hold for `/readyz`.
     pub readiness: Vec<Readiness>,
+    /// Ends the endpoints, with their connections. Not the process's own stop: they outlive the rest, to tell of its end.
     pub stop: CancellationToken,
 }
 

@@ -14,7 +14,6 @@ use super::{Announces, Names, Operation, Right, Row, Scope};
 use crate::answer;
 use crate::auth::Identity;
 use crate::exchange::Exchange;
-use crate::gateway::GatewayOptions;
 use crate::metrics::Metrics;
 use crate::mount::{KEY_BYTES_MAX, Mount, Mounts};
 use crate::read::Reader;
@@ -29,7 +28,6 @@ pub(crate) struct Core {
     /// `None`: there is no tier, and reads go to the UFS.
     pub reader: Option<Reader>,
     pub metrics: Arc<Metrics>,
-    pub options: GatewayOptions,
 }
 
 /// An authorised request: who asks, and through which mount.

@@ -64,8 +64,8 @@ async fn upload<R: Upload>(core: &Core, mut request: S3Request<R>) -> S3Result<S
     *request.input.content_length() = Some(i64::try_from(declared).map_err(|_| S3ErrorCode::EntityTooLarge)?);
     request.input.content_encoding().map(strip_aws_chunked);
     if let Some(algorithm) = checks.trailing_algorithm() {
-        let forwarded = core.options.forward_trailing_checksums.then(|| ChecksumAlgorithm::from_static(algorithm));
-        *request.input.checksum_algorithm() = forwarded;
+        // Whether it is sent on is for the store to know (`trailing_checksums` of its UFS).
+        *request.input.checksum_algorithm() = Some(ChecksumAlgorithm::from_static(algorithm));
     }
     core.rewrite(&entry, &mut request)?;
 

@@ -105,8 +105,7 @@ async fn a_shutdown_lets_requests_under_way_end() {
     let stage = Stage::start().await;
     let admin = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let admin_address = admin.local_addr().unwrap();
-    let check = Box::new(|| Err("no worker".to_owned()));
-    stage.gateway.serve_admin(admin, vec![Readiness { name: "tier", check }]);
+    stage.gateway.serve_admin(admin, vec![Readiness::new("tier", || Err("no worker".to_owned()))]);
     let ask = async |path: &str| {
         let mut socket = TcpStream::connect(admin_address).await.unwrap();
         socket

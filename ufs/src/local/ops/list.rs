@@ -43,6 +43,28 @@ pub fn page_size(asked: Option<i32>, page_max: usize) -> S3Result<usize> {
     Ok(asked.min(page_max))
 }
 
+/// What the three operations are asked alike.
+struct Ask<'a> {
+    bucket: &'a str,
+    prefix: &'a Option<String>,
+    delimiter: &'a Option<String>,
+    encoding_type: &'a Option<EncodingType>,
+    max_keys: Option<i32>,
+}
+
+/// Their inputs have these fields in common, under the same names, but no type.
+macro_rules! ask {
+    ($input:expr) => {
+        Ask {
+            bucket: &$input.bucket,
+            prefix: &$input.prefix,
+            delimiter: &$input.delimiter,
+            encoding_type: &$input.encoding_type,
+            max_keys: $input.max_keys,
+        }
+    };
+}
+
 /// One page of a bucket's objects.
 struct Listed {
     entries: Vec<(String, ObjectRecord)>,
@@ -50,42 +72,43 @@ struct Listed {
     next: Option<Start>,
     /// The last name of the page, entry or prefix.
     last: Option<String>,
+    encoding: Encoding,
+    /// Entries that the page might have had.
+    max: i32,
 }
 
-struct Ask {
-    bucket: String,
-    prefix: Option<String>,
-    delimiter: Option<String>,
-    start: Start,
-    max: usize,
-}
+impl Ask<'_> {
+    /// Where the page after a marker begins.
+    fn after(&self, marker: &Option<String>) -> Start {
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        Start::from_marker(&text(marker), &text(self.prefix), &text(self.delimiter))
+    }
 
-async fn page(store: &LocalStore, ask: Ask) -> S3Result<Listed> {
-    store
-        .blocking(move |s| {
+    async fn page(&self, store: &LocalStore, start: Start) -> S3Result<Listed> {
+        let encoding = Encoding::parse(self.encoding_type.as_ref())?;
+        let max = page_size(self.max_keys, store.inner.options.list_page_max)?;
+        let (bucket, prefix, delimiter) = (self.bucket.to_owned(), self.prefix.clone(), self.delimiter.clone());
+        let page = store.blocking(move |s| {
             let view = s.view()?;
-            let bucket = find_bucket(&view, &ask.bucket)?;
-            let query = Query {
-                prefix: ask.prefix.as_deref().unwrap_or_default(),
-                delimiter: ask.delimiter.as_deref().unwrap_or_default(),
-                start: ask.start,
-                max: ask.max,
-            };
-            let page: Page<ObjectRecord> = list(&view, Space::Objects, bucket.id, &query).map_err(index_failed)?;
-            let mut out = Listed { entries: Vec::new(), prefixes: Vec::new(), next: page.next, last: None };
-            out.last = page.items.last().map(|item| match item {
-                Item::Entry { key, .. } => key.clone(),
-                Item::Prefix(prefix) => prefix.clone(),
-            });
-            for item in page.items {
-                match item {
-                    Item::Entry { key, record, .. } => out.entries.push((key, record)),
-                    Item::Prefix(prefix) => out.prefixes.push(prefix),
-                }
+            let bucket = find_bucket(&view, &bucket)?;
+            let (prefix, delimiter) = (prefix.as_deref().unwrap_or_default(), delimiter.as_deref().unwrap_or_default());
+            list(&view, Space::Objects, bucket.id, &Query { prefix, delimiter, start, max }).map_err(index_failed)
+        });
+        let page: Page<ObjectRecord> = page.await?;
+        let last = page.items.last().map(|item| match item {
+            Item::Entry { key, .. } => key.clone(),
+            Item::Prefix(prefix) => prefix.clone(),
+        });
+        let (mut entries, mut prefixes) = (Vec::new(), Vec::new());
+        for item in page.items {
+            match item {
+                Item::Entry { key, record, .. } => entries.push((key, record)),
+                Item::Prefix(prefix) => prefixes.push(prefix),
             }
-            Ok(out)
-        })
-        .await
+        }
+        let max = i32::try_from(max).unwrap_or(i32::MAX);
+        Ok(Listed { entries, prefixes, next: page.next, last, encoding, max })
+    }
 }
 
 fn object(key: String, record: ObjectRecord, encoding: Encoding, with_owner: bool) -> Object {
@@ -113,26 +136,17 @@ pub async fn list_objects(
     req: S3Request<ListObjectsInput>,
 ) -> S3Result<S3Response<ListObjectsOutput>> {
     let input = req.input;
-    let encoding = Encoding::parse(input.encoding_type.as_ref())?;
-    let max = page_size(input.max_keys, store.inner.options.list_page_max)?;
-    let text = |t: &Option<String>| t.clone().unwrap_or_default();
-    let start = Start::from_marker(&text(&input.marker), &text(&input.prefix), &text(&input.delimiter));
+    let ask = ask!(input);
+    let listed = ask.page(store, ask.after(&input.marker)).await?;
+    let encoding = listed.encoding;
     let delimited = input.delimiter.as_ref().is_some_and(|d| !d.is_empty());
-    let ask = Ask {
-        bucket: input.bucket.clone(),
-        prefix: input.prefix.clone(),
-        delimiter: input.delimiter.clone(),
-        start,
-        max,
-    };
-    let listed = page(store, ask).await?;
     let truncated = listed.next.is_some();
     let contents = listed.entries.into_iter().map(|(k, r)| object(k, r, encoding, true)).collect();
     Ok(S3Response::new(ListObjectsOutput {
         name: Some(input.bucket),
         prefix: Some(encoding.name(input.prefix.unwrap_or_default())),
         marker: Some(encoding.name(input.marker.unwrap_or_default())),
-        max_keys: Some(i32::try_from(max).unwrap_or(i32::MAX)),
+        max_keys: Some(listed.max),
         is_truncated: Some(truncated),
         contents: Some(contents),
         common_prefixes: encoding.prefixes(listed.prefixes),
@@ -149,29 +163,21 @@ pub async fn list_objects_v2(
     req: S3Request<ListObjectsV2Input>,
 ) -> S3Result<S3Response<ListObjectsV2Output>> {
     let input = req.input;
-    let encoding = Encoding::parse(input.encoding_type.as_ref())?;
-    let max = page_size(input.max_keys, store.inner.options.list_page_max)?;
-    let text = |t: &Option<String>| t.clone().unwrap_or_default();
+    let ask = ask!(input);
     let start = match &input.continuation_token {
         Some(token) => Start::from_token(token)
             .ok_or_else(|| s3_error!(InvalidArgument, "The continuation token provided is incorrect"))?,
-        None => Start::from_marker(&text(&input.start_after), &text(&input.prefix), &text(&input.delimiter)),
+        None => ask.after(&input.start_after),
     };
-    let ask = Ask {
-        bucket: input.bucket.clone(),
-        prefix: input.prefix.clone(),
-        delimiter: input.delimiter.clone(),
-        start,
-        max,
-    };
-    let listed = page(store, ask).await?;
+    let listed = ask.page(store, start).await?;
+    let encoding = listed.encoding;
     let with_owner = input.fetch_owner.unwrap_or(false);
     let count = listed.entries.len() + listed.prefixes.len();
     let contents: Vec<_> = listed.entries.into_iter().map(|(k, r)| object(k, r, encoding, with_owner)).collect();
     Ok(S3Response::new(ListObjectsV2Output {
         name: Some(input.bucket),
         prefix: Some(encoding.name(input.prefix.unwrap_or_default())),
-        max_keys: Some(i32::try_from(max).unwrap_or(i32::MAX)),
+        max_keys: Some(listed.max),
         key_count: Some(i32::try_from(count).unwrap_or(i32::MAX)),
         continuation_token: input.continuation_token,
         is_truncated: Some(listed.next.is_some()),
@@ -191,21 +197,12 @@ pub async fn list_object_versions(
     req: S3Request<ListObjectVersionsInput>,
 ) -> S3Result<S3Response<ListObjectVersionsOutput>> {
     let input = req.input;
-    let encoding = Encoding::parse(input.encoding_type.as_ref())?;
-    let max = page_size(input.max_keys, store.inner.options.list_page_max)?;
-    let text = |t: &Option<String>| t.clone().unwrap_or_default();
     if input.version_id_marker.is_some() && input.key_marker.is_none() {
         return Err(s3_error!(InvalidArgument, "A version-id marker cannot be specified without a key marker."));
     }
-    let start = Start::from_marker(&text(&input.key_marker), &text(&input.prefix), &text(&input.delimiter));
-    let ask = Ask {
-        bucket: input.bucket.clone(),
-        prefix: input.prefix.clone(),
-        delimiter: input.delimiter.clone(),
-        start,
-        max,
-    };
-    let listed = page(store, ask).await?;
+    let ask = ask!(input);
+    let listed = ask.page(store, ask.after(&input.key_marker)).await?;
+    let encoding = listed.encoding;
     let truncated = listed.next.is_some();
     let at_key = matches!(&listed.next, Some(Start::AfterKey(_)));
     let versions = listed.entries.into_iter().map(|(key, record)| ObjectVersion {
@@ -228,7 +225,7 @@ pub async fn list_object_versions(
         encoding_type: input.encoding_type,
         is_truncated: Some(truncated),
         key_marker: Some(encoding.name(input.key_marker.unwrap_or_default())),
-        max_keys: Some(i32::try_from(max).unwrap_or(i32::MAX)),
+        max_keys: Some(listed.max),
         name: Some(input.bucket),
         next_key_marker: listed.last.filter(|_| truncated).map(|l| encoding.name(l)),
         next_version_id_marker: (truncated && at_key).then(|| "null".to_owned()),
