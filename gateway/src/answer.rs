@@ -4,6 +4,7 @@
 use http::header::{self, HeaderName};
 use http::{HeaderMap, HeaderValue};
 use s3s::S3Error;
+use tracing::warn;
 use verbs3_ufs::RawAnswer;
 use verbs3_ufs::capture::{self, RemoteFailure};
 
@@ -59,7 +60,14 @@ pub(crate) fn keep_headers(headers: &mut HeaderMap, raw: Option<&RawAnswer>) {
 pub(crate) fn of_ufs(cx: &RequestContext, names: &Names<'_>, mut error: S3Error, raw: Option<RawAnswer>) -> S3Error {
     match capture::remote_failure(&error) {
         Some(RemoteFailure::Answer(_)) => {}
-        Some(RemoteFailure::NoAnswer(_) | RemoteFailure::Unintelligible(_)) => {
+        Some(RemoteFailure::Unintelligible(reason)) => {
+            warn!(request = %cx.id(), reason, "the store behind a mount gave an answer that is not S3's");
+            let message = "the store behind this endpoint gave an answer to this operation that is not S3's: it does not know the \
+                           operation, or not this form of it; trying again won't help";
+            // The only status of a server's failure that no client takes for an invitation to try again.
+            return S3Error::with_message(s3s::S3ErrorCode::NotImplemented, message);
+        }
+        Some(RemoteFailure::NoAnswer(_)) => {
             let mut headers = xml();
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
             let mut unavailable = S3Error::new(s3s::S3ErrorCode::ServiceUnavailable);

@@ -89,7 +89,18 @@ pub fn remote_failure(error: &S3Error) -> Option<&RemoteFailure> {
 
 /// CompleteMultipartUpload and CopyObject may say 200 and carry an error document all the same.
 pub(crate) fn is_error(answer: &RawAnswer) -> bool {
-    !answer.status.is_success() || answer.body.windows(6).any(|window| window == b"<Error")
+    !answer.status.is_success() || is_error_document(&answer.body)
+}
+
+/// Whether the root of a document is `Error`; white space may come first, which stores send to keep a connection alive.
+fn is_error_document(document: &[u8]) -> bool {
+    let mut rest = document.strip_prefix(b"\xef\xbb\xbf").unwrap_or(document).trim_ascii_start();
+    if rest.starts_with(b"<?xml") {
+        let end = rest.iter().position(|&byte| byte == b'>').map_or(rest.len(), |at| at + 1);
+        rest = rest[end..].trim_ascii_start();
+    }
+    let after = rest.strip_prefix(b"<Error").and_then(<[u8]>::first);
+    after.is_some_and(|&byte| byte == b'>' || byte.is_ascii_whitespace())
 }
 
 fn synthetic(error: &S3Error) -> RawAnswer {
@@ -200,6 +211,23 @@ mod tests {
         assert_eq!(answer_of(&error, Some(raw(200, ""))).status, StatusCode::INTERNAL_SERVER_ERROR);
         let said_so = answer_of(&error, Some(raw(200, "<?xml?><Error><Code>SlowDown</Code></Error>")));
         assert_eq!(said_so.status, StatusCode::OK);
+    }
+
+    #[test]
+    fn a_success_is_an_error_only_if_its_document_is_one() {
+        for (body, error) in [
+            ("<Error><Code>SlowDown</Code></Error>", true),
+            ("  \n<?xml version=\"1.0\"?>\n<Error xmlns=\"x\"><Code>SlowDown</Code></Error>", true),
+            ("\u{feff}<Error>", true),
+            ("<DeleteResult><Error><Key>k</Key></Error></DeleteResult>", false),
+            ("an object that speaks of <Error>", false),
+            ("<Errors/>", false),
+            ("<?xml", false),
+            ("", false),
+        ] {
+            assert_eq!(is_error(&raw(200, body)), error, "{body}");
+            assert!(is_error(&raw(404, body)), "{body}");
+        }
     }
 
     #[test]

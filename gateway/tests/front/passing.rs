@@ -5,7 +5,10 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode};
-use s3s::dto::{GetObjectAclInput, GetObjectAclOutput, GetObjectTaggingInput, GetObjectTaggingOutput};
+use s3s::dto::{
+    GetObjectAclInput, GetObjectAclOutput, GetObjectLegalHoldInput, GetObjectLegalHoldOutput, GetObjectTaggingInput,
+    GetObjectTaggingOutput,
+};
 use s3s::{S3, S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 use verbs3_ufs::capture::RemoteFailure;
 use verbs3_ufs::{RawAnswer, Ufs, UfsLimits};
@@ -41,6 +44,14 @@ impl S3 for Odd {
     ) -> S3Result<S3Response<GetObjectTaggingOutput>> {
         let silence = RemoteFailure::NoAnswer("connect timed out to 10.0.0.1".to_owned());
         Err(S3Error::with_source(S3ErrorCode::InternalError, Box::new(silence)))
+    }
+
+    async fn get_object_legal_hold(
+        &self,
+        _: S3Request<GetObjectLegalHoldInput>,
+    ) -> S3Result<S3Response<GetObjectLegalHoldOutput>> {
+        let nonsense = RemoteFailure::Unintelligible("200 with a body that is not S3: /hidden/p/k".to_owned());
+        Err(S3Error::with_source(S3ErrorCode::InternalError, Box::new(nonsense)))
     }
 }
 
@@ -79,6 +90,18 @@ async fn a_silent_ufs_is_a_503_that_shows_no_address() {
     assert_eq!(answer.error(), (503, "ServiceUnavailable".to_owned()));
     assert!(!answer.text().contains("10.0.0.1"));
     assert_eq!(answer.headers["retry-after"], "1");
+}
+
+/// Clients try 500, 502, 503 and 504 again, by themselves.
+#[tokio::test]
+async fn an_answer_of_the_ufs_that_is_not_s3s_is_a_501_that_nobody_tries_again() {
+    let stage = stage().await;
+    for mount in ["same", "other"] {
+        let answer = stage.send(&Request::new("GET", &format!("/{mount}/k")).query("legal-hold="), b"").await;
+        assert_eq!(answer.error(), (501, "NotImplemented".to_owned()));
+        assert!(!answer.headers.contains_key("retry-after"), "{:?}", answer.headers);
+        assert!(answer.text().contains("<Message>") && !answer.text().contains("hidden"), "{}", answer.text());
+    }
 }
 
 #[tokio::test]

@@ -1,14 +1,14 @@
-//! The SDK's interceptor: hands raw answers to `capture`, bounds what is read of answers that are not object data, and adds
-//! headers that the typed request can't carry. Decides nothing about errors.
+//! The SDK's interceptor: hands raw answers to `capture`, bounds what is read of answers that are not object data, adds
+//! headers that the typed request can't carry, and keeps the framing of uploads out of `Content-Encoding`. Decides nothing about
+//! errors.
 
 use aws_smithy_runtime_api::box_error::BoxError;
 use aws_smithy_runtime_api::client::interceptors::Intercept;
 use aws_smithy_runtime_api::client::interceptors::context::{
     AfterDeserializationInterceptorContextRef, BeforeDeserializationInterceptorContextMut,
-    BeforeDeserializationInterceptorContextRef, BeforeTransmitInterceptorContextMut,
-    BeforeTransmitInterceptorContextRef,
+    BeforeTransmitInterceptorContextMut, BeforeTransmitInterceptorContextRef,
 };
-use aws_smithy_runtime_api::client::orchestrator::Metadata;
+use aws_smithy_runtime_api::client::orchestrator::{HttpResponse, Metadata};
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::body::SdkBody;
 use aws_smithy_types::checksum_config::RequestChecksumCalculation;
@@ -99,14 +99,41 @@ impl Intercept for Listen {
         Ok(())
     }
 
+    /// The SDK writes lists as several headers of one name (its framing beside the object's `Content-Encoding`, the names of
+    /// attributes), and signs them as one list. Stores that look at one of them (Ceph RGW) find the signature wrong.
+    fn modify_before_transmit(
+        &self,
+        context: &mut BeforeTransmitInterceptorContextMut<'_>,
+        _: &RuntimeComponents,
+        _: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        let headers = context.request_mut().headers_mut();
+        let repeated = headers.iter().filter(|(name, _)| headers.get_all(name).nth(1).is_some());
+        let lists: Vec<(String, String)> =
+            repeated.map(|(name, _)| (name.to_owned(), headers.get_all(name).collect::<Vec<_>>().join(","))).collect();
+        for (name, list) in lists {
+            headers.try_insert(name, list)?;
+        }
+        Ok(())
+    }
+
     fn modify_before_deserialization(
         &self,
         context: &mut BeforeDeserializationInterceptorContextMut<'_>,
         _: &RuntimeComponents,
         cfg: &mut ConfigBag,
     ) -> Result<(), BoxError> {
-        let is_data = cfg.load::<Metadata>().is_some_and(|metadata| DATA.contains(&metadata.name()));
+        let is_data = is_data(cfg);
         let response = context.response_mut();
+        let encoding = response.headers().get("content-encoding").map(str::to_owned);
+        if let Some(kept) = encoding.and_then(|encoding| without_framing(&encoding)) {
+            // Ceph RGW up to 18.2 keeps the framing of an upload as the object's encoding, which no client could undo.
+            response.headers_mut().remove("content-encoding");
+            if !kept.is_empty() {
+                response.headers_mut().try_insert("content-encoding", kept)?;
+            }
+        }
+        note_answer(response)?;
         if !response.status().is_success() {
             // Cut in silence: what an error's document says after 64 KiB is not missed.
             wrap(response.body_mut(), |body| Cut::quietly_after(body, ERROR_BODY_BYTES_MAX));
@@ -116,37 +143,52 @@ impl Intercept for Listen {
         Ok(())
     }
 
-    fn read_before_deserialization(
-        &self,
-        context: &BeforeDeserializationInterceptorContextRef<'_>,
-        _: &RuntimeComponents,
-        _: &mut ConfigBag,
-    ) -> Result<(), BoxError> {
-        let response = context.response();
-        let mut headers = HeaderMap::new();
-        for (name, value) in response.headers().iter_bytes() {
-            if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::from_bytes(value)) {
-                headers.append(name, value);
-            }
-        }
-        let status = StatusCode::from_u16(response.status().as_u16())?;
-        note(Some(RawAnswer { status, headers: without_hop_by_hop(headers), body: Bytes::new() }));
-        Ok(())
-    }
-
     fn read_after_deserialization(
         &self,
         context: &AfterDeserializationInterceptorContextRef<'_>,
         _: &RuntimeComponents,
-        _: &mut ConfigBag,
+        cfg: &mut ConfigBag,
     ) -> Result<(), BoxError> {
-        if context.output_or_error().is_err()
-            && let Some(body) = context.response().body().bytes()
-        {
-            note_body(body);
+        if context.output_or_error().is_ok() {
+            return Ok(());
+        }
+        let response = context.response();
+        match response.body().bytes() {
+            Some(body) => note_body(body),
+            // A document that broke off says nothing, whatever its status promised.
+            None if response.status().is_success() && !is_data(cfg) => note(None),
+            None => {}
         }
         Ok(())
     }
+}
+
+fn is_data(cfg: &ConfigBag) -> bool {
+    cfg.load::<Metadata>().is_some_and(|metadata| DATA.contains(&metadata.name()))
+}
+
+/// As sent: the SDK's own interceptors, which come later, add headers.
+fn note_answer(response: &HttpResponse) -> Result<(), BoxError> {
+    let mut headers = HeaderMap::new();
+    for (name, value) in response.headers().iter_bytes() {
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::from_bytes(value)) {
+            headers.append(name, value);
+        }
+    }
+    let status = StatusCode::from_u16(response.status().as_u16())?;
+    note(Some(RawAnswer { status, headers: without_hop_by_hop(headers), body: Bytes::new() }));
+    Ok(())
+}
+
+/// A content encoding without `aws-chunked`, which says how an upload was framed and not how the object is encoded. `None`: it
+/// was not there.
+pub(super) fn without_framing(encoding: &str) -> Option<String> {
+    let tokens = || encoding.split(',').map(str::trim);
+    let is_framing = |token: &str| token.eq_ignore_ascii_case("aws-chunked");
+    tokens().any(is_framing).then(|| {
+        let kept: Vec<&str> = tokens().filter(|token| !token.is_empty() && !is_framing(token)).collect();
+        kept.join(",")
+    })
 }
 
 fn wrap(slot: &mut SdkBody, wrapper: impl FnOnce(SdkBody) -> Cut) {

@@ -11,10 +11,10 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use s3s::dto::*;
 use s3s::{S3, S3Error, S3ErrorCode, S3Request, S3Response, S3Result, s3_error};
 use s3s_aws::Proxy;
-use s3s_aws::conv::{try_from_aws, try_into_aws};
+use s3s_aws::conv::{AwsConversion, try_from_aws, try_into_aws};
 
 use super::connection::NoPlace;
-use super::listen::{ExtraHeaders, with_headers};
+use super::listen::{ExtraHeaders, with_headers, without_framing};
 use super::upload::{BodyError, Upload};
 use crate::body::chain;
 use crate::capture::{RemoteFailure, is_error, observe};
@@ -25,6 +25,22 @@ pub(super) struct RemoteStore {
     proxy: Proxy,
     client: Client,
     trailing_checksums: bool,
+}
+
+/// Whether an upload comes with its checksum. One that is named without a value has to be computed on the way, and can be sent only
+/// after the body.
+macro_rules! has_checksum {
+    ($input:expr) => {
+        [
+            &$input.checksum_crc32,
+            &$input.checksum_crc32c,
+            &$input.checksum_crc64nvme,
+            &$input.checksum_sha1,
+            &$input.checksum_sha256,
+        ]
+        .iter()
+        .any(|value| value.is_some())
+    };
 }
 
 impl RemoteStore {
@@ -66,29 +82,15 @@ impl RemoteStore {
         }
     }
 
-    /// A checksum that has to be computed on the way can be sent only after the body.
-    fn checksum(
-        &self,
-        algorithm: Option<ChecksumAlgorithm>,
-        values: [&Option<String>; 5],
-    ) -> Option<ChecksumAlgorithm> {
-        if self.trailing_checksums || values.iter().any(|value| value.is_some()) { algorithm } else { None }
-    }
-
     async fn put(&self, mut req: S3Request<PutObjectInput>) -> S3Result<S3Response<PutObjectOutput>> {
         let announced = req.input.content_length.or_else(|| decoded_length(&req.headers));
         let input = &mut req.input;
         let (body, error) = upload_body(&mut input.body, announced).await?;
         input.body = Some(body);
         without_aws_chunked(&mut input.content_encoding);
-        let values = [
-            &input.checksum_crc32,
-            &input.checksum_crc32c,
-            &input.checksum_crc64nvme,
-            &input.checksum_sha1,
-            &input.checksum_sha256,
-        ];
-        input.checksum_algorithm = self.checksum(input.checksum_algorithm.clone(), values);
+        if !self.trailing_checksums && !has_checksum!(input) {
+            input.checksum_algorithm = None;
+        }
         // The SDK would call an object of no type application/octet-stream; what it is then called is the store's choice.
         let untyped = input.content_type.is_none();
         let headers = if untyped { vec![("content-type", String::new())] } else { Vec::new() };
@@ -100,14 +102,9 @@ impl RemoteStore {
         let input = &mut req.input;
         let (body, error) = upload_body(&mut input.body, announced).await?;
         input.body = Some(body);
-        let values = [
-            &input.checksum_crc32,
-            &input.checksum_crc32c,
-            &input.checksum_crc64nvme,
-            &input.checksum_sha1,
-            &input.checksum_sha256,
-        ];
-        input.checksum_algorithm = self.checksum(input.checksum_algorithm.clone(), values);
+        if !self.trailing_checksums && !has_checksum!(input) {
+            input.checksum_algorithm = None;
+        }
         self.upload(Vec::new(), error, self.proxy.upload_part(req)).await
     }
 
@@ -139,6 +136,43 @@ impl RemoteStore {
         Ok(response)
     }
 
+    /// Not through the proxy: it fails on an empty ETag, with which Ceph RGW answers the completion of an upload that is complete
+    /// already. An ETag that is none is left out.
+    async fn complete(
+        &self,
+        req: S3Request<CompleteMultipartUploadInput>,
+    ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
+        let input = req.input;
+        let call = async {
+            let sent = self
+                .client
+                .complete_multipart_upload()
+                .bucket(input.bucket)
+                .key(input.key)
+                .upload_id(input.upload_id)
+                .set_multipart_upload(try_into_aws(input.multipart_upload)?)
+                .set_checksum_crc32(input.checksum_crc32)
+                .set_checksum_crc32_c(input.checksum_crc32c)
+                .set_checksum_crc64_nvme(input.checksum_crc64nvme)
+                .set_checksum_sha1(input.checksum_sha1)
+                .set_checksum_sha256(input.checksum_sha256)
+                .set_checksum_type(try_into_aws(input.checksum_type)?)
+                .set_mpu_object_size(input.mpu_object_size)
+                .set_if_match(try_into_aws(input.if_match)?)
+                .set_if_none_match(try_into_aws(input.if_none_match)?)
+                .set_expected_bucket_owner(input.expected_bucket_owner)
+                .set_request_payer(try_into_aws(input.request_payer)?)
+                .set_sse_customer_algorithm(input.sse_customer_algorithm)
+                .set_sse_customer_key(input.sse_customer_key)
+                .set_sse_customer_key_md5(input.sse_customer_key_md5)
+                .send();
+            let mut output = sent.await.map_err(sdk_error)?;
+            output.e_tag.take_if(|etag| etag.is_empty());
+            answered(output)
+        };
+        self.pass(Vec::new(), call).await
+    }
+
     /// Not through the proxy: it fails on answers whose markers are empty, as some stores send them for a first page.
     async fn parts(&self, req: S3Request<ListPartsInput>) -> S3Result<S3Response<ListPartsOutput>> {
         let input = req.input;
@@ -160,8 +194,7 @@ impl RemoteStore {
             let mut output = sent.await.map_err(sdk_error)?;
             only_numbers(&mut output.part_number_marker);
             only_numbers(&mut output.next_part_number_marker);
-            let headers = ids(&output);
-            Ok(S3Response::with_headers(try_from_aws(output)?, headers))
+            answered(output)
         };
         self.pass(Vec::new(), call).await
     }
@@ -193,22 +226,25 @@ impl RemoteStore {
                 only_numbers(&mut parts.part_number_marker);
                 only_numbers(&mut parts.next_part_number_marker);
             }
-            let headers = ids(&output);
-            Ok(S3Response::with_headers(try_from_aws(output)?, headers))
+            answered(output)
         };
         self.pass(Vec::new(), call).await
     }
 }
 
-/// Request ids, as the proxy gives them.
-fn ids(output: &(impl RequestId + RequestIdExt)) -> HeaderMap {
+/// An answer of the SDK as the proxy gives it, with its request ids.
+fn answered<T>(output: T::Target) -> S3Result<S3Response<T>>
+where
+    T: AwsConversion<Error = S3Error>,
+    T::Target: RequestId + RequestIdExt,
+{
     let mut headers = HeaderMap::new();
     for (name, id) in [("x-amz-request-id", output.request_id()), ("x-amz-id-2", output.extended_request_id())] {
         if let Some(value) = id.and_then(|id| HeaderValue::from_str(id).ok()) {
             headers.insert(HeaderName::from_static(name), value);
         }
     }
-    headers
+    Ok(S3Response::with_headers(try_from_aws(output)?, headers))
 }
 
 fn only_numbers(marker: &mut Option<String>) {
@@ -233,14 +269,8 @@ async fn upload_body(
 
 /// `aws-chunked` says how the client's request was framed. It is not how the object is encoded, and the SDK adds its own.
 fn without_aws_chunked(encoding: &mut Option<ContentEncoding>) {
-    let Some(text) = encoding.take() else { return };
-    let kept: Vec<&str> = text
-        .split(',')
-        .map(str::trim)
-        .filter(|token| !token.is_empty() && !token.eq_ignore_ascii_case("aws-chunked"))
-        .collect();
-    if !kept.is_empty() {
-        *encoding = Some(kept.join(","));
+    if let Some(kept) = encoding.as_deref().and_then(without_framing) {
+        *encoding = Some(kept).filter(|kept| !kept.is_empty());
     }
 }
 
@@ -374,6 +404,9 @@ macro_rules! dispatch {
     };
     (create_multipart_upload $self:ident $req:ident) => {
         $self.create_upload($req).await
+    };
+    (complete_multipart_upload $self:ident $req:ident) => {
+        $self.complete($req).await
     };
     (get_object $self:ident $req:ident) => {
         $self.get($req).await
