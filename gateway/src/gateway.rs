@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus::Registry;
-use s3s::config::{S3Config, StaticConfigProvider};
+use s3s::config::{S3Config, S3ConfigProvider, StaticConfigProvider};
 use s3s::service::S3ServiceBuilder;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -12,7 +12,7 @@ use tokio_util::task::TaskTracker;
 use verbs3_client::Tier;
 
 use crate::auth::{Access, Identities, Keys};
-use crate::http::{Admin, Domains, Forms, Front, Listener, Readiness, Server, form_memory};
+use crate::http::{Admin, Domains, Forms, Front, Lenient, Listener, Readiness, Server, form_memory};
 use crate::metrics::Metrics;
 use crate::mount::Mounts;
 use crate::operations::{Core, Operations};
@@ -123,13 +123,20 @@ impl Gateway {
         tasks.spawn(identities.clone().follow(stop.clone()));
 
         let core = Core { mounts, homes, reader, metrics: metrics.clone() };
-        let mut builder = S3ServiceBuilder::new(Operations(Arc::new(core)));
-        builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(s3_config(&options)))));
-        builder.set_auth(Keys { identities: identities.clone() });
-        builder.set_access(Access { identities: identities.clone(), metrics: metrics.clone() });
-        if !options.domains.is_empty() {
-            builder.set_host(Domains::new(&options.domains));
-        }
+        let operations = Operations(Arc::new(core));
+        let config: Arc<dyn S3ConfigProvider> = Arc::new(StaticConfigProvider::new(Arc::new(s3_config(&options))));
+        let service = || {
+            let mut builder = S3ServiceBuilder::new(operations.clone());
+            builder.set_config(config.clone());
+            builder.set_auth(Keys { identities: identities.clone() });
+            builder.set_access(Access { identities: identities.clone(), metrics: metrics.clone() });
+            if !options.domains.is_empty() {
+                builder.set_host(Domains::new(&options.domains));
+            }
+            builder
+        };
+        let mut outer = service();
+        outer.set_route(Lenient { inner: service().build(), identities: identities.clone() });
         metrics.form_bytes_max.set(i64::try_from(options.post_objects_bytes_max).unwrap_or(i64::MAX));
         let forms = Forms {
             identities,
@@ -140,7 +147,7 @@ impl Gateway {
             held: metrics.form_bytes.clone(),
         };
         let front = Front {
-            service: builder.build(),
+            service: outer.build(),
             metrics,
             in_flight: Arc::new(Semaphore::new(options.requests_in_flight_max)),
             chunk_bytes_max: options.aws_chunk_bytes_max,

@@ -186,7 +186,7 @@ operations! {
     get_bucket_website(GetBucketWebsiteInput) -> GetBucketWebsiteOutput: admin settings nothing bypass plain;
     get_object(GetObjectInput) -> GetObjectOutput: read object nothing cached plain;
     get_object_acl(GetObjectAclInput) -> GetObjectAclOutput: read object nothing bypass plain;
-    get_object_attributes(GetObjectAttributesInput) -> GetObjectAttributesOutput: read object nothing bypass plain;
+    get_object_attributes(GetObjectAttributesInput) -> GetObjectAttributesOutput: read object nothing bypass get_object_attributes;
     get_object_legal_hold(GetObjectLegalHoldInput) -> GetObjectLegalHoldOutput: read object nothing bypass plain;
     get_object_lock_configuration(GetObjectLockConfigurationInput) -> GetObjectLockConfigurationOutput: seen bucket nothing bypass plain;
     get_object_retention(GetObjectRetentionInput) -> GetObjectRetentionOutput: read object nothing bypass plain;

@@ -136,10 +136,6 @@ impl Reader {
             ..Default::default()
         };
         let mut response = S3Response::new(output);
-        if opened.part {
-            // s3s takes a range into account for GET alone.
-            response.status = Some(http::StatusCode::PARTIAL_CONTENT);
-        }
         response.headers = answers::headers(opened.attributes, ask.checksums && !opened.part, &ask.overrides);
         Ok(response)
     }

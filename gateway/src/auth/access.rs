@@ -49,7 +49,8 @@ impl S3Access for Access {
             S3Path::Object { bucket, key } => (bucket.clone(), key.clone()),
         };
         let _ = exchange.target.set(target);
-        // A form has been authorised by its policy; the PUT that it has become carries no signature (`http::form`).
+        // A form has been authorised by its policy; the PUT that it has become carries no signature (`http::form`). Nor does a mended
+        // request, whose first form did (`http::lenient`).
         if exchange.identity.get().is_none() {
             // The key may have been withdrawn between the signature's check and now.
             let identity = cx.credentials().and_then(|credentials| self.identities.get(&credentials.access_key));

@@ -17,6 +17,7 @@ use super::document;
 use super::form::{self, Forms, Posted};
 use super::inbound::Inbound;
 use super::outbound::{Admission, Ending, Outbound};
+use super::presigned;
 use super::progress::Progress;
 use super::sigv2;
 use crate::answer::{REQUEST_ID, passed};
@@ -112,6 +113,7 @@ impl Front {
         let (mut parts, body) = request.into_parts();
         sigv2::check(&mut parts.uri, &parts.headers, self.forms.sigv2, self.clock_skew_max)
             .inspect_err(|_| self.metrics.denied("sigv2"))?;
+        presigned::check(&parts.uri)?;
         let body = if body.is_end_stream() {
             Body::empty()
         } else {
@@ -170,6 +172,12 @@ impl Front {
                 self.metrics.body_refused(Some(fault.reason()));
                 response = answer_of(fault.into_error());
             }
+        } else if *method == Method::HEAD
+            && response.status() == StatusCode::OK
+            && response.headers().contains_key(header::CONTENT_RANGE)
+        {
+            // s3s takes a range into account for GET alone.
+            *response.status_mut() = StatusCode::PARTIAL_CONTENT;
         }
         response
     }

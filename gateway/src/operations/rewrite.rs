@@ -173,6 +173,19 @@ pub(super) mod complete_multipart_upload {
     }
 }
 
+pub(super) mod get_object_attributes {
+    use super::Names;
+    pub use super::plain::{listed, outward};
+    use s3s::dto::{GetObjectAttributesInput, ObjectAttributes};
+
+    /// The names of the wanted attributes, one by one: s3s takes each header for one name, and SDKs write all into one header.
+    pub fn inward(input: &mut GetObjectAttributesInput, _: &Names<'_>) {
+        let names = input.object_attributes.iter().flat_map(|header| header.as_str().split(','));
+        let names = names.map(str::trim).filter(|name| !name.is_empty());
+        input.object_attributes = names.map(|name| ObjectAttributes::from(name.to_owned())).collect();
+    }
+}
+
 pub(super) mod list_parts {
     use super::Names;
     pub use super::plain::{inward, listed};

@@ -49,9 +49,6 @@ impl Reader {
         let (result, raw) = observe(mount.ufs.s3().head_object(request(Method::HEAD, input))).await;
         let mut response = result.map_err(|error| answer::of_ufs(cx, &Names::of(mount), error, raw.clone()))?;
         answer::keep_headers(&mut response.headers, raw.as_ref());
-        if let Some(raw) = raw {
-            response.status = Some(raw.status);
-        }
         Ok(response)
     }
 }

@@ -9,6 +9,7 @@ mod connections;
 mod forms;
 mod http2;
 mod identities;
+mod lenient;
 mod mounts;
 mod passing;
 mod remote;

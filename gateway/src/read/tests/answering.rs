@@ -26,7 +26,6 @@ async fn head_says_what_get_says() {
     assert_eq!(head.output.accept_ranges.as_deref(), Some("bytes"));
     let range = Some(s3s::dto::Range::Int { first: 10, last: Some(19) });
     let part = bed.head(HeadObjectInput { range, ..input }).await.unwrap();
-    assert_eq!(part.status.unwrap().as_u16(), 206);
     assert_eq!(part.output.content_range.as_deref(), Some("bytes 10-19/100000"));
     assert_eq!(part.output.content_length, Some(10));
 }

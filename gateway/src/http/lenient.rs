@@ -1,0 +1,207 @@
+//! Headers of reads that S3 ignores when they make no sense: `Range`, `If-Modified-Since`, `If-Unmodified-Since`. s3s refuses the
+//! whole request instead, and the client has signed them, so that they can't be taken away before. Owns the way around: a
+//! request that carries one is taken out of s3s after its signature was verified, mended, and given to s3s anew.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use http::header::{AUTHORIZATION, IF_MODIFIED_SINCE, IF_UNMODIFIED_SINCE, RANGE};
+use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
+use s3s::dto::{Timestamp, TimestampFormat};
+use s3s::route::S3Route;
+use s3s::service::S3Service;
+use s3s::{Body, S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
+
+use super::presigned;
+use crate::auth::Identities;
+use crate::exchange::Exchange;
+use crate::operations::access_denied;
+
+/// The headers, and how each is read.
+const HEADERS: [(HeaderName, fn(&str) -> Reading); 3] =
+    [(RANGE, range), (IF_MODIFIED_SINCE, date), (IF_UNMODIFIED_SINCE, date)];
+
+/// What is to be done with a header.
+#[derive(Debug, PartialEq, Eq)]
+enum Reading {
+    /// s3s reads it as S3 does.
+    Plain,
+    /// It makes sense, but not to s3s.
+    Rewritten(String),
+    /// S3 answers as if it were not there.
+    Ignored,
+}
+
+/// See the module.
+pub(crate) struct Lenient {
+    /// s3s over the same operations.
+    pub inner: S3Service,
+    pub identities: Arc<Identities>,
+}
+
+#[async_trait]
+impl S3Route for Lenient {
+    fn is_match(&self, method: &Method, _: &Uri, headers: &HeaderMap, _: &mut Extensions) -> bool {
+        let reads = *method == Method::GET || *method == Method::HEAD;
+        reads && HEADERS.iter().any(|(name, read)| reading(headers, name, *read) != Reading::Plain)
+    }
+
+    /// Notes who has signed, because nothing in the mended request says so. If nobody has, that is refused as any other.
+    async fn check_access(&self, request: &mut S3Request<Body>) -> S3Result<()> {
+        let exchange = request.extensions.get::<Arc<Exchange>>().ok_or_else(access_denied)?;
+        let signed = request.credentials.as_ref();
+        if let Some(identity) = signed.and_then(|signed| self.identities.get(&signed.access_key)) {
+            let _ = exchange.identity.set(identity);
+        }
+        Ok(())
+    }
+
+    async fn call(&self, request: S3Request<Body>) -> S3Result<S3Response<Body>> {
+        let S3Request { input, method, uri, mut headers, extensions, .. } = request;
+        mend(&mut headers);
+        headers.remove(AUTHORIZATION);
+        let mut mended = Request::new(input);
+        *mended.method_mut() = method;
+        *mended.uri_mut() = presigned::unsigned(&uri)?;
+        *mended.headers_mut() = headers;
+        *mended.extensions_mut() = extensions;
+        let answered = self.inner.call(mended).await;
+        let answer = answered.map_err(|error| S3Error::with_source(S3ErrorCode::InternalError, error.into()))?;
+        let (parts, body) = answer.into_parts();
+        let mut response = S3Response::with_headers(body, parts.headers);
+        response.status = Some(parts.status);
+        response.extensions = parts.extensions;
+        Ok(response)
+    }
+}
+
+fn mend(headers: &mut HeaderMap) {
+    for (name, read) in HEADERS {
+        match reading(headers, &name, read) {
+            Reading::Plain => {}
+            Reading::Ignored => {
+                headers.remove(name);
+            }
+            Reading::Rewritten(text) => {
+                let value = HeaderValue::try_from(text).expect("numbers and dates are header values");
+                headers.insert(name, value);
+            }
+        }
+    }
+}
+
+/// A header that comes twice reads as a list (RFC 9110, 5.3), which none of these may be.
+fn reading(headers: &HeaderMap, name: &HeaderName, read: fn(&str) -> Reading) -> Reading {
+    let mut values = headers.get_all(name).iter();
+    match (values.next(), values.next()) {
+        (None, _) => Reading::Plain,
+        (Some(value), None) => value.to_str().map_or(Reading::Ignored, read),
+        (Some(_), Some(_)) => Reading::Ignored,
+    }
+}
+
+/// Numbers above are refused by s3s. No object is as long.
+const POSITION_MAX: u64 = i64::MAX as u64;
+
+/// RFC 9110 section 14.1.2. S3 answers one range, and several as if none were asked (S3 reference, GetObject, "Range").
+fn range(text: &str) -> Reading {
+    let Some((first, last)) = text.strip_prefix("bytes=").and_then(|spec| spec.split_once('-')) else {
+        return Reading::Ignored;
+    };
+    if [first, last].iter().any(|number| number.bytes().any(|byte| !byte.is_ascii_digit())) {
+        return Reading::Ignored;
+    }
+    let number = |digits: &str| (!digits.is_empty()).then(|| digits.parse().unwrap_or(u64::MAX));
+    let in_bounds = |number: Option<u64>| number.is_none_or(|number| number <= POSITION_MAX);
+    match (number(first), number(last)) {
+        (None, None) => Reading::Ignored,
+        (Some(first), Some(last)) if first > last => Reading::Ignored,
+        (first, last) if in_bounds(first) && in_bounds(last) => Reading::Plain,
+        (first, last) => {
+            let text =
+                |number: Option<u64>| number.map_or_else(String::new, |number| number.min(POSITION_MAX).to_string());
+            Reading::Rewritten(format!("bytes={}-{}", text(first), text(last)))
+        }
+    }
+}
+
+/// RFC 9110 section 5.6.7: one form that senders use, and two old ones that recipients have to take.
+fn date(text: &str) -> Reading {
+    if Timestamp::parse(TimestampFormat::HttpDate, text).is_ok() {
+        return Reading::Plain;
+    }
+    match httpdate::parse_http_date(text) {
+        Ok(moment) => Reading::Rewritten(httpdate::fmt_http_date(moment)),
+        Err(_) => Reading::Ignored,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn one_range_passes_and_what_is_none_is_ignored() {
+        for plain in ["bytes=0-0", "bytes=5-", "bytes=-5", "bytes=-0", "bytes=007-8", "bytes=0-9223372036854775807"] {
+            assert_eq!(range(plain), Reading::Plain, "{plain}");
+            assert!(s3s::dto::Range::parse(plain).is_ok(), "{plain}");
+        }
+        for ignored in [
+            "",
+            "bytes",
+            "bytes=",
+            "bytes=-",
+            "bytes=5-2",
+            "bytes=a-b",
+            "bytes=--5",
+            "bytes=+1-2",
+            "bytes 0-5",
+            "octets=0-5",
+            "0-5",
+            "bytes=0-1,5-6",
+            "bytes=0-0, -1",
+            "bytes=1-2-3",
+            "bytes=٣-4",
+        ] {
+            assert_eq!(range(ignored), Reading::Ignored, "{ignored}");
+        }
+    }
+
+    #[test]
+    fn numbers_that_s3s_can_not_count_are_cut_to_those_it_can() {
+        let huge = "99999999999999999999999";
+        for (given, wanted) in [
+            (format!("bytes=1-{huge}"), "bytes=1-9223372036854775807"),
+            (format!("bytes={huge}-"), "bytes=9223372036854775807-"),
+            (format!("bytes=-{huge}"), "bytes=-9223372036854775807"),
+        ] {
+            assert_eq!(range(&given), Reading::Rewritten(wanted.to_owned()));
+            assert!(s3s::dto::Range::parse(wanted).is_ok(), "{wanted}");
+        }
+    }
+
+    #[test]
+    fn dates_of_all_three_forms_are_read_and_what_is_none_is_ignored() {
+        let same = "Sun, 06 Nov 1994 08:49:37 GMT";
+        assert_eq!(date(same), Reading::Plain);
+        for old in ["Sunday, 06-Nov-94 08:49:37 GMT", "Sun Nov  6 08:49:37 1994"] {
+            assert_eq!(date(old), Reading::Rewritten(same.to_owned()), "{old}");
+        }
+        for none in ["yesterday", "", "1994-11-06T08:49:37Z"] {
+            assert_eq!(date(none), Reading::Ignored, "{none}");
+        }
+    }
+
+    #[test]
+    fn mending_leaves_nothing_to_mend() {
+        let mut headers = HeaderMap::new();
+        headers.append(RANGE, HeaderValue::from_static("bytes=0-1"));
+        headers.append(RANGE, HeaderValue::from_static("bytes=3-4"));
+        headers.append(IF_MODIFIED_SINCE, HeaderValue::from_static("Sun Nov  6 08:49:37 1994"));
+        headers.append(IF_UNMODIFIED_SINCE, HeaderValue::from_bytes(b"\xff").unwrap());
+        mend(&mut headers);
+        assert_eq!(headers.keys().collect::<Vec<_>>(), [IF_MODIFIED_SINCE]);
+        assert!(HEADERS.iter().all(|(name, read)| reading(&headers, name, *read) == Reading::Plain));
+    }
+}
