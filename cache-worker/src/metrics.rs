@@ -32,6 +32,7 @@ table! {
     announces: IntCounter, "verbs3_worker_requests_total", ["request" = "announce"], "Requests, by kind.";
     reports: IntCounter, "verbs3_worker_requests_total", ["request" = "report"], "Requests, by kind.";
     forgets: IntCounter, "verbs3_worker_requests_total", ["request" = "forget"], "Requests, by kind.";
+    listings: IntCounter, "verbs3_worker_requests_total", ["request" = "listed"], "Requests, by kind.";
 
     refused_uncertain: IntCounter, "verbs3_worker_refusals_total", ["kind" = "uncertain"], "Requests refused, by what the asker was told.";
     refused_busy: IntCounter, "verbs3_worker_refusals_total", ["kind" = "busy"], "Requests refused, by what the asker was told.";
@@ -80,6 +81,7 @@ table! {
     checks_in_flight: IntGauge, "verbs3_worker_checks_in_flight", [], "Objects whose attributes are being asked at a UFS.";
     absences: IntCounter, "verbs3_worker_absences_total", [], "Opens answered with the UFS's word that there is no such object.";
     generations_raised: IntCounter, "verbs3_worker_generations_raised_total", [], "Keys whose attributes were made void, by an announcement, a report or an invalidation.";
+    listing_contradictions: IntCounter, "verbs3_worker_listing_contradictions_total", [], "Keys whose attributes or absence were dropped because a listing showed otherwise.";
     open_writes: IntGauge, "verbs3_worker_open_writes", [], "Announced writes without a report.";
     writes_expired: IntCounter, "verbs3_worker_writes_expired_total", [], "Announced writes whose report never came.";
 

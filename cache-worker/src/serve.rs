@@ -3,6 +3,7 @@
 mod announce;
 mod forget;
 mod life;
+mod listed;
 mod open;
 mod plan;
 mod read;
@@ -55,6 +56,7 @@ impl Service for Worker {
             Ok(Request::Announce(announce)) => self.announce(&announce),
             Ok(Request::Report(report)) => self.report(&report),
             Ok(Request::Forget(forget)) => self.forget(&forget),
+            Ok(Request::Listed(listed)) => self.listed(listed),
             Err(error) => Err(Refused::malformed(error.to_string())),
         };
         match refused {
@@ -110,13 +112,19 @@ impl Worker {
         })
     }
 
-    /// The hashes of the keys that a message names, which must be some, and not too many.
-    fn hashes(&self, volume: &Volume, keys: &[String]) -> Result<Vec<KeyHash>, Refused> {
+    /// A message names some keys, of a known volume, and not too many.
+    fn check_keys(&self, volume: &Volume, keys: usize) -> Result<(), Refused> {
         self.source(volume)?;
-        if keys.is_empty() || keys.len() > self.keys_per_message_max {
-            let reason = format!("{} keys in one message; name 1 to {}", keys.len(), self.keys_per_message_max);
+        if keys == 0 || keys > self.keys_per_message_max {
+            let reason = format!("{keys} keys in one message; name 1 to {}", self.keys_per_message_max);
             return Err(Refused::malformed(reason));
         }
+        Ok(())
+    }
+
+    /// The hashes of the keys that a message names.
+    fn hashes(&self, volume: &Volume, keys: &[String]) -> Result<Vec<KeyHash>, Refused> {
+        self.check_keys(volume, keys.len())?;
         Ok(keys.iter().map(|key| ObjectKey { volume: volume.clone(), key: key.clone() }.hash()).collect())
     }
 

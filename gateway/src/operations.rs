@@ -10,7 +10,8 @@
 //! - *announces*: the keys that the home is told of before the operation can be seen, and after. Whatever changes an object's
 //!   bytes, existence or attributes announces.
 //! - *way*: `bypass` straight to the UFS; `cached` through the cache tier; `verified` with a body that is checked on its way;
-//!   `copied`, `batch` and `mounts` have code of their own; `refused` is not possible through a gateway.
+//!   `listed` tells the homes what the answer showed; `copied`, `batch` and `mounts` have code of their own; `refused` is not
+//!   possible through a gateway.
 //! - *names*: which names besides bucket and key are rewritten: a function of `rewrite`.
 
 use async_trait::async_trait;
@@ -20,6 +21,7 @@ use s3s::{S3, S3Request, S3Response, S3Result};
 mod batch;
 mod buckets;
 mod copy;
+mod listings;
 mod operation;
 mod pass;
 pub(crate) mod query;
@@ -64,6 +66,9 @@ macro_rules! take_way {
     };
     (verified, $method:ident, $core:expr, $request:expr) => {
         crate::write::put::$method($core, $request).await
+    };
+    (listed, $method:ident, $core:expr, $request:expr) => {
+        listings::listing($core, $request).await
     };
     (copied, $method:ident, $core:expr, $request:expr) => {
         copy::$method($core, $request).await
@@ -202,9 +207,9 @@ operations! {
     list_buckets(ListBucketsInput) -> ListBucketsOutput: seen service nothing mounts plain;
     list_directory_buckets(ListDirectoryBucketsInput) -> ListDirectoryBucketsOutput: admin service nothing refused plain;
     list_multipart_uploads(ListMultipartUploadsInput) -> ListMultipartUploadsOutput: list listing nothing bypass list_multipart_uploads;
-    list_object_versions(ListObjectVersionsInput) -> ListObjectVersionsOutput: list listing nothing bypass list_object_versions;
-    list_objects(ListObjectsInput) -> ListObjectsOutput: list listing nothing bypass list_objects;
-    list_objects_v2(ListObjectsV2Input) -> ListObjectsV2Output: list listing nothing bypass list_objects_v2;
+    list_object_versions(ListObjectVersionsInput) -> ListObjectVersionsOutput: list listing nothing listed list_object_versions;
+    list_objects(ListObjectsInput) -> ListObjectsOutput: list listing nothing listed list_objects;
+    list_objects_v2(ListObjectsV2Input) -> ListObjectsV2Output: list listing nothing listed list_objects_v2;
     list_parts(ListPartsInput) -> ListPartsOutput: write object nothing bypass list_parts;
     post_object(PostObjectInput) -> PostObjectOutput: write object key refused plain;
     put_bucket_accelerate_configuration(PutBucketAccelerateConfigurationInput) -> PutBucketAccelerateConfigurationOutput: admin settings nothing bypass plain;

@@ -4,6 +4,8 @@
 
 mod attempt;
 mod health;
+mod homes;
+mod listed;
 pub mod metrics;
 mod open;
 mod options;

@@ -104,7 +104,7 @@ impl Tier {
     /// Has the homes drop what they hold of `keys`. Best effort, in the background: nothing that must not be stale may
     /// rest on it.
     pub fn forget(self: &Arc<Self>, volume: &Volume, keys: Vec<String>) {
-        for (worker, keys) in self.groups(volume, &keys) {
+        for (worker, keys) in self.by_home(volume, keys) {
             self.forget_at(worker, volume.clone(), keys);
         }
     }

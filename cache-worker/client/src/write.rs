@@ -20,11 +20,10 @@ use bytes::Bytes;
 use futures::future::join_all;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout_at};
-use verbs3_protocol::{
-    Announce, Epoch, ObjectKey, Refusal, Reply, Report, Request, Volume, WorkerId, WriteId, WriteOutcome,
-};
+use verbs3_protocol::{Announce, Epoch, Refusal, Reply, Report, Request, Volume, WorkerId, WriteId, WriteOutcome};
 use verbs3_rdma::transport::{Event, TransportError};
 
+use crate::homes::Group;
 use crate::place::{REPEATS_MAX, Worker};
 use crate::tier::Tier;
 
@@ -39,22 +38,16 @@ pub enum CoherenceError {
     HomeRefused { worker: WorkerId, what: &'static str, reason: String },
 }
 
-/// Keys in one message; what workers accept at most by default, and what S3 allows in a batch delete.
-const KEYS_PER_MESSAGE_MAX: usize = 1000;
-
 /// First pause between two tries of the same message; doubles up to [`RETRY_PAUSE_MAX`].
 const RETRY_PAUSE_MIN: Duration = Duration::from_millis(25);
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
-
-/// A home, and those keys of a write that it orders.
-type Group = (Arc<Worker>, Vec<String>);
 
 /// What is known of one write.
 struct Write {
     id: WriteId,
     volume: Volume,
     epoch: Epoch,
-    groups: Vec<Group>,
+    groups: Vec<Group<String>>,
 }
 
 /// A write that its homes know of. Report it; dropping it instead reports an unknown outcome.
@@ -100,7 +93,7 @@ impl Tier {
     pub async fn announce(self: &Arc<Self>, volume: &Volume, keys: &[String]) -> Result<Announced, CoherenceError> {
         let id = WriteId { gateway: self.gateway, sequence: self.writes.fetch_add(1, Ordering::Relaxed) };
         let epoch = self.map.load().placement.epoch();
-        let write = Arc::new(Write { id, volume: volume.clone(), epoch, groups: self.groups(volume, keys) });
+        let write = Arc::new(Write { id, volume: volume.clone(), epoch, groups: self.by_home(volume, keys.to_vec()) });
         self.metrics.writes_open.inc();
         // From here on, so that a caller who goes away during the announcement leaves no home without a report.
         let mut announced = Announced { tier: self.clone(), write: Some(write.clone()), renewal: None };
@@ -174,7 +167,7 @@ impl Tier {
         if self.map.load().placement.epoch() != write.epoch {
             // The map has changed: the new homes have to hear of it, too.
             let keys: Vec<String> = write.groups.iter().flat_map(|(_, keys)| keys.iter().cloned()).collect();
-            groups.extend(self.groups(&write.volume, &keys));
+            groups.extend(self.by_home(&write.volume, keys));
         }
         let told = groups.into_iter().map(|(worker, keys)| {
             let message = Request::Report(Report {
@@ -192,21 +185,6 @@ impl Tier {
             self.metrics.report_failures.inc();
         }
         result
-    }
-
-    /// Keys by home, in messages of bounded length.
-    pub(crate) fn groups(&self, volume: &Volume, keys: &[String]) -> Vec<Group> {
-        let map = self.map.load();
-        let mut groups: Vec<Group> = Vec::new();
-        for key in keys {
-            let home = map.home(&ObjectKey { volume: volume.clone(), key: key.clone() });
-            let room = |group: &&mut Group| Arc::ptr_eq(&group.0, home) && group.1.len() < KEYS_PER_MESSAGE_MAX;
-            match groups.iter_mut().find(room) {
-                Some((_, keys)) => keys.push(key.clone()),
-                None => groups.push((home.clone(), vec![key.clone()])),
-            }
-        }
-        groups
     }
 
     /// Sends one message until it is acknowledged; the message may arrive more than once. A resting worker is asked, too:
@@ -254,7 +232,7 @@ impl Tier {
 }
 
 /// One call without bytes.
-async fn ask(worker: &Worker, message: Bytes) -> Result<Reply, TransportError> {
+pub(crate) async fn ask(worker: &Worker, message: Bytes) -> Result<Reply, TransportError> {
     let protocol = |reason: String| TransportError::Protocol { peer: worker.id.0.clone(), reason };
     match worker.peer.call(message, None).next().await? {
         Event::Part(part) => Reply::decode(&part.message).map_err(|error| protocol(error.to_string())),

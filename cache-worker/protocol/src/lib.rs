@@ -12,7 +12,8 @@ pub use ids::{
     is_strong_etag,
 };
 pub use messages::{
-    Absent, Announce, Attributes, ByteRange, CacheVerdict, DecodeError, Forget, Lease, Open, Opened, PROTOCOL_VERSION,
-    Piece, Read, Refusal, RefusalKind, Reply, Report, Request, UfsAnswer, WriteOutcome,
+    Absent, Announce, Attributes, ByteRange, CacheVerdict, DecodeError, Forget, Lease, Listed, ListedEntry, Open,
+    Opened, PROTOCOL_VERSION, Piece, Read, Refusal, RefusalKind, Reply, Report, Request, Shown, UfsAnswer,
+    WriteOutcome,
 };
 pub use placement::{Member, Placement, PlacementError, SLOTS};

@@ -21,6 +21,7 @@ pub enum Request {
     Announce(Announce),
     Report(Report),
     Forget(Forget),
+    Listed(Listed),
 }
 
 /// Attributes of an object and, in the same round trip, the wanted bytes of its first block.
@@ -121,11 +122,50 @@ pub enum WriteOutcome {
     Unknown,
 }
 
-/// Drop what is cached of these keys (explicit invalidation, a listing that contradicts the cache).
+/// Drop what is cached of these keys (explicit invalidation).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Forget {
     pub volume: Volume,
     pub keys: Vec<String>,
+}
+
+/// What a listing showed of keys of this home, which drops what it has cached of those that it knows otherwise.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Listed {
+    pub volume: Volume,
+    pub entries: Vec<ListedEntry>,
+}
+
+/// One key of a listing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListedEntry {
+    pub key: String,
+    /// `None`: there is no such object; its newest version is a delete marker.
+    pub shown: Option<Shown>,
+}
+
+/// What a listing says of an object. What it leaves out contradicts nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Shown {
+    /// Strong, quotes included.
+    pub etag: Option<String>,
+    pub bytes: Option<u64>,
+    /// Milliseconds since 1970: listings are finer than `Last-Modified` is in some stores.
+    pub last_modified_ms: Option<i64>,
+}
+
+impl Shown {
+    /// Whether these attributes are of another state of the object. `Last-Modified` has seconds: a store may have cut or rounded.
+    pub fn contradicts(&self, attributes: &Attributes) -> bool {
+        let version = &attributes.version;
+        let other_time = |(listed_ms, known): (i64, i64)| {
+            let second = listed_ms.div_euclid(1000);
+            known != second && !(known == second + 1 && listed_ms.rem_euclid(1000) > 0)
+        };
+        self.etag.as_ref().is_some_and(|etag| *etag != version.etag)
+            || self.bytes.is_some_and(|bytes| bytes != version.bytes)
+            || self.last_modified_ms.zip(attributes.last_modified).is_some_and(other_time)
+    }
 }
 
 /// What a worker answers. The bytes that a [`Piece`] speaks of lie in the landing at the part's offset.
@@ -137,7 +177,7 @@ pub enum Reply {
     Absent(Absent),
     /// Bytes; to `Read`, or after `Opened`.
     Data(Piece),
-    /// To `Announce`, `Report`, `Forget`.
+    /// To `Announce`, `Report`, `Forget`, `Listed`.
     Done { generation: Generation, lease: Lease },
     /// Not answered; what to do instead is in the kind.
     Refused(Refusal),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use quick_cache::Weighter;
 use quick_cache::sync::Cache as Quick;
-use verbs3_protocol::{Attributes, Generation, UfsAnswer, Version};
+use verbs3_protocol::{Attributes, Generation, Shown, UfsAnswer, Version};
 
 use super::Ages;
 use crate::clock::Moment;
@@ -92,6 +92,16 @@ impl Cache {
         match known.found {
             Found::Present(attributes) => Some(attributes),
             Found::Absent(_) => None,
+        }
+    }
+
+    /// Whether what is known under this generation is of another state than a listing showed (`None`: that there is no object).
+    pub(crate) fn is_contradicted(&self, key: AttributesKey, generation: Generation, shown: Option<&Shown>) -> bool {
+        let known = self.entries.peek(&key).filter(|known| known.generation == generation);
+        match (known.map(|known| known.found), shown) {
+            (None, _) | (Some(Found::Absent(_)), None) => false,
+            (Some(Found::Absent(_)), Some(_)) | (Some(Found::Present(_)), None) => true,
+            (Some(Found::Present(attributes)), Some(shown)) => shown.contradicts(&attributes),
         }
     }
 

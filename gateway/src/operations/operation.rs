@@ -46,6 +46,7 @@ pub(crate) enum Way {
     bypass,
     cached,
     verified,
+    listed,
     copied,
     batch,
     mounts,

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use s3s::{S3Error, S3ErrorCode, S3Result};
 use tracing::warn;
 use verbs3_client::{Announced, CoherenceError, Tier};
-use verbs3_protocol::{Volume, WriteOutcome};
+use verbs3_protocol::{ListedEntry, Volume, WriteOutcome};
 
 use crate::mount::{Coherence, Mount};
 
@@ -23,6 +23,10 @@ pub trait Homes: Send + Sync + 'static {
     /// Has the homes that can be reached drop what they hold of these keys, after a write that none was told of. Best effort, in
     /// the background.
     fn forget(&self, volume: &Volume, keys: &[String]);
+
+    /// Has the homes drop what they hold of keys that a listing shows otherwise. Best effort, bounded in time; what is read after it
+    /// has returned is not older than the listing, as far as the homes could be reached.
+    async fn listed(&self, volume: &Volume, entries: Vec<ListedEntry>);
 }
 
 /// A write that the homes know of, for as long as it takes: renewing it is the implementation's part. Dropped without a
@@ -162,6 +166,10 @@ impl Homes for Arc<Tier> {
     fn forget(&self, volume: &Volume, keys: &[String]) {
         Tier::forget(self, volume, keys.to_vec());
     }
+
+    async fn listed(&self, volume: &Volume, entries: Vec<ListedEntry>) {
+        Tier::listed(self, volume, entries).await;
+    }
 }
 
 /// A write that the tier's homes know of.
@@ -212,6 +220,8 @@ mod tests {
         fn forget(&self, _: &Volume, keys: &[String]) {
             self.forgotten.fetch_add(keys.len(), Ordering::SeqCst);
         }
+
+        async fn listed(&self, _: &Volume, _: Vec<ListedEntry>) {}
     }
 
     #[async_trait]

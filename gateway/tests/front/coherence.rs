@@ -101,3 +101,30 @@ async fn a_refused_write_is_reported_and_its_refusal_told() {
     let reported = told.iter().filter(|told| told.starts_with("report")).count();
     assert_eq!(announced, reported, "{told:?}");
 }
+
+#[tokio::test]
+async fn what_a_listing_shows_is_told_to_the_homes_under_the_ufss_names() {
+    let stage = Stage::start().await;
+    stage.put("/sets/a%20b", b"hello").await;
+    stage.put("/sets/dir/x", b"more bytes").await;
+    stage.homes.told.lock().clear();
+    for query in ["list-type=2", "encoding-type=url&list-type=2", "encoding-type=url", "versions="] {
+        let listed = stage.send(&Request::new("GET", "/sets").query(query), b"").await;
+        assert_eq!(listed.status, 200, "{query}: {}", listed.text());
+        assert!(listed.text().contains("<Key>dir/x</Key>"), "{query}: {}", listed.text());
+        let told = std::mem::take(&mut *stage.homes.told.lock());
+        assert_eq!(told, ["listed local/store team/a/a b=5,team/a/dir/x=10"], "{query}");
+    }
+    let rolled = stage.send(&Request::new("GET", "/sets").query("delimiter=%2F&list-type=2"), b"").await;
+    assert!(rolled.text().contains("<Prefix>dir/</Prefix>"), "{}", rolled.text());
+    assert_eq!(stage.told(), ["listed local/store team/a/a b=5"]);
+}
+
+#[tokio::test]
+async fn nobody_is_told_of_a_listing_of_what_nobody_caches_or_of_nothing() {
+    let stage = Stage::start().await;
+    stage.put("/raw/x", b"hello").await;
+    assert_eq!(stage.get("/raw").await.status, 200);
+    assert_eq!(stage.get("/loose").await.status, 200);
+    assert!(stage.told().is_empty(), "{:?}", stage.told());
+}

@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use verbs3_gateway::auth::Identities;
 use verbs3_gateway::mount::{Coherence, Freshness, Mount, Mounts};
 use verbs3_gateway::{Announcement, Gateway, GatewayOptions, HomeUnreachable, Homes, Listener, TlsFiles};
-use verbs3_protocol::{Volume, WriteOutcome};
+use verbs3_protocol::{ListedEntry, Volume, WriteOutcome};
 use verbs3_ufs::local::{LocalOptions, LocalStore};
 use verbs3_ufs::{Ufs, UfsLimits};
 
@@ -36,7 +36,8 @@ pub fn s3_request<T>(input: T) -> S3Request<T> {
     }
 }
 
-/// What the homes were told, in order: `announce KEY visible=…`, `report KEY OUTCOME`, `abandoned KEY`, `forget KEY`.
+/// What the homes were told, in order: `announce KEY visible=…`, `report KEY OUTCOME`, `abandoned KEY`, `forget KEY`,
+/// `listed VOLUME KEY=BYTES,…`.
 pub struct TestHomes {
     pub told: Arc<Mutex<Vec<String>>>,
     pub refuse_announce: AtomicBool,
@@ -67,6 +68,14 @@ impl Homes for TestHomes {
 
     fn forget(&self, _: &Volume, keys: &[String]) {
         self.told.lock().push(format!("forget {}", keys.join(",")));
+    }
+
+    async fn listed(&self, volume: &Volume, entries: Vec<ListedEntry>) {
+        let objects = entries.iter().map(|entry| {
+            let bytes = entry.shown.as_ref().and_then(|shown| shown.bytes);
+            format!("{}={}", entry.key, bytes.map_or("none".to_owned(), |bytes| bytes.to_string()))
+        });
+        self.told.lock().push(format!("listed {volume} {}", objects.collect::<Vec<_>>().join(",")));
     }
 }
 

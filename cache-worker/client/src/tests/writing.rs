@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::CoherenceError;
-use verbs3_protocol::{Generation, Lease, WriteOutcome};
+use verbs3_protocol::{Generation, Lease, ListedEntry, Shown, WriteOutcome};
 
 pub(super) fn volume() -> Volume {
     Volume::new("store", "train")
@@ -148,4 +148,61 @@ async fn a_report_that_nobody_hears_fails_after_its_deadline() {
     assert!(tier.report(announced, WriteOutcome::Done).await.is_err());
     assert!(reports(&a).len() > 3);
     assert_eq!(tier.metrics.report_failures.get(), 1);
+}
+
+/// The transports' frames hold 64 KiB, and a batch delete may name a thousand keys of 1 KiB.
+#[tokio::test]
+async fn long_keys_are_told_in_several_messages() {
+    let a = TestWorker::new("a", honest());
+    let tier = tier(&[&a]);
+    let keys: Vec<String> = (0..1000).map(|n| format!("{n:0>1024}")).collect();
+    let announced = tier.announce(&volume(), &keys).await.unwrap();
+    tier.report(announced, WriteOutcome::Done).await.unwrap();
+    assert_eq!(announced_keys(&a), keys);
+    assert!(a.asked().iter().all(|request| request.encode().len() < 40 << 10));
+}
+
+fn entries(count: usize) -> Vec<ListedEntry> {
+    let shown = Shown { etag: Some(format!("\"{:032}\"", 0)), bytes: Some(u64::MAX), last_modified_ms: Some(i64::MIN) };
+    keys(count).into_iter().map(|key| ListedEntry { key, shown: Some(shown.clone()) }).collect()
+}
+
+fn listed_keys(worker: &TestWorker) -> Vec<String> {
+    let asked = worker.asked();
+    let entries = asked.iter().flat_map(|request| match request {
+        Request::Listed(listed) => listed.entries.clone(),
+        other => panic!("expected a listing, got {other:?}"),
+    });
+    entries.map(|entry| entry.key).collect()
+}
+
+#[tokio::test]
+async fn a_listing_is_told_to_each_home_in_few_messages() {
+    let (a, b) = (TestWorker::new("a", honest()), TestWorker::new("b", honest()));
+    let tier = tier(&[&a, &b]);
+    tier.listed(&volume(), entries(1000)).await;
+    let mut told = [listed_keys(&a), listed_keys(&b)].concat();
+    told.sort();
+    let mut expected = keys(1000);
+    expected.sort();
+    assert_eq!(told, expected);
+    for worker in [&a, &b] {
+        assert!(worker.asked().len() <= 2, "{} messages", worker.asked().len());
+        assert!(worker.asked().iter().all(|request| request.encode().len() <= 32 << 10));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_listing_waits_for_no_worker_that_rests_and_not_long_for_one_that_is_silent() {
+    let a = TestWorker::new("a", silent());
+    let tier = tier(&[&a]);
+    for _ in 0..2 {
+        let began = tokio::time::Instant::now();
+        tier.listed(&volume(), entries(10)).await;
+        assert_eq!(began.elapsed(), tier.options.first_progress);
+    }
+    let began = tokio::time::Instant::now();
+    tier.listed(&volume(), entries(10)).await;
+    assert_eq!(began.elapsed(), Duration::ZERO, "it rests by now");
+    assert_eq!(a.asked().len(), 2);
 }

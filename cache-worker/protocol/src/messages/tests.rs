@@ -54,6 +54,24 @@ fn ranges_resolve_as_http_says() {
     assert_eq!(ByteRange::All.resolve(0), Some(0..0));
 }
 
+#[test]
+fn a_listing_contradicts_another_etag_length_or_time_and_nothing_that_it_leaves_out() {
+    let version = Version { etag: "\"a\"".into(), bytes: 7, version_id: None };
+    let known = Attributes { version, last_modified: Some(100), headers: vec![], checksums_known: false };
+    let same = Shown { etag: Some("\"a\"".into()), bytes: Some(7), last_modified_ms: Some(100_000) };
+    let at = |ms| Shown { last_modified_ms: Some(ms), ..same.clone() };
+    for agrees in [same.clone(), Shown::default(), at(100_999), at(99_001)] {
+        assert!(!agrees.contradicts(&known), "{agrees:?}");
+    }
+    let etag = Shown { etag: Some("\"b\"".into()), ..same.clone() };
+    let bytes = Shown { bytes: Some(8), ..same.clone() };
+    for contradicts in [etag, bytes, at(101_000), at(99_000), at(-1)] {
+        assert!(contradicts.contradicts(&known), "{contradicts:?}");
+    }
+    let timeless = Attributes { last_modified: None, ..known };
+    assert!(!at(1).contradicts(&timeless));
+}
+
 proptest! {
     #[test]
     fn garbage_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use verbs3_protocol::{
-    Announce, BlockIndex, ByteRange, CacheVerdict, Epoch, Forget, Geometry, ObjectKey, Open, Opened, Piece, Read,
-    RefusalKind, Reply as Message, Report, Request, Version, Volume, WriteId, WriteOutcome,
+    Announce, BlockIndex, ByteRange, CacheVerdict, Epoch, Forget, Geometry, Listed, ListedEntry, ObjectKey, Open,
+    Opened, Piece, Read, RefusalKind, Reply as Message, Report, Request, Shown, Version, Volume, WriteId, WriteOutcome,
 };
 use verbs3_rdma::arena::{Arena, ArenaOptions};
 use verbs3_rdma::inprocess::{Faults, InProcess, Mode};
@@ -183,6 +183,11 @@ impl Bed {
 
     pub(super) async fn forget(&self, key: &str) -> Got {
         self.ask(Request::Forget(Forget { volume: volume(), keys: vec![key.to_owned()] })).await
+    }
+
+    pub(super) async fn listed(&self, key: &str, shown: Option<Shown>) -> Got {
+        let entries = vec![ListedEntry { key: key.to_owned(), shown }];
+        self.ask(Request::Listed(Listed { volume: volume(), entries })).await
     }
 
     /// What a leak would show: memory that neither the index nor anyone else accounts for.

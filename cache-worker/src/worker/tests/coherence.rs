@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use verbs3_protocol::{ByteRange, Open, RefusalKind, WriteId, WriteOutcome};
+use verbs3_protocol::{
+    ByteRange, Listed, ListedEntry, Open, RefusalKind, Request, Shown, Volume, WriteId, WriteOutcome,
+};
 use verbs3_rdma::inprocess::Mode;
 
-use super::bed::{BLOCK, Bed, PAGE, WRITE, modes, open, read};
+use super::bed::{BLOCK, Bed, PAGE, WRITE, modes, open, read, volume};
 use super::store::Stored;
 use crate::options::WorkerOptions;
 
@@ -69,6 +71,57 @@ async fn forgetting_makes_void() {
     bed.store.put("k", Stored::new(2, 1000));
     assert!(bed.forget("k").await.is_done());
     assert_eq!(bed.open(open("k", ALL)).await.bytes, Stored::new(2, 1000).content(0..1000));
+}
+
+fn shown(stored: &Stored) -> Option<Shown> {
+    Some(Shown { etag: Some(stored.etag()), bytes: Some(stored.bytes), last_modified_ms: None })
+}
+
+#[tokio::test]
+async fn a_listing_that_contradicts_makes_void_and_one_that_agrees_does_not() {
+    let bed = Bed::new(Mode::Share);
+    let (old, new) = (Stored::new(1, 1000), Stored::new(2, 1000));
+    bed.store.put("k", old.clone());
+    let known = bed.open(open("k", ALL)).await.opened().attributes.clone();
+    let seconds = known.last_modified.unwrap();
+    assert!(bed.listed("k", shown(&old)).await.is_done());
+    let late = Some(Shown { last_modified_ms: Some(seconds * 1000 + 250), ..Shown::default() });
+    assert!(bed.listed("k", late).await.is_done());
+    assert!(bed.listed("unknown", shown(&new)).await.is_done());
+    assert!(bed.open(open("k", ALL)).await.opened().attributes_cached);
+    bed.store.put("k", new.clone());
+    assert!(bed.listed("k", shown(&new)).await.is_done());
+    let got = bed.open(open("k", ALL)).await;
+    assert_eq!(got.bytes, new.content(0..1000));
+    assert!(!got.opened().attributes_cached);
+    let touched = Some(Shown { last_modified_ms: Some((seconds + 60) * 1000), ..Shown::default() });
+    bed.listed("k", touched).await;
+    assert!(!bed.open(open("k", ALL)).await.opened().attributes_cached, "its metadata may be others");
+}
+
+#[tokio::test]
+async fn a_listing_ends_an_absence_and_a_delete_marker_a_presence() {
+    let bed = Bed::new(Mode::Share);
+    let new = Stored::new(2, 1000);
+    bed.open(open("k", ALL)).await.absent();
+    bed.listed("k", None).await;
+    assert!(bed.open(open("k", ALL)).await.absent().cached, "it is absent in the listing, too");
+    bed.store.put("k", new.clone());
+    bed.listed("k", shown(&new)).await;
+    assert_eq!(bed.open(open("k", ALL)).await.bytes.len(), 1000);
+    bed.store.objects.lock().remove("k");
+    bed.listed("k", None).await;
+    bed.open(open("k", ALL)).await.absent();
+}
+
+#[tokio::test]
+async fn a_listing_of_nothing_or_of_a_foreign_volume_is_refused() {
+    let bed = Bed::new(Mode::Share);
+    let nothing = bed.ask(Request::Listed(Listed { volume: volume(), entries: vec![] })).await;
+    assert_eq!(nothing.refused(), Some(&RefusalKind::Malformed));
+    let entries = vec![ListedEntry { key: "k".into(), shown: None }];
+    let foreign = bed.ask(Request::Listed(Listed { volume: Volume::new("main", "other"), entries })).await;
+    assert_eq!(foreign.refused(), Some(&RefusalKind::UnknownVolume));
 }
 
 /// The UFS has answered the check with the old version, but the answer is still on its way while a write passes.

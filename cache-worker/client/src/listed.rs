@@ -1,0 +1,50 @@
+//! Telling homes what a listing showed, so that nobody reads on from attributes that it contradicts.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::future::join_all;
+use tokio::time::{Instant, timeout_at};
+use verbs3_protocol::{Listed, ListedEntry, Refusal, Reply, Request, Volume};
+
+use crate::place::Worker;
+use crate::tier::Tier;
+use crate::write::ask;
+
+impl Tier {
+    /// Has each home hold what it knows of these keys against what a listing showed of them. One message for each home that has
+    /// some, all at once, sent once; ends when all have answered, or after `first_progress`. A home that can't be told, or rests,
+    /// is left out: its readers see the change when their attributes' time is over.
+    pub async fn listed(self: &Arc<Self>, volume: &Volume, entries: Vec<ListedEntry>) {
+        let until = Instant::now() + self.options.first_progress;
+        let groups = self.by_home(volume, entries).into_iter().filter(|(worker, _)| worker.health.is_up());
+        let told = groups.map(|(worker, entries)| {
+            let message = Request::Listed(Listed { volume: volume.clone(), entries }).encode();
+            async move { self.tell_listed(&worker, message, until).await }
+        });
+        join_all(told).await;
+    }
+
+    async fn tell_listed(&self, worker: &Arc<Worker>, message: Bytes, until: Instant) {
+        let outcome = match timeout_at(until, ask(worker, message)).await {
+            Ok(Ok(Reply::Done { .. })) => "ok",
+            Ok(Ok(Reply::Refused(Refusal { kind, reason }))) => {
+                tracing::debug!(worker = %worker.id, ?kind, reason, "a worker refused what a listing showed");
+                "refused"
+            }
+            Ok(Ok(_)) => "failed",
+            Ok(Err(error)) => {
+                tracing::debug!(worker = %worker.id, %error, "a worker could not be told what a listing showed");
+                "failed"
+            }
+            Err(_) => "failed",
+        };
+        self.metrics.call("listed", outcome);
+        match outcome {
+            "failed" => {
+                self.note_failure(worker);
+            }
+            _ => worker.health.succeeded(),
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! Answers `Listed`: what is known of these keys is held against what a listing showed, and dropped where it says otherwise.
+//! Installs nothing: a listing knows less of an object than its attributes.
+
+use verbs3_protocol::{Generation, Listed, ObjectKey};
+
+use super::Raised;
+use crate::worker::Worker;
+
+impl Worker {
+    pub(super) fn listed(&self, listed: Listed) -> Raised {
+        self.metrics.listings.inc();
+        self.check_keys(&listed.volume, listed.entries.len())?;
+        let now = self.clock.now();
+        let mut object = ObjectKey { volume: listed.volume, key: String::new() };
+        let mut newest = Generation::default();
+        for entry in listed.entries {
+            object.key = entry.key;
+            let hash = object.hash();
+            // While a write is open nothing is answered from here, and its report makes all void.
+            let Ok(generation) = self.coherence.admit(hash, now) else { continue };
+            let key = self.digests.attributes(&object, None);
+            if self.attributes.is_contradicted(key, generation, entry.shown.as_ref()) {
+                newest = newest.max(self.coherence.raise(&[hash]));
+                self.metrics.listing_contradictions.inc();
+                self.metrics.generations_raised.inc();
+            }
+        }
+        Ok(newest)
+    }
+}

@@ -1,0 +1,144 @@
+//! Listings: passed on, and what they show is told to the keys' homes, which drop attributes and absences that it contradicts. Owns
+//! what an entry says of its object. Only listings of objects are here: one of uploads says nothing about any.
+
+use percent_encoding::percent_decode_str;
+use s3s::dto::{
+    ETag, EncodingType, ListObjectVersionsInput, ListObjectVersionsOutput, ListObjectsInput, ListObjectsOutput,
+    ListObjectsV2Input, ListObjectsV2Output, Object, Timestamp,
+};
+use s3s::{S3Request, S3Response, S3Result};
+use time::OffsetDateTime;
+use verbs3_protocol::{ListedEntry, Shown};
+
+use super::{Core, Operation};
+
+/// A listing of objects.
+pub(super) trait Listing: Operation {
+    /// Its entries, as the UFS names them.
+    fn entries(output: &Self::Output) -> Vec<ListedEntry>;
+}
+
+pub(super) async fn listing<R: Listing>(core: &Core, mut request: S3Request<R>) -> S3Result<S3Response<R::Output>> {
+    let entry = core.enter(&mut request)?;
+    core.rewrite(&entry, &mut request)?;
+    let (result, raw) = core.send_to_ufs(&entry, request).await;
+    // Where nobody caches the volume, nothing can be contradicted.
+    if let Ok(response) = &result
+        && core.mounts.promised(&entry.mount).is_some()
+    {
+        let entries = R::entries(&response.output);
+        if !entries.is_empty() {
+            // Before the client has the listing, so that what it reads next is not older.
+            core.homes.listed(&entry.mount.volume, entries).await;
+        }
+    }
+    core.conclude::<R>(&entry, result, raw)
+}
+
+impl Listing for ListObjectsInput {
+    fn entries(output: &ListObjectsOutput) -> Vec<ListedEntry> {
+        objects(output.contents.as_deref(), output.encoding_type.as_ref())
+    }
+}
+
+impl Listing for ListObjectsV2Input {
+    fn entries(output: &ListObjectsV2Output) -> Vec<ListedEntry> {
+        objects(output.contents.as_deref(), output.encoding_type.as_ref())
+    }
+}
+
+impl Listing for ListObjectVersionsInput {
+    /// Of each key, its newest version alone.
+    fn entries(output: &ListObjectVersionsOutput) -> Vec<ListedEntry> {
+        let encoding = output.encoding_type.as_ref();
+        let versions = output.versions.iter().flatten().filter(|version| version.is_latest == Some(true));
+        let versions = versions.filter_map(|version| {
+            let shown = shown(version.e_tag.as_ref(), version.size, version.last_modified.as_ref());
+            entry(version.key.as_deref(), encoding, Some(shown))
+        });
+        let markers = output.delete_markers.iter().flatten().filter(|marker| marker.is_latest == Some(true));
+        versions.chain(markers.filter_map(|marker| entry(marker.key.as_deref(), encoding, None))).collect()
+    }
+}
+
+fn objects(objects: Option<&[Object]>, encoding: Option<&EncodingType>) -> Vec<ListedEntry> {
+    let entry = |object: &Object| {
+        let shown = shown(object.e_tag.as_ref(), object.size, object.last_modified.as_ref());
+        entry(object.key.as_deref(), encoding, Some(shown))
+    };
+    objects.unwrap_or_default().iter().filter_map(entry).collect()
+}
+
+/// `None`: it names no key that could be cached.
+fn entry(key: Option<&str>, encoding: Option<&EncodingType>, shown: Option<Shown>) -> Option<ListedEntry> {
+    let key = key?;
+    let is_url = encoding.is_some_and(|encoding| encoding.as_str() == EncodingType::URL);
+    let key = match is_url {
+        // S3 writes a space as `+`.
+        true => percent_decode_str(&key.replace('+', " ")).decode_utf8().ok()?.into_owned(),
+        false => key.to_owned(),
+    };
+    Some(ListedEntry { key, shown })
+}
+
+fn shown(etag: Option<&ETag>, size: Option<i64>, modified: Option<&Timestamp>) -> Shown {
+    let milliseconds = |time: &Timestamp| {
+        i64::try_from(OffsetDateTime::from(time.clone()).unix_timestamp_nanos().div_euclid(1_000_000)).ok()
+    };
+    Shown {
+        // What has a weak one is not cached.
+        etag: etag.and_then(|etag| match etag {
+            ETag::Strong(value) => Some(format!("\"{value}\"")),
+            ETag::Weak(_) => None,
+        }),
+        bytes: size.and_then(|size| u64::try_from(size).ok()),
+        last_modified_ms: modified.and_then(milliseconds),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use s3s::dto::{DeleteMarkerEntry, ObjectVersion};
+
+    fn key(name: &str, encoding: Option<&'static str>) -> Option<String> {
+        entry(Some(name), encoding.map(EncodingType::from_static).as_ref(), None).map(|entry| entry.key)
+    }
+
+    #[test]
+    fn keys_are_decoded_where_the_listing_is_encoded() {
+        assert_eq!(key("a%2Bb+c/%C3%BC", Some("url")).as_deref(), Some("a+b c/ü"));
+        assert_eq!(key("a%2Bb+c", None).as_deref(), Some("a%2Bb+c"));
+        assert_eq!(key("%ff", Some("url")), None);
+    }
+
+    #[test]
+    fn an_entry_says_what_the_attributes_would() {
+        let modified = Timestamp::from(OffsetDateTime::UNIX_EPOCH + time::Duration::milliseconds(1500));
+        let strong = shown(Some(&ETag::Strong("e".into())), Some(5), Some(&modified));
+        assert_eq!(strong, Shown { etag: Some("\"e\"".into()), bytes: Some(5), last_modified_ms: Some(1500) });
+        assert_eq!(shown(Some(&ETag::Weak("e".into())), None, None), Shown::default());
+    }
+
+    #[test]
+    fn of_versions_the_newest_alone_is_told() {
+        let version = |key: &str, is_latest| ObjectVersion {
+            key: Some(key.into()),
+            is_latest: Some(is_latest),
+            ..ObjectVersion::default()
+        };
+        let marker = |key: &str, is_latest| DeleteMarkerEntry {
+            key: Some(key.into()),
+            is_latest: Some(is_latest),
+            ..DeleteMarkerEntry::default()
+        };
+        let output = ListObjectVersionsOutput {
+            versions: Some(vec![version("a", false), version("b", true)]),
+            delete_markers: Some(vec![marker("a", true), marker("c", false)]),
+            ..ListObjectVersionsOutput::default()
+        };
+        let told = ListObjectVersionsInput::entries(&output);
+        let told: Vec<_> = told.iter().map(|entry| (entry.key.as_str(), entry.shown.is_some())).collect();
+        assert_eq!(told, [("b", true), ("a", false)]);
+    }
+}
