@@ -13,6 +13,8 @@ HERE=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 . "$HERE/vm-faults.sh"
 # shellcheck source=vm-meet.sh
 . "$HERE/vm-meet.sh"
+# shellcheck source=vm-system.sh
+. "$HERE/vm-system.sh"
 WORK=$(mktemp -d)
 RPING_PORT=7174
 

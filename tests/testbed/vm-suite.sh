@@ -90,6 +90,9 @@ one 'rxe rxe:4096'               900      conformance_verbs:0 conformance_verbs:
 one 'siw siw:4096'               900      conformance_verbs:0 conformance_verbs:1 device_removal:0
 one 'rxe:4096 siw:4096'          300      perftest
 two 'rxe:4096 siw'               300      rdma_ping faults
+one 'rxe:4096'                   300      system system_memlock
+one 'siw'                        300      system
+two 'none rxe:4096 rxe:4096'     500      system_pair
 
 not_proven "RoCE v1, InfiniBand's link layer, bonding, and any hardware: nothing here emulates them"
 

@@ -1,0 +1,221 @@
+#!/usr/bin/env bash
+#! Owns the steps in which whole processes of verbs3 run over the guest's rails: one host, and two on one wire. Sourced by
+#! vm-steps.sh. The clients' view is vm_client.py's: every byte compared, no failed request, whatever happens to workers
+#! and rails. Deliberately not here: what a transport promises (conformance_verbs).
+
+ROOT=$(readlink -f "$HERE/../..")
+CLUSTER_ACCESS_KEY=VERBS3VM CLUSTER_SECRET_KEY=verbs3-vm-secret-key
+STORE_PORT=9100 GATEWAY_PORT=9200
+declare -A PROCESS=()
+
+# start NAME ROLE [COMMAND…]: a role with $WORK/NAME.toml, perhaps under COMMAND; waits until it says that it is ready.
+start() {
+  local name=$1 role=$2; shift 2
+  rm -f "$WORK/$name.ready"
+  "$@" "$VERBS3" "$role" --config "$WORK/$name.toml" --ready-file "$WORK/$name.ready" >>"$WORK/$name.log" 2>&1 </dev/null &
+  PROCESS[$name]=$!
+  for _ in $(seq 300); do
+    [ ! -e "$WORK/$name.ready" ] || return 0
+    kill -0 "${PROCESS[$name]}" 2>/dev/null || break
+    sleep 0.1
+  done
+  echo "$name did not start:" >&2; tail -n 20 "$WORK/$name.log" >&2; return 1
+}
+
+# finish NAME…: ends them as an administrator would; each must end well.
+finish() {
+  local name status all=0
+  for name; do
+    kill -TERM "${PROCESS[$name]}" 2>/dev/null
+    wait "${PROCESS[$name]}"; status=$?
+    [ "$status" = 0 ] || { echo "$name ended with $status:" >&2; tail -n 10 "$WORK/$name.log" >&2; all=1; }
+    unset "PROCESS[$name]"
+  done
+  return "$all"
+}
+
+# Nothing of a failed step is left to the next.
+abandon_all() {
+  local name
+  for name in "${!PROCESS[@]}"; do kill -CONT "${PROCESS[$name]}"; kill -KILL "${PROCESS[$name]}"; wait "${PROCESS[$name]}"; done 2>/dev/null
+  PROCESS=()
+}
+
+write_configs() { # ADDRESS: where store and workers listen for tcp
+  cat >"$WORK/identities.toml" <<END
+[[identity]]
+name = "vm"
+access_key = "$CLUSTER_ACCESS_KEY"
+secret_key = "$CLUSTER_SECRET_KEY"
+allow = [{ mount = "*", rights = ["read", "write", "list", "delete", "admin"] }]
+END
+  cat >"$WORK/store.toml" <<END
+[dev]
+dir = "$WORK/store"
+demo = false
+[gateway]
+listen = "$1:$STORE_PORT"
+admin_listen = "127.0.0.1:0"
+identities = "$WORK/identities.toml"
+[worker]
+memory = { capacity = "64MiB" }
+END
+  local id
+  for id in 0 1; do
+    { shared "$1"; cat <<END
+[worker]
+id = "worker-$id"
+listen = "$1:930$id"
+admin_listen = "127.0.0.1:931$id"
+memory = { capacity = "128MiB" }
+shm = { enabled = false }
+[verbs]
+mode = "on"
+port = 940$id
+END
+    } >"$WORK/worker-$id.toml"
+  done
+  { shared "$1"; cat <<END
+[gateway]
+listen = "127.0.0.1:$GATEWAY_PORT"
+admin_listen = "127.0.0.1:9201"
+identities = "$WORK/identities.toml"
+memory = { capacity = "64MiB" }
+[gateway.peers]
+# Short, so that what returns is seen to return.
+rest_min = "2s"
+rest_max = "4s"
+upgrade_wait = "5s"
+[verbs]
+mode = "on"
+END
+  } >"$WORK/gateway.toml"
+}
+shared() {
+  cat <<END
+[cluster]
+name = "vm"
+secret = "a secret of the VM's tests"
+workers = [
+  { id = "worker-0", address = "$1:9300" },
+  { id = "worker-1", address = "$1:9301" },
+]
+[[ufs]]
+name = "store"
+endpoint = "http://$1:$STORE_PORT"
+credentials = { kind = "static", access_key_id = "$CLUSTER_ACCESS_KEY", secret_access_key = "$CLUSTER_SECRET_KEY" }
+[[mount]]
+name = "*"
+ufs = "store"
+END
+}
+
+client() { local what=$1; shift; python3 "$HERE/vm_client.py" "$what" "http://127.0.0.1:$GATEWAY_PORT" $CLUSTER_ACCESS_KEY $CLUSTER_SECRET_KEY "$@"; }
+
+# Reads in the background until read_ends; the log is $WORK/reads.
+read_begins() {
+  rm -f "$WORK/reads" "$WORK/enough"
+  client read "$WORK/reads" 600 --until "$WORK/enough" & READER=$!
+}
+read_ends() { touch "$WORK/enough"; wait "$READER" || { echo "a read was not answered right; the last ones:" >&2; tail -n 5 "$WORK/reads" >&2; return 1; }; }
+
+# answers TRANSPORT [SECONDS]: until five answers in a row, from now on, came over it; the reads must go on meanwhile.
+answers() {
+  local deadline=$((SECONDS + ${2:-60})) from; from=$(wc -l <"$WORK/reads")
+  while [ $SECONDS -lt $deadline ]; do
+    kill -0 "$READER" 2>/dev/null || { echo "the reads ended" >&2; return 1; }
+    if tail -n "+$((from + 1))" "$WORK/reads" | awk -v want="$1" '{ run = $2 == want ? run + 1 : 0; if (run >= 5) found = 1 } END { exit !found }'; then return 0; fi
+    sleep 0.3
+  done
+  echo "no five answers in a row over $1 in ${2:-60} s; the last ones:" >&2; tail -n 8 "$WORK/reads" >&2
+  tail -n 5 "$WORK/gateway.log" >&2
+  return 1
+}
+
+metric() { python3 -c 'import sys, urllib.request
+print(urllib.request.urlopen(sys.argv[1], timeout=20).read().decode())' "http://127.0.0.1:$1/metrics" | grep -E "^$2" ; }
+
+# ---- one host ------------------------------------------------------------------------------------------------------
+
+# A gateway, two workers and a store; every byte is right and says verbs; then workers are killed, restarted, stopped.
+system() {
+  resources >"$WORK/system-before"
+  write_configs "${RAIL_ADDRESS[0]}"
+  system_runs; local status=$?
+  abandon_all
+  [ "$status" = 0 ] && resources_return_to "$WORK/system-before" 30
+}
+system_runs() {
+  start store dev && start worker-0 worker && start worker-1 worker && start gateway gateway || return 1
+  client put || return 1
+  read_begins
+  answers verbs 60 || return 1
+  kill -KILL "${PROCESS[worker-1]}"; wait "${PROCESS[worker-1]}" 2>/dev/null
+  answers ufs 60 || answers verbs 30 || return 1
+  start worker-1 worker || return 1
+  answers verbs 60 || return 1
+  # Stopped with replies on their way, while the gateway hedges; then it goes on, and its late WRITEs must hit nothing.
+  kill -STOP "${PROCESS[worker-0]}"; sleep 12
+  kill -CONT "${PROCESS[worker-0]}"
+  answers verbs 90 || return 1
+  read_ends || return 1
+  metric 9201 'verbs3_verbs_(registered_bytes|queue_pairs)' || return 1
+  finish gateway worker-0 worker-1 store
+}
+
+# No memory may be locked: the worker says why it has no verbs and serves by tcp.
+system_memlock() {
+  write_configs "${RAIL_ADDRESS[0]}"
+  sed -i 's/^mode = "on"/mode = "auto"/' "$WORK"/worker-*.toml "$WORK/gateway.toml"
+  memlock_runs; local status=$?
+  abandon_all
+  return "$status"
+}
+memlock_runs() {
+  # shellcheck disable=SC2016
+  local bounded=(sh -c 'ulimit -l 64; exec setpriv --bounding-set=-ipc_lock --inh-caps=-ipc_lock "$@"' sh)
+  start store dev && start worker-0 worker "${bounded[@]}" && start worker-1 worker "${bounded[@]}" && start gateway gateway || return 1
+  grep -q 'ulimit -l' "$WORK/worker-0.log" || { echo "the worker does not say that memory can't be locked:" >&2; cat "$WORK/worker-0.log" >&2; return 1; }
+  client put || return 1
+  read_begins
+  answers tcp 60 && read_ends && finish gateway worker-0 worker-1 store
+}
+
+# ---- two hosts -----------------------------------------------------------------------------------------------------
+
+# Host a has store and workers, host b the gateway and the client. Rail 0 carries tcp alone, rails 1 and 2 have devices.
+system_pair() {
+  resources >"$WORK/pair-before"
+  write_configs "10.77.0.2"
+  if [ "$VM_SIDE" = a ]; then pair_serves; else pair_reads; fi; local status=$?
+  abandon_all
+  [ "$status" = 0 ] && resources_return_to "$WORK/pair-before" 30
+}
+pair_serves() {
+  start store dev && start worker-0 worker && start worker-1 worker || return 1
+  meet_signal pair-serving
+  meet_await pair-done 400 >/dev/null || return 1
+  finish worker-0 worker-1 store
+}
+pair_reads() {
+  meet_await pair-serving 90 >/dev/null || return 1
+  start gateway gateway && client put || return 1
+  read_begins
+  rails_fail_and_return; local status=$?
+  read_ends || status=1
+  cut -d' ' -f2 "$WORK/reads" | sort | uniq -c
+  sort -n -k5 "$WORK/reads" | tail -n 1 | awk '{ print "longest answer: " $5 " ms over " $2 }'
+  metric 9201 'verbs3_rdma_fallbacks_total' || { echo "no fallback was counted" >&2; status=1; }
+  finish gateway || status=1
+  meet_signal pair-done
+  return "$status"
+}
+rails_fail_and_return() {
+  answers verbs 60 || return 1
+  say "rail 1 down"; link_down 1
+  answers verbs 60 || return 1
+  say "rail 2 down"; link_down 2
+  answers tcp 90 || return 1
+  say "both up"; link_up 1; link_up 2
+  answers verbs 90
+}
