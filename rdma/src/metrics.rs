@@ -6,10 +6,14 @@ use std::sync::LazyLock;
 
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
-use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, Result as PrometheusResult};
+use prometheus::{
+    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    Result as PrometheusResult,
+};
 
 use crate::arena::Arena;
 use crate::transport::TransportKind;
+use crate::verbs::port_counters::{PORT_COUNTER, PORT_COUNTER_HELP, PORT_UP, PORT_UP_HELP, PortCounters};
 
 macro_rules! table {
     ($($field:ident: $kind:ident, $name:literal, [$($label:literal),*], $help:literal;)*) => {
@@ -31,6 +35,8 @@ macro_rules! table {
         pub const TABLE: &[(&str, &[&str], &str)] = &[
             $(($name, &[$($label),*], $help),)*
             (ARENA_BYTES, &["kind"], ARENA_BYTES_HELP),
+            (PORT_UP, &["rail"], PORT_UP_HELP),
+            (PORT_COUNTER, &["rail", "name"], PORT_COUNTER_HELP),
         ];
     };
     (@make IntCounter, $name:literal, [], $help:literal) => { IntCounter::new($name, $help) };
@@ -38,10 +44,16 @@ macro_rules! table {
     (@make IntCounterVec, $name:literal, [$($label:literal),*], $help:literal) => {
         IntCounterVec::new(Opts::new($name, $help), &[$($label),*])
     };
+    (@make HistogramVec, $name:literal, [$($label:literal),*], $help:literal) => {
+        HistogramVec::new(HistogramOpts::new($name, $help).buckets(SECONDS.to_vec()), &[$($label),*])
+    };
     (@make IntGaugeVec, $name:literal, [$($label:literal),*], $help:literal) => {
         IntGaugeVec::new(Opts::new($name, $help), &[$($label),*])
     };
 }
+
+/// Upper bounds of latency buckets: from a page over a fast NIC to a call that waits for a cold store.
+const SECONDS: [f64; 14] = [20e-6, 50e-6, 100e-6, 200e-6, 500e-6, 1e-3, 2e-3, 5e-3, 0.01, 0.05, 0.2, 1.0, 5.0, 30.0];
 
 const ARENA_BYTES: &str = "verbs3_arena_bytes";
 const ARENA_BYTES_HELP: &str = "Arena memory by kind: capacity, leased (as wide as its classes), asked, unassigned.";
@@ -51,6 +63,8 @@ table! {
         "Established connections, by transport and side (requester, server).";
     calls: IntCounterVec, "verbs3_rdma_calls_total", ["transport", "outcome"],
         "Settled calls of this requester, by outcome (done, failed, cancelled, lost).";
+    call_seconds: HistogramVec, "verbs3_rdma_call_seconds", ["transport"],
+        "Seconds from the sending of a call to its end, by transport.";
     bytes_in: IntCounterVec, "verbs3_rdma_bytes_in_total", ["transport"],
         "Payload bytes that arrived in landings, or were handed over.";
     bytes_out: IntCounterVec, "verbs3_rdma_bytes_out_total", ["transport"],
@@ -73,6 +87,8 @@ table! {
         "Arena memory that is registered with a rail.";
     queue_pairs: IntGaugeVec, "verbs3_verbs_queue_pairs", ["rail"],
         "Queue pairs of a rail.";
+    send_queue_used: IntGaugeVec, "verbs3_verbs_send_queue_used", ["rail"],
+        "Work requests of all queue pairs of a rail that are posted and not known to be complete; each queue pair has verbs.send_queue places.";
     work_requests: IntCounterVec, "verbs3_verbs_work_requests_total", ["rail", "op"],
         "Work requests posted to a rail, by operation (write, send).";
     written_bytes: IntCounterVec, "verbs3_verbs_written_bytes_total", ["rail"],
@@ -112,7 +128,8 @@ pub(crate) fn metrics() -> &'static Metrics {
 
 /// Makes every metric of the table but the arenas' visible in `registry`.
 pub fn register(registry: &Registry) -> PrometheusResult<()> {
-    METRICS.register(registry)
+    METRICS.register(registry)?;
+    registry.register(Box::new(PortCounters::new("/sys/class/infiniband".into())?))
 }
 
 /// Makes the usage of `arena` visible in `registry`. One arena a registry.
@@ -155,6 +172,7 @@ pub(crate) struct Traffic {
     pub(crate) failed: IntCounter,
     pub(crate) cancelled: IntCounter,
     pub(crate) lost: IntCounter,
+    pub(crate) seconds: Histogram,
 }
 
 impl Traffic {
@@ -168,6 +186,7 @@ impl Traffic {
             failed: calls("failed"),
             cancelled: calls("cancelled"),
             lost: calls("lost"),
+            seconds: all.call_seconds.with_label_values(&[kind.as_str()]),
         }
     }
 
@@ -221,7 +240,7 @@ mod tests {
         let _ = all.connections.with_label_values(&["tcp", "server"]);
         let _ = all.handshakes_failed.with_label_values(&["secret"]);
         let _ = all.protocol_violations.with_label_values(&["server"]);
-        for by_rail in [&all.registered_bytes, &all.queue_pairs] {
+        for by_rail in [&all.registered_bytes, &all.queue_pairs, &all.send_queue_used] {
             let _ = by_rail.with_label_values(&["rxe0:1"]);
         }
         for by_rail in [&all.written_bytes, &all.completions] {
@@ -236,7 +255,10 @@ mod tests {
         let _ = all.shm_copied_bytes.with_label_values(&["quota"]);
         let mut names: Vec<_> = registry.gather().iter().map(|m| m.name().to_owned()).collect();
         names.sort();
-        let mut table: Vec<_> = TABLE.iter().map(|row| row.0.to_owned()).collect();
+        // Of the kernel's ports, which this host may not have; their own test has some.
+        let of_ports = |name: &String| name.starts_with("verbs3_verbs_port_");
+        names.retain(|name| !of_ports(name));
+        let mut table: Vec<_> = TABLE.iter().map(|row| row.0.to_owned()).filter(|name| !of_ports(name)).collect();
         table.sort();
         assert_eq!(names, table);
     }

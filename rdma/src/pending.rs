@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::task::{Context, Poll, Waker};
+use std::time::Instant;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -48,6 +49,7 @@ pub(crate) struct Pending {
     traffic: &'static Traffic,
     /// The peer was told where the landing is, so it can say that data is there already.
     described: bool,
+    begun: Instant,
     state: Mutex<State>,
 }
 
@@ -99,6 +101,7 @@ impl Pending {
         Self {
             traffic: Traffic::of(kind),
             described: false,
+            begun: Instant::now(),
             state: Mutex::new(State {
                 landing,
                 events: VecDeque::new(),
@@ -285,6 +288,7 @@ impl Pending {
     fn settle_locked(&self, state: &mut State, outcome: &IntCounter) -> Remains {
         let outcome = if state.cancelled { &self.traffic.cancelled } else { outcome };
         outcome.inc();
+        self.traffic.seconds.observe(self.begun.elapsed().as_secs_f64());
         state.settled = true;
         (state.landing.take(), state.quarantine.take(), state.credit.take(), state.pull.take())
     }

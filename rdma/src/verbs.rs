@@ -9,6 +9,7 @@ mod chunk;
 mod client;
 mod line;
 mod pinned;
+pub(crate) mod port_counters;
 mod rail;
 mod rail_metrics;
 mod sender;

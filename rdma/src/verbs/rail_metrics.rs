@@ -1,12 +1,17 @@
 //! The counters of one rail, resolved once for each connection.
 
-use prometheus::IntCounter;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use prometheus::{IntCounter, IntGauge};
 
 use super::sys::{Op, Work};
 use crate::metrics::{GaugeGuard, metrics};
 
 pub(super) struct RailMetrics {
     rail: String,
+    send_queue_used: IntGauge,
+    /// What this queue pair has put into `send_queue_used`.
+    used: AtomicI64,
     writes: IntCounter,
     sends: IntCounter,
     written_bytes: IntCounter,
@@ -19,6 +24,8 @@ impl RailMetrics {
         let all = metrics();
         Self {
             rail: rail.to_owned(),
+            send_queue_used: all.send_queue_used.with_label_values(&[rail]),
+            used: AtomicI64::new(0),
             writes: all.work_requests.with_label_values(&[rail, "write"]),
             sends: all.work_requests.with_label_values(&[rail, "send"]),
             written_bytes: all.written_bytes.with_label_values(&[rail]),
@@ -38,7 +45,20 @@ impl RailMetrics {
         self.written_bytes.inc_by(bytes);
     }
 
+    /// So many requests are posted and not known to be complete.
+    pub(super) fn outstanding(&self, requests: u64) {
+        let now = i64::try_from(requests).unwrap_or(i64::MAX);
+        let before = self.used.swap(now, Ordering::Relaxed);
+        self.send_queue_used.add(now - before);
+    }
+
     pub(super) fn failed(&self, kind: &str) {
         metrics().verbs_errors.with_label_values(&[&self.rail, kind]).inc();
+    }
+}
+
+impl Drop for RailMetrics {
+    fn drop(&mut self) {
+        self.outstanding(0);
     }
 }

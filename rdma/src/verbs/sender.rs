@@ -120,6 +120,11 @@ impl Sender {
         self.frames.is_empty() && self.complete == self.made
     }
 
+    /// Requests posted and not known to be complete.
+    pub(super) fn outstanding(&self) -> u64 {
+        self.made - self.complete
+    }
+
     /// Takes out the parts of a call of which nothing is on its way.
     pub(super) fn abandon(&mut self, call: u64) -> Vec<Outgoing> {
         let mut dropped = Vec::new();
@@ -334,7 +339,7 @@ impl Sender {
     }
 
     fn queue_free(&self) -> u64 {
-        u64::from(self.sizes.queue).saturating_sub(self.made - self.complete)
+        u64::from(self.sizes.queue).saturating_sub(self.outstanding())
     }
 }
 

@@ -182,7 +182,9 @@ impl Wire {
             return;
         }
         let works = sender.pump(credits, &self.slots, &*self.rail);
-        if let Err(error) = self.post(id, works) {
+        let posted = self.post(id, works);
+        self.metrics.outstanding(sender.outstanding());
+        if let Err(error) = posted {
             *failure = Some(error.to_string());
             self.work.notify_one();
         }
