@@ -44,7 +44,7 @@ pub async fn run(mut config: Config, demo_only: bool, started: Started) -> anyho
         }
     };
     // Ports, secrets and peers of a cluster have no meaning within one process.
-    let Config { cluster, ufs, mount, gateway, worker, tcp: _, dev, process, log: _ } = config;
+    let Config { cluster, ufs, mount, gateway, worker, tcp: _, verbs: _, dev, process, log: _ } = config;
     let Dev { dir, workers, demo } = &dev;
 
     let registry = Registry::new();

@@ -6,6 +6,7 @@
 pub mod gateway;
 pub mod stores;
 pub mod tier;
+pub mod transports;
 pub mod worker;
 
 use std::net::SocketAddr;

@@ -10,7 +10,7 @@ use aws_sdk_s3::primitives::ByteStream;
 use processes::{Process, dev_key, get, get_object, run, text, verbs3};
 
 /// Files of a cluster of one worker and one gateway, in front of a `verbs3 dev`.
-fn write_files(folder: &Path, store: &Process, worker: &str, secret: &str) -> [String; 2] {
+fn write_files(folder: &Path, store: &Process, worker: &str, secret: &str, shm: &str) -> [String; 2] {
     let (access, key) = dev_key(&folder.join("data"));
     let shared = format!(
         "[cluster]\nsecret = \"{secret}\"\nworkers = [{{ id = \"w0\", address = \"{worker}\" }}]\n\
@@ -21,7 +21,12 @@ fn write_files(folder: &Path, store: &Process, worker: &str, secret: &str) -> [S
     );
     let memory = "memory = { capacity = \"64MiB\" }";
     let sections = [
-        ("worker", format!("[worker]\nid = \"w0\"\nlisten = \"{worker}\"\nadmin_listen = \"127.0.0.1:0\"\n{memory}\n")),
+        (
+            "worker",
+            format!(
+                "[worker]\nid = \"w0\"\nlisten = \"{worker}\"\nadmin_listen = \"127.0.0.1:0\"\n{memory}\n[worker.shm]\n{shm}\n"
+            ),
+        ),
         (
             "gateway",
             format!(
@@ -48,14 +53,28 @@ fn free_address() -> String {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }
 
+const NETWORK_ONLY: &str = "enabled = false";
+
 #[tokio::test]
 async fn a_gateway_serves_hits_from_a_worker_over_tcp_and_both_end_cleanly() {
     let folder = tempfile::tempdir().unwrap();
-    let store = start_store(folder.path());
-    let [worker_file, gateway_file] = write_files(folder.path(), &store, &free_address(), "0123456789abcdef");
-    let mut worker = Process::start(folder.path(), "worker", &["worker", "--config", &worker_file]);
-    let mut gateway = Process::start(folder.path(), "gateway", &["gateway", "--config", &gateway_file]);
-    let (access, secret) = dev_key(&folder.path().join("data"));
+    serves_hits(folder.path(), NETWORK_ONLY, "tcp").await;
+}
+
+#[tokio::test]
+async fn a_gateway_that_sees_the_workers_socket_serves_hits_from_its_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("run/w0.sock");
+    serves_hits(folder.path(), &format!("socket = \"{}\"", socket.display()), "shm").await;
+    assert!(!socket.exists(), "a worker that ended leaves no socket");
+}
+
+async fn serves_hits(folder: &Path, shm: &str, transport: &str) {
+    let store = start_store(folder);
+    let [worker_file, gateway_file] = write_files(folder, &store, &free_address(), "0123456789abcdef", shm);
+    let mut worker = Process::start(folder, "worker", &["worker", "--config", &worker_file]);
+    let mut gateway = Process::start(folder, "gateway", &["gateway", "--config", &gateway_file]);
+    let (access, secret) = dev_key(&folder.join("data"));
     let client = gateway.client(&access, &secret);
 
     let body: Vec<u8> = (0..5_000_000u32).map(|n| (n % 253) as u8).collect();
@@ -64,7 +83,7 @@ async fn a_gateway_serves_hits_from_a_worker_over_tcp_and_both_end_cleanly() {
     let second = get_object(&client, "demo", "k").await;
     assert!(first.body == body && second.body == body);
     assert!(second.head.contains("x-verbs3-cache: hit"), "{}", second.head);
-    assert!(second.head.contains("x-verbs3-transport: tcp"), "{}", second.head);
+    assert!(second.head.contains(&format!("x-verbs3-transport: {transport}")), "{}", second.head);
 
     // What one gateway writes is never read as it was before.
     client.put_object().bucket("demo").key("k").body(ByteStream::from_static(b"new")).send().await.unwrap();
@@ -85,9 +104,9 @@ async fn a_gateway_with_another_secret_reads_around_the_worker() {
     let folder = tempfile::tempdir().unwrap();
     let store = start_store(folder.path());
     let address = free_address();
-    let [worker_file, _] = write_files(folder.path(), &store, &address, "0123456789abcdef");
+    let [worker_file, _] = write_files(folder.path(), &store, &address, "0123456789abcdef", NETWORK_ONLY);
     let _worker = Process::start(folder.path(), "worker", &["worker", "--config", &worker_file]);
-    let [_, gateway_file] = write_files(folder.path(), &store, &address, "fedcba9876543210");
+    let [_, gateway_file] = write_files(folder.path(), &store, &address, "fedcba9876543210", NETWORK_ONLY);
     let gateway = Process::start(folder.path(), "gateway", &["gateway", "--config", &gateway_file]);
     let (access, secret) = dev_key(&folder.path().join("data"));
     let direct = store.client(&access, &secret);
@@ -103,7 +122,7 @@ fn a_port_in_use_is_named_with_its_setting() {
     let store = start_store(folder.path());
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let [worker_file, gateway_file] = write_files(folder.path(), &store, &address, "0123456789abcdef");
+    let [worker_file, gateway_file] = write_files(folder.path(), &store, &address, "0123456789abcdef", NETWORK_ONLY);
     let worker = run(&["worker", "--config", &worker_file]);
     let gateway = run(&["gateway", "--config", &gateway_file, "--set", &format!("gateway.listen={address}")]);
     let admin = run(&["gateway", "--config", &gateway_file, "--set", &format!("gateway.admin_listen={address}")]);

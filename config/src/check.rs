@@ -4,6 +4,7 @@ mod cluster;
 mod gateway;
 mod mount;
 mod ufs;
+mod verbs;
 mod worker;
 
 use std::fmt::Display;
@@ -55,13 +56,14 @@ impl Findings {
 /// Everything that is wrong with `config` for a process that plays `roles`.
 pub(crate) fn check(config: &Config, roles: &[Role]) -> Vec<Problem> {
     let mut findings = Findings::default();
-    let Config { cluster, ufs, mount, gateway, worker, tcp, dev, process, log } = config;
+    let Config { cluster, ufs, mount, gateway, worker, tcp, verbs, dev, process, log } = config;
     cluster::check(cluster, roles, &mut findings);
     ufs::check(ufs, roles, &mut findings);
     mount::check(mount, ufs, roles, &mut findings);
     gateway::check(gateway, cluster, roles, &mut findings);
     worker::check(worker, cluster, roles, &mut findings);
     worker::check_tcp(tcp, &mut findings);
+    verbs::check(verbs, worker, gateway, &mut findings);
     findings.range("dev.workers", dev.workers, 1, 64);
     if dev.dir.as_os_str().is_empty() {
         findings.error("dev.dir", "is empty; name a folder");

@@ -132,22 +132,34 @@ pub struct GatewayTier {
     pub rest_max: Period,
 }
 
-/// The `[gateway.peers]` table.
+/// The `[gateway.peers]` table. A worker is reached by the best way that both hosts have and that works: shared memory, verbs, tcp.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct GatewayPeers {
-    /// Connections to each worker. Default: `4`. Range: `1` to `64`.
+    /// Connections to each worker over one transport; over verbs at least one for each rail. Default: `4`. Range: `1` to `64`.
     pub connections_max: u32,
     /// Calls under way on the least loaded connection from which another one is opened. Default: `16`. Range: `1` to `65536`.
     pub calls_per_connection: u32,
     /// A connection without calls is closed after this. Default: `"1m"`. Range: `"1s"` to `"1d"`.
     pub idle_max: Period,
-    /// Pause after a connection could not be made; doubles with each further failure. Default: `"100ms"`. Range: `"1ms"` to `"1m"`.
+    /// How long the first calls to a worker wait, once tcp is connected, for a better way to it; then tcp serves until that is there.
+    /// Default: `"500ms"`. Range: `"0"` to `"1m"`.
+    pub upgrade_wait: Period,
+    /// Pause after a connection over tcp could not be made; doubles with each further failure. Default: `"100ms"`. Range: `"1ms"` to `"1m"`.
     pub pause_min: Period,
     /// The longest such pause. Default: `"30s"`. Range: `"1ms"` to `"1h"`.
     pub pause_max: Period,
-    /// A connection that lived for less counts as one more failure. Default: `"10s"`. Range: `"0"` to `"1h"`.
+    /// A connection over tcp that lived for less counts as one more failure. Default: `"10s"`. Range: `"0"` to `"1h"`.
     pub stable_after: Period,
+    /// Errors of another way (shared memory, a rail) to a worker within `rest_window` after which it rests, and its traffic goes the
+    /// next way. Default: `3`. Range: `1` to `1000`.
+    pub rest_errors_max: u32,
+    /// The time in which they are counted. Default: `"10s"`. Range: `"1s"` to `"1h"`.
+    pub rest_window: Period,
+    /// The first rest, after which the way is tried again by itself; doubles each time that fails. Default: `"30s"`. Range: `"1s"` to `"1h"`.
+    pub rest_min: Period,
+    /// The longest rest. Default: `"5m"`. Range: `"1s"` to `"1d"`.
+    pub rest_max: Period,
 }
 
 impl Default for Gateway {
@@ -234,7 +246,12 @@ impl Default for GatewayPeers {
             idle_max: Period::seconds(60),
             pause_min: Period::millis(100),
             pause_max: Period::seconds(30),
+            upgrade_wait: Period::millis(500),
             stable_after: Period::seconds(10),
+            rest_errors_max: 3,
+            rest_window: Period::seconds(10),
+            rest_min: Period::seconds(30),
+            rest_max: Period::seconds(300),
         }
     }
 }

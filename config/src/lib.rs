@@ -18,6 +18,7 @@ mod secret;
 mod show;
 mod tcp;
 mod ufs;
+mod verbs;
 mod worker;
 
 pub use check::Role;
@@ -34,4 +35,5 @@ pub use root::Config;
 pub use secret::{Secret, SecretError};
 pub use tcp::Tcp;
 pub use ufs::{Credentials, CredentialsKind, Ufs, UfsCircuit, UfsDeadlines, UfsKind, UfsLimits, UfsRetries};
-pub use worker::{Worker, WorkerFill, WorkerIndex, WorkerWrites};
+pub use verbs::{Verbs, VerbsMode};
+pub use worker::{Worker, WorkerFill, WorkerIndex, WorkerShm, WorkerWrites};

@@ -9,6 +9,7 @@ use crate::mount::Mount;
 use crate::process::{Log, Process};
 use crate::tcp::Tcp;
 use crate::ufs::Ufs;
+use crate::verbs::Verbs;
 use crate::worker::Worker;
 
 /// Every section. `gateway` reads all but `worker` and `dev`; `worker` all but `gateway` and `dev`; `dev` all.
@@ -25,8 +26,10 @@ pub struct Config {
     pub gateway: Gateway,
     /// The cache.
     pub worker: Worker,
-    /// How gateways and workers talk.
+    /// How gateways and workers talk: the way that works everywhere.
     pub tcp: Tcp,
+    /// The same by RDMA, where both hosts have it.
+    pub verbs: Verbs,
     /// Gateway, worker and a local store in one process.
     pub dev: Dev,
     /// Threads and the end of a process.

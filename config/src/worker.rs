@@ -1,6 +1,7 @@
 //! The cache: its name, its memory, and how it fills from the UFS.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +26,8 @@ pub struct Worker {
     pub index: WorkerIndex,
     /// How writes are ordered.
     pub writes: WorkerWrites,
+    /// How gateways of the same host read the worker's memory itself.
+    pub shm: WorkerShm,
 }
 
 /// The `[worker.fill]` table.
@@ -75,6 +78,24 @@ pub struct WorkerWrites {
     pub keys_per_message_max: u32,
 }
 
+/// The `[worker.shm]` table. Used by gateways that see the socket: processes of one host, and containers that share its folder.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct WorkerShm {
+    /// Offer it. A worker whose socket can't be made says so and goes on with the network. Default: `true`.
+    pub enabled: bool,
+    /// The unix socket; none means `/run/verbs3/ID.sock` with the worker's id. Default: none.
+    pub socket: Option<PathBuf>,
+    /// Connections that are accepted; a gateway makes up to `gateway.peers.connections_max`. Default: `64`. Range: `1` to `4096`.
+    pub connections_max: u32,
+    /// Pieces of memory that one connection may keep from being used again; replies beyond are copied. Default: `4096`. Range: `1` to `1000000`.
+    pub pins_max: u32,
+    /// The same in bytes. Default: `"256MiB"`. Range: `"1MiB"` to `"1TiB"`.
+    pub pinned_max: ByteSize,
+    /// Replies up to this length are copied at once, which costs less than handing them back. Default: `"16KiB"`. Range: `"0B"` to `"16MiB"`.
+    pub copy_max: ByteSize,
+}
+
 impl Default for Worker {
     fn default() -> Self {
         Self {
@@ -85,6 +106,7 @@ impl Default for Worker {
             fill: WorkerFill::default(),
             index: WorkerIndex::default(),
             writes: WorkerWrites::default(),
+            shm: WorkerShm::default(),
         }
     }
 }
@@ -113,5 +135,18 @@ impl Default for WorkerIndex {
 impl Default for WorkerWrites {
     fn default() -> Self {
         Self { uncertain_for_max: Period::seconds(300), open_max: 100_000, keys_per_message_max: 1000 }
+    }
+}
+
+impl Default for WorkerShm {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            socket: None,
+            connections_max: 64,
+            pins_max: 4096,
+            pinned_max: ByteSize::mib(256),
+            copy_max: ByteSize::kib(16),
+        }
     }
 }

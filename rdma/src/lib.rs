@@ -11,6 +11,7 @@ pub mod landing;
 pub mod metrics;
 pub mod peer;
 mod pending;
+pub mod rails;
 #[cfg(not(miri))]
 pub mod shm;
 mod stream;

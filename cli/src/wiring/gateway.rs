@@ -32,7 +32,7 @@ pub struct Serving {
 /// Serves until it is told to stop, then lets requests under way end.
 pub async fn run(config: Config, started: Started) -> anyhow::Result<()> {
     // The sections that other processes read, and those that `process` has read.
-    let Config { cluster, ufs, mount, gateway, worker: _, tcp, dev: _, process, log: _ } = config;
+    let Config { cluster, ufs, mount, gateway, worker: _, tcp, verbs, dev: _, process, log: _ } = config;
     let registry = Registry::new();
     verbs3_ufs::metrics::register(&registry)?;
     verbs3_rdma::metrics::register(&registry)?;
@@ -40,7 +40,7 @@ pub async fn run(config: Config, started: Started) -> anyhow::Result<()> {
     let arena = arena(&gateway.memory, 1, geometry)?;
     verbs3_rdma::metrics::register_arena(&registry, arena.clone())?;
     let stores = stores::open(&ufs, &registry).await?;
-    let ways = Ways::over_tcp(&cluster, &tcp, &gateway.peers).await?;
+    let ways = Ways::to_workers(&cluster, &tcp, &verbs, &gateway.peers, &arena).await?;
     let tier = tier::start(&gateway.tier, &cluster, geometry, &ways, arena, &registry)?;
     let Some(file) = &gateway.identities else { bail!("gateway.identities is missing") };
     let identities = Identities::load(file)?;

@@ -7,14 +7,13 @@ use std::sync::Arc;
 use anyhow::{Context, ensure};
 use prometheus::Registry;
 use verbs3_client::{HealthOptions, Tier, TierOptions};
-use verbs3_config::{Cluster, ClusterWorker, GatewayPeers, GatewayTier, Tcp};
+use verbs3_config::{Cluster, ClusterWorker, GatewayPeers, GatewayTier, Tcp, Verbs};
 use verbs3_protocol::{Geometry, Member, Placement, WorkerId};
 use verbs3_rdma::arena::Arena;
-use verbs3_rdma::peer::{BackoffOptions, Peer, PeerOptions};
-use verbs3_rdma::tcp::TcpTransport;
-use verbs3_rdma::transport::{PeerAddress, Transport};
+use verbs3_rdma::peer::{BackoffOptions, Peer, PeerOptions, QueuePairs, RestOptions};
+use verbs3_rdma::transport::PeerAddress;
 
-use super::worker::tcp_options;
+use super::transports::Requesters;
 
 /// The workers that the configuration lists.
 pub fn members(cluster: &Cluster) -> Vec<Member> {
@@ -27,31 +26,41 @@ pub fn members(cluster: &Cluster) -> Vec<Member> {
 pub struct Ways {
     members: Vec<Member>,
     peers: HashMap<WorkerId, Arc<Peer>>,
+    /// Kept for its threads.
+    #[allow(dead_code, reason = "held, not read")]
+    requesters: Option<Requesters>,
 }
 
 impl Ways {
-    /// Ways over TCP to the workers that the configuration lists.
-    pub async fn over_tcp(cluster: &Cluster, tcp: &Tcp, peers: &GatewayPeers) -> anyhow::Result<Self> {
-        let host = gateway_name();
-        let transport: Arc<dyn Transport> = Arc::new(TcpTransport::new(tcp_options(tcp, cluster, &host)?));
-        let mut ways = Self { members: Vec::new(), peers: HashMap::new() };
+    /// Ways to the workers that the configuration lists, over whatever transport both hosts have. Landings lie in `arena`.
+    pub async fn to_workers(
+        cluster: &Cluster,
+        tcp: &Tcp,
+        verbs: &Verbs,
+        peers: &GatewayPeers,
+        arena: &Arena,
+    ) -> anyhow::Result<Self> {
+        let requesters = Requesters::new(tcp, verbs, cluster, &gateway_name(), arena)?;
+        let options = peer_options(peers, verbs);
+        let mut ways = Self { members: Vec::new(), peers: HashMap::new(), requesters: None };
         for ClusterWorker { id, address, weight } in &cluster.workers {
             let tcp =
                 resolve(address).await.with_context(|| format!("worker {id}: can't find the address {address}"))?;
             let peer = Peer::new(
                 id.clone(),
                 PeerAddress::named(tcp, id.clone()),
-                vec![transport.clone()],
-                peer_options(peers),
+                requesters.transports.clone(),
+                options.clone(),
             );
             ways.add(WorkerId(id.clone()), *weight, Arc::new(peer));
         }
+        ways.requesters = Some(requesters);
         Ok(ways)
     }
 
     /// Ways within this process.
     pub fn local(peers: impl IntoIterator<Item = (WorkerId, Peer)>) -> Self {
-        let mut ways = Self { members: Vec::new(), peers: HashMap::new() };
+        let mut ways = Self { members: Vec::new(), peers: HashMap::new(), requesters: None };
         for (id, peer) in peers {
             ways.add(id, 1.0, Arc::new(peer));
         }
@@ -109,14 +118,34 @@ pub fn start(
     Tier::new(options, placement, ways.peers.clone(), arena, registry).context("can't make the client of the tier")
 }
 
-fn peer_options(peers: &GatewayPeers) -> PeerOptions {
-    let GatewayPeers { connections_max, calls_per_connection, idle_max, pause_min, pause_max, stable_after } = peers;
+fn peer_options(peers: &GatewayPeers, verbs: &Verbs) -> PeerOptions {
+    let GatewayPeers {
+        connections_max,
+        calls_per_connection,
+        idle_max,
+        upgrade_wait,
+        pause_min,
+        pause_max,
+        stable_after,
+        rest_errors_max,
+        rest_window,
+        rest_min,
+        rest_max,
+    } = peers;
     PeerOptions {
         connections_max: *connections_max as usize,
         calls_per_connection: *calls_per_connection as usize,
         idle_max: idle_max.0,
+        upgrade_wait: upgrade_wait.0,
         backoff: BackoffOptions { pause_min: pause_min.0, pause_max: pause_max.0, stable_after: stable_after.0 },
-        ..PeerOptions::default()
+        rest: RestOptions {
+            errors_max: *rest_errors_max,
+            window: rest_window.0,
+            rest_min: rest_min.0,
+            rest_max: rest_max.0,
+            ..RestOptions::default()
+        },
+        queue_pairs: QueuePairs::new(verbs.connections_max as usize),
     }
 }
 

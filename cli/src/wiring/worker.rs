@@ -1,4 +1,4 @@
-//! The worker process: a cache that gateways reach over TCP.
+//! The worker process: a cache that gateways reach in as many ways as there are.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,22 +7,21 @@ use anyhow::Context;
 use prometheus::Registry;
 use tokio_util::sync::CancellationToken;
 use verbs3_cache_worker::{Volumes, WorkerOptions};
-use verbs3_config::{Cluster, Config, Tcp, Worker, WorkerFill, WorkerIndex, WorkerWrites};
+use verbs3_config::{Config, Worker, WorkerFill, WorkerIndex, WorkerWrites};
 use verbs3_gateway::{Admin, Readiness};
 use verbs3_protocol::{Epoch, Geometry, Placement};
 use verbs3_rdma::arena::Arena;
-use verbs3_rdma::calls::{CallOptions, Secret};
-use verbs3_rdma::tcp::{TcpOptions, TcpServer, TcpServerOptions};
 use verbs3_ufs::Ufs;
 
 use super::tier::members;
+use super::transports::Servers;
 use super::{arena, bind_admin, geometry, stores};
 use crate::process::Started;
 
 /// Serves until it is told to stop, then lets calls under way end.
 pub async fn run(config: Config, started: Started) -> anyhow::Result<()> {
     // The sections that other processes read, and those that `process` has read.
-    let Config { cluster, ufs, mount: _, gateway: _, worker, tcp, dev: _, process, log: _ } = config;
+    let Config { cluster, ufs, mount: _, gateway: _, worker, tcp, verbs, dev: _, process, log: _ } = config;
     let registry = Registry::new();
     verbs3_ufs::metrics::register(&registry)?;
     verbs3_rdma::metrics::register(&registry)?;
@@ -33,27 +32,19 @@ pub async fn run(config: Config, started: Started) -> anyhow::Result<()> {
     // The same computation as a gateway's, from this worker's own list.
     let epoch = Placement::static_epoch(&members(&cluster), usize::from(cluster.replicas));
     let epoch = (!cluster.workers.is_empty()).then_some(epoch);
-    let cache = start(&worker, geometry, epoch, arena, &stores, &registry)?;
+    let cache = start(&worker, geometry, epoch, arena.clone(), &stores, &registry)?;
 
-    let Tcp { connections_max, handshakes_max, .. } = &tcp;
-    let options = TcpServerOptions {
-        // Nothing else is served yet.
-        ways: String::new(),
-        tcp: tcp_options(&tcp, &cluster, &worker.id)?,
-        connections_max: *connections_max as usize,
-        handshakes_max: *handshakes_max as usize,
-        drain_deadline: process.drain_for.0,
-    };
-    let server = TcpServer::bind(worker.listen, options, cache.clone()).await.context("worker.listen")?;
+    let settings = (&tcp, &verbs, &cluster, &process);
+    let servers = Servers::start(&worker, settings, &arena, cache.clone()).await?;
     let socket = bind_admin("worker.admin_listen", worker.admin_listen).await?;
     let admin_address = socket.local_addr()?;
     let readiness = vec![Readiness::until_shutdown(started.stop.clone())];
     let over = CancellationToken::new();
     // Joined below, once all else has ended.
     let admin = tokio::spawn(Admin { registry, readiness, stop: over.clone() }.serve(socket));
-    started.ready(server.local_addr(), Some(admin_address))?;
+    started.ready(servers.local_addr(), Some(admin_address))?;
     started.stop.cancelled().await;
-    server.shutdown().await;
+    servers.shutdown().await;
     cache.shutdown().await;
     over.cancel();
     admin.await.context("the admin endpoints ended badly")
@@ -68,8 +59,8 @@ pub fn start(
     stores: &HashMap<String, Ufs>,
     registry: &Registry,
 ) -> anyhow::Result<Arc<verbs3_cache_worker::Worker>> {
-    // Addresses and memory are the caller's.
-    let Worker { id: _, listen: _, admin_listen: _, memory: _, fill, index, writes } = worker;
+    // Addresses and memory are the caller's; the ways to it are the servers'.
+    let Worker { id: _, listen: _, admin_listen: _, memory: _, fill, index, writes, shm: _ } = worker;
     let WorkerFill {
         reserve,
         in_flight_max,
@@ -103,46 +94,4 @@ pub fn start(
     };
     let volumes = Volumes::of_stores(stores.values().cloned());
     verbs3_cache_worker::Worker::new(options, arena, volumes, registry).context("can't start the worker")
-}
-
-/// The TCP transport of a process that calls itself `name`.
-pub fn tcp_options(tcp: &Tcp, cluster: &Cluster, name: &str) -> anyhow::Result<TcpOptions> {
-    let Tcp {
-        bind_device,
-        bind_address,
-        connect_deadline,
-        calls_in_flight_max,
-        frame_max,
-        write_queue_max,
-        cancel_ack_deadline,
-        keepalive_idle,
-        keepalive_interval,
-        send_stall_max,
-        // The server's.
-        connections_max: _,
-        handshakes_max: _,
-    } = tcp;
-    let secret = cluster.resolve_secret()?.context("cluster.secret is missing")?;
-    let calls = CallOptions {
-        secret: Secret::new(cluster_secret(cluster, secret.reveal())),
-        name: name.to_owned(),
-        connect_deadline: connect_deadline.0,
-        calls_in_flight_max: *calls_in_flight_max,
-        frame_bytes_max: u32::try_from(frame_max.0).unwrap_or(u32::MAX),
-        write_queue_bytes_max: write_queue_max.as_usize(),
-        cancel_ack_deadline: cancel_ack_deadline.0,
-    };
-    Ok(TcpOptions {
-        calls,
-        keepalive_idle: keepalive_idle.0,
-        keepalive_interval: keepalive_interval.0,
-        send_stall_max: send_stall_max.0,
-        bind_device: bind_device.clone(),
-        bind_address: *bind_address,
-    })
-}
-
-/// Clusters that share a secret by accident still refuse each other: the proof is over the name too.
-fn cluster_secret(cluster: &Cluster, secret: &str) -> String {
-    format!("{}\n{secret}", cluster.name)
 }

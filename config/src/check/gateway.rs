@@ -48,7 +48,24 @@ pub(super) fn check(gateway: &Gateway, cluster: &Cluster, roles: &[Role], findin
         check_arena(memory, read, tier, findings);
     }
     check_tier(tier, cluster, findings);
-    let GatewayPeers { connections_max, calls_per_connection, idle_max, pause_min, pause_max, stable_after } = peers;
+    let GatewayPeers {
+        connections_max,
+        calls_per_connection,
+        idle_max,
+        upgrade_wait,
+        pause_min,
+        pause_max,
+        stable_after,
+        rest_errors_max,
+        rest_window,
+        rest_min,
+        rest_max,
+    } = peers;
+    findings.range("gateway.peers.upgrade_wait", *upgrade_wait, Period::millis(0), Period::seconds(60));
+    findings.range("gateway.peers.rest_errors_max", *rest_errors_max, 1, 1000);
+    findings.range("gateway.peers.rest_window", *rest_window, Period::seconds(1), Period::seconds(3600));
+    findings.range("gateway.peers.rest_min", *rest_min, Period::seconds(1), Period::seconds(3600));
+    findings.range("gateway.peers.rest_max", *rest_max, Period::seconds(1), Period::seconds(86_400));
     findings.range("gateway.peers.connections_max", *connections_max, 1, 64);
     findings.range("gateway.peers.calls_per_connection", *calls_per_connection, 1, 65_536);
     findings.range("gateway.peers.idle_max", *idle_max, Period::seconds(1), Period::seconds(86_400));

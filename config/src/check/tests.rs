@@ -453,3 +453,39 @@ fn a_missing_file_is_named() {
     let problems = load(&layers, &[]).unwrap_err();
     assert_eq!(problems.to_string(), "can't read /no/such.toml: No such file or directory (os error 2)");
 }
+
+#[test]
+fn rails_are_devices_network_devices_or_addresses_each_once() {
+    let rails = |list: &str| findings(&format!("{GOOD}[verbs]\nrails = {list}\n"), BOTH);
+    for good in [r#"["auto"]"#, r#"["mlx5_0", "mlx5_1:2", "ib0", "bond0.100", "10.0.0.1", "fd00::1"]"#] {
+        assert_eq!(rails(good), [""; 0], "{good}");
+    }
+    let wrong = [
+        (r#"[]"#, "verbs.rails: is empty"),
+        (r#"["auto", "ib0"]"#, "verbs.rails[0]: \"auto\" stands alone"),
+        (r#"["ib0", "ib0"]"#, "verbs.rails[1]: \"ib0\" is listed twice"),
+        (r#"["mlx5_0:0"]"#, "verbs.rails[0]: \"mlx5_0:0\" has no port number"),
+        (r#"["mlx5_0:x"]"#, "verbs.rails[0]: \"mlx5_0:x\" has no port number"),
+        (r#"["../etc"]"#, "verbs.rails[0]: \"../etc\" is neither"),
+        (r#"[""]"#, "verbs.rails[0]: \"\" is neither"),
+        (r#"["0.0.0.0"]"#, "verbs.rails[0]: \"0.0.0.0\" is no address of one host"),
+    ];
+    for (list, message) in wrong {
+        let found = rails(list);
+        assert!(found.len() == 1 && found[0].contains(message), "{list}: {found:?}");
+    }
+}
+
+#[test]
+fn ways_that_can_not_work_are_errors() {
+    let wrong = [
+        ("[verbs]\nport = 9400", "verbs.port: 9400 is the port of worker.listen too"),
+        ("[verbs]\nmode = \"always\"", "is not one of"),
+        ("[worker.shm]\nsocket = \"relative.sock\"", "worker.shm.socket: relative.sock is no absolute path"),
+        ("[gateway.peers]\nrest_min = \"10m\"", "gateway.peers.rest_min: 10m is more than rest_max (5m)"),
+    ];
+    for (text, message) in wrong {
+        let found = findings(&format!("{GOOD}{text}\n"), BOTH);
+        assert!(found.len() == 1 && found[0].contains(message), "{text}: {found:?}");
+    }
+}

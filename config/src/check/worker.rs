@@ -8,7 +8,8 @@ use crate::tcp::Tcp;
 use crate::worker::{Worker, WorkerFill, WorkerIndex, WorkerWrites};
 
 pub(super) fn check(worker: &Worker, cluster: &Cluster, roles: &[Role], findings: &mut Findings) {
-    let Worker { id, listen, admin_listen, memory, fill, index, writes } = worker;
+    // `shm` is checked with the other ways.
+    let Worker { id, listen, admin_listen, memory, fill, index, writes, shm: _ } = worker;
     if roles.contains(&Role::Worker) {
         check_worker_id(id, listen.port(), cluster, findings);
     }

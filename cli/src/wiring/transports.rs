@@ -1,0 +1,313 @@
+//! The transports of a process: what the configuration wants and this host has. What it has not is said once, and done
+//! without, unless the configuration insists.
+//!
+//! Owns the making of both sides. Which of them carries a call is the peer's to choose.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use futures::future::join_all;
+use verbs3_config::{Cluster, Process, Tcp, Verbs, VerbsMode, Worker, WorkerShm};
+use verbs3_rdma::arena::Arena;
+use verbs3_rdma::calls::{CallOptions, Secret};
+use verbs3_rdma::peer::{ShmWay, Ways};
+use verbs3_rdma::rails::{self, RailPort};
+use verbs3_rdma::shm::{PinQuota, ShmOptions, ShmServer, ShmServerOptions, ShmTransport};
+use verbs3_rdma::tcp::{TcpOptions, TcpServer, TcpServerOptions, TcpTransport};
+use verbs3_rdma::transport::{Service, Transport};
+use verbs3_rdma::verbs::{self, PinnedRuntime, Rail, VerbsOptions, VerbsServer, VerbsServerOptions, VerbsTransport};
+
+/// What a gateway reaches workers by.
+pub struct Requesters {
+    pub transports: Vec<Arc<dyn Transport>>,
+    /// Lives as long as the connections that it drives.
+    _polling: Option<PinnedRuntime>,
+}
+
+impl Requesters {
+    /// Landings lie in `arena`.
+    pub fn new(tcp: &Tcp, verbs: &Verbs, cluster: &Cluster, name: &str, arena: &Arena) -> anyhow::Result<Self> {
+        let options = tcp_options(tcp, cluster, name)?;
+        let calls = options.calls.clone();
+        let shm = ShmTransport::new(ShmOptions { calls: calls.clone() });
+        let mut transports: Vec<Arc<dyn Transport>> = vec![Arc::new(TcpTransport::new(options)), Arc::new(shm)];
+        let rails = rails_of(verbs)?;
+        let polling = polling(verbs, &rails)?;
+        for address in rails {
+            match VerbsTransport::new(address, verbs_options(verbs, calls.clone(), polling.as_ref()), arena.clone()) {
+                Ok(transport) => transports.push(Arc::new(transport)),
+                Err(error) => unusable(verbs, address, &error)?,
+            }
+        }
+        Ok(Self { transports, _polling: polling })
+    }
+}
+
+/// What a worker is reached by.
+pub struct Servers {
+    tcp: TcpServer,
+    shm: Option<ShmServer>,
+    rails: Vec<VerbsServer>,
+    /// Lives as long as the connections that it drives.
+    polling: Option<PinnedRuntime>,
+}
+
+impl Servers {
+    /// Listens on every way that there is. Tcp, which tells of the others, comes last.
+    pub async fn start(
+        worker: &Worker,
+        (tcp, verbs, cluster, process): (&Tcp, &Verbs, &Cluster, &Process),
+        arena: &Arena,
+        service: Arc<dyn Service>,
+    ) -> anyhow::Result<Self> {
+        let tcp_options = tcp_options(tcp, cluster, &worker.id)?;
+        let (calls, drain_deadline) = (tcp_options.calls.clone(), process.drain_for.0);
+        let shm = serve_shm(worker, calls.clone(), drain_deadline, arena, &service).await;
+        let (rails, polling) = serve_rails(verbs, calls, drain_deadline, arena, &service).await?;
+        let ways = Ways {
+            shm: shm.as_ref().and_then(|shm| ShmWay::of_this_host(shm.path()).ok()),
+            rails: rails.iter().map(VerbsServer::local_addr).collect(),
+        };
+        let Tcp { connections_max, handshakes_max, .. } = tcp;
+        let options = TcpServerOptions {
+            tcp: tcp_options,
+            ways: ways.to_string(),
+            connections_max: *connections_max as usize,
+            handshakes_max: *handshakes_max as usize,
+            drain_deadline,
+        };
+        let tcp = TcpServer::bind(worker.listen, options, service).await.context("worker.listen")?;
+        tracing::info!(
+            tcp = %tcp.local_addr(), shm = shm.as_ref().map(|shm| shm.path().display().to_string()), rails = ?ways.rails,
+            "gateways can reach this worker"
+        );
+        Ok(Self { tcp, shm, rails, polling })
+    }
+
+    /// Address of tcp, the one that everybody needs.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.tcp.local_addr()
+    }
+
+    /// Lets calls under way end, on all ways at once.
+    pub async fn shutdown(self) {
+        let Self { tcp, shm, rails, polling } = self;
+        let shm = async {
+            if let Some(shm) = shm {
+                shm.shutdown().await;
+            }
+        };
+        tokio::join!(tcp.shutdown(), shm, join_all(rails.into_iter().map(VerbsServer::shutdown)));
+        drop(polling);
+    }
+}
+
+async fn serve_shm(
+    worker: &Worker,
+    calls: CallOptions,
+    drain_deadline: Duration,
+    arena: &Arena,
+    service: &Arc<dyn Service>,
+) -> Option<ShmServer> {
+    let WorkerShm { enabled, socket, connections_max, pins_max, pinned_max, copy_max } = &worker.shm;
+    if !enabled {
+        return None;
+    }
+    let options = ShmServerOptions {
+        connections_max: *connections_max as usize,
+        drain_deadline,
+        quota: PinQuota { pins_max: *pins_max, bytes_max: pinned_max.0 },
+        copy_bytes_max: copy_max.as_usize(),
+        ..ShmServerOptions::new(ShmOptions { calls })
+    };
+    let path = socket.clone().unwrap_or_else(|| default_socket(&worker.id));
+    let made = async {
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder).with_context(|| format!("can't make {}", folder.display()))?;
+        }
+        anyhow::Ok(ShmServer::bind(&path, options, arena.clone(), service.clone()).await?)
+    };
+    match made.await {
+        Ok(server) => Some(server),
+        // Who has named a socket wants to know.
+        Err(error) if socket.is_some() => {
+            tracing::warn!(
+                error = format!("{error:#}"),
+                "no shared memory for gateways of this host; they use the network"
+            );
+            None
+        }
+        Err(error) => {
+            tracing::info!(
+                error = format!("{error:#}"),
+                "no shared memory for gateways of this host; set worker.shm.socket"
+            );
+            None
+        }
+    }
+}
+
+/// An id may have characters that make no file name.
+fn default_socket(id: &str) -> PathBuf {
+    let name: String = id.chars().map(|c| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '_' }).collect();
+    Path::new("/run/verbs3").join(format!("{name}.sock"))
+}
+
+async fn serve_rails(
+    verbs: &Verbs,
+    calls: CallOptions,
+    drain_deadline: Duration,
+    arena: &Arena,
+    service: &Arc<dyn Service>,
+) -> anyhow::Result<(Vec<VerbsServer>, Option<PinnedRuntime>)> {
+    let addresses = rails_of(verbs)?;
+    let polling = polling(verbs, &addresses)?;
+    let mut servers = Vec::new();
+    for &address in &addresses {
+        let options = VerbsServerOptions {
+            verbs: verbs_options(verbs, calls.clone(), polling.as_ref()),
+            connections_max: (verbs.connections_max as usize).div_ceil(addresses.len()),
+            handshakes_max: usize::from(u16::try_from(verbs.handshakes_max).unwrap_or(u16::MAX)),
+            drain_deadline,
+        };
+        let listen = SocketAddr::new(address, verbs.port);
+        match VerbsServer::bind(listen, options, arena.clone(), service.clone()).await {
+            Ok(server) => servers.push(server),
+            Err(error) => unusable(verbs, address, &error)?,
+        }
+    }
+    Ok((servers, polling))
+}
+
+/// Threads of their own for the connections of the rails, where the configuration names CPUs.
+fn polling(verbs: &Verbs, rails: &[IpAddr]) -> anyhow::Result<Option<PinnedRuntime>> {
+    if rails.is_empty() || verbs.poll_cpus.is_empty() {
+        return Ok(None);
+    }
+    let cpus: Vec<usize> = verbs.poll_cpus.iter().map(|&cpu| usize::from(cpu)).collect();
+    PinnedRuntime::new(&cpus).context("verbs.poll_cpus").map(Some)
+}
+
+/// An address of each rail that is to be used; empty where verbs are off, or there is no RDMA and nobody insists.
+fn rails_of(verbs: &Verbs) -> anyhow::Result<Vec<IpAddr>> {
+    let insists = match verbs.mode {
+        VerbsMode::Off => return Ok(Vec::new()),
+        VerbsMode::Auto => false,
+        VerbsMode::On => true,
+    };
+    if let Err(reason) = verbs::probe() {
+        if insists {
+            bail!("verbs.mode is \"on\", and there is {reason}");
+        }
+        tracing::info!(%reason, "verbs are not used");
+        return Ok(Vec::new());
+    }
+    let port_of = |address| {
+        let Rail { device, port, address: _ } = Rail::at(address).ok().flatten()?;
+        Some(RailPort { device, port })
+    };
+    let interfaces = rails::interfaces().context("can't list the network devices")?;
+    match rails::resolve(&verbs.rails, &interfaces, port_of) {
+        Ok(none) if none.is_empty() && insists => {
+            bail!("verbs.mode is \"on\", and no RDMA port has an IP address; `verbs3 doctor` says more")
+        }
+        Ok(found) => Ok(found),
+        Err(error) if insists => Err(error).context("verbs.rails"),
+        Err(error) => {
+            tracing::warn!(%error, "verbs are not used; correct verbs.rails");
+            Ok(Vec::new())
+        }
+    }
+}
+
+fn unusable(verbs: &Verbs, address: IpAddr, error: &std::io::Error) -> anyhow::Result<()> {
+    if verbs.mode == VerbsMode::On {
+        bail!("verbs.mode is \"on\", and the rail at {address} can't be used: {error}; `verbs3 doctor` says more");
+    }
+    tracing::warn!(%address, %error, "a rail can't be used; `verbs3 doctor` says more");
+    Ok(())
+}
+
+fn verbs_options(verbs: &Verbs, calls: CallOptions, polling: Option<&PinnedRuntime>) -> VerbsOptions {
+    let Verbs {
+        // Decide whether and where.
+        mode: _,
+        rails: _,
+        port: _,
+        // Became `polling`.
+        poll_cpus: _,
+        // The cap of the peers, and the server's.
+        connections_max: _,
+        handshakes_max: _,
+        receive_count,
+        receive_buffer,
+        send_queue,
+        inline_max,
+        ack_timeout,
+        retry_count,
+        rnr_retry,
+        tos,
+        busy_poll,
+        heartbeat,
+    } = verbs;
+    let short = |size: verbs3_config::ByteSize| u32::try_from(size.0).unwrap_or(u32::MAX);
+    VerbsOptions {
+        calls,
+        receive_count: *receive_count,
+        receive_bytes: short(*receive_buffer),
+        send_queue: *send_queue,
+        inline_bytes: short(*inline_max),
+        ack_timeout: *ack_timeout,
+        retry_count: *retry_count,
+        rnr_retry: *rnr_retry,
+        tos: *tos,
+        busy_poll: busy_poll.0,
+        heartbeat: heartbeat.0,
+        runtime: polling.map(PinnedRuntime::handle),
+    }
+}
+
+/// The TCP transport of a process that calls itself `name`.
+fn tcp_options(tcp: &Tcp, cluster: &Cluster, name: &str) -> anyhow::Result<TcpOptions> {
+    let Tcp {
+        bind_device,
+        bind_address,
+        connect_deadline,
+        calls_in_flight_max,
+        frame_max,
+        write_queue_max,
+        cancel_ack_deadline,
+        keepalive_idle,
+        keepalive_interval,
+        send_stall_max,
+        // The server's.
+        connections_max: _,
+        handshakes_max: _,
+    } = tcp;
+    let secret = cluster.resolve_secret()?.context("cluster.secret is missing")?;
+    let calls = CallOptions {
+        secret: Secret::new(cluster_secret(cluster, secret.reveal())),
+        name: name.to_owned(),
+        connect_deadline: connect_deadline.0,
+        calls_in_flight_max: *calls_in_flight_max,
+        frame_bytes_max: u32::try_from(frame_max.0).unwrap_or(u32::MAX),
+        write_queue_bytes_max: write_queue_max.as_usize(),
+        cancel_ack_deadline: cancel_ack_deadline.0,
+    };
+    Ok(TcpOptions {
+        calls,
+        keepalive_idle: keepalive_idle.0,
+        keepalive_interval: keepalive_interval.0,
+        send_stall_max: send_stall_max.0,
+        bind_device: bind_device.clone(),
+        bind_address: *bind_address,
+    })
+}
+
+/// Clusters that share a secret by accident still refuse each other: the proof is over the name too.
+fn cluster_secret(cluster: &Cluster, secret: &str) -> String {
+    format!("{}\n{secret}", cluster.name)
+}

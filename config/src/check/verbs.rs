@@ -1,0 +1,130 @@
+//! Checks of `[verbs]`, and of what it shares with the other ways to a peer.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use super::Findings;
+use crate::gateway::Gateway;
+use crate::quantity::{ByteSize, Period};
+use crate::verbs::{Verbs, VerbsMode};
+use crate::worker::{Worker, WorkerShm};
+
+/// What a welcome has room for; more than any host has.
+const RAILS_MAX: usize = 32;
+
+/// What fits a `sockaddr_un` with its final zero.
+const SOCKET_PATH_BYTES_MAX: usize = 107;
+
+pub(super) fn check(verbs: &Verbs, worker: &Worker, gateway: &Gateway, findings: &mut Findings) {
+    let Verbs {
+        mode,
+        rails,
+        port,
+        connections_max,
+        handshakes_max,
+        receive_count,
+        receive_buffer,
+        send_queue,
+        inline_max,
+        ack_timeout,
+        retry_count,
+        rnr_retry,
+        tos: _,
+        busy_poll,
+        poll_cpus,
+        heartbeat,
+    } = verbs;
+    let at = |field: &str| format!("verbs.{field}");
+    findings.range(at("port"), *port, 1, 65_535);
+    findings.range(at("connections_max"), *connections_max, 1, 1_000_000);
+    findings.range(at("handshakes_max"), *handshakes_max, 1, 65_536);
+    findings.range(at("receive_count"), *receive_count, 4, 4096);
+    findings.range(at("receive_buffer"), *receive_buffer, ByteSize::kib(1), ByteSize::kib(64));
+    findings.range(at("send_queue"), *send_queue, 16, 16_384);
+    findings.range(at("inline_max"), *inline_max, ByteSize(0), ByteSize::kib(1));
+    findings.range(at("ack_timeout"), *ack_timeout, 0, 31);
+    findings.range(at("retry_count"), *retry_count, 0, 7);
+    findings.range(at("rnr_retry"), *rnr_retry, 0, 7);
+    findings.range(at("busy_poll"), *busy_poll, Period::millis(0), Period::seconds(1));
+    findings.range(at("heartbeat"), *heartbeat, Period::seconds(1), Period::seconds(600));
+    // CPU_SETSIZE of Linux.
+    if let Some(cpu) = poll_cpus.iter().find(|&&cpu| cpu >= 1024) {
+        findings.error(at("poll_cpus"), format!("there is no CPU {cpu}; `nproc` says how many there are"));
+    }
+    check_rails(*mode, rails, findings);
+    // On iWARP a queue pair's port is a tcp port.
+    for (what, address) in [("worker.listen", worker.listen), ("worker.admin_listen", worker.admin_listen)] {
+        if *mode != VerbsMode::Off && address.port() == *port {
+            findings.error(at("port"), format!("{port} is the port of {what} too; give it another one"));
+        }
+    }
+    check_shm(&worker.shm, findings);
+    let peers = &gateway.peers;
+    if peers.rest_min > peers.rest_max {
+        let (min, max) = (peers.rest_min, peers.rest_max);
+        findings.error("gateway.peers.rest_min", format!("{min} is more than rest_max ({max})"));
+    }
+}
+
+fn check_rails(mode: VerbsMode, rails: &[String], findings: &mut Findings) {
+    if rails.is_empty() && mode != VerbsMode::Off {
+        findings.error("verbs.rails", "is empty; write [\"auto\"], or verbs.mode = \"off\"");
+    }
+    if rails.len() > RAILS_MAX {
+        findings.error("verbs.rails", format!("{} rails; at most {RAILS_MAX} can be told to peers", rails.len()));
+    }
+    let mut seen = BTreeSet::new();
+    for (index, rail) in rails.iter().enumerate() {
+        let path = format!("verbs.rails[{index}]");
+        if let Err(why) = check_rail(rail) {
+            findings.error(path, format!("{rail:?} {why}"));
+        } else if rail == "auto" && rails.len() > 1 {
+            findings.error(path, "\"auto\" stands alone: it takes every rail that there is");
+        } else if !seen.insert(rail) {
+            findings.error(path, format!("{rail:?} is listed twice; a rail is one NIC port"));
+        }
+    }
+}
+
+/// A device with or without a port, a network device, or an address.
+fn check_rail(rail: &str) -> Result<(), &'static str> {
+    if let Ok(address) = rail.parse::<IpAddr>() {
+        let nobody = address.is_unspecified() || address.is_multicast();
+        return if nobody { Err("is no address of one host") } else { Ok(()) };
+    }
+    let (name, port) = rail.split_once(':').map_or((rail, None), |(name, port)| (name, Some(port)));
+    if port.is_some_and(|port| !matches!(port.parse::<u8>(), Ok(1..))) {
+        return Err("has no port number between 1 and 255 after the colon");
+    }
+    let fits = |name: &str| {
+        !name.is_empty()
+            && name.len() <= 63
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte))
+            && !name.starts_with('.')
+    };
+    if fits(name) {
+        Ok(())
+    } else {
+        Err("is neither a device (mlx5_0, mlx5_0:1), nor a network device (ib0), nor an address")
+    }
+}
+
+fn check_shm(shm: &WorkerShm, findings: &mut Findings) {
+    let WorkerShm { enabled: _, socket, connections_max, pins_max, pinned_max, copy_max } = shm;
+    let at = |field: &str| format!("worker.shm.{field}");
+    if let Some(socket) = socket {
+        let fits = socket
+            .to_str()
+            .is_some_and(|text| text.len() <= SOCKET_PATH_BYTES_MAX && !text.chars().any(char::is_control));
+        if !socket.is_absolute() || !fits {
+            findings.error(
+                at("socket"),
+                format!("{} is no absolute path of at most {SOCKET_PATH_BYTES_MAX} bytes", socket.display()),
+            );
+        }
+    }
+    findings.range(at("connections_max"), *connections_max, 1, 4096);
+    findings.range(at("pins_max"), *pins_max, 1, 1_000_000);
+    findings.range(at("pinned_max"), *pinned_max, ByteSize::mib(1), ByteSize(1 << 40));
+    findings.range(at("copy_max"), *copy_max, ByteSize(0), ByteSize::mib(16));
+}

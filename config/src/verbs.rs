@@ -1,0 +1,81 @@
+//! The verbs transport between gateways and workers: InfiniBand, RoCE, iWARP.
+
+use serde::{Deserialize, Serialize};
+
+use crate::quantity::{ByteSize, Period};
+
+/// The `[verbs]` section, read by both sides.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Verbs {
+    /// `"auto"`: where this host has a rail that works. `"on"`: refuse to start without one. `"off"`: never. Default: `"auto"`.
+    pub mode: VerbsMode,
+    /// The rails of this host, in their order: rail i connects to the peer's rail i. Each is `"mlx5_0"` or `"mlx5_0:2"` (RDMA device
+    /// and port), `"ib0"` (its network device) or its IP address; `"auto"` alone takes every active port that has an address.
+    /// Default: `["auto"]`.
+    pub rails: Vec<String>,
+    /// Port that a worker listens on, on each of its rails. Default: `9403`.
+    pub port: u16,
+    /// Queue pairs of this process: of a gateway to all workers, of a worker from all gateways. Over it calls go over tcp.
+    /// Default: `4096`. Range: `1` to `1000000`.
+    pub connections_max: u32,
+    /// Connections to a worker that have not proved the secret yet. Default: `64`. Range: `1` to `65536`.
+    pub handshakes_max: u32,
+    /// Receive buffers of one connection that the peer has credits for. Default: `32`. Range: `4` to `4096`.
+    pub receive_count: u16,
+    /// Length of each; smaller replies ride inside. The smaller of both sides' holds. Default: `"8KiB"`. Range: `"1KiB"` to `"64KiB"`.
+    pub receive_buffer: ByteSize,
+    /// Depth of a send queue in work requests. Default: `256`. Range: `16` to `16384`.
+    pub send_queue: u32,
+    /// Bytes that the NIC takes with a request instead of fetching them, where it can. Default: `"128B"`. Range: `"0B"` to `"1KiB"`.
+    pub inline_max: ByteSize,
+    /// How long the NIC waits for an acknowledgement before it repeats: 4.096 µs times two to this power.
+    /// Default: `17`. Range: `0` to `31`.
+    pub ack_timeout: u8,
+    /// Times that the NIC repeats what is not acknowledged. Default: `7`. Range: `0` to `7`.
+    pub retry_count: u8,
+    /// Times that the NIC waits for a receive buffer of the peer; 7 is for ever. Default: `7`. Range: `0` to `7`.
+    pub rnr_retry: u8,
+    /// Type of service of the packets, for the switches' queues (RoCE: DSCP × 4). Default: none.
+    pub tos: Option<u8>,
+    /// How long a connection polls after its last completion before it waits for the NIC's event; `"0"`: not at all. Costs CPU,
+    /// saves microseconds. Default: `"0"`. Range: `"0"` to `"1s"`.
+    pub busy_poll: Period,
+    /// CPUs for threads that do nothing but drive verbs connections, one each; none means the process's own threads. With `busy_poll`,
+    /// choose CPUs of the NIC's NUMA node. Default: `[]`.
+    pub poll_cpus: Vec<u16>,
+    /// Silence after which a sign of life is sent. Default: `"15s"`. Range: `"1s"` to `"10m"`.
+    pub heartbeat: Period,
+}
+
+/// Whether verbs are used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum VerbsMode {
+    Auto,
+    On,
+    Off,
+}
+
+impl Default for Verbs {
+    fn default() -> Self {
+        Self {
+            mode: VerbsMode::Auto,
+            rails: vec!["auto".to_owned()],
+            port: 9403,
+            connections_max: 4096,
+            handshakes_max: 64,
+            receive_count: 32,
+            receive_buffer: ByteSize::kib(8),
+            send_queue: 256,
+            inline_max: ByteSize(128),
+            ack_timeout: 17,
+            retry_count: 7,
+            rnr_retry: 7,
+            tos: None,
+            busy_poll: Period::millis(0),
+            poll_cpus: Vec::new(),
+            heartbeat: Period::seconds(15),
+        }
+    }
+}

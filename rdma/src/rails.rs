@@ -1,0 +1,146 @@
+//! From the names of rails in a configuration to the addresses that select them.
+//!
+//! Owns the choice. What device an address belongs to is the caller's probe to say (rdma_cm knows); no device is opened here.
+
+mod interfaces;
+
+use std::net::IpAddr;
+
+pub use interfaces::{Interface, interfaces};
+
+/// A port of an RDMA device, found by one of its addresses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RailPort {
+    pub device: String,
+    pub port: u8,
+}
+
+/// Why a rail of the configuration is not there.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RailError {
+    #[error(
+        "rail {rail} is no RDMA device or network device of this host that is up and has an IP address; `verbs3 doctor` lists what there is"
+    )]
+    Absent { rail: String },
+    #[error("rail {rail} is a network device without RDMA; `verbs3 doctor` lists those that have it")]
+    NoRdma { rail: String },
+    #[error("rails {first} and {second} are the same port of one NIC; list it once")]
+    Twice { first: String, second: String },
+}
+
+/// The address of each rail of `names`, in their order. `["auto"]` is every port that `probe` knows an address of, in the
+/// order of the interfaces; that may be none.
+pub fn resolve(
+    names: &[String],
+    interfaces: &[Interface],
+    probe: impl Fn(IpAddr) -> Option<RailPort>,
+) -> Result<Vec<IpAddr>, RailError> {
+    // Loopback belongs to whichever device rdma_cm likes; a link-local address says nothing to another host.
+    let usable = |address: &IpAddr| match address {
+        IpAddr::V4(ip) => !ip.is_loopback() && !ip.is_link_local(),
+        IpAddr::V6(ip) => !ip.is_loopback() && !ip.is_unicast_link_local(),
+    };
+    let mut known: Vec<(&Interface, RailPort)> = interfaces
+        .iter()
+        .filter(|interface| usable(&interface.address))
+        .filter_map(|interface| Some((interface, probe(interface.address)?)))
+        .collect();
+    // IPv4 first: RoCE v2 over it works where IPv6 is half set up.
+    known.sort_by_key(|(interface, _)| interface.address.is_ipv6());
+    if names.len() == 1 && names[0] == "auto" {
+        let mut ports: Vec<(&Interface, RailPort)> = Vec::new();
+        for (interface, port) in known {
+            if !ports.iter().any(|(_, other)| *other == port) {
+                ports.push((interface, port));
+            }
+        }
+        return Ok(ports.into_iter().map(|(interface, _)| interface.address).collect());
+    }
+    let mut chosen: Vec<(&str, IpAddr, &RailPort)> = Vec::new();
+    for name in names {
+        let found = known.iter().find(|(interface, port)| is_named(name, interface, port));
+        let Some((interface, port)) = found else {
+            let named = |interface: &Interface| interface.name == *name || name.parse() == Ok(interface.address);
+            let rail = name.clone();
+            let there = interfaces.iter().any(named);
+            return Err(if there { RailError::NoRdma { rail } } else { RailError::Absent { rail } });
+        };
+        if let Some((first, ..)) = chosen.iter().find(|(_, _, other)| *other == port) {
+            return Err(RailError::Twice { first: (*first).to_owned(), second: name.clone() });
+        }
+        chosen.push((name, interface.address, port));
+    }
+    Ok(chosen.into_iter().map(|(_, address, _)| address).collect())
+}
+
+fn is_named(name: &str, interface: &Interface, port: &RailPort) -> bool {
+    let with_port = name.split_once(':').and_then(|(device, port)| Some((device, port.parse::<u8>().ok()?)));
+    name == interface.name
+        || name == port.device
+        || with_port == Some((port.device.as_str(), port.port))
+        || name.parse() == Ok(interface.address)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn host() -> Vec<Interface> {
+        let interface = |name: &str, address: &str| Interface { name: name.into(), address: address.parse().unwrap() };
+        vec![
+            interface("lo", "127.0.0.1"),
+            interface("eth0", "192.168.0.7"),
+            interface("ib0", "fe80::1"),
+            interface("ib0", "fd00::1"),
+            interface("ib0", "10.0.0.7"),
+            interface("ib1", "10.1.0.7"),
+            interface("ib1", "10.1.0.8"),
+        ]
+    }
+
+    /// As rdma_cm: anything goes for loopback.
+    fn probe(address: IpAddr) -> Option<RailPort> {
+        let port = |device: &str, port| Some(RailPort { device: device.into(), port });
+        match address.to_string().as_str() {
+            "127.0.0.1" | "fe80::1" | "fd00::1" | "10.0.0.7" => port("mlx5_0", 1),
+            "10.1.0.7" | "10.1.0.8" => port("mlx5_0", 2),
+            _ => None,
+        }
+    }
+
+    fn rails(names: &[&str]) -> Result<Vec<String>, RailError> {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let found = resolve(&names, &host(), probe)?;
+        Ok(found.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn auto_takes_each_port_once_and_no_loopback() {
+        assert_eq!(rails(&["auto"]).unwrap(), ["10.0.0.7", "10.1.0.7"]);
+        assert_eq!(resolve(&["auto".into()], &host(), |_| None), Ok(vec![]));
+    }
+
+    #[test]
+    fn rails_are_found_by_device_port_interface_and_address_in_the_order_they_are_listed() {
+        assert_eq!(rails(&["mlx5_0:2", "mlx5_0:1"]).unwrap(), ["10.1.0.7", "10.0.0.7"]);
+        assert_eq!(rails(&["mlx5_0"]).unwrap(), ["10.0.0.7"]);
+        assert_eq!(rails(&["ib1", "ib0"]).unwrap(), ["10.1.0.7", "10.0.0.7"]);
+        assert_eq!(rails(&["10.1.0.8", "fd00::1"]).unwrap(), ["10.1.0.8", "fd00::1"]);
+    }
+
+    #[test]
+    fn a_rail_that_is_not_there_or_is_listed_twice_is_an_error() {
+        assert!(matches!(rails(&["mlx5_9"]), Err(RailError::Absent { .. })));
+        assert!(matches!(rails(&["mlx5_0:3"]), Err(RailError::Absent { .. })));
+        assert!(matches!(rails(&["192.168.0.7"]), Err(RailError::NoRdma { .. })));
+        assert!(matches!(rails(&["eth0"]), Err(RailError::NoRdma { .. })));
+        assert!(matches!(rails(&["ib0", "mlx5_0:1"]), Err(RailError::Twice { .. })));
+    }
+
+    #[test]
+    fn this_host_has_a_loopback_interface() {
+        let found = interfaces().unwrap();
+        assert!(found.iter().any(|interface| interface.address.is_loopback()), "{found:?}");
+    }
+}

@@ -1,0 +1,63 @@
+//! The IP addresses of this host and the network devices that have them.
+//!
+//! Owns one call of the C library, and nothing of what it says survives it.
+
+use std::ffi::CStr;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// One address of one network device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interface {
+    pub name: String,
+    pub address: IpAddr,
+}
+
+/// Every address of every network device that is up.
+pub fn interfaces() -> io::Result<Vec<Interface>> {
+    let mut list: *mut libc::ifaddrs = std::ptr::null_mut();
+    // SAFETY: `list` is a valid place for the result, which is freed below.
+    if unsafe { libc::getifaddrs(&mut list) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let mut found = Vec::new();
+    let mut next = list;
+    while !next.is_null() {
+        // SAFETY: not null, and an entry of the list, which is not freed before the loop's end.
+        let entry = unsafe { &*next };
+        next = entry.ifa_next;
+        if entry.ifa_flags & libc::IFF_UP as libc::c_uint == 0 {
+            continue;
+        }
+        // SAFETY: the address of an entry of the list, which is alive.
+        let Some(address) = (unsafe { address_of(entry.ifa_addr) }) else { continue };
+        // SAFETY: getifaddrs gives every entry a name that ends with a zero and lives as long as the list.
+        let name = unsafe { CStr::from_ptr(entry.ifa_name) };
+        found.push(Interface { name: name.to_string_lossy().into_owned(), address });
+    }
+    // SAFETY: made by getifaddrs, freed once; nothing of it is referred to any more.
+    unsafe { libc::freeifaddrs(list) };
+    Ok(found)
+}
+
+/// # Safety
+/// Null, or a socket address whose family says how long it is.
+unsafe fn address_of(address: *const libc::sockaddr) -> Option<IpAddr> {
+    if address.is_null() {
+        return None;
+    }
+    // SAFETY: not null; every socket address begins with its family.
+    match i32::from(unsafe { (*address).sa_family }) {
+        libc::AF_INET => {
+            // SAFETY: the family says that it is a `sockaddr_in`; the C library aligns it as one.
+            let inet = unsafe { &*address.cast::<libc::sockaddr_in>() };
+            Some(Ipv4Addr::from(u32::from_be(inet.sin_addr.s_addr)).into())
+        }
+        libc::AF_INET6 => {
+            // SAFETY: as above, of a `sockaddr_in6`.
+            let inet = unsafe { &*address.cast::<libc::sockaddr_in6>() };
+            Some(Ipv6Addr::from(inet.sin6_addr.s6_addr).into())
+        }
+        _ => None,
+    }
+}
