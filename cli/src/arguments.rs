@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use verbs3_config::{Environment, Flag, Layers, Role};
 
+use crate::command::bench::BenchCommand;
+
 #[derive(Debug, Parser)]
 #[command(
     name = "verbs3",
@@ -42,6 +44,9 @@ pub enum Command {
     Config(ConfigCommand),
     /// What this host has of RDMA, what is wrong with it, and the remedy
     Doctor(DoctorArguments),
+    /// Figures of parts: what the network between two hosts gives
+    #[command(subcommand)]
+    Bench(BenchCommand),
     /// Version of this binary and of the protocol it speaks
     Version,
 }

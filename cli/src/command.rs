@@ -1,5 +1,6 @@
 //! Commands that answer and end.
 
+pub mod bench;
 pub mod config;
 pub mod doctor;
 pub mod version;

@@ -30,6 +30,7 @@ fn main() -> ExitCode {
         Command::Config(ConfigCommand::Check(arguments)) => command::config::check(&arguments),
         Command::Config(ConfigCommand::Show(arguments)) => command::config::show(&arguments),
         Command::Doctor(arguments) => command::doctor::run(&arguments),
+        Command::Bench(command::bench::BenchCommand::Fabric(arguments)) => command::bench::fabric::run(&arguments),
         Command::Version => command::version::run(),
     }
 }

@@ -3,6 +3,7 @@
 //! Knows no bucket, no object and no block. The only crate of the workspace with `unsafe`.
 
 pub mod arena;
+pub mod bench;
 pub mod calls;
 mod credits;
 pub mod doctor;

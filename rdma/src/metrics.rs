@@ -93,6 +93,8 @@ table! {
         "Work requests posted to a rail, by operation (write, send).";
     written_bytes: IntCounterVec, "verbs3_verbs_written_bytes_total", ["rail"],
         "Bytes that were written into peers' landings over a rail.";
+    copied_bytes: IntCounterVec, "verbs3_verbs_copied_bytes_total", ["rail"],
+        "Payload bytes that were copied into messages instead of being written by the NIC: short replies, and what a host takes from its requesters.";
     completions: IntCounterVec, "verbs3_verbs_completions_total", ["rail"],
         "Completions taken from the queues of a rail.";
     verbs_errors: IntCounterVec, "verbs3_verbs_errors_total", ["rail", "kind"],
@@ -243,7 +245,7 @@ mod tests {
         for by_rail in [&all.registered_bytes, &all.queue_pairs, &all.send_queue_used] {
             let _ = by_rail.with_label_values(&["rxe0:1"]);
         }
-        for by_rail in [&all.written_bytes, &all.completions] {
+        for by_rail in [&all.written_bytes, &all.copied_bytes, &all.completions] {
             let _ = by_rail.with_label_values(&["rxe0:1"]);
         }
         for of_rail in [&all.work_requests, &all.verbs_errors] {

@@ -15,6 +15,7 @@ pub(super) struct RailMetrics {
     writes: IntCounter,
     sends: IntCounter,
     written_bytes: IntCounter,
+    pub(super) copied_bytes: IntCounter,
     pub(super) completions: IntCounter,
     _queue_pair: GaugeGuard,
 }
@@ -29,6 +30,7 @@ impl RailMetrics {
             writes: all.work_requests.with_label_values(&[rail, "write"]),
             sends: all.work_requests.with_label_values(&[rail, "send"]),
             written_bytes: all.written_bytes.with_label_values(&[rail]),
+            copied_bytes: all.copied_bytes.with_label_values(&[rail]),
             completions: all.completions.with_label_values(&[rail]),
             _queue_pair: GaugeGuard::add(&all.queue_pairs.with_label_values(&[rail]), 1),
         }

@@ -77,6 +77,8 @@ pub(super) struct Sender {
     complete: u64,
     sends_unsignalled: u32,
     controls: usize,
+    /// Data bytes of frames that ride in the stream, since they were last asked for.
+    copied_bytes: u64,
     works: Vec<Work>,
 }
 
@@ -97,6 +99,7 @@ impl Sender {
             complete: 0,
             sends_unsignalled: 0,
             controls: 0,
+            copied_bytes: 0,
             works: Vec::new(),
         }
     }
@@ -109,6 +112,11 @@ impl Sender {
     pub(super) fn push(&mut self, frame: Outgoing) {
         self.controls += usize::from(frame.is_control());
         self.frames.push_back(Queued { frame, packed: 0, begun: false });
+    }
+
+    /// Data bytes that ride in the stream, since this was last called.
+    pub(super) fn take_copied_bytes(&mut self) -> u64 {
+        std::mem::take(&mut self.copied_bytes)
     }
 
     pub(super) fn controls(&self) -> usize {
@@ -206,7 +214,10 @@ impl Sender {
         };
         if !queued.begun {
             queued.begun = true;
-            if place(&mut queued.frame, memory, &mut self.writes) && self.open.is_some() {
+            let placed = place(&mut queued.frame, memory, &mut self.writes);
+            if !placed {
+                self.copied_bytes += queued.frame.data.iter().map(|piece| piece.len() as u64).sum::<u64>();
+            } else if self.open.is_some() {
                 // What is packed already need not wait for the WRITEs of another frame.
                 self.seal(credits, slots, ChunkHeader::default());
                 return true;

@@ -188,6 +188,7 @@ impl Wire {
             *failure = Some(error.to_string());
             self.work.notify_one();
         }
+        self.metrics.copied_bytes.inc_by(sender.take_copied_bytes());
     }
 
     fn post(&self, id: &CmId, works: &[Work]) -> io::Result<()> {

@@ -1,0 +1,246 @@
+//! `verbs3 bench fabric`: what the network between two hosts gives, over each transport that works there.
+//!
+//! Owns the order of measurements. `verbs3_rdma::bench` measures; `figures`, `plot` and `record` show.
+
+use std::io::IsTerminal;
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use verbs3_config::{Environment, Layers};
+use verbs3_rdma::bench::{BenchError, BenchHost, DialOptions, Dialled, Direction, ECHO_BYTES_MAX, HostOptions, Load};
+use verbs3_rdma::calls::Secret;
+use verbs3_rdma::shm::ShmOptions;
+use verbs3_rdma::tcp::TcpOptions;
+use verbs3_rdma::transport::TransportKind;
+use verbs3_rdma::verbs::VerbsOptions;
+
+use super::arguments::FabricArguments;
+use super::record::{Cell, Record, Row};
+use super::{figures, plot, sizes};
+use crate::process::MISCONFIGURED;
+
+/// Known to everyone who reads this: it keeps accidents out, not people.
+const BENCH_SECRET: &str = "verbs3 bench fabric";
+
+pub fn run(arguments: &FabricArguments) -> ExitCode {
+    let secret = match secret(arguments) {
+        Ok(secret) => secret,
+        Err(error) => {
+            eprintln!("{error:#}");
+            return ExitCode::from(MISCONFIGURED);
+        }
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("can't start threads");
+    let arguments = arguments.clone();
+    // A task of the runtime's own threads, as a gateway's are: the thread that blocks here would be woken for each reply.
+    let job = async move {
+        if arguments.serve {
+            serve(&arguments, &secret).await.map(|()| true)
+        } else {
+            measure(&arguments, &secret).await
+        }
+    };
+    let ended = runtime.and_then(|runtime| runtime.block_on(async { tokio::spawn(job).await? }));
+    match ended {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn secret(arguments: &FabricArguments) -> anyhow::Result<Secret> {
+    let given = if let Some(path) = &arguments.secret_file {
+        Some(verbs3_config::Secret::read(path)?)
+    } else if let Some(path) = &arguments.config {
+        let layers = Layers { file: Some(path.clone()), environment: Environment::of_process(), flags: Vec::new() };
+        let loaded = verbs3_config::load(&layers, &[]).map_err(|problems| anyhow::anyhow!("{problems}"))?;
+        loaded.config.cluster.resolve_secret()?
+    } else {
+        None
+    };
+    if let Some(secret) = given {
+        return Ok(Secret::new(secret.reveal()));
+    }
+    if !arguments.loopback {
+        eprintln!("warning: no --secret-file: whoever reaches the serving side can use it while it serves");
+    }
+    Ok(Secret::new(BENCH_SECRET))
+}
+
+fn tcp_options(arguments: &FabricArguments, secret: &Secret) -> TcpOptions {
+    TcpOptions { bind_device: arguments.bind_device.clone(), ..TcpOptions::new(secret.clone()) }
+}
+
+fn verbs_options(arguments: &FabricArguments, secret: &Secret) -> VerbsOptions {
+    let busy_poll = Duration::from_micros(arguments.busy_poll);
+    VerbsOptions { busy_poll, ..VerbsOptions::new(secret.clone()) }
+}
+
+async fn start(arguments: &FabricArguments, secret: &Secret, listen: SocketAddr) -> anyhow::Result<BenchHost> {
+    let mut rails = arguments.rails.clone();
+    if rails.is_empty() && !listen.ip().is_unspecified() && !listen.ip().is_loopback() {
+        rails.push(listen.ip());
+    }
+    let socket = std::env::temp_dir().join(format!("verbs3-bench-{}.sock", std::process::id()));
+    let options = HostOptions {
+        listen,
+        tcp: tcp_options(arguments, secret),
+        verbs: verbs_options(arguments, secret),
+        rails,
+        shm: ShmOptions::new(secret.clone()),
+        socket: Some(socket),
+        page_bytes: arguments.page as usize,
+        arena_bytes: usize::try_from(arguments.memory).context("more memory than there are addresses")?,
+    };
+    Ok(BenchHost::start(options).await?)
+}
+
+async fn serve(arguments: &FabricArguments, secret: &Secret) -> anyhow::Result<()> {
+    let host = start(arguments, secret, arguments.listen).await?;
+    println!("serving on {}", host.local_addr());
+    for rail in &host.ways().rails {
+        println!("  verbs {rail}");
+    }
+    if let Some(shm) = &host.ways().shm {
+        println!("  shm {}", shm.path().display());
+    }
+    for left in host.left_out() {
+        println!("  not served: {}: {}", left.way, left.reason);
+    }
+    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    tokio::select! {
+        interrupted = tokio::signal::ctrl_c() => interrupted?,
+        _ = terminate.recv() => {}
+    }
+    host.shutdown().await;
+    Ok(())
+}
+
+/// `false` where a way failed under way.
+async fn measure(arguments: &FabricArguments, secret: &Secret) -> anyhow::Result<bool> {
+    let (own, host) = if arguments.loopback {
+        let own = start(arguments, secret, SocketAddr::from(([127, 0, 0, 1], 0))).await?;
+        let address = own.local_addr();
+        (Some(own), address)
+    } else {
+        let name = arguments.host.as_deref().unwrap_or_default();
+        let found = tokio::net::lookup_host(name).await.with_context(|| format!("{name:?} is no HOST:PORT"))?.next();
+        (None, found.with_context(|| format!("{name} has no address"))?)
+    };
+    let dialled = Dialled::dial(dial_options(arguments, secret, host)).await?;
+    let record =
+        Measuring { arguments, dialled: &dialled, progress: std::io::stderr().is_terminal() }.all(host).await?;
+    if let Some(path) = &arguments.plot {
+        std::fs::write(path, plot::svg(&record)).with_context(|| format!("can't write {}", path.display()))?;
+    }
+    if arguments.json {
+        println!("{:#}", record.json());
+    } else {
+        print!("{}", figures::table(&record));
+    }
+    drop(dialled);
+    if let Some(own) = own {
+        own.shutdown().await;
+    }
+    Ok(record.rows.iter().flat_map(|row| &row.cells).all(|cell| cell.failed.is_none()))
+}
+
+fn dial_options(arguments: &FabricArguments, secret: &Secret, host: SocketAddr) -> DialOptions {
+    let largest = arguments.sizes.iter().copied().max().unwrap_or(0) as usize;
+    DialOptions {
+        host,
+        tcp: tcp_options(arguments, secret),
+        verbs: verbs_options(arguments, secret),
+        shm: ShmOptions::new(secret.clone()),
+        rails: arguments.rails.clone(),
+        kinds: arguments.ways.iter().copied().map(TransportKind::from).collect(),
+        connections: arguments.connections as usize,
+        page_bytes: arguments.page as usize,
+        in_flight_bytes_max: largest * arguments.depth as usize,
+        in_process: arguments.loopback,
+    }
+}
+
+/// One run. Ways take turns within a round, so that what else the hosts do meets all of them.
+struct Measuring<'a> {
+    arguments: &'a FabricArguments,
+    dialled: &'a Dialled,
+    progress: bool,
+}
+
+impl Measuring<'_> {
+    async fn all(&self, host: SocketAddr) -> anyhow::Result<Record> {
+        let (arguments, ways) = (self.arguments, self.dialled.ways());
+        let mut record = Record {
+            host: host.to_string(),
+            ways: ways.iter().map(|way| (way.name.clone(), way.kind.as_str())).collect(),
+            left_out: self.dialled.left_out().to_vec(),
+            depth: arguments.depth as usize,
+            connections: arguments.connections as usize,
+            page_bytes: arguments.page as usize,
+            seconds: arguments.seconds,
+            whole: arguments.verify,
+            in_process: arguments.loopback,
+            rows: Vec::new(),
+        };
+        for &bytes in &arguments.sizes {
+            let mut row = Row { bytes, cells: ways.iter().map(|_| Cell::default()).collect(), plain: Vec::new() };
+            for round in 1..=arguments.rounds {
+                self.round(&mut row, round).await?;
+            }
+            record.rows.push(row);
+        }
+        if self.progress {
+            eprint!("\r\x1b[K");
+        }
+        Ok(record)
+    }
+
+    async fn round(&self, row: &mut Row, round: u32) -> anyhow::Result<()> {
+        for (at, way) in self.dialled.ways().iter().enumerate() {
+            if self.progress {
+                eprint!("\r\x1b[K{} over {}, round {round}", sizes::show(row.bytes), way.name);
+            }
+            let cell = &mut row.cells[at];
+            if cell.failed.is_none()
+                && let Err(error) = self.one(cell, at, row.bytes).await
+            {
+                // Others go on; a way that moves wrong bytes is no matter of figures.
+                if matches!(error, BenchError::Corrupt { .. }) {
+                    return Err(error.into());
+                }
+                cell.failed = Some(error.to_string());
+            }
+        }
+        let tcp = self.dialled.ways().iter().any(|way| way.kind == TransportKind::Tcp);
+        if tcp && !self.arguments.no_plain && self.arguments.bind_device.is_none() {
+            row.plain.push(self.dialled.plain(&self.load(row.bytes, Direction::Read)).await?);
+        }
+        Ok(())
+    }
+
+    async fn one(&self, cell: &mut Cell, way: usize, bytes: u64) -> Result<(), BenchError> {
+        let way = &self.dialled.ways()[way];
+        let load = self.load(bytes, Direction::Read);
+        if bytes <= ECHO_BYTES_MAX {
+            cell.echo.push(self.dialled.echo(way, bytes, load.time).await?);
+        }
+        cell.read_trips.push(self.dialled.read(way, bytes, load.time, load.whole).await?);
+        for &direction in &self.arguments.directions {
+            let load = self.load(bytes, direction.into());
+            let moved = self.dialled.bandwidth(way, &load).await?;
+            cell.of(load.direction).push(moved);
+        }
+        Ok(())
+    }
+
+    fn load(&self, bytes: u64, direction: Direction) -> Load {
+        let time = Duration::from_secs_f64(self.arguments.seconds);
+        Load { bytes, direction, depth: self.arguments.depth as usize, time, whole: self.arguments.verify }
+    }
+}

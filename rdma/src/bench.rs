@@ -1,0 +1,54 @@
+//! Measures the ways between two hosts: how long one call takes, and how many bytes many calls move, over each transport.
+//!
+//! `host` serves, `dial` finds the ways to it, `measure` makes the calls; `plain` is the reference that tcp is held
+//! against. Uses the transports as everyone does, and has none of their shortcuts. What is printed is the caller's.
+//!
+//! Every reply is checked: the ends of each page always, all of it where asked. Pages differ from call to call, so that
+//! what an earlier call left in a landing does not pass.
+
+mod dial;
+mod host;
+mod measure;
+mod message;
+mod plain;
+mod service;
+mod source;
+mod usage;
+
+pub use dial::{DialOptions, Dialled, LeftOut, Way};
+pub use host::{BenchHost, HostOptions};
+pub use measure::{Bandwidth, Direction, Load, RoundTrips};
+pub use message::ECHO_BYTES_MAX;
+pub use usage::Usage;
+
+use crate::transport::TransportError;
+
+/// Why there is no figure.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    #[error(transparent)]
+    Transport(#[from] TransportError),
+    #[error("{way} delivered wrong bytes at offset {at} of {bytes}: do not use it, and report this")]
+    Corrupt { way: String, at: u64, bytes: u64 },
+    #[error("no room for another {bytes} bytes here; lower the depth or the size")]
+    NoRoom { bytes: u64 },
+    #[error("the host refused: {0}")]
+    Refused(String),
+    #[error("the host answered {0}; run the same release of verbs3 on both")]
+    Malformed(String),
+    #[error("can't {what}")]
+    Io {
+        what: String,
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+impl BenchError {
+    fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
+        move |source| Self::Io { what: what.into(), source }
+    }
+}
+
+#[cfg(test)]
+mod tests;

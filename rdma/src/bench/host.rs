@@ -1,0 +1,160 @@
+//! The serving side of a measurement: one service behind every transport that this host has.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::BenchError;
+use super::dial::LeftOut;
+use super::message::About;
+use super::plain::PlainServer;
+use super::service::BenchService;
+use super::source::Source;
+use crate::arena::{Arena, ArenaOptions};
+use crate::peer::{ShmWay, Ways};
+use crate::shm::{ShmOptions, ShmServer, ShmServerOptions};
+use crate::tcp::{TcpOptions, TcpServer, TcpServerOptions};
+use crate::transport::{Service, TransportKind};
+use crate::verbs::{VerbsOptions, VerbsServer, VerbsServerOptions};
+
+/// Where to serve.
+#[derive(Debug, Clone)]
+pub struct HostOptions {
+    /// Of the tcp transport, by which a requester finds the others.
+    pub listen: SocketAddr,
+    pub tcp: TcpOptions,
+    pub verbs: VerbsOptions,
+    /// Addresses of the rails to offer.
+    pub rails: Vec<IpAddr>,
+    pub shm: ShmOptions,
+    /// Socket to offer to processes of this host.
+    pub socket: Option<PathBuf>,
+    /// Unit of what is pushed, as a worker's page is.
+    pub page_bytes: usize,
+    /// Memory for pages, and for what requesters push.
+    pub arena_bytes: usize,
+}
+
+/// Serves until shut down or dropped.
+pub struct BenchHost {
+    tcp: TcpServer,
+    rails: Vec<VerbsServer>,
+    shm: Option<ShmServer>,
+    ways: Ways,
+    left_out: Vec<LeftOut>,
+    _plain: PlainServer,
+}
+
+impl BenchHost {
+    /// Opens what can be opened. Without tcp there is no host; what else fails is left out, and said.
+    pub async fn start(options: HostOptions) -> Result<Self, BenchError> {
+        let page_bytes = options.page_bytes;
+        let map = ArenaOptions { capacity_bytes: options.arena_bytes, cell_bytes_max: page_bytes, populate: true };
+        let arena = Arena::map(map).map_err(|error| BenchError::io("map memory")(std::io::Error::other(error)))?;
+        let no_room = BenchError::NoRoom { bytes: Source::bytes(page_bytes) as u64 };
+        let source = Arc::new(Source::new(&arena, page_bytes).ok_or(no_room)?);
+        let word = rand::random();
+        let plain = PlainServer::bind(options.listen, word, source.clone())
+            .map_err(BenchError::io(format!("listen on {}", options.listen.ip())))?;
+
+        // The service tells what was left out, so it can only be made when all is opened; it is asked for nothing before.
+        let service = Arc::new(Late::default());
+        let mut opened = Opened { ways: Ways::default(), left_out: Vec::new() };
+        let rails = opened.rails(&options, &arena, &service).await;
+        let shm = opened.shm(&options, &arena, &service).await;
+        let Opened { ways, left_out } = opened;
+        let about = About {
+            page_bytes: page_bytes as u32,
+            plain_port: plain.port,
+            plain_word: word,
+            left_out: left_out.iter().map(|left| format!("{}: {}\n", left.way, left.reason)).collect(),
+        };
+        // Set once, here.
+        let _ = service.0.set(BenchService { arena, source, about });
+        let tcp = TcpServerOptions { ways: ways.to_string(), ..TcpServerOptions::new(options.tcp) };
+        let tcp = TcpServer::bind(options.listen, tcp, service)
+            .await
+            .map_err(|error| BenchError::io(format!("listen on {}", error.address))(error.source))?;
+        Ok(Self { tcp, rails, shm, ways, left_out, _plain: plain })
+    }
+
+    pub fn local_addr(&self) -> SocketAddr {
+        self.tcp.local_addr()
+    }
+
+    /// What is offered beside tcp.
+    pub fn ways(&self) -> &Ways {
+        &self.ways
+    }
+
+    pub fn left_out(&self) -> &[LeftOut] {
+        &self.left_out
+    }
+
+    pub async fn shutdown(self) {
+        self.tcp.shutdown().await;
+        for rail in self.rails {
+            rail.shutdown().await;
+        }
+        if let Some(shm) = self.shm {
+            shm.shutdown().await;
+        }
+    }
+}
+
+struct Opened {
+    ways: Ways,
+    left_out: Vec<LeftOut>,
+}
+
+impl Opened {
+    async fn rails(&mut self, options: &HostOptions, arena: &Arena, service: &Arc<Late>) -> Vec<VerbsServer> {
+        let mut rails = Vec::new();
+        for &address in &options.rails {
+            let serve = VerbsServerOptions::new(options.verbs.clone());
+            match VerbsServer::bind(SocketAddr::new(address, 0), serve, arena.clone(), service.clone()).await {
+                Ok(server) => {
+                    self.ways.rails.push(server.local_addr());
+                    rails.push(server);
+                }
+                Err(error) => self.leave(TransportKind::Verbs, format!("verbs {address}"), error.to_string()),
+            }
+        }
+        rails
+    }
+
+    async fn shm(&mut self, options: &HostOptions, arena: &Arena, service: &Arc<Late>) -> Option<ShmServer> {
+        let path = options.socket.as_ref()?;
+        let serve = ShmServerOptions::new(options.shm.clone());
+        let served =
+            ShmServer::bind(path, serve, arena.clone(), service.clone()).await.map_err(|error| error.to_string());
+        match served.and_then(|server| Ok((ShmWay::of_this_host(path).map_err(|error| error.to_string())?, server))) {
+            Ok((way, server)) => {
+                self.ways.shm = Some(way);
+                Some(server)
+            }
+            Err(reason) => {
+                self.leave(TransportKind::Shm, "shm".into(), reason);
+                None
+            }
+        }
+    }
+
+    fn leave(&mut self, kind: TransportKind, way: String, reason: String) {
+        self.left_out.push(LeftOut { kind, way, reason });
+    }
+}
+
+/// The service, once there is one.
+#[derive(Default)]
+struct Late(std::sync::OnceLock<BenchService>);
+
+#[async_trait::async_trait]
+impl Service for Late {
+    async fn serve(&self, request: crate::transport::Incoming, reply: crate::transport::Reply) {
+        // A call that comes before is dropped, which the requester is told. Nobody knows of the ways before.
+        if let Some(service) = self.0.get() {
+            service.serve(request, reply).await;
+        }
+    }
+}

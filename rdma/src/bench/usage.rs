@@ -1,0 +1,63 @@
+//! What moving bytes has cost this process: CPU time, and what its NICs were asked to do.
+
+use std::ops::Sub;
+
+use prometheus::IntCounterVec;
+use prometheus::core::Collector;
+
+use crate::metrics::metrics;
+
+/// Since the start of the process, or between two moments.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// User and system time of all threads.
+    pub cpu_micros: u64,
+    /// Posted to send queues.
+    pub work_requests: u64,
+    pub completions: u64,
+    /// Payload that was copied into messages, where a WRITE would have moved it.
+    pub copied_bytes: u64,
+}
+
+impl Usage {
+    pub fn now() -> Self {
+        let all = metrics();
+        Self {
+            cpu_micros: cpu_micros(),
+            work_requests: sum(&all.work_requests),
+            completions: sum(&all.completions),
+            copied_bytes: sum(&all.copied_bytes),
+        }
+    }
+}
+
+impl Sub for Usage {
+    type Output = Self;
+
+    fn sub(self, earlier: Self) -> Self {
+        Self {
+            cpu_micros: self.cpu_micros.saturating_sub(earlier.cpu_micros),
+            work_requests: self.work_requests.saturating_sub(earlier.work_requests),
+            completions: self.completions.saturating_sub(earlier.completions),
+            copied_bytes: self.copied_bytes.saturating_sub(earlier.copied_bytes),
+        }
+    }
+}
+
+fn sum(counters: &IntCounterVec) -> u64 {
+    let families = counters.collect();
+    let values = families.iter().flat_map(|family| family.get_metric()).map(|metric| metric.get_counter().get_value());
+    values.sum::<f64>() as u64
+}
+
+fn cpu_micros() -> u64 {
+    // SAFETY: the structure is plain data, for which zeroes are valid.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: `usage` is a valid place for the answer.
+    let answered = unsafe { libc::getrusage(libc::RUSAGE_SELF, &raw mut usage) };
+    if answered != 0 {
+        return 0;
+    }
+    let micros = |time: libc::timeval| time.tv_sec as u64 * 1_000_000 + time.tv_usec as u64;
+    micros(usage.ru_utime) + micros(usage.ru_stime)
+}
