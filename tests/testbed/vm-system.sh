@@ -114,7 +114,7 @@ client() { local what=$1; shift; python3 "$HERE/vm_client.py" "$what" "http://12
 
 # Reads in the background until read_ends; the log is $WORK/reads.
 read_begins() {
-  rm -f "$WORK/reads" "$WORK/enough"
+  rm -f "$WORK/enough"; : >"$WORK/reads"
   client read "$WORK/reads" 600 --until "$WORK/enough" & READER=$!
 }
 read_ends() { touch "$WORK/enough"; wait "$READER" || { echo "a read was not answered right; the last ones:" >&2; tail -n 5 "$WORK/reads" >&2; return 1; }; }

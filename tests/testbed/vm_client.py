@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "s3suite"))
 from sigv4 import UNSIGNED, Signer  # noqa: E402
 
-BUCKET = "vm"
+BUCKET = "vm-reads"
 # A page, a little more than a page, one block, and several with a rest.
 SIZES = [1000, 300_000, 4 << 20, 9_000_001]
 OBJECTS = 8
