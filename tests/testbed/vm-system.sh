@@ -117,7 +117,9 @@ read_begins() {
   rm -f "$WORK/enough"; : >"$WORK/reads"
   client read "$WORK/reads" 600 --until "$WORK/enough" & READER=$!
 }
-read_ends() { touch "$WORK/enough"; wait "$READER" || { echo "a read was not answered right; the last ones:" >&2; tail -n 5 "$WORK/reads" >&2; return 1; }; }
+read_ends() { touch "$WORK/enough"; wait "$READER" || { echo "a read was not answered right; the last ones:" >&2; tail -n 5 "$WORK/reads" >&2; what_was_said; return 1; }; }
+# What the processes of this host complained of, for whoever looks for the reason.
+what_was_said() { grep -hE '"(WARN|ERROR)"' "$WORK"/{gateway,worker-0,worker-1}.log 2>/dev/null | cut -c1-600 | tail -n 20 >&2; }
 
 # answers TRANSPORT [SECONDS]: until five answers in a row, from now on, came over it; the reads must go on meanwhile.
 answers() {
@@ -128,7 +130,7 @@ answers() {
     sleep 0.3
   done
   echo "no five answers in a row over $1 in ${2:-60} s; the last ones:" >&2; tail -n 8 "$WORK/reads" >&2
-  tail -n 5 "$WORK/gateway.log" >&2
+  what_was_said
   return 1
 }
 

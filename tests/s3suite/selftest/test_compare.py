@@ -19,7 +19,7 @@ def compare(tmp_path):
         for name, lines in (("a", direct), ("b", through)):
             (tmp_path / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
         (tmp_path / "allowed").write_text(allowed)
-        done = subprocess.run([sys.executable, SUITE / "compare.py", tmp_path / "a", tmp_path / "b", "--allowed", tmp_path / "allowed"],
+        done = subprocess.run([sys.executable, SUITE / "compare.py", tmp_path / "a", tmp_path / "b", "--allowed", tmp_path / "allowed", "--verbose"],
                               capture_output=True, text=True)
         return done.returncode, done.stdout + done.stderr
 
