@@ -121,11 +121,11 @@ impl CompletionQueue {
         check(unsafe { ffi::ibv_req_notify_cq(self.cq.as_ptr(), 0) }, "can't arm the completion queue")
     }
 
-    /// Takes the events that made the channel readable.
-    pub(in crate::verbs) fn take_events(&self) {
+    /// Takes the event that made the channel readable. One: the queue was armed once.
+    pub(in crate::verbs) fn take_event(&self) {
         let (mut cq, mut context) = (ptr::null_mut(), ptr::null_mut());
         // SAFETY: the channel is alive and does not block; both places are valid.
-        while unsafe { ffi::ibv_get_cq_event(self.channel.as_ptr(), &raw mut cq, &raw mut context) } == 0 {
+        if unsafe { ffi::ibv_get_cq_event(self.channel.as_ptr(), &raw mut cq, &raw mut context) } == 0 {
             // SAFETY: the event was just taken, and is acknowledged once.
             unsafe { ffi::ibv_ack_cq_events(cq, 1) };
         }
