@@ -58,7 +58,8 @@ rgw() {
   # shellcheck disable=SC1091
   . "$DIR/store/env"
   say "directly at the store"
-  S3_BUCKET_PREFIX=onstore suite "$DIR/store/env" "$DIR/direct.jsonl" --store rgw --ignore="$SUITE/clients" "$SUITE" || status=1
+  # form_max: the bound of the gateway, which the store has not.
+  S3_WITHOUT=form_max S3_BUCKET_PREFIX=onstore suite "$DIR/store/env" "$DIR/direct.jsonl" --store rgw --ignore="$SUITE/clients" "$SUITE" || status=1
   say "through two gateways: written through one, read through the other"
   if start_cluster "$ENDPOINT" "$ACCESS_KEY" "$SECRET_KEY" "${VHOST_DOMAIN:-s3.rgw.test}"; then
     gateway_env "$GATEWAY_0" "${VHOST_DOMAIN:-}" >"$DIR/writer.env"
