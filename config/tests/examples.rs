@@ -55,7 +55,7 @@ const EXAMPLES: [Example; 3] = [
 ];
 
 /// What a setting without a default could be, where the example leaves it out.
-const SAMPLES: [(&str, &str); 24] = [
+const SAMPLES: [(&str, &str); 26] = [
     ("cluster.secret_file", "\"/etc/verbs3/cluster.secret\""),
     ("cluster.secret", "\"at least 16 characters\""),
     ("ca_file", "\"/etc/verbs3/store-ca.pem\""),

@@ -6,6 +6,7 @@
 
 mod call;
 mod frame;
+mod gate;
 mod handshake;
 mod outgoing;
 mod requester;
@@ -21,7 +22,8 @@ use bytes::Bytes;
 pub use handshake::Secret;
 
 pub(crate) use frame::{FrameError, HEADER_BYTES, Header, Kind, SEGMENT_BYTES, SEGMENTS_MAX, Segment};
-pub(crate) use handshake::{Agreed, Exchange, HandshakeError, Terms, accept, check_name, request};
+pub(crate) use gate::{Closer, Gate};
+pub(crate) use handshake::{Agreed, Exchange, HandshakeError, Terms, check_name, request};
 pub(crate) use outgoing::Outgoing;
 pub(crate) use requester::connect;
 pub(crate) use room::{Room, Rooms};

@@ -17,9 +17,11 @@ use crate::auth::Identities;
 use crate::exchange::Exchange;
 use crate::operations::access_denied;
 
+/// How the value of a header is read.
+type Reader = fn(&str) -> Reading;
+
 /// The headers, and how each is read.
-const HEADERS: [(HeaderName, fn(&str) -> Reading); 3] =
-    [(RANGE, range), (IF_MODIFIED_SINCE, date), (IF_UNMODIFIED_SINCE, date)];
+const HEADERS: [(HeaderName, Reader); 3] = [(RANGE, range), (IF_MODIFIED_SINCE, date), (IF_UNMODIFIED_SINCE, date)];
 
 /// What is to be done with a header.
 #[derive(Debug, PartialEq, Eq)]

@@ -10,9 +10,7 @@ use std::time::Duration;
 use tokio::net::unix::pipe;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::runtime::Handle as Runtime;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::owner::{FromBorrower, Owner};
 use super::pass::{self, Offer};
@@ -20,8 +18,7 @@ use super::pins::{self, Pins};
 use super::socket::{self, BindError, SocketFile};
 use super::{PinQuota, ShmOptions};
 use crate::arena::Arena;
-use crate::calls::{self, Agreed, HandshakeError, Session, controls_max};
-use crate::metrics::metrics;
+use crate::calls::{self, Agreed, Closer, Gate, HandshakeError, Session, controls_max};
 use crate::stream::{Intake, Outbox};
 use crate::transport::Service;
 
@@ -64,10 +61,7 @@ impl ShmServerOptions {
 /// memory that a requester still looks at stays leased.
 pub struct ShmServer {
     file: SocketFile,
-    drain_deadline: Duration,
-    drain: CancellationToken,
-    kill: CancellationToken,
-    tasks: TaskTracker,
+    closer: Closer,
 }
 
 impl ShmServer {
@@ -79,20 +73,12 @@ impl ShmServer {
         service: Arc<dyn Service>,
     ) -> Result<Self, BindError> {
         let (listener, file) = socket::listen(path)?;
-        let drain_deadline = options.drain_deadline;
-        let door = Arc::new(Door {
-            connections: Arc::new(Semaphore::new(options.connections_max)),
-            handshakes: Arc::new(Semaphore::new(options.handshakes_max)),
-            options,
-            arena,
-            service,
-            drain: CancellationToken::new(),
-            kill: CancellationToken::new(),
-            tasks: TaskTracker::new(),
-        });
+        let gate = Gate::new(options.connections_max, options.handshakes_max);
+        let closer = gate.closer(options.drain_deadline);
+        let door = Arc::new(Door { gate, options, arena, service });
         // Ends at shutdown or drop, by the `drain` token.
-        door.tasks.spawn(door.clone().accept(listener));
-        Ok(Self { file, drain_deadline, drain: door.drain.clone(), kill: door.kill.clone(), tasks: door.tasks.clone() })
+        door.gate.tasks.spawn(door.clone().accept(listener));
+        Ok(Self { file, closer })
     }
 
     pub fn path(&self) -> &Path {
@@ -101,21 +87,7 @@ impl ShmServer {
 
     /// Takes no new connection and no new call, lets those under way finish, and waits for every session.
     pub async fn shutdown(self) {
-        self.drain.cancel();
-        self.tasks.close();
-        let drained = tokio::time::timeout(self.drain_deadline, self.tasks.wait()).await;
-        if drained.is_err() {
-            tracing::warn!(deadline = ?self.drain_deadline, "calls were cut off at shutdown");
-            self.kill.cancel();
-            self.tasks.wait().await;
-        }
-    }
-}
-
-impl Drop for ShmServer {
-    fn drop(&mut self) {
-        self.drain.cancel();
-        self.kill.cancel();
+        self.closer.shutdown().await;
     }
 }
 
@@ -124,11 +96,7 @@ struct Door {
     options: ShmServerOptions,
     arena: Arena,
     service: Arc<dyn Service>,
-    connections: Arc<Semaphore>,
-    handshakes: Arc<Semaphore>,
-    drain: CancellationToken,
-    kill: CancellationToken,
-    tasks: TaskTracker,
+    gate: Gate,
 }
 
 /// A requester that has proved the secret and has the arena.
@@ -144,7 +112,7 @@ impl Door {
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
-                () = self.drain.cancelled() => return,
+                () = self.gate.drain.cancelled() => return,
             };
             let stream = match accepted {
                 Ok((stream, _)) => stream,
@@ -155,25 +123,19 @@ impl Door {
                 }
             };
             let address = credentials(&stream);
-            match self.handshakes.clone().try_acquire_owned() {
+            if let Some(turn) = self.gate.turn(&address) {
                 // Ends with its connection, at the latest when `kill` is cancelled.
-                Ok(turn) => drop(self.tasks.spawn(self.clone().welcome(stream, address, turn))),
-                Err(_) => failed(&address, &HandshakeError::Full),
+                self.gate.tasks.spawn(self.clone().welcome(stream, address, turn));
             }
         }
     }
 
     async fn welcome(self: Arc<Self>, mut stream: UnixStream, address: String, turn: OwnedSemaphorePermit) {
-        let shake = self.shake(&mut stream);
-        let limited = tokio::time::timeout(self.options.shm.calls.connect_deadline, shake);
-        let result = tokio::select! {
-            result = limited => result.unwrap_or(Err(HandshakeError::Deadline)),
-            () = self.drain.cancelled() => Err(HandshakeError::Draining),
-        };
+        let deadline = self.options.shm.calls.connect_deadline;
+        let guest = self.gate.within(deadline, &address, self.shake(&mut stream)).await;
         drop(turn);
-        let guest = match result {
-            Ok(guest) => guest,
-            Err(error) => return failed(&address, &error),
+        let Some(guest) = guest else {
+            return;
         };
         let Guest { agreed, place, pins, lifeline } = guest;
         tracing::debug!(address, peer = agreed.peer_name, "a requester of this host has the arena");
@@ -188,20 +150,15 @@ impl Door {
             copy_bytes_max: self.options.copy_bytes_max,
         };
         let inlet = FromBorrower { intake: Intake::new(stream, agreed.frame_bytes_max), pins };
-        let on = (&Runtime::current(), &self.tasks);
+        let on = (&Runtime::current(), &self.gate.tasks);
         let session = Session::new(outlet, &agreed, &address, self.service.clone(), on);
-        calls::serve(session, inlet, &self.drain, &self.kill).await;
+        calls::serve(session, inlet, &self.gate.drain, &self.gate.kill).await;
         drop(place);
     }
 
     async fn shake(&self, stream: &mut UnixStream) -> Result<Guest, HandshakeError> {
-        let mut place = None;
-        let agreed = calls::accept(stream, &self.options.shm.calls.terms(&self.options.ways), || {
-            place = self.connections.clone().try_acquire_owned().ok();
-            place.as_ref().map(|_| ()).ok_or(HandshakeError::Full)
-        })
-        .await?;
-        let place = Arc::new(place.ok_or(HandshakeError::Full)?);
+        let (agreed, place) = self.gate.admit(stream, &self.options.shm.calls.terms(&self.options.ways)).await?;
+        let place = Arc::new(place);
         let pins = Pins::new(self.options.quota);
         let (lifeline, theirs) = pipe::pipe()?;
         let theirs = theirs.into_nonblocking_fd()?;
@@ -222,16 +179,5 @@ fn credentials(stream: &UnixStream) -> String {
     match stream.peer_cred() {
         Ok(peer) => format!("pid {}, uid {}", peer.pid().unwrap_or(0), peer.uid()),
         Err(_) => "a process of this host".into(),
-    }
-}
-
-fn failed(address: &str, error: &HandshakeError) {
-    metrics().handshakes_failed.with_label_values(&[error.label()]).inc();
-    match error {
-        // Somebody looked whether anybody listens.
-        HandshakeError::Lost(_) | HandshakeError::Draining => {
-            tracing::debug!(address, %error, "a handshake ended early");
-        }
-        _ => tracing::warn!(address, %error, "a handshake failed"),
     }
 }

@@ -8,13 +8,10 @@ use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle as Runtime;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::TcpOptions;
-use crate::calls::{self, Agreed, HandshakeError, Session, controls_max};
-use crate::metrics::metrics;
+use crate::calls::{self, Closer, Gate, Session, controls_max};
 use crate::stream::{Intake, Outbox};
 use crate::transport::Service;
 
@@ -60,10 +57,7 @@ pub struct BindError {
 /// A listening server. Dropping it ends every connection at once; [`TcpServer::shutdown`] drains first.
 pub struct TcpServer {
     local_addr: SocketAddr,
-    drain_deadline: Duration,
-    drain: CancellationToken,
-    kill: CancellationToken,
-    tasks: TaskTracker,
+    closer: Closer,
 }
 
 impl TcpServer {
@@ -76,25 +70,12 @@ impl TcpServer {
         let failed = |source| BindError { address, source };
         let listener = listen(address, &options.tcp).map_err(failed)?;
         let local_addr = listener.local_addr().map_err(failed)?;
-        let drain_deadline = options.drain_deadline;
-        let door = Arc::new(Door {
-            connections: Arc::new(Semaphore::new(options.connections_max)),
-            handshakes: Arc::new(Semaphore::new(options.handshakes_max)),
-            options,
-            service,
-            drain: CancellationToken::new(),
-            kill: CancellationToken::new(),
-            tasks: TaskTracker::new(),
-        });
+        let gate = Gate::new(options.connections_max, options.handshakes_max);
+        let closer = gate.closer(options.drain_deadline);
+        let door = Arc::new(Door { gate, options, service });
         // Ends at shutdown or drop, by the `drain` token.
-        door.tasks.spawn(door.clone().accept(listener));
-        Ok(Self {
-            local_addr,
-            drain_deadline,
-            drain: door.drain.clone(),
-            kill: door.kill.clone(),
-            tasks: door.tasks.clone(),
-        })
+        door.gate.tasks.spawn(door.clone().accept(listener));
+        Ok(Self { local_addr, closer })
     }
 
     pub fn local_addr(&self) -> SocketAddr {
@@ -103,21 +84,7 @@ impl TcpServer {
 
     /// Takes no new connection and no new call, lets those under way finish, and waits for every task.
     pub async fn shutdown(self) {
-        self.drain.cancel();
-        self.tasks.close();
-        let drained = tokio::time::timeout(self.drain_deadline, self.tasks.wait()).await;
-        if drained.is_err() {
-            tracing::warn!(deadline = ?self.drain_deadline, "calls were cut off at shutdown");
-            self.kill.cancel();
-            self.tasks.wait().await;
-        }
-    }
-}
-
-impl Drop for TcpServer {
-    fn drop(&mut self) {
-        self.drain.cancel();
-        self.kill.cancel();
+        self.closer.shutdown().await;
     }
 }
 
@@ -133,11 +100,7 @@ fn listen(address: SocketAddr, options: &TcpOptions) -> std::io::Result<TcpListe
 struct Door {
     options: TcpServerOptions,
     service: Arc<dyn Service>,
-    connections: Arc<Semaphore>,
-    handshakes: Arc<Semaphore>,
-    drain: CancellationToken,
-    kill: CancellationToken,
-    tasks: TaskTracker,
+    gate: Gate,
 }
 
 impl Door {
@@ -145,7 +108,7 @@ impl Door {
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
-                () = self.drain.cancelled() => return,
+                () = self.gate.drain.cancelled() => return,
             };
             let (stream, address) = match accepted {
                 Ok(accepted) => accepted,
@@ -155,55 +118,31 @@ impl Door {
                     continue;
                 }
             };
-            match self.handshakes.clone().try_acquire_owned() {
+            let address = address.to_string();
+            if let Some(turn) = self.gate.turn(&address) {
                 // Ends with its connection, at the latest when `kill` is cancelled.
-                Ok(turn) => drop(self.tasks.spawn(self.clone().welcome(stream, address, turn))),
-                Err(_) => failed(address, &HandshakeError::Full),
+                self.gate.tasks.spawn(self.clone().welcome(stream, address, turn));
             }
         }
     }
 
-    async fn welcome(self: Arc<Self>, mut stream: TcpStream, address: SocketAddr, turn: OwnedSemaphorePermit) {
-        let shake = self.shake(&mut stream);
-        let limited = tokio::time::timeout(self.options.tcp.calls.connect_deadline, shake);
-        let result = tokio::select! {
-            result = limited => result.unwrap_or(Err(HandshakeError::Deadline)),
-            () = self.drain.cancelled() => Err(HandshakeError::Draining),
+    async fn welcome(self: Arc<Self>, mut stream: TcpStream, address: String, turn: OwnedSemaphorePermit) {
+        let calls = &self.options.tcp.calls;
+        let shake = async {
+            self.options.tcp.tune(&stream)?;
+            self.gate.admit(&mut stream, &calls.terms(&self.options.ways)).await
         };
+        let welcome = self.gate.within(calls.connect_deadline, &address, shake).await;
         drop(turn);
-        let (agreed, _place) = match result {
-            Ok(welcome) => welcome,
-            Err(error) => return failed(address, &error),
+        let Some((agreed, _place)) = welcome else {
+            return;
         };
         let stream = Arc::new(stream);
-        let queue_bytes_max = self.options.tcp.calls.write_queue_bytes_max;
+        let queue_bytes_max = calls.write_queue_bytes_max;
         let outbox = Outbox::new(stream.clone(), queue_bytes_max, controls_max(agreed.calls_in_flight_max));
         let intake = Intake::new(stream, agreed.frame_bytes_max);
-        let on = (&Runtime::current(), &self.tasks);
-        let session = Session::new(outbox, &agreed, &address.to_string(), self.service.clone(), on);
-        calls::serve(session, intake, &self.drain, &self.kill).await;
-    }
-
-    async fn shake(&self, stream: &mut TcpStream) -> Result<(Agreed, OwnedSemaphorePermit), HandshakeError> {
-        self.options.tcp.tune(stream)?;
-        let mut place = None;
-        let agreed = calls::accept(stream, &self.options.tcp.calls.terms(&self.options.ways), || {
-            place = self.connections.clone().try_acquire_owned().ok();
-            place.as_ref().map(|_| ()).ok_or(HandshakeError::Full)
-        })
-        .await?;
-        place.map(|place| (agreed, place)).ok_or(HandshakeError::Full)
-    }
-}
-
-fn failed(address: SocketAddr, error: &HandshakeError) {
-    let reason = error.label();
-    metrics().handshakes_failed.with_label_values(&[reason]).inc();
-    match error {
-        // Somebody looked whether the port is open.
-        HandshakeError::Lost(_) | HandshakeError::Draining => {
-            tracing::debug!(%address, %error, "a handshake ended early");
-        }
-        _ => tracing::warn!(%address, %error, "a handshake failed"),
+        let on = (&Runtime::current(), &self.gate.tasks);
+        let session = Session::new(outbox, &agreed, &address, self.service.clone(), on);
+        calls::serve(session, intake, &self.gate.drain, &self.gate.kill).await;
     }
 }

@@ -9,9 +9,7 @@ use std::time::Duration;
 
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::Handle as Runtime;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::VerbsOptions;
 use super::client::{connect_options, expect};
@@ -21,8 +19,7 @@ use super::sys::{CmEvent, CmId, EventChannel, EventKind, PRIVATE_BYTES_MAX};
 use super::terms::QueueTerms;
 use super::wire::{Readable, Wire, next_event, watch};
 use crate::arena::Arena;
-use crate::calls::{self, Agreed, HandshakeError, Session};
-use crate::metrics::metrics;
+use crate::calls::{self, Agreed, Closer, Gate, HandshakeError, Session};
 use crate::transport::Service;
 
 /// Connect requests that may wait to be looked at.
@@ -52,10 +49,7 @@ impl VerbsServerOptions {
 pub struct VerbsServer {
     local_addr: SocketAddr,
     rail: Rail,
-    drain_deadline: Duration,
-    drain: CancellationToken,
-    kill: CancellationToken,
-    tasks: TaskTracker,
+    closer: Closer,
 }
 
 impl VerbsServer {
@@ -72,27 +66,12 @@ impl VerbsServer {
         let listener = Listener::open(address, arena.clone())?;
         let local_addr = SocketAddr::new(address.ip(), listener.id.local_port());
         let rail = listener.rail.rail.clone();
-        let drain_deadline = options.drain_deadline;
-        let door = Arc::new(Door {
-            connections: Arc::new(Semaphore::new(options.connections_max)),
-            handshakes: Arc::new(Semaphore::new(options.handshakes_max)),
-            options,
-            arena,
-            service,
-            drain: CancellationToken::new(),
-            kill: CancellationToken::new(),
-            tasks: TaskTracker::new(),
-        });
+        let gate = Gate::new(options.connections_max, options.handshakes_max);
+        let closer = gate.closer(options.drain_deadline);
+        let door = Arc::new(Door { gate, options, arena, service });
         // Ends at shutdown or drop, by the `drain` token.
-        door.tasks.spawn_on(door.clone().listen(listener, local_addr), &runtime);
-        Ok(Self {
-            local_addr,
-            rail,
-            drain_deadline,
-            drain: door.drain.clone(),
-            kill: door.kill.clone(),
-            tasks: door.tasks.clone(),
-        })
+        door.gate.tasks.spawn_on(door.clone().listen(listener, local_addr), &runtime);
+        Ok(Self { local_addr, rail, closer })
     }
 
     pub fn local_addr(&self) -> SocketAddr {
@@ -105,21 +84,7 @@ impl VerbsServer {
 
     /// Takes no new connection and no new call, lets those under way finish, and waits for every task.
     pub async fn shutdown(self) {
-        self.drain.cancel();
-        self.tasks.close();
-        let drained = tokio::time::timeout(self.drain_deadline, self.tasks.wait()).await;
-        if drained.is_err() {
-            tracing::warn!(deadline = ?self.drain_deadline, "calls were cut off at shutdown");
-            self.kill.cancel();
-            self.tasks.wait().await;
-        }
-    }
-}
-
-impl Drop for VerbsServer {
-    fn drop(&mut self) {
-        self.drain.cancel();
-        self.kill.cancel();
+        self.closer.shutdown().await;
     }
 }
 
@@ -146,11 +111,7 @@ struct Door {
     options: VerbsServerOptions,
     arena: Arena,
     service: Arc<dyn Service>,
-    connections: Arc<Semaphore>,
-    handshakes: Arc<Semaphore>,
-    drain: CancellationToken,
-    kill: CancellationToken,
-    tasks: TaskTracker,
+    gate: Gate,
 }
 
 impl Door {
@@ -160,7 +121,7 @@ impl Door {
         while self.accept(listener).await {
             tracing::warn!(%address, "the rail's device was removed; peers use other ways until it is back");
             listener = loop {
-                if self.drain.run_until_cancelled(tokio::time::sleep(REOPEN_PAUSE)).await.is_none() {
+                if self.gate.drain.run_until_cancelled(tokio::time::sleep(REOPEN_PAUSE)).await.is_none() {
                     return;
                 }
                 let arena = self.arena.clone();
@@ -184,7 +145,7 @@ impl Door {
         loop {
             let event = tokio::select! {
                 event = next_event(&listener.events) => event,
-                () = self.drain.cancelled() => return false,
+                () = self.gate.drain.cancelled() => return false,
             };
             match event {
                 Ok(event) if event.kind == EventKind::DeviceRemoved => return true,
@@ -201,12 +162,11 @@ impl Door {
         let Some(id) = event.request else {
             return;
         };
-        let Ok(turn) = self.handshakes.clone().try_acquire_owned() else {
-            id.reject();
-            return failed("a peer", &HandshakeError::Full);
+        let Some(turn) = self.gate.turn("a peer") else {
+            return id.reject();
         };
         // Ends with its connection, at the latest when `kill` is cancelled.
-        self.tasks.spawn(self.clone().welcome(id, event.private, rail.clone(), turn));
+        self.gate.tasks.spawn(self.clone().welcome(id, event.private, rail.clone(), turn));
     }
 
     async fn welcome(
@@ -216,22 +176,17 @@ impl Door {
         rail: Arc<OpenRail>,
         turn: OwnedSemaphorePermit,
     ) {
-        let limited =
-            tokio::time::timeout(self.options.verbs.calls.connect_deadline, self.shake(id, &private, rail.clone()));
-        let result = tokio::select! {
-            result = limited => result.unwrap_or(Err(HandshakeError::Deadline)),
-            () = self.drain.cancelled() => Err(HandshakeError::Draining),
-        };
-        drop(turn);
         let peer = format!("over {}", rail.rail.label());
-        let (wire, inlet, agreed, _place) = match result {
-            Ok(welcome) => welcome,
-            Err(error) => return failed(&peer, &error),
+        let deadline = self.options.verbs.calls.connect_deadline;
+        let welcome = self.gate.within(deadline, &peer, self.shake(id, &private, rail)).await;
+        drop(turn);
+        let Some((wire, inlet, agreed, _place)) = welcome else {
+            return;
         };
         let inlet = inlet.bounded(agreed.frame_bytes_max);
-        let on = (&Runtime::current(), &self.tasks);
+        let on = (&Runtime::current(), &self.gate.tasks);
         let session = Session::new(WireOutlet(wire), &agreed, &peer, self.service.clone(), on);
-        calls::serve(session, inlet, &self.drain, &self.kill).await;
+        calls::serve(session, inlet, &self.gate.drain, &self.gate.kill).await;
     }
 
     async fn shake(
@@ -252,23 +207,7 @@ impl Door {
         wire.with_id(|id| id.accept(&mine.encode(), connect_options(options)))?;
         expect(&wire.event().await?, EventKind::Established)?;
         let mut inlet = WireInlet::new(wire.clone());
-        let mut place = None;
-        let agreed = calls::accept(&mut inlet, &options.calls.terms(""), || {
-            place = self.connections.clone().try_acquire_owned().ok();
-            place.as_ref().map(|_| ()).ok_or(HandshakeError::Full)
-        })
-        .await?;
-        let place = place.ok_or(HandshakeError::Full)?;
+        let (agreed, place) = self.gate.admit(&mut inlet, &options.calls.terms("")).await?;
         Ok((wire, inlet, agreed, place))
-    }
-}
-
-fn failed(peer: &str, error: &HandshakeError) {
-    metrics().handshakes_failed.with_label_values(&[error.label()]).inc();
-    match error {
-        HandshakeError::Lost(_) | HandshakeError::Draining => {
-            tracing::debug!(peer, %error, "a handshake ended early");
-        }
-        _ => tracing::warn!(peer, %error, "a handshake failed"),
     }
 }

@@ -87,7 +87,13 @@ pub(super) fn check(form: &Form, bucket: &str, now: OffsetDateTime) -> S3Result<
         return Err(refused("Policy expired."));
     }
     let value = |field: &str| match (field, form.get(field)) {
-        ("bucket", given) => given.is_none_or(|given| given == bucket).then_some(bucket).unwrap_or_default(),
+        ("bucket", given) => {
+            if given.is_none_or(|given| given == bucket) {
+                bucket
+            } else {
+                Default::default()
+            }
+        }
         (_, given) => given.unwrap_or_default(),
     };
     let size = form.file.len() as u64;

@@ -1,0 +1,121 @@
+//! What every listening side has, whatever it listens on: caps on who is let in, and an end that drains.
+//!
+//! Owns the places, the tasks and the two ways to end them. Accepts nothing itself.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::handshake::{self, Agreed, Exchange, HandshakeError, Terms};
+use crate::metrics::metrics;
+
+/// Held by the accepting task and by every session.
+pub(crate) struct Gate {
+    connections: Arc<Semaphore>,
+    handshakes: Arc<Semaphore>,
+    /// No new connection and no new call.
+    pub(crate) drain: CancellationToken,
+    /// Not even those under way.
+    pub(crate) kill: CancellationToken,
+    pub(crate) tasks: TaskTracker,
+}
+
+/// Held by the server. Dropping it ends every connection at once.
+pub(crate) struct Closer {
+    drain_deadline: Duration,
+    drain: CancellationToken,
+    kill: CancellationToken,
+    tasks: TaskTracker,
+}
+
+impl Gate {
+    pub(crate) fn new(connections_max: usize, handshakes_max: usize) -> Self {
+        Self {
+            connections: Arc::new(Semaphore::new(connections_max)),
+            handshakes: Arc::new(Semaphore::new(handshakes_max)),
+            drain: CancellationToken::new(),
+            kill: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+        }
+    }
+
+    pub(crate) fn closer(&self, drain_deadline: Duration) -> Closer {
+        let (drain, kill, tasks) = (self.drain.clone(), self.kill.clone(), self.tasks.clone());
+        Closer { drain_deadline, drain, kill, tasks }
+    }
+
+    /// The right to one handshake; where there is none left, `address` is refused and that is told.
+    pub(crate) fn turn(&self, address: &str) -> Option<OwnedSemaphorePermit> {
+        let turn = self.handshakes.clone().try_acquire_owned().ok();
+        if turn.is_none() {
+            refused(address, &HandshakeError::Full);
+        }
+        turn
+    }
+
+    /// Runs a handshake to its end, its deadline or the drain. How it failed has been told.
+    pub(crate) async fn within<T>(
+        &self,
+        deadline: Duration,
+        address: &str,
+        shake: impl Future<Output = Result<T, HandshakeError>>,
+    ) -> Option<T> {
+        let limited = tokio::time::timeout(deadline, shake);
+        let result = tokio::select! {
+            result = limited => result.unwrap_or(Err(HandshakeError::Deadline)),
+            () = self.drain.cancelled() => Err(HandshakeError::Draining),
+        };
+        result.inspect_err(|error| refused(address, error)).ok()
+    }
+
+    /// The accepting side of the handshake, and a place for the one who proved the secret.
+    pub(crate) async fn admit(
+        &self,
+        line: &mut impl Exchange,
+        terms: &Terms<'_>,
+    ) -> Result<(Agreed, OwnedSemaphorePermit), HandshakeError> {
+        let mut place = None;
+        let agreed = handshake::accept(line, terms, || {
+            place = self.connections.clone().try_acquire_owned().ok();
+            place.as_ref().map(|_| ()).ok_or(HandshakeError::Full)
+        })
+        .await?;
+        place.map(|place| (agreed, place)).ok_or(HandshakeError::Full)
+    }
+}
+
+impl Closer {
+    /// Lets calls under way finish, and waits for every task.
+    pub(crate) async fn shutdown(self) {
+        self.drain.cancel();
+        self.tasks.close();
+        let drained = tokio::time::timeout(self.drain_deadline, self.tasks.wait()).await;
+        if drained.is_err() {
+            tracing::warn!(deadline = ?self.drain_deadline, "calls were cut off at shutdown");
+            self.kill.cancel();
+            self.tasks.wait().await;
+        }
+    }
+}
+
+impl Drop for Closer {
+    fn drop(&mut self) {
+        self.drain.cancel();
+        self.kill.cancel();
+    }
+}
+
+fn refused(address: &str, error: &HandshakeError) {
+    metrics().handshakes_failed.with_label_values(&[error.label()]).inc();
+    match error {
+        // Somebody looked whether anybody listens.
+        HandshakeError::Lost(_) | HandshakeError::Draining => {
+            tracing::debug!(address, %error, "a handshake ended early");
+        }
+        _ => tracing::warn!(address, %error, "a handshake failed"),
+    }
+}
