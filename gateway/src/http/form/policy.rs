@@ -87,13 +87,8 @@ pub(super) fn check(form: &Form, bucket: &str, now: OffsetDateTime) -> S3Result<
         return Err(refused("Policy expired."));
     }
     let value = |field: &str| match (field, form.get(field)) {
-        ("bucket", given) => {
-            if given.is_none_or(|given| given == bucket) {
-                bucket
-            } else {
-                Default::default()
-            }
-        }
+        ("bucket", Some(given)) if given != bucket => Default::default(),
+        ("bucket", _) => bucket,
         (_, given) => given.unwrap_or_default(),
     };
     let size = form.file.len() as u64;
