@@ -37,7 +37,7 @@ two() {
   local rails=$1 seconds=$2; shift 2
   wanted "two hosts, $rails: $*" || return 0
   local began=$SECONDS folder=$DIR/$row status=0 side
-  "$HERE/vm.sh" pair --timeout "$seconds" --memory 3072 --share "$folder" "${OPTIONS[@]}" -- "$HERE/vm-steps.sh" "$@" ::: "$HERE/vm-steps.sh" "$@" || status=$?
+  "$HERE/vm.sh" pair --cpus 2 --timeout "$seconds" --memory 3072 --share "$folder" "${OPTIONS[@]}" -- "$HERE/vm-steps.sh" "$@" ::: "$HERE/vm-steps.sh" "$@" || status=$?
   for side in a b; do conclude "two hosts, $rails, $side" "$folder/$side" "$status" $((SECONDS - began)) "$@"; done
 }
 
