@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-#! Runs a scenario of verbs3-loadtest against a gateway and a worker that are processes of their own, over TCP on loopback.
+#! Runs a scenario of verbs3-loadtest against a gateway and a worker that are processes of their own, over
+#! shared memory, or with WAY=tcp over TCP on loopback.
 #
 #   loadtest/two-processes.sh hot [ARGUMENTS]       server CPU of gateway and worker together, against nginx
 #   loadtest/two-processes.sh memory [ARGUMENTS]    resident memory of gateway and worker together, against their bound
@@ -17,6 +18,7 @@ case ${1:-} in
   *) sed -n 's/^#   //p' "$0" >&2; exit 2 ;;
 esac
 shift
+case ${WAY:-shm} in shm) SHM=true ;; tcp) SHM=false ;; *) echo "WAY is shm or tcp" >&2; exit 2 ;; esac
 VERBS3=$(binary)
 PIDS=()
 DIR=$(mktemp -d "${TMPDIR:-/tmp}/verbs3-two.XXXXXX")
@@ -36,7 +38,7 @@ END
 launch store "$store_port" dev --set worker.memory.capacity=64MiB --set gateway.memory.capacity=64MiB
 shared_config "http://127.0.0.1:$store_port" "$CLUSTER_ACCESS_KEY" "$CLUSTER_SECRET_KEY" "$worker_port" >"$DIR/shared.toml"
 { cat "$DIR/shared.toml"
-  printf '[worker]\nid = "worker-0"\nlisten = "127.0.0.1:%d"\nadmin_listen = "127.0.0.1:0"\nmemory = { capacity = "%dMiB" }\n' "$worker_port" "$WORKER_MIB"
+  printf '[worker]\nid = "worker-0"\nlisten = "127.0.0.1:%d"\nadmin_listen = "127.0.0.1:0"\nmemory = { capacity = "%dMiB" }\nshm = { enabled = %s, socket = "%s/worker.sock" }\n' "$worker_port" "$WORKER_MIB" "$SHM" "$DIR"
 } >"$DIR/worker.toml"
 launch worker "$worker_port" worker
 { cat "$DIR/shared.toml"
