@@ -25,7 +25,9 @@ pub async fn get_object_attributes(
     let (bucket, key) = (input.bucket, input.key);
     let found = store.blocking(move |s| s.find(&bucket, &key)).await?;
     let record = &found.record;
-    let wants = |name: &str| input.object_attributes.iter().any(|a| a.as_str() == name);
+    // s3s takes a header that lists several as one name.
+    let names: Vec<_> = input.object_attributes.iter().flat_map(|names| names.as_str().split(',')).collect();
+    let wants = |name: &str| names.iter().any(|listed| listed.trim() == name);
     let mut output =
         GetObjectAttributesOutput { last_modified: Some(timestamp(record.modified_ms)), ..Default::default() };
     if wants(ObjectAttributes::ETAG) {
