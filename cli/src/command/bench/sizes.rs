@@ -12,7 +12,8 @@ pub fn parse(text: &str) -> Result<u64, String> {
 
 /// The shortest exact way to write it.
 pub fn show(bytes: u64) -> String {
-    let (name, unit) = UNITS.iter().find(|(_, unit)| bytes >= *unit && bytes.is_multiple_of(*unit)).unwrap_or(&("B", 1));
+    let (name, unit) =
+        UNITS.iter().find(|(_, unit)| bytes >= *unit && bytes.is_multiple_of(*unit)).unwrap_or(&("B", 1));
     format!("{} {name}", bytes / unit)
 }
 
