@@ -52,9 +52,9 @@ pub struct Landing {
 struct Lent {
     offset: u64,
     span: CellSpan,
-    #[allow(dead_code, reason = "the verbs transport registers by kind")]
+    #[allow(dead_code, reason = "one kind so far: device memory will be registered in another way")]
     kind: MemoryKind,
-    #[allow(dead_code, reason = "the verbs transport posts by rail")]
+    #[allow(dead_code, reason = "a call lives on one rail so far: read once one is cut over several")]
     rail: RailId,
 }
 

@@ -10,7 +10,9 @@ use super::chunk::ChunkHeader;
 use super::rail::Use;
 use super::sender::RIDE_BYTES_MAX;
 use super::wire::Wire;
-use crate::calls::{Body, Exchange, HEADER_BYTES, Header, Inlet, InletError, Outgoing, Outlet, Room, Segment};
+use crate::calls::{
+    Body, Exchange, HEADER_BYTES, Header, Inlet, InletError, Outgoing, Outlet, Room, SEGMENT_BYTES, Segment,
+};
 use crate::landing::{Fill, Landing};
 use crate::transport::TransportKind;
 
@@ -201,7 +203,7 @@ impl Inlet for WireInlet {
         // Bounded by the decoder.
         let mut target = Vec::with_capacity(header.segments as usize);
         for _ in 0..header.segments {
-            let mut bytes = [0; 16];
+            let mut bytes = [0; SEGMENT_BYTES];
             self.read_whole(&mut bytes).await?;
             target.push(Segment::decode(&bytes));
         }

@@ -37,6 +37,40 @@ macro_rules! conformance {
     };
 }
 
+/// What holds for every transport between two processes; a rig's own cases follow.
+macro_rules! between_processes {
+    ($rig:ident, $make:expr, $(#[$attribute:meta])? [$($own:tt)*]) => {
+        conformance!(
+            $rig,
+            $make,
+            $(#[$attribute])?
+            [
+                cases::every_size_arrives_as_it_was_sent,
+                cases::parts_arrive_one_by_one_in_the_order_they_were_sent,
+                cases::parts_may_come_in_any_order_of_offsets,
+                cases::concurrent_calls_keep_their_bytes_apart,
+                cases::a_requester_pushes_what_the_server_wants,
+                cases::a_push_of_another_length_is_refused,
+                cases::a_dropped_call_drops_its_handler,
+                cases::a_reply_beyond_the_landing_is_refused_where_it_is_made,
+                cases::a_thousand_calls_share_a_few_credits,
+                cases::a_call_that_waits_for_a_credit_can_be_given_up,
+                cases::a_waiting_call_that_nobody_polls_starves_no_other,
+                failures::a_handler_that_ends_without_a_reply_fails_its_call,
+                failures::a_handler_that_panics_fails_its_call_only,
+                failures::a_reply_from_another_task_reaches_the_requester,
+                failures::a_handler_that_gives_a_pull_up_gets_its_memory_back,
+                failures::shutdown_lets_calls_under_way_finish,
+                failures::a_server_that_dies_settles_every_call,
+                failures::a_handler_ends_when_its_requester_is_gone,
+                quarantine::a_cancelled_landing_comes_back_after_the_acknowledgement,
+                storm::calls_given_up_at_any_moment_leave_the_others_whole,
+                $($own)*
+            ]
+        );
+    };
+}
+
 conformance!(
     share,
     crate::rig::Rig::share(),
@@ -75,143 +109,22 @@ conformance!(
     ]
 );
 
-conformance!(
-    tcp,
-    crate::rig::Rig::tcp().await,
-    [
-        cases::every_size_arrives_as_it_was_sent,
-        cases::parts_arrive_one_by_one_in_the_order_they_were_sent,
-        cases::parts_may_come_in_any_order_of_offsets,
-        cases::concurrent_calls_keep_their_bytes_apart,
-        cases::a_requester_pushes_what_the_server_wants,
-        cases::a_push_of_another_length_is_refused,
-        cases::a_dropped_call_drops_its_handler,
-        cases::a_landing_returns_when_its_call_is_settled,
-        cases::a_reply_beyond_the_landing_is_refused_where_it_is_made,
-        cases::a_thousand_calls_share_a_few_credits,
-        cases::a_call_that_waits_for_a_credit_can_be_given_up,
-        cases::a_waiting_call_that_nobody_polls_starves_no_other,
-        failures::a_handler_that_ends_without_a_reply_fails_its_call,
-        failures::a_handler_that_panics_fails_its_call_only,
-        failures::a_reply_from_another_task_reaches_the_requester,
-        failures::a_handler_that_gives_a_pull_up_gets_its_memory_back,
-        failures::shutdown_lets_calls_under_way_finish,
-        failures::a_server_that_dies_settles_every_call,
-        failures::a_handler_ends_when_its_requester_is_gone,
-        quarantine::a_cancelled_landing_comes_back_after_the_acknowledgement,
-        storm::calls_given_up_at_any_moment_leave_the_others_whole,
-    ]
-);
+between_processes!(tcp, crate::rig::Rig::tcp().await, [cases::a_landing_returns_when_its_call_is_settled]);
 
-conformance!(
+between_processes!(
     verbs_by_stream,
     crate::rig::Rig::verbs().await,
     #[ignore = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh"]
-    [
-        cases::every_size_arrives_as_it_was_sent,
-        cases::parts_arrive_one_by_one_in_the_order_they_were_sent,
-        cases::parts_may_come_in_any_order_of_offsets,
-        cases::concurrent_calls_keep_their_bytes_apart,
-        cases::a_requester_pushes_what_the_server_wants,
-        cases::a_push_of_another_length_is_refused,
-        cases::a_dropped_call_drops_its_handler,
-        cases::a_landing_returns_when_its_call_is_settled,
-        cases::a_reply_beyond_the_landing_is_refused_where_it_is_made,
-        cases::a_thousand_calls_share_a_few_credits,
-        cases::a_call_that_waits_for_a_credit_can_be_given_up,
-        cases::a_waiting_call_that_nobody_polls_starves_no_other,
-        failures::a_handler_that_ends_without_a_reply_fails_its_call,
-        failures::a_handler_that_panics_fails_its_call_only,
-        failures::a_reply_from_another_task_reaches_the_requester,
-        failures::a_handler_that_gives_a_pull_up_gets_its_memory_back,
-        failures::shutdown_lets_calls_under_way_finish,
-        failures::a_server_that_dies_settles_every_call,
-        failures::a_handler_ends_when_its_requester_is_gone,
-        quarantine::a_cancelled_landing_comes_back_after_the_acknowledgement,
-        storm::calls_given_up_at_any_moment_leave_the_others_whole,
-    ]
+    [cases::a_landing_returns_when_its_call_is_settled]
 );
 
-conformance!(
+between_processes!(
     verbs_by_write,
     crate::rig::Rig::verbs_by_write().await,
     #[ignore = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh"]
-    [
-        cases::every_size_arrives_as_it_was_sent,
-        cases::parts_arrive_one_by_one_in_the_order_they_were_sent,
-        cases::parts_may_come_in_any_order_of_offsets,
-        cases::concurrent_calls_keep_their_bytes_apart,
-        cases::a_requester_pushes_what_the_server_wants,
-        cases::a_push_of_another_length_is_refused,
-        cases::a_dropped_call_drops_its_handler,
-        cases::a_landing_returns_when_its_call_is_settled,
-        cases::a_reply_beyond_the_landing_is_refused_where_it_is_made,
-        cases::a_thousand_calls_share_a_few_credits,
-        cases::a_call_that_waits_for_a_credit_can_be_given_up,
-        cases::a_waiting_call_that_nobody_polls_starves_no_other,
-        failures::a_handler_that_ends_without_a_reply_fails_its_call,
-        failures::a_handler_that_panics_fails_its_call_only,
-        failures::a_reply_from_another_task_reaches_the_requester,
-        failures::a_handler_that_gives_a_pull_up_gets_its_memory_back,
-        failures::shutdown_lets_calls_under_way_finish,
-        failures::a_server_that_dies_settles_every_call,
-        failures::a_handler_ends_when_its_requester_is_gone,
-        quarantine::a_cancelled_landing_comes_back_after_the_acknowledgement,
-        storm::calls_given_up_at_any_moment_leave_the_others_whole,
-    ]
+    [cases::a_landing_returns_when_its_call_is_settled]
 );
 
-conformance!(
-    shm_copied,
-    crate::rig::Rig::shm().await,
-    [
-        cases::every_size_arrives_as_it_was_sent,
-        cases::parts_arrive_one_by_one_in_the_order_they_were_sent,
-        cases::parts_may_come_in_any_order_of_offsets,
-        cases::concurrent_calls_keep_their_bytes_apart,
-        cases::a_requester_pushes_what_the_server_wants,
-        cases::a_push_of_another_length_is_refused,
-        cases::a_dropped_call_drops_its_handler,
-        cases::a_landing_returns_when_its_call_is_settled,
-        cases::a_reply_beyond_the_landing_is_refused_where_it_is_made,
-        cases::a_thousand_calls_share_a_few_credits,
-        cases::a_call_that_waits_for_a_credit_can_be_given_up,
-        cases::a_waiting_call_that_nobody_polls_starves_no_other,
-        failures::a_handler_that_ends_without_a_reply_fails_its_call,
-        failures::a_handler_that_panics_fails_its_call_only,
-        failures::a_reply_from_another_task_reaches_the_requester,
-        failures::a_handler_that_gives_a_pull_up_gets_its_memory_back,
-        failures::shutdown_lets_calls_under_way_finish,
-        failures::a_server_that_dies_settles_every_call,
-        failures::a_handler_ends_when_its_requester_is_gone,
-        quarantine::a_cancelled_landing_comes_back_after_the_acknowledgement,
-        storm::calls_given_up_at_any_moment_leave_the_others_whole,
-    ]
-);
+between_processes!(shm_copied, crate::rig::Rig::shm().await, [cases::a_landing_returns_when_its_call_is_settled]);
 
-conformance!(
-    shm_by_reference,
-    crate::rig::Rig::shm_by_reference().await,
-    [
-        cases::every_size_arrives_as_it_was_sent,
-        cases::parts_arrive_one_by_one_in_the_order_they_were_sent,
-        cases::parts_may_come_in_any_order_of_offsets,
-        cases::concurrent_calls_keep_their_bytes_apart,
-        cases::a_requester_pushes_what_the_server_wants,
-        cases::a_push_of_another_length_is_refused,
-        cases::a_dropped_call_drops_its_handler,
-        cases::a_reply_beyond_the_landing_is_refused_where_it_is_made,
-        cases::a_thousand_calls_share_a_few_credits,
-        cases::a_call_that_waits_for_a_credit_can_be_given_up,
-        cases::a_waiting_call_that_nobody_polls_starves_no_other,
-        failures::a_handler_that_ends_without_a_reply_fails_its_call,
-        failures::a_handler_that_panics_fails_its_call_only,
-        failures::a_reply_from_another_task_reaches_the_requester,
-        failures::a_handler_that_gives_a_pull_up_gets_its_memory_back,
-        failures::shutdown_lets_calls_under_way_finish,
-        failures::a_server_that_dies_settles_every_call,
-        failures::a_handler_ends_when_its_requester_is_gone,
-        quarantine::a_cancelled_landing_comes_back_after_the_acknowledgement,
-        storm::calls_given_up_at_any_moment_leave_the_others_whole,
-    ]
-);
+between_processes!(shm_by_reference, crate::rig::Rig::shm_by_reference().await, []);
