@@ -21,4 +21,4 @@ pub use circuit::{CircuitLimits, CircuitState};
 pub use error::{RawAnswer, Retry, UfsError};
 pub use object::{ObjectHead, ObjectStream, ReadObject};
 pub use retries::RetryLimits;
-pub use ufs::{Randomness, Ufs, UfsLimits};
+pub use ufs::{Randomness, Ufs, UfsLimits, request};

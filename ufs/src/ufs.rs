@@ -372,7 +372,7 @@ fn checksum_mode(wanted: &ReadObject) -> Option<ChecksumMode> {
 }
 
 /// A request as a store expects it from s3s. Stores use the input alone.
-pub(crate) fn request<T>(method: Method, input: T) -> S3Request<T> {
+pub fn request<T>(method: Method, input: T) -> S3Request<T> {
     S3Request {
         input,
         method,

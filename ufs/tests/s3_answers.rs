@@ -6,7 +6,7 @@ mod loopback;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{Extensions, HeaderMap, Method, Uri};
+use http::Method;
 use loopback::{Raw, Server};
 use s3s::dto::*;
 use s3s::{S3, S3Request};
@@ -14,17 +14,7 @@ use verbs3_ufs::capture::{RemoteFailure, observe, remote_failure};
 use verbs3_ufs::local::{LocalOptions, LocalStore};
 
 fn req<T>(input: T) -> S3Request<T> {
-    S3Request {
-        input,
-        method: Method::GET,
-        uri: Uri::from_static("/"),
-        headers: HeaderMap::new(),
-        extensions: Extensions::new(),
-        credentials: None,
-        region: None,
-        service: None,
-        trailing_headers: None,
-    }
+    verbs3_ufs::request(Method::GET, input)
 }
 
 fn answer(status: &str, headers: &str, body: &str) -> String {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{StreamExt, stream};
-use http::{Extensions, HeaderMap, Method, Uri};
+use http::Method;
 use loopback::{Raw, Server, options};
 use s3s::dto::*;
 use s3s::{S3, S3Error, S3Request, s3_error};
@@ -19,17 +19,7 @@ use verbs3_ufs::s3::{Deadlines, S3Options, connect};
 use verbs3_ufs::{RawAnswer, ReadObject, Ufs, UfsError, UfsLimits};
 
 fn req<T>(input: T) -> S3Request<T> {
-    S3Request {
-        input,
-        method: Method::GET,
-        uri: Uri::from_static("/"),
-        headers: HeaderMap::new(),
-        extensions: Extensions::new(),
-        credentials: None,
-        region: None,
-        service: None,
-        trailing_headers: None,
-    }
+    verbs3_ufs::request(Method::GET, input)
 }
 
 fn get(key: &str) -> S3Request<GetObjectInput> {

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use http::{Extensions, HeaderMap, Method, Uri};
+use http::Method;
 use s3s::dto::{GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput, StreamingBlob};
-use s3s::{S3Error, S3Request, S3Response, S3Result};
+use s3s::{S3Error, S3Response, S3Result};
 use verbs3_ufs::capture::observe;
+use verbs3_ufs::request;
 
 use super::answers;
 use super::assemble::Bypassed;
@@ -70,19 +71,4 @@ pub(super) fn inward(mount: &Mount, key: &str) -> S3Result<(String, String)> {
         return Err(s3s::S3ErrorCode::KeyTooLongError.into());
     }
     Ok((mount.bucket.clone(), key))
-}
-
-/// Stores use the input alone.
-fn request<T>(method: Method, input: T) -> S3Request<T> {
-    S3Request {
-        input,
-        method,
-        uri: Uri::from_static("/"),
-        headers: HeaderMap::new(),
-        extensions: Extensions::new(),
-        credentials: None,
-        region: None,
-        service: None,
-        trailing_headers: None,
-    }
 }

@@ -2,23 +2,13 @@
 
 use bytes::Bytes;
 use futures::StreamExt;
-use http::{Extensions, HeaderMap, Method, Uri};
+use http::Method;
 use s3s::dto::*;
 use s3s::{S3, S3Error, S3Request, S3Result};
 
 /// A request as a handler sees it.
 pub fn req<T>(input: T) -> S3Request<T> {
-    S3Request {
-        input,
-        method: Method::GET,
-        uri: Uri::from_static("/"),
-        headers: HeaderMap::new(),
-        extensions: Extensions::new(),
-        credentials: None,
-        region: None,
-        service: None,
-        trailing_headers: None,
-    }
+    verbs3_ufs::request(Method::GET, input)
 }
 
 /// A body that arrives in pieces of 1000 bytes and does not announce its length.
