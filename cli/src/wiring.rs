@@ -4,15 +4,13 @@
 //! Owns the composition of each process. Knows defaults of none.
 
 pub mod gateway;
+pub mod listen;
 pub mod stores;
 pub mod tier;
 pub mod transports;
 pub mod worker;
 
-use std::net::SocketAddr;
-
 use anyhow::Context;
-use tokio::net::TcpListener;
 use verbs3_config::{Cluster, Memory};
 use verbs3_protocol::Geometry;
 use verbs3_rdma::arena::{Arena, ArenaOptions};
@@ -21,13 +19,6 @@ use verbs3_rdma::arena::{Arena, ArenaOptions};
 pub fn geometry(cluster: &Cluster) -> anyhow::Result<Geometry> {
     let bytes = |size: verbs3_config::ByteSize| u32::try_from(size.0).unwrap_or(u32::MAX);
     Geometry::new(bytes(cluster.block), bytes(cluster.page)).context("cluster.block and cluster.page can't be used")
-}
-
-/// Listens on the address of a process's admin endpoints, or says which setting to change.
-pub async fn bind_admin(setting: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(address).await.with_context(|| {
-        format!("can't listen on {address}: is another process there, or the address not of this host? ({setting})")
-    })
 }
 
 /// Maps the arena of a process, or of one of `shares` workers in it.

@@ -134,6 +134,46 @@ fn a_port_in_use_is_named_with_its_setting() {
 }
 
 #[test]
+fn a_network_device_that_is_not_there_is_named_with_its_setting() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = start_store(folder.path());
+    let [worker_file, gateway_file] =
+        write_files(folder.path(), &store, &free_address(), "0123456789abcdef", NETWORK_ONLY);
+    for setting in ["gateway.bind_device", "gateway.admin_bind_device", "worker.admin_bind_device", "tcp.bind_device"] {
+        let gateway = setting.starts_with("gateway");
+        let (role, file) = if gateway { ("gateway", &gateway_file) } else { ("worker", &worker_file) };
+        let output = run(&[role, "--config", file, "--set", &format!("{setting}=ib77")]);
+        let complaint = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{complaint}");
+        assert!(complaint.contains("ib77") && complaint.contains("ip link"), "{complaint}");
+        assert!(complaint.contains(setting), "{complaint}");
+    }
+}
+
+#[tokio::test]
+async fn every_role_can_be_bound_to_a_device() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = start_store(folder.path());
+    let address = free_address();
+    let [worker_file, gateway_file] = write_files(folder.path(), &store, &address, "0123456789abcdef", NETWORK_ONLY);
+    let device = |setting: &str| format!("{setting}=lo");
+    let set = |role: &str| ["bind_device", "admin_bind_device"].map(|field| device(&format!("{role}.{field}")));
+    let (tcp, [_, control]) = (device("tcp.bind_device"), set("worker"));
+    let worker = ["worker", "--config", &worker_file, "--set", &tcp, "--set", &control];
+    let _worker = Process::start(folder.path(), "worker", &worker);
+    let [http, control] = set("gateway");
+    let gateway = ["gateway", "--config", &gateway_file, "--set", &tcp, "--set", &http, "--set", &control];
+    let gateway = Process::start(folder.path(), "gateway", &gateway);
+    let (access, secret) = dev_key(&folder.path().join("data"));
+    let direct = store.client(&access, &secret);
+    direct.put_object().bucket("demo").key("k").body(ByteStream::from_static(b"bytes")).send().await.unwrap();
+    let answer = get_object(&gateway.client(&access, &secret), "demo", "k").await;
+    assert_eq!((answer.status, answer.body.as_slice()), (200, &b"bytes"[..]));
+    assert!(answer.head.contains("x-verbs3-transport: tcp"), "{}", answer.head);
+    assert_eq!(get(&gateway.admin, "/readyz").status, 200);
+}
+
+#[test]
 fn a_wrong_configuration_starts_nothing_and_lists_everything() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("gateway.toml");

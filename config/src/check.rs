@@ -83,5 +83,18 @@ fn check_memory(path: &str, memory: &Memory, findings: &mut Findings) {
     findings.range(format!("{path}.capacity"), *capacity, ByteSize::mib(16), ByteSize(16 << 40));
 }
 
+/// The name of a network device. Whether this host has it shows when it is used: that of another host may be checked here.
+fn check_device(path: &str, device: Option<&str>, findings: &mut Findings) {
+    // IFNAMSIZ of Linux is 16 with the closing zero; the rest is dev_valid_name of the kernel.
+    let fits = |name: &str| {
+        !matches!(name, "" | "." | "..")
+            && name.len() <= 15
+            && !name.contains(|c: char| c == '/' || c == ':' || c.is_ascii_whitespace())
+    };
+    if let Some(device) = device.filter(|device| !fits(device)) {
+        findings.error(path, format!("{device:?} is not the name of a network device; `ip link` lists them"));
+    }
+}
+
 #[cfg(test)]
 mod tests;

@@ -14,8 +14,12 @@ use crate::quantity::{ByteSize, Period};
 pub struct Gateway {
     /// Address that S3 clients connect to; port 0 takes a free one. Default: `"127.0.0.1:9000"`.
     pub listen: SocketAddr,
+    /// Network device, such as `"eth0"`, that S3 clients must come in over, whatever the address; none: over any. Default: none.
+    pub bind_device: Option<String>,
     /// Address of `/metrics`, `/healthz` and `/readyz`: unauthenticated, so keep it inside. Default: `"127.0.0.1:9001"`.
     pub admin_listen: SocketAddr,
+    /// As `bind_device`, for `admin_listen`. Default: none.
+    pub admin_bind_device: Option<String>,
     /// Host names under which buckets may be in the host part (`bucket.s3.example`); path style works always. Default: `[]`.
     pub domains: Vec<String>,
     /// File of access keys and what they may do; read again when it changes. Required.
@@ -166,7 +170,9 @@ impl Default for Gateway {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 9000)),
+            bind_device: None,
             admin_listen: SocketAddr::from(([127, 0, 0, 1], 9001)),
+            admin_bind_device: None,
             domains: Vec::new(),
             identities: None,
             sigv2: false,

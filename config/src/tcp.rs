@@ -10,7 +10,8 @@ use crate::quantity::{ByteSize, Period};
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Tcp {
-    /// Network device to use, such as `"ib0"`; none leaves it to the routing table. Default: none.
+    /// Network device that workers listen on and gateways connect over, such as `"ib0"`; none leaves it to the routing table.
+    /// Default: none.
     pub bind_device: Option<String>,
     /// Local address that gateways connect from. Default: none.
     pub bind_address: Option<IpAddr>,

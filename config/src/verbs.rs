@@ -8,10 +8,11 @@ use crate::quantity::{ByteSize, Period};
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Verbs {
-    /// `"auto"`: where this host has a rail that works. `"on"`: refuse to start without one. `"off"`: never. Default: `"auto"`.
+    /// `"auto"`: where this host has a rail that works. `"on"`: refuse to start without a single one. `"off"`: never. Default: `"auto"`.
     pub mode: VerbsMode,
     /// The rails of this host, in their order: rail i connects to the peer's rail i. Each is `"mlx5_0"` or `"mlx5_0:2"` (RDMA device
-    /// and port), `"ib0"` (its network device) or its IP address; `"auto"` alone takes every active port that has an address.
+    /// and port), `"ib0"` (its network device) or its IP address; one that is not there keeps its place and is tried again. `"auto"`
+    /// alone takes every port that has an address at the start.
     /// Default: `["auto"]`.
     pub rails: Vec<String>,
     /// Port that a worker listens on, on each of its rails. Default: `9403`.
@@ -46,6 +47,9 @@ pub struct Verbs {
     pub poll_cpus: Vec<u16>,
     /// Silence after which a sign of life is sent. Default: `"15s"`. Range: `"1s"` to `"10m"`.
     pub heartbeat: Period,
+    /// Longest pause between two attempts to open a rail that is down; the first is a second, and it doubles. Default: `"1m"`.
+    /// Range: `"1s"` to `"1h"`.
+    pub reopen_max: Period,
 }
 
 /// Whether verbs are used.
@@ -76,6 +80,7 @@ impl Default for Verbs {
             busy_poll: Period::millis(0),
             poll_cpus: Vec::new(),
             heartbeat: Period::seconds(15),
+            reopen_max: Period::seconds(60),
         }
     }
 }

@@ -18,6 +18,9 @@ pub struct Worker {
     pub listen: SocketAddr,
     /// Address of `/metrics`, `/healthz` and `/readyz`: unauthenticated, so keep it inside. Default: `"127.0.0.1:9401"`.
     pub admin_listen: SocketAddr,
+    /// Network device, such as `"eth0"`, that requests to `admin_listen` must come in over; none: over any. (That of `listen` is
+    /// `tcp.bind_device`.) Default: none.
+    pub admin_bind_device: Option<String>,
     /// Memory that pages are cached in.
     pub memory: Memory,
     /// How pages come from the UFS.
@@ -102,6 +105,7 @@ impl Default for Worker {
             id: String::new(),
             listen: SocketAddr::from(([0, 0, 0, 0], 9400)),
             admin_listen: SocketAddr::from(([127, 0, 0, 1], 9401)),
+            admin_bind_device: None,
             memory: Memory::default(),
             fill: WorkerFill::default(),
             index: WorkerIndex::default(),

@@ -55,13 +55,15 @@ const EXAMPLES: [Example; 3] = [
 ];
 
 /// What a setting without a default could be, where the example leaves it out.
-const SAMPLES: [(&str, &str); 26] = [
+const SAMPLES: [(&str, &str); 28] = [
     ("cluster.secret_file", "\"/etc/verbs3/cluster.secret\""),
     ("cluster.secret", "\"at least 16 characters\""),
     ("ca_file", "\"/etc/verbs3/store-ca.pem\""),
     ("profile_file", "\"/etc/verbs3/aws-credentials\""),
     ("tcp.bind_device", "\"ib0\""),
     ("tcp.bind_address", "\"10.0.0.1\""),
+    ("gateway.bind_device", "\"eth0\""),
+    ("admin_bind_device", "\"eth0\""),
     ("verbs.tos", "104"),
     ("worker.shm.socket", "\"/run/verbs3/gpu-01.sock\""),
     ("read.bytes_in_flight_max", "\"512MiB\""),

@@ -83,6 +83,8 @@ table! {
         "Calls that this host is answering.";
     queued_bytes: IntGauge, "verbs3_rdma_write_queue_bytes", [],
         "Payload bytes that wait in the write queues of all connections.";
+    rail_up: IntGaugeVec, "verbs3_verbs_rail_up", ["index", "name"],
+        "Whether a rail of this process is open, by its place in verbs.rails and its name there; one that is not is tried again.";
     registered_bytes: IntGaugeVec, "verbs3_verbs_registered_bytes", ["rail"],
         "Arena memory that is registered with a rail.";
     queue_pairs: IntGaugeVec, "verbs3_verbs_queue_pairs", ["rail"],
@@ -104,7 +106,7 @@ table! {
     connects_failed: IntCounter, "verbs3_rdma_connects_failed_total", [],
         "Attempts to connect that failed.";
     fallbacks: IntCounterVec, "verbs3_rdma_fallbacks_total", ["from", "to", "reason"],
-        "Changes of peers to a slower transport, or from one rail to another, by reason (unreachable, handshake, lost, protocol, cap, slow, failed).";
+        "Changes of peers to a slower transport, or from one rail to another, by reason (unreachable, handshake, lost, protocol, cap, slow, rail_down, failed).";
     ways_resting: IntGaugeVec, "verbs3_rdma_ways_resting", ["transport"],
         "Ways to peers (shm socket, rail) that failed too often and wait to be tried again.";
     queue_pairs_max: IntGauge, "verbs3_rdma_queue_pairs_max", [],
@@ -252,6 +254,7 @@ mod tests {
             let _ = of_rail.with_label_values(&["rxe0:1", "write"]);
         }
         let _ = all.fallbacks.with_label_values(&["verbs", "tcp", "lost"]);
+        let _ = all.rail_up.with_label_values(&["0", "mlx5_0"]);
         let _ = all.ways_resting.with_label_values(&["verbs"]);
         let _ = all.shm_copies.with_label_values(&["quota"]);
         let _ = all.shm_copied_bytes.with_label_values(&["quota"]);

@@ -31,14 +31,14 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+pub(crate) use backoff::Backoff;
 pub use backoff::BackoffOptions;
 pub use queue_pairs::QueuePairs;
 pub use rest::RestOptions;
-pub use ways::{RAILS_MAX, ShmWay, Ways, WaysError};
+pub use ways::{RAILS_MAX, ShmWay, Told, Ways, WaysError};
 
 use crate::landing::Landing;
 use crate::transport::{Call, Connection, PeerAddress, Transport, TransportError, TransportKind};
-use backoff::Backoff;
 use call::Connecting;
 use connect::Attempt;
 use lanes::{Lane, Pick, State};

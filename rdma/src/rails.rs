@@ -28,13 +28,47 @@ pub enum RailError {
     Twice { first: String, second: String },
 }
 
-/// The address of each rail of `names`, in their order. `["auto"]` is every port that `probe` knows an address of, in the
-/// order of the interfaces; that may be none.
+/// The rail of each port that `probe` knows an address of, in the order of the interfaces; that may be none.
+pub fn auto(interfaces: &[Interface], probe: impl Fn(IpAddr) -> Option<RailPort>) -> Vec<String> {
+    let mut ports: Vec<RailPort> = Vec::new();
+    for (_, port) in known(interfaces, probe) {
+        if !ports.contains(&port) {
+            ports.push(port);
+        }
+    }
+    ports.into_iter().map(|RailPort { device, port }| format!("{device}:{port}")).collect()
+}
+
+/// The address of each rail of `names`, in their order, or why it has none now.
 pub fn resolve(
     names: &[String],
     interfaces: &[Interface],
     probe: impl Fn(IpAddr) -> Option<RailPort>,
-) -> Result<Vec<IpAddr>, RailError> {
+) -> Vec<Result<IpAddr, RailError>> {
+    let known = known(interfaces, probe);
+    let mut chosen: Vec<(&str, &RailPort)> = Vec::new();
+    let mut found = Vec::with_capacity(names.len());
+    for name in names {
+        let rail = || name.clone();
+        found.push(match known.iter().find(|(interface, port)| is_named(name, interface, port)) {
+            Some((interface, port)) => match chosen.iter().find(|(_, other)| *other == port) {
+                Some((first, _)) => Err(RailError::Twice { first: (*first).to_owned(), second: rail() }),
+                None => {
+                    chosen.push((name, port));
+                    Ok(interface.address)
+                }
+            },
+            None if interfaces.iter().any(|i| i.name == *name || name.parse() == Ok(i.address)) => {
+                Err(RailError::NoRdma { rail: rail() })
+            }
+            None => Err(RailError::Absent { rail: rail() }),
+        });
+    }
+    found
+}
+
+/// Addresses that belong to a port, those of IPv4 first: RoCE v2 over it works where IPv6 is half set up.
+fn known(interfaces: &[Interface], probe: impl Fn(IpAddr) -> Option<RailPort>) -> Vec<(&Interface, RailPort)> {
     // Loopback belongs to whichever device rdma_cm likes; a link-local address says nothing to another host.
     let usable = |address: &IpAddr| match address {
         IpAddr::V4(ip) => !ip.is_loopback() && !ip.is_link_local(),
@@ -45,32 +79,8 @@ pub fn resolve(
         .filter(|interface| usable(&interface.address))
         .filter_map(|interface| Some((interface, probe(interface.address)?)))
         .collect();
-    // IPv4 first: RoCE v2 over it works where IPv6 is half set up.
     known.sort_by_key(|(interface, _)| interface.address.is_ipv6());
-    if names.len() == 1 && names[0] == "auto" {
-        let mut ports: Vec<(&Interface, RailPort)> = Vec::new();
-        for (interface, port) in known {
-            if !ports.iter().any(|(_, other)| *other == port) {
-                ports.push((interface, port));
-            }
-        }
-        return Ok(ports.into_iter().map(|(interface, _)| interface.address).collect());
-    }
-    let mut chosen: Vec<(&str, IpAddr, &RailPort)> = Vec::new();
-    for name in names {
-        let found = known.iter().find(|(interface, port)| is_named(name, interface, port));
-        let Some((interface, port)) = found else {
-            let named = |interface: &Interface| interface.name == *name || name.parse() == Ok(interface.address);
-            let rail = name.clone();
-            let there = interfaces.iter().any(named);
-            return Err(if there { RailError::NoRdma { rail } } else { RailError::Absent { rail } });
-        };
-        if let Some((first, ..)) = chosen.iter().find(|(_, _, other)| *other == port) {
-            return Err(RailError::Twice { first: (*first).to_owned(), second: name.clone() });
-        }
-        chosen.push((name, interface.address, port));
-    }
-    Ok(chosen.into_iter().map(|(_, address, _)| address).collect())
+    known
 }
 
 fn is_named(name: &str, interface: &Interface, port: &RailPort) -> bool {
@@ -109,33 +119,45 @@ mod tests {
         }
     }
 
-    fn rails(names: &[&str]) -> Result<Vec<String>, RailError> {
+    fn rails(names: &[&str]) -> Vec<Result<String, RailError>> {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-        let found = resolve(&names, &host(), probe)?;
-        Ok(found.iter().map(ToString::to_string).collect())
+        let found = resolve(&names, &host(), probe).into_iter();
+        found.map(|found| found.map(|address| address.to_string())).collect()
+    }
+
+    fn found(names: &[&str]) -> Vec<String> {
+        rails(names).into_iter().map(Result::unwrap).collect()
     }
 
     #[test]
     fn auto_takes_each_port_once_and_no_loopback() {
-        assert_eq!(rails(&["auto"]).unwrap(), ["10.0.0.7", "10.1.0.7"]);
-        assert_eq!(resolve(&["auto".into()], &host(), |_| None), Ok(vec![]));
+        let ports = auto(&host(), probe);
+        assert_eq!(ports, ["mlx5_0:1", "mlx5_0:2"]);
+        let ports: Vec<&str> = ports.iter().map(String::as_str).collect();
+        assert_eq!(found(&ports), ["10.0.0.7", "10.1.0.7"]);
+        assert!(auto(&host(), |_| None).is_empty());
     }
 
     #[test]
     fn rails_are_found_by_device_port_interface_and_address_in_the_order_they_are_listed() {
-        assert_eq!(rails(&["mlx5_0:2", "mlx5_0:1"]).unwrap(), ["10.1.0.7", "10.0.0.7"]);
-        assert_eq!(rails(&["mlx5_0"]).unwrap(), ["10.0.0.7"]);
-        assert_eq!(rails(&["ib1", "ib0"]).unwrap(), ["10.1.0.7", "10.0.0.7"]);
-        assert_eq!(rails(&["10.1.0.8", "fd00::1"]).unwrap(), ["10.1.0.8", "fd00::1"]);
+        assert_eq!(found(&["mlx5_0:2", "mlx5_0:1"]), ["10.1.0.7", "10.0.0.7"]);
+        assert_eq!(found(&["mlx5_0"]), ["10.0.0.7"]);
+        assert_eq!(found(&["ib1", "ib0"]), ["10.1.0.7", "10.0.0.7"]);
+        assert_eq!(found(&["10.1.0.8", "fd00::1"]), ["10.1.0.8", "fd00::1"]);
     }
 
     #[test]
-    fn a_rail_that_is_not_there_or_is_listed_twice_is_an_error() {
-        assert!(matches!(rails(&["mlx5_9"]), Err(RailError::Absent { .. })));
-        assert!(matches!(rails(&["mlx5_0:3"]), Err(RailError::Absent { .. })));
-        assert!(matches!(rails(&["192.168.0.7"]), Err(RailError::NoRdma { .. })));
-        assert!(matches!(rails(&["eth0"]), Err(RailError::NoRdma { .. })));
-        assert!(matches!(rails(&["ib0", "mlx5_0:1"]), Err(RailError::Twice { .. })));
+    fn a_rail_that_is_not_there_or_is_listed_twice_says_so_and_leaves_the_others_their_places() {
+        for absent in ["mlx5_9", "mlx5_0:3"] {
+            let rails = rails(&[absent, "ib1"]);
+            assert!(matches!(rails[0], Err(RailError::Absent { .. })));
+            assert_eq!(rails[1].as_deref(), Ok("10.1.0.7"));
+        }
+        assert!(matches!(rails(&["192.168.0.7"])[0], Err(RailError::NoRdma { .. })));
+        assert!(matches!(rails(&["eth0"])[0], Err(RailError::NoRdma { .. })));
+        let twice = rails(&["ib0", "mlx5_0:1"]);
+        assert_eq!(twice[0].as_deref(), Ok("10.0.0.7"));
+        assert!(matches!(twice[1], Err(RailError::Twice { .. })));
     }
 
     #[test]

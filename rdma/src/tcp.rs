@@ -53,7 +53,7 @@ impl TcpOptions {
         if let Some(device) = &self.bind_device {
             socket
                 .bind_device(Some(device.as_bytes()))
-                .map_err(|error| io::Error::new(error.kind(), format!("can't use device {device}: {error}")))?;
+                .map_err(|error| io::Error::new(error.kind(), no_device(device, &error)))?;
         }
         Ok(socket)
     }
@@ -66,4 +66,8 @@ impl TcpOptions {
         socket.set_tcp_keepalive(&keepalive)?;
         socket.set_tcp_user_timeout(Some(self.send_stall_max))
     }
+}
+
+fn no_device(device: &str, error: &io::Error) -> String {
+    format!("the network device {device} can't be used: {error}; `ip link` lists those of this host (tcp.bind_device)")
 }

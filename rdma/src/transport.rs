@@ -211,6 +211,10 @@ pub trait Connection: Send + Sync {
 #[async_trait]
 pub trait Transport: Send + Sync {
     fn kind(&self) -> TransportKind;
+    /// Whether connecting can succeed at all now: the device of a rail may be away.
+    fn is_up(&self) -> bool {
+        true
+    }
     /// Connects and authenticates. Bounded by the transport's own connect deadline.
     async fn connect(&self, peer: &PeerAddress) -> Result<Arc<dyn Connection>, TransportError>;
 }

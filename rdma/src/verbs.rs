@@ -9,6 +9,7 @@ mod chunk;
 mod client;
 mod line;
 mod pinned;
+mod place;
 pub(crate) mod port_counters;
 mod rail;
 mod rail_metrics;
@@ -24,8 +25,9 @@ use std::time::Duration;
 
 pub use client::VerbsTransport;
 pub use pinned::PinnedRuntime;
+pub use place::RailPlace;
 pub use rail::Rail;
-pub use server::{VerbsServer, VerbsServerOptions};
+pub use server::{RailAddress, VerbsServer, VerbsServerOptions};
 
 use tokio::runtime::Handle;
 
@@ -57,6 +59,8 @@ pub struct VerbsOptions {
     pub busy_poll: Duration,
     /// Silence after which a sign of life is sent, so that a peer that is gone is noticed.
     pub heartbeat: Duration,
+    /// Longest pause between two attempts to open a rail that is down.
+    pub reopen_max: Duration,
     /// What drives the connections; where there is none, the runtime that makes them. See [`PinnedRuntime`].
     pub runtime: Option<Handle>,
 }
@@ -75,6 +79,7 @@ impl VerbsOptions {
             tos: None,
             busy_poll: Duration::ZERO,
             heartbeat: Duration::from_secs(15),
+            reopen_max: Duration::from_secs(60),
             runtime: None,
         }
     }

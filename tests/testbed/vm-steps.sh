@@ -86,6 +86,13 @@ conformance_verbs() { # RAIL
   resources_return_to "$WORK/verbs-before"
 }
 
+# In a process of its own: it takes the device away and makes it anew.
+device_late() { # RAIL
+  resources >"$WORK/late-before"
+  VERBS3_TEST_ADDRESS=${RAIL_ADDRESS[$1]} VERBS3_TEST_DEVICE=${RAIL_DEVICE[$1]} "$CONFORMANCE" --ignored device_that_comes_late --test-threads=1 | tee "$WORK/late"
+  grep -qE '^test result: ok\. 1 passed' "$WORK/late" && await_state "$1" ACTIVE && resources_return_to "$WORK/late-before"
+}
+
 # In a process of its own: the device goes when the process ends, and is made anew.
 device_removal() { # RAIL
   VERBS3_TEST_ADDRESS=${RAIL_ADDRESS[$1]} "$CONFORMANCE" --ignored device_removal --test-threads=1 | tee "$WORK/removal"

@@ -76,7 +76,7 @@ impl TestWorker {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let service = Arc::new(Scripted { asked: asked.clone(), script });
         let faults = verbs.handle();
-        let rails = vec![([10, 0, 0, 7], 9403).into()];
+        let rails = vec![Some(([10, 0, 0, 7], 9403).into())];
         let posing = |kind, ways, faults| InProcess::posing_as(kind, ways, service.clone(), Mode::Copy(faults));
         let transports = vec![
             posing(TransportKind::Tcp, Ways { shm: None, rails }, tcp),

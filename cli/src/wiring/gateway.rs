@@ -17,8 +17,9 @@ use verbs3_gateway::read::{Reader, ReaderOptions};
 use verbs3_gateway::{GatewayOptions, Listener, Readiness, TlsFiles};
 use verbs3_ufs::Ufs;
 
+use super::listen::Place;
 use super::tier::Ways;
-use super::{arena, bind_admin, geometry, stores, tier};
+use super::{arena, geometry, stores, tier};
 use crate::process::Started;
 
 /// A gateway that serves.
@@ -63,7 +64,9 @@ pub async fn serve(
     // Identities, memory, tier and peers have become arguments.
     let Gateway {
         listen,
+        bind_device,
         admin_listen,
+        admin_bind_device,
         domains,
         identities: _,
         sigv2,
@@ -77,8 +80,20 @@ pub async fn serve(
     } = config;
     let reader = Reader::new(reader_options(read, memory), tier.clone(), registry)?;
     let options = gateway_options(domains, *sigv2, limits, timeouts);
-    let listener = Listener::bind(*listen, tls_files(tls).as_ref()).await.context("gateway.listen")?;
-    let admin_socket = bind_admin("gateway.admin_listen", *admin_listen).await?;
+    let http = Place {
+        address: *listen,
+        address_setting: "gateway.listen",
+        device: bind_device.as_deref(),
+        device_setting: "gateway.bind_device",
+    };
+    let listener = Listener::on(http.listen()?, tls_files(tls).as_ref()).context("gateway.tls")?;
+    let control = Place {
+        address: *admin_listen,
+        address_setting: "gateway.admin_listen",
+        device: admin_bind_device.as_deref(),
+        device_setting: "gateway.admin_bind_device",
+    };
+    let admin_socket = control.listen()?;
     let (listen, admin) = (listener.address()?, admin_socket.local_addr()?);
     let gateway = verbs3_gateway::Gateway::new(options, mounts, reader, tier.clone(), identities, registry)?;
     gateway.serve_admin(admin_socket, vec![workers_are_up(tier.clone())]);

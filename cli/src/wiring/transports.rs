@@ -3,6 +3,7 @@
 //!
 //! Owns the making of both sides. Which of them carries a call is the peer's to choose.
 
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,12 +14,15 @@ use futures::future::join_all;
 use verbs3_config::{Cluster, Process, Tcp, Verbs, VerbsMode, Worker, WorkerShm};
 use verbs3_rdma::arena::Arena;
 use verbs3_rdma::calls::{CallOptions, Secret};
-use verbs3_rdma::peer::{ShmWay, Ways};
+use verbs3_rdma::peer::{ShmWay, Told, Ways};
 use verbs3_rdma::rails::{self, RailPort};
 use verbs3_rdma::shm::{PinQuota, ShmOptions, ShmServer, ShmServerOptions, ShmTransport};
 use verbs3_rdma::tcp::{TcpOptions, TcpServer, TcpServerOptions, TcpTransport};
 use verbs3_rdma::transport::{Service, Transport};
-use verbs3_rdma::verbs::{self, PinnedRuntime, Rail, VerbsOptions, VerbsServer, VerbsServerOptions, VerbsTransport};
+use verbs3_rdma::verbs::{
+    self, NoRdma, PinnedRuntime, Rail, RailAddress, RailPlace, VerbsOptions, VerbsServer, VerbsServerOptions,
+    VerbsTransport,
+};
 
 /// What a gateway reaches workers by.
 pub struct Requesters {
@@ -34,14 +38,16 @@ impl Requesters {
         let calls = options.calls.clone();
         let shm = ShmTransport::new(ShmOptions { calls: calls.clone() });
         let mut transports: Vec<Arc<dyn Transport>> = vec![Arc::new(TcpTransport::new(options)), Arc::new(shm)];
-        let rails = rails_of(verbs)?;
-        let polling = polling(verbs, &rails)?;
-        for address in rails {
-            match VerbsTransport::new(address, verbs_options(verbs, calls.clone(), polling.as_ref()), arena.clone()) {
-                Ok(transport) => transports.push(Arc::new(transport)),
-                Err(error) => unusable(verbs, address, &error)?,
-            }
+        let places = places_of(verbs)?;
+        let polling = polling(verbs, &places)?;
+        let mut errors = Vec::new();
+        for place in &places {
+            let options = verbs_options(verbs, calls.clone(), polling.as_ref());
+            let (transport, error) = VerbsTransport::start(place.clone(), options, arena.clone());
+            errors.push(error);
+            transports.push(Arc::new(transport));
         }
+        insist(verbs, &places, errors)?;
         Ok(Self { transports, _polling: polling })
     }
 }
@@ -66,22 +72,22 @@ impl Servers {
         let tcp_options = tcp_options(tcp, cluster, &worker.id)?;
         let (calls, drain_deadline) = (tcp_options.calls.clone(), process.drain_for.0);
         let shm = serve_shm(worker, calls.clone(), drain_deadline, arena, &service).await;
-        let (rails, polling) = serve_rails(verbs, calls, drain_deadline, arena, &service).await?;
-        let ways = Ways {
-            shm: shm.as_ref().and_then(|shm| ShmWay::of_this_host(shm.path()).ok()),
-            rails: rails.iter().map(VerbsServer::local_addr).collect(),
-        };
+        let (rails, polling) = serve_rails(verbs, calls, drain_deadline, arena, &service)?;
+        let socket = shm.as_ref().and_then(|shm| ShmWay::of_this_host(shm.path()).ok());
+        let addresses: Vec<_> = rails.iter().map(VerbsServer::address).collect();
+        let ways =
+            Told::new(move || Ways { shm: socket.clone(), rails: addresses.iter().map(RailAddress::get).collect() });
         let Tcp { connections_max, handshakes_max, .. } = tcp;
         let options = TcpServerOptions {
             tcp: tcp_options,
-            ways: ways.to_string(),
+            ways: ways.clone(),
             connections_max: *connections_max as usize,
             handshakes_max: *handshakes_max as usize,
             drain_deadline,
         };
         let tcp = TcpServer::bind(worker.listen, options, service).await.context("worker.listen")?;
         tracing::info!(
-            tcp = %tcp.local_addr(), shm = shm.as_ref().map(|shm| shm.path().display().to_string()), rails = ?ways.rails,
+            tcp = %tcp.local_addr(), shm = shm.as_ref().map(|shm| shm.path().display().to_string()), rails = ?rails.iter().map(VerbsServer::local_addr).collect::<Vec<_>>(),
             "gateways can reach this worker"
         );
         Ok(Self { tcp, shm, rails, polling })
@@ -156,34 +162,34 @@ fn default_socket(id: &str) -> PathBuf {
     Path::new("/run/verbs3").join(format!("{name}.sock"))
 }
 
-async fn serve_rails(
+fn serve_rails(
     verbs: &Verbs,
     calls: CallOptions,
     drain_deadline: Duration,
     arena: &Arena,
     service: &Arc<dyn Service>,
 ) -> anyhow::Result<(Vec<VerbsServer>, Option<PinnedRuntime>)> {
-    let addresses = rails_of(verbs)?;
-    let polling = polling(verbs, &addresses)?;
-    let mut servers = Vec::new();
-    for &address in &addresses {
+    let places = places_of(verbs)?;
+    let polling = polling(verbs, &places)?;
+    let (mut servers, mut errors) = (Vec::new(), Vec::new());
+    for place in &places {
         let options = VerbsServerOptions {
             verbs: verbs_options(verbs, calls.clone(), polling.as_ref()),
-            connections_max: (verbs.connections_max as usize).div_ceil(addresses.len()),
+            connections_max: (verbs.connections_max as usize).div_ceil(places.len()),
             handshakes_max: usize::from(u16::try_from(verbs.handshakes_max).unwrap_or(u16::MAX)),
             drain_deadline,
         };
-        let listen = SocketAddr::new(address, verbs.port);
-        match VerbsServer::bind(listen, options, arena.clone(), service.clone()).await {
-            Ok(server) => servers.push(server),
-            Err(error) => unusable(verbs, address, &error)?,
-        }
+        let at = (place.clone(), verbs.port);
+        let (server, error) = VerbsServer::start(at, options, arena.clone(), service.clone());
+        errors.push(error);
+        servers.push(server);
     }
+    insist(verbs, &places, errors)?;
     Ok((servers, polling))
 }
 
 /// Threads of their own for the connections of the rails, where the configuration names CPUs.
-fn polling(verbs: &Verbs, rails: &[IpAddr]) -> anyhow::Result<Option<PinnedRuntime>> {
+fn polling(verbs: &Verbs, rails: &[RailPlace]) -> anyhow::Result<Option<PinnedRuntime>> {
     if rails.is_empty() || verbs.poll_cpus.is_empty() {
         return Ok(None);
     }
@@ -191,44 +197,58 @@ fn polling(verbs: &Verbs, rails: &[IpAddr]) -> anyhow::Result<Option<PinnedRunti
     PinnedRuntime::new(&cpus).context("verbs.poll_cpus").map(Some)
 }
 
-/// An address of each rail that is to be used; empty where verbs are off, or there is no RDMA and nobody insists.
-fn rails_of(verbs: &Verbs) -> anyhow::Result<Vec<IpAddr>> {
+/// Each rail that is to be used, there or not; empty where verbs are off, or there is no RDMA and nobody insists.
+fn places_of(verbs: &Verbs) -> anyhow::Result<Vec<RailPlace>> {
     let insists = match verbs.mode {
         VerbsMode::Off => return Ok(Vec::new()),
         VerbsMode::Auto => false,
         VerbsMode::On => true,
     };
+    let auto = verbs.rails.len() == 1 && verbs.rails[0] == "auto";
     if let Err(reason) = verbs::probe() {
         if insists {
             bail!("verbs.mode is \"on\", and there is {reason}");
         }
-        tracing::info!(%reason, "verbs are not used");
-        return Ok(Vec::new());
+        // Who names a device waits for it; without the library, in vain.
+        if auto || reason == NoRdma::NoLibrary {
+            tracing::info!(%reason, "verbs are not used");
+            return Ok(Vec::new());
+        }
     }
-    let port_of = |address| {
-        let Rail { device, port, address: _ } = Rail::at(address).ok().flatten()?;
-        Some(RailPort { device, port })
+    let names = if auto {
+        rails::auto(&rails::interfaces().context("can't list the network devices")?, port_of)
+    } else {
+        verbs.rails.clone()
     };
-    let interfaces = rails::interfaces().context("can't list the network devices")?;
-    match rails::resolve(&verbs.rails, &interfaces, port_of) {
-        Ok(none) if none.is_empty() && insists => {
-            bail!("verbs.mode is \"on\", and no RDMA port has an IP address; `verbs3 doctor` says more")
-        }
-        Ok(found) => Ok(found),
-        Err(error) if insists => Err(error).context("verbs.rails"),
-        Err(error) => {
-            tracing::warn!(%error, "verbs are not used; correct verbs.rails");
-            Ok(Vec::new())
-        }
+    if names.is_empty() && insists {
+        bail!("verbs.mode is \"on\", and no RDMA port has an IP address; `verbs3 doctor` says more");
     }
+    let place = |index: usize| {
+        let all = names.clone();
+        let find = move || {
+            let found = rails::resolve(&all, &rails::interfaces()?, port_of).swap_remove(index);
+            found.map_err(|error| io::Error::new(io::ErrorKind::NotFound, error))
+        };
+        RailPlace::new(index, names[index].as_str(), find)
+    };
+    Ok((0..names.len()).map(place).collect())
 }
 
-fn unusable(verbs: &Verbs, address: IpAddr, error: &std::io::Error) -> anyhow::Result<()> {
-    if verbs.mode == VerbsMode::On {
-        bail!("verbs.mode is \"on\", and the rail at {address} can't be used: {error}; `verbs3 doctor` says more");
+fn port_of(address: IpAddr) -> Option<RailPort> {
+    let Rail { device, port, address: _ } = Rail::at(address).ok().flatten()?;
+    Some(RailPort { device, port })
+}
+
+/// One rail that works is enough: the others were told of, and are tried again.
+fn insist(verbs: &Verbs, places: &[RailPlace], errors: Vec<Option<io::Error>>) -> anyhow::Result<()> {
+    if verbs.mode != VerbsMode::On || errors.iter().any(Option::is_none) {
+        return Ok(());
     }
-    tracing::warn!(%address, %error, "a rail can't be used; `verbs3 doctor` says more");
-    Ok(())
+    let told = places.iter().zip(errors.iter().flatten()).map(|(place, error)| format!("{}: {error}", place.name()));
+    bail!(
+        "verbs.mode is \"on\", and no rail can be used ({}); `verbs3 doctor` says more",
+        told.collect::<Vec<_>>().join("; ")
+    );
 }
 
 fn verbs_options(verbs: &Verbs, calls: CallOptions, polling: Option<&PinnedRuntime>) -> VerbsOptions {
@@ -252,6 +272,7 @@ fn verbs_options(verbs: &Verbs, calls: CallOptions, polling: Option<&PinnedRunti
         tos,
         busy_poll,
         heartbeat,
+        reopen_max,
     } = verbs;
     let short = |size: verbs3_config::ByteSize| u32::try_from(size.0).unwrap_or(u32::MAX);
     VerbsOptions {
@@ -266,6 +287,7 @@ fn verbs_options(verbs: &Verbs, calls: CallOptions, polling: Option<&PinnedRunti
         tos: *tos,
         busy_poll: busy_poll.0,
         heartbeat: heartbeat.0,
+        reopen_max: reopen_max.0,
         runtime: polling.map(PinnedRuntime::handle),
     }
 }

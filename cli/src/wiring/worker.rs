@@ -13,9 +13,10 @@ use verbs3_protocol::{Epoch, Geometry, Placement};
 use verbs3_rdma::arena::Arena;
 use verbs3_ufs::Ufs;
 
+use super::listen::Place;
 use super::tier::members;
 use super::transports::Servers;
-use super::{arena, bind_admin, geometry, stores};
+use super::{arena, geometry, stores};
 use crate::process::Started;
 
 /// Serves until it is told to stop, then lets calls under way end.
@@ -36,7 +37,13 @@ pub async fn run(config: Config, started: Started) -> anyhow::Result<()> {
 
     let settings = (&tcp, &verbs, &cluster, &process);
     let servers = Servers::start(&worker, settings, &arena, cache.clone()).await?;
-    let socket = bind_admin("worker.admin_listen", worker.admin_listen).await?;
+    let control = Place {
+        address: worker.admin_listen,
+        address_setting: "worker.admin_listen",
+        device: worker.admin_bind_device.as_deref(),
+        device_setting: "worker.admin_bind_device",
+    };
+    let socket = control.listen()?;
     let admin_address = socket.local_addr()?;
     let readiness = vec![Readiness::until_shutdown(started.stop.clone())];
     let over = CancellationToken::new();
@@ -60,7 +67,8 @@ pub fn start(
     registry: &Registry,
 ) -> anyhow::Result<Arc<verbs3_cache_worker::Worker>> {
     // Addresses and memory are the caller's; the ways to it are the servers'.
-    let Worker { id: _, listen: _, admin_listen: _, memory: _, fill, index, writes, shm: _ } = worker;
+    let Worker { id: _, listen: _, admin_listen: _, admin_bind_device: _, memory: _, fill, index, writes, shm: _ } =
+        worker;
     let WorkerFill {
         reserve,
         in_flight_max,

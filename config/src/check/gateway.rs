@@ -1,6 +1,6 @@
 //! Checks of `[gateway]`.
 
-use super::{Findings, Role, check_memory};
+use super::{Findings, Role, check_device, check_memory};
 use crate::cluster::Cluster;
 use crate::gateway::{Gateway, GatewayLimits, GatewayPeers, GatewayRead, GatewayTier, GatewayTimeouts, GatewayTls};
 use crate::process::Memory;
@@ -9,7 +9,9 @@ use crate::quantity::{ByteSize, Period};
 pub(super) fn check(gateway: &Gateway, cluster: &Cluster, roles: &[Role], findings: &mut Findings) {
     let Gateway {
         listen,
+        bind_device,
         admin_listen,
+        admin_bind_device,
         domains,
         identities,
         sigv2: _,
@@ -24,6 +26,8 @@ pub(super) fn check(gateway: &Gateway, cluster: &Cluster, roles: &[Role], findin
     if listen == admin_listen && listen.port() != 0 {
         findings.error("gateway.admin_listen", format!("{admin_listen} is gateway.listen too; give it another port"));
     }
+    check_device("gateway.bind_device", bind_device.as_deref(), findings);
+    check_device("gateway.admin_bind_device", admin_bind_device.as_deref(), findings);
     for (index, domain) in domains.iter().enumerate() {
         let label = |label: &str| !label.is_empty() && label.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
         let host = domain.rsplit_once(':').map_or(domain.as_str(), |(host, _)| host);

@@ -93,7 +93,7 @@ fn names_that_are_unknown_come_with_a_suggestion() {
         "[gateway]",
         "[gateway]\nlisten_address = 1",
         &[
-            "gateway.listen_address: no such setting; there are listen, admin_listen, domains, identities, sigv2, memory, tls, limits, timeouts, read, tier, peers",
+            "gateway.listen_address: no such setting; there are listen, bind_device, admin_listen, admin_bind_device, domains, identities, sigv2, memory, tls, limits, timeouts, read, tier, peers",
         ],
     );
     broken(
@@ -487,5 +487,30 @@ fn ways_that_can_not_work_are_errors() {
     for (text, message) in wrong {
         let found = findings(&format!("{GOOD}{text}\n"), BOTH);
         assert!(found.len() == 1 && found[0].contains(message), "{text}: {found:?}");
+    }
+}
+
+#[test]
+fn what_is_no_name_of_a_network_device_is_an_error_for_every_role() {
+    // A table that the good configuration has already is gone on with by its last line.
+    let settings = [
+        ("gateway.bind_device", "identities ="),
+        ("gateway.admin_bind_device", "identities ="),
+        ("worker.admin_bind_device", "id = \"w0\"\n"),
+        ("tcp.bind_device", "[worker]"),
+    ];
+    for (setting, before) in settings {
+        let (section, field) = setting.split_once('.').unwrap();
+        let with = |name: &str| {
+            let table = if section == "tcp" { "[tcp]\n" } else { "" };
+            let (head, tail) = GOOD.rsplit_once(before).unwrap();
+            findings(&format!("{head}{table}{field} = \"{name}\"\n{before}{tail}"), BOTH)
+        };
+        for name in ["", "..", "a/b", "two words", "sixteen-letters-"] {
+            let found = with(name);
+            assert!(found.len() == 1 && found[0].contains("is not the name of a network device"), "{name}: {found:?}");
+            assert!(found[0].contains(setting), "{found:?}");
+        }
+        assert!(with("bond0.100").is_empty());
     }
 }

@@ -33,6 +33,7 @@ pub(super) fn check(verbs: &Verbs, worker: &Worker, gateway: &Gateway, findings:
         busy_poll,
         poll_cpus,
         heartbeat,
+        reopen_max,
     } = verbs;
     let at = |field: &str| format!("verbs.{field}");
     findings.range(at("port"), *port, 1, 65_535);
@@ -46,6 +47,7 @@ pub(super) fn check(verbs: &Verbs, worker: &Worker, gateway: &Gateway, findings:
     findings.range(at("retry_count"), *retry_count, 0, 7);
     findings.range(at("rnr_retry"), *rnr_retry, 0, 7);
     findings.range(at("busy_poll"), *busy_poll, Period::millis(0), Period::seconds(1));
+    findings.range(at("reopen_max"), *reopen_max, Period::seconds(1), Period::seconds(3600));
     findings.range(at("heartbeat"), *heartbeat, Period::seconds(1), Period::seconds(600));
     // CPU_SETSIZE of Linux.
     if let Some(cpu) = poll_cpus.iter().find(|&&cpu| cpu >= 1024) {

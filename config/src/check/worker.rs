@@ -1,6 +1,6 @@
 //! Checks of `[worker]` and of `[tcp]`.
 
-use super::{Findings, Role, check_memory};
+use super::{Findings, Role, check_device, check_memory};
 use crate::cluster::Cluster;
 use crate::problem::suggestion;
 use crate::quantity::{ByteSize, Period};
@@ -9,13 +9,14 @@ use crate::worker::{Worker, WorkerFill, WorkerIndex, WorkerWrites};
 
 pub(super) fn check(worker: &Worker, cluster: &Cluster, roles: &[Role], findings: &mut Findings) {
     // `shm` is checked with the other ways.
-    let Worker { id, listen, admin_listen, memory, fill, index, writes, shm: _ } = worker;
+    let Worker { id, listen, admin_listen, admin_bind_device, memory, fill, index, writes, shm: _ } = worker;
     if roles.contains(&Role::Worker) {
         check_worker_id(id, listen.port(), cluster, findings);
     }
     if listen == admin_listen && listen.port() != 0 {
         findings.error("worker.admin_listen", format!("{admin_listen} is worker.listen too; give it another port"));
     }
+    check_device("worker.admin_bind_device", admin_bind_device.as_deref(), findings);
     check_memory("worker.memory", memory, findings);
     check_fill(fill, cluster, findings);
     let WorkerIndex { attributes_max, checks_in_flight_max, generation_slots } = index;
@@ -73,10 +74,7 @@ pub(super) fn check_tcp(tcp: &Tcp, findings: &mut Findings) {
         handshakes_max,
     } = tcp;
     let at = |field: &str| format!("tcp.{field}");
-    // IFNAMSIZ of Linux is 16 with the closing zero.
-    if bind_device.as_ref().is_some_and(|device| device.is_empty() || device.len() > 15) {
-        findings.error(at("bind_device"), "is not the name of a network device; `ip link` lists them");
-    }
+    check_device("tcp.bind_device", bind_device.as_deref(), findings);
     findings.range(at("connect_deadline"), *connect_deadline, Period::millis(10), Period::seconds(60));
     findings.range(at("calls_in_flight_max"), *calls_in_flight_max, 1, 65_536);
     findings.range(at("frame_max"), *frame_max, ByteSize::kib(16), ByteSize::mib(1));

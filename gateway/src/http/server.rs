@@ -50,8 +50,13 @@ pub enum ListenError {
 
 impl Listener {
     pub async fn bind(address: SocketAddr, tls: Option<&TlsFiles>) -> Result<Self, ListenError> {
-        let tls = tls.map(tls::acceptor).transpose()?;
         let socket = TcpListener::bind(address).await.map_err(|source| ListenError::Bind { address, source })?;
+        Self::on(socket, tls)
+    }
+
+    /// Takes connections from a socket that its caller made: bound to a device, say.
+    pub fn on(socket: TcpListener, tls: Option<&TlsFiles>) -> Result<Self, ListenError> {
+        let tls = tls.map(tls::acceptor).transpose()?;
         Ok(Self { socket, tls })
     }
 

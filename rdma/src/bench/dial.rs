@@ -145,14 +145,20 @@ impl Found {
         if let Err(none) = verbs::probe() {
             return self.leave(TransportKind::Verbs, "verbs".into(), none.to_string());
         }
-        for (at, &to) in told.rails.iter().enumerate() {
+        for (at, to) in told.rails.iter().enumerate() {
+            let Some(to) = *to else {
+                self.leave(TransportKind::Verbs, format!("verbs rail {at}"), "it is down on the host".into());
+                continue;
+            };
             let mine = options.rails.get(at).copied().map_or_else(|| towards(to), Ok);
             let mut name = format!("verbs {to}");
             let opened = async {
                 let failed = |error: std::io::Error| error.to_string();
                 let transport =
                     VerbsTransport::new(mine.map_err(failed)?, options.verbs.clone(), arena.clone()).map_err(failed)?;
-                name = format!("verbs {}", transport.rail().label());
+                if let Some(rail) = transport.rail() {
+                    name = format!("verbs {}", rail.label());
+                }
                 let connections = open(options.connections, || transport.connect_to(to, None)).await;
                 connections.map_err(|error| error.to_string())
             };

@@ -71,7 +71,7 @@ impl BenchHost {
         };
         // Set once, here.
         let _ = service.0.set(BenchService { arena, source, about });
-        let tcp = TcpServerOptions { ways: ways.to_string(), ..TcpServerOptions::new(options.tcp) };
+        let tcp = TcpServerOptions { ways: ways.clone().into(), ..TcpServerOptions::new(options.tcp) };
         let tcp = TcpServer::bind(options.listen, tcp, service)
             .await
             .map_err(|error| BenchError::io(format!("listen on {}", error.address))(error.source))?;

@@ -27,14 +27,14 @@ impl Default for BackoffOptions {
 }
 
 #[derive(Debug)]
-pub(super) struct Backoff {
+pub(crate) struct Backoff {
     options: BackoffOptions,
     failures: u32,
     until: Option<Instant>,
 }
 
 impl Backoff {
-    pub(super) fn new(options: BackoffOptions) -> Self {
+    pub(crate) fn new(options: BackoffOptions) -> Self {
         Self { options, failures: 0, until: None }
     }
 
@@ -45,15 +45,20 @@ impl Backoff {
 
     /// An attempt failed. `chance` (0 to 1) spreads the pause over its upper half, so that peers of one dead host do not
     /// come back in the same instant.
-    pub(super) fn failed(&mut self, now: Instant, chance: f64) {
+    pub(crate) fn failed(&mut self, now: Instant, chance: f64) {
         let doubled = 2u32.saturating_pow(self.failures.min(20));
         let pause = self.options.pause_min.saturating_mul(doubled).min(self.options.pause_max);
         self.failures = self.failures.saturating_add(1);
         self.until = Some(now + pause.mul_f64(0.5 + chance.clamp(0.0, 1.0) / 2.0));
     }
 
+    /// From when on an attempt may be made; `None`: at any time.
+    pub(crate) fn until(&self) -> Option<Instant> {
+        self.until
+    }
+
     /// A connection broke that was made at `since`.
-    pub(super) fn lost(&mut self, since: Instant, now: Instant, chance: f64) {
+    pub(crate) fn lost(&mut self, since: Instant, now: Instant, chance: f64) {
         if now.saturating_duration_since(since) >= self.options.stable_after {
             self.failures = 0;
             self.until = None;

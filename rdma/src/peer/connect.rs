@@ -105,6 +105,11 @@ impl Inner {
         if self.over.is_cancelled() || !lane.rest.may_try(now) {
             return None;
         }
+        if lane.is_down_there(ways) || !lane.transport.is_up() {
+            // What it was lost by is the better reason.
+            lane.trouble.get_or_insert("rail_down");
+            return None;
+        }
         let address = lane.address(self.address.as_ref()?, ways)?;
         let mut place = None;
         if lane.kind == TransportKind::Verbs {
@@ -123,6 +128,25 @@ impl Inner {
         });
         lane.attempt = Some(attempt.clone());
         Some(attempt)
+    }
+
+    /// Asks the peer again in which ways it can be reached: a rail of its may be back. The connection for that is not kept.
+    fn learn_anew(self: &Arc<Self>, state: &mut State) {
+        state.learning = true;
+        let inner = self.clone();
+        // As `first`.
+        self.tasks.spawn(async move {
+            let told = inner.over_tcp().await;
+            let mut state = inner.state.lock();
+            state.learning = false;
+            match told {
+                Ok(connection) => state.learn(connection.ways().clone()),
+                // Tcp has its own pauses for who needs it; this can wait as long as before.
+                Err(_) => state.learned = Instant::now(),
+            }
+            drop(state);
+            inner.changed.notify_one();
+        });
     }
 
     fn lane_connected(self: &Arc<Self>, at: usize, made: Made, place: Option<OwnedSemaphorePermit>) -> Made {
@@ -203,6 +227,12 @@ impl Inner {
                 return;
             }
             wake = now + idle_max / 2;
+            if state.may_learn() && !state.learning {
+                match state.learned + self.options.rest.rest_min {
+                    due if due > now => wake = wake.min(due),
+                    _ => self.learn_anew(&mut state),
+                }
+            }
             for at in 0..state.lanes.len() {
                 let lane = &state.lanes[at];
                 // Only what failed: what is merely idle waits for a call.

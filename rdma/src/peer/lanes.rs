@@ -2,6 +2,7 @@
 //!
 //! Decides, under the peer's lock; the attempts themselves are `connect`'s.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tokio::sync::OwnedSemaphorePermit;
@@ -29,6 +30,10 @@ pub(super) struct State {
     /// Connections that broke and have not been replaced.
     pub(super) lost: usize,
     pub(super) kept_up: bool,
+    /// When the peer last said in which ways it can be reached.
+    pub(super) learned: Instant,
+    /// It is being asked again.
+    pub(super) learning: bool,
     pub(super) route: Route,
     /// Whose turn it is among rails with as many calls.
     turn: usize,
@@ -82,14 +87,25 @@ impl Lane {
         let ways = match self.kind {
             TransportKind::Shm => Ways { shm: Some(ways.shm.clone()?), rails: Vec::new() },
             TransportKind::Verbs => {
-                let rail = ways.rails.get(self.rail % ways.rails.len().max(1))?;
-                Ways { shm: None, rails: vec![*rail] }
+                let rail = self.counterpart(ways)??;
+                Ways { shm: None, rails: vec![Some(rail)] }
             }
             TransportKind::Tcp => return None,
         };
         Some(PeerAddress { ways, ..peer.clone() })
     }
 
+    /// The rail of the peer that this one connects to; `Some(None)` while it is down there.
+    fn counterpart(&self, ways: &Ways) -> Option<Option<SocketAddr>> {
+        ways.rails.get(self.rail % ways.rails.len().max(1)).copied()
+    }
+
+    /// Whether the peer has this way, but says that it is down.
+    pub(super) fn is_down_there(&self, ways: &Ways) -> bool {
+        self.kind == TransportKind::Verbs && self.counterpart(ways) == Some(None)
+    }
+
+    /// Both hosts have this way, whether or not it works now.
     pub(super) fn is_usable(&self, ways: &Ways) -> bool {
         match self.kind {
             TransportKind::Shm => ways.shm.is_some(),
@@ -164,6 +180,8 @@ impl State {
             last_error: None,
             lost: 0,
             kept_up: false,
+            learned: Instant::now(),
+            learning: false,
             route: Route::default(),
             turn: 0,
         };
@@ -177,6 +195,12 @@ impl State {
         let best = self.lanes.iter().find(|lane| lane.is_usable(&ways)).map(|lane| lane.kind);
         self.route.expect(best.unwrap_or(TransportKind::Tcp));
         self.ways = ways;
+        self.learned = Instant::now();
+    }
+
+    /// Some rail of this host has a counterpart that was down when the peer last told of its ways.
+    pub(super) fn may_learn(&self) -> bool {
+        self.lanes.iter().any(|lane| lane.is_down_there(&self.ways))
     }
 
     /// The least loaded connection of the best way that has one.

@@ -5,18 +5,23 @@
 //! ```text
 //! shm 0b6c6a9e-… /run/verbs3/gpu-01.sock      the host's boot, and a unix socket
 //! verbs 10.1.0.7:9403                         one rail; the order is that of the rails
+//! verbs down                                  a rail that keeps its place in the order, and can't be used now
 //! ```
 //! Lines that begin with another word are of a later release and are passed over.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Rails that a host may name: more ports than any host has, and fewer than fill the welcome.
 pub const RAILS_MAX: usize = 32;
 
 /// Longest path that fits a `sockaddr_un` with its final zero.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
+
+/// In place of the address of a rail that can't be used now.
+const DOWN: &str = "down";
 
 /// Longest text that is looked at; the handshake has the same bound.
 const TEXT_BYTES_MAX: usize = 4096;
@@ -28,8 +33,48 @@ const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Ways {
     pub shm: Option<ShmWay>,
-    /// Address of each rail, in the order of the rails. At most [`RAILS_MAX`] are told.
-    pub rails: Vec<SocketAddr>,
+    /// Address of each rail, in the order of the rails; `None` while one is down. At most [`RAILS_MAX`] are told.
+    pub rails: Vec<Option<SocketAddr>>,
+}
+
+/// What a server says of its ways: asked at each handshake, since rails come and go.
+#[derive(Clone)]
+pub struct Told(Arc<dyn Fn() -> String + Send + Sync>);
+
+impl Told {
+    pub fn new(now: impl Fn() -> Ways + Send + Sync + 'static) -> Self {
+        Self(Arc::new(move || now().to_string()))
+    }
+
+    /// As they are now, as a text.
+    pub fn now(&self) -> String {
+        (self.0)()
+    }
+}
+
+impl From<Ways> for Told {
+    fn from(ways: Ways) -> Self {
+        ways.to_string().into()
+    }
+}
+
+/// Said as it is, whatever it is.
+impl From<String> for Told {
+    fn from(text: String) -> Self {
+        Self(Arc::new(move || text.clone()))
+    }
+}
+
+impl Default for Told {
+    fn default() -> Self {
+        Ways::default().into()
+    }
+}
+
+impl fmt::Debug for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.now().fmt(f)
+    }
 }
 
 /// A unix socket of one host.
@@ -78,7 +123,7 @@ impl Ways {
                     if ways.rails.len() == RAILS_MAX {
                         return Err(WaysError::TooManyRails);
                     }
-                    ways.rails.push(rail_address(rail)?);
+                    ways.rails.push(if rail == DOWN { None } else { Some(rail_address(rail)?) });
                 }
                 _ => {}
             }
@@ -102,7 +147,10 @@ impl fmt::Display for Ways {
         if let Some(ShmWay { host_id, path }) = &self.shm {
             writeln!(f, "shm {host_id} {}", path.display())?;
         }
-        self.rails.iter().take(RAILS_MAX).try_for_each(|rail| writeln!(f, "verbs {rail}"))
+        self.rails.iter().take(RAILS_MAX).try_for_each(|rail| match rail {
+            Some(rail) => writeln!(f, "verbs {rail}"),
+            None => writeln!(f, "verbs {DOWN}"),
+        })
     }
 }
 
@@ -159,9 +207,9 @@ mod tests {
 
     #[test]
     fn ways_are_read_as_they_were_written() {
-        let rails = vec!["10.0.0.7:9403".parse().unwrap(), "[fd00::7]:9404".parse().unwrap()];
+        let rails = vec![Some("10.0.0.7:9403".parse().unwrap()), None, Some("[fd00::7]:9404".parse().unwrap())];
         let ways = Ways { shm: Some(shm("/run/with space/a.sock")), rails };
-        let text = "shm 0b6c6a9e-1111 /run/with space/a.sock\nverbs 10.0.0.7:9403\nverbs [fd00::7]:9404\n";
+        let text = "shm 0b6c6a9e-1111 /run/with space/a.sock\nverbs 10.0.0.7:9403\nverbs down\nverbs [fd00::7]:9404\n";
         assert_eq!(ways.to_string(), text);
         assert_eq!(Ways::parse(text).unwrap(), ways);
         assert_eq!(Ways::parse("").as_ref(), Ok(Ways::NONE));
@@ -170,7 +218,7 @@ mod tests {
     #[test]
     fn words_of_a_later_release_are_passed_over() {
         let ways = Ways::parse("quic 10.0.0.7:1 x\n\nverbs 10.0.0.7:9403\nnothing\n").unwrap();
-        assert_eq!(ways.rails, ["10.0.0.7:9403".parse().unwrap()]);
+        assert_eq!(ways.rails, [Some("10.0.0.7:9403".parse().unwrap())]);
     }
 
     #[test]
@@ -202,7 +250,7 @@ mod tests {
 
     #[test]
     fn the_most_that_a_host_may_say_fits_the_welcome() {
-        let rail = "[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]:65535".parse().unwrap();
+        let rail = "[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]:65535".parse().ok();
         let path = format!("/{}", "x".repeat(SOCKET_PATH_BYTES_MAX - 1));
         let ways = Ways { shm: Some(ShmWay::new(&"a".repeat(64), path).unwrap()), rails: vec![rail; RAILS_MAX] };
         assert!(ways.to_string().len() <= TEXT_BYTES_MAX);

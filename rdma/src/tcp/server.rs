@@ -12,6 +12,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::TcpOptions;
 use crate::calls::{self, Closer, Gate, Session, controls_max};
+use crate::peer::Told;
 use crate::stream::{Intake, Outbox};
 use crate::transport::Service;
 
@@ -25,7 +26,7 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 pub struct TcpServerOptions {
     pub tcp: TcpOptions,
     /// Told to every requester that proved the secret: in which other ways this host can be reached.
-    pub ways: String,
+    pub ways: Told,
     /// Established connections in all.
     pub connections_max: usize,
     /// Connections that have not proved the secret yet; more are closed at once.
@@ -38,7 +39,7 @@ impl TcpServerOptions {
     pub fn new(tcp: TcpOptions) -> Self {
         Self {
             tcp,
-            ways: String::new(),
+            ways: Told::default(),
             connections_max: 16_384,
             handshakes_max: 256,
             drain_deadline: Duration::from_secs(30),
@@ -130,7 +131,7 @@ impl Door {
         let calls = &self.options.tcp.calls;
         let shake = async {
             self.options.tcp.tune(&stream)?;
-            self.gate.admit(&mut stream, &calls.terms(&self.options.ways)).await
+            self.gate.admit(&mut stream, &calls.terms(&self.options.ways.now())).await
         };
         let welcome = self.gate.within(calls.connect_deadline, &address, shake).await;
         drop(turn);

@@ -1,7 +1,7 @@
 //! The connecting side of one rail.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use tokio_util::task::TaskTracker;
 
 use super::VerbsOptions;
 use super::line::{WireInlet, WireOutlet};
+use super::place::{Presence, RailPlace};
 use super::rail::{OpenRail, Rail, Use};
 use super::sys::{CmEvent, CmId, ConnectOptions, EventChannel, EventKind};
 use super::terms::QueueTerms;
@@ -23,10 +24,9 @@ use crate::calls::{self, HandshakeError};
 use crate::metrics::metrics;
 use crate::transport::{Connection, PeerAddress, Transport, TransportError, TransportKind};
 
-/// Connects to `VerbsServer`s over one rail.
+/// Connects to `VerbsServer`s over one rail, which may come and go.
 pub struct VerbsTransport {
     dialer: Arc<Dialer>,
-    rail: Rail,
 }
 
 impl Drop for VerbsTransport {
@@ -37,38 +37,52 @@ impl Drop for VerbsTransport {
 
 struct Dialer {
     options: VerbsOptions,
-    address: IpAddr,
+    place: RailPlace,
     arena: Arena,
-    /// `None` after its device was removed, until a connection finds it back.
+    /// `None` while its device is away, or can't be opened.
     rail: Mutex<Option<Arc<OpenRail>>>,
     /// Ends the watch over the device.
     over: CancellationToken,
     tasks: TaskTracker,
 }
 
+/// A rail, and where the end of its device is told.
+type Opened = (Arc<OpenRail>, Arc<EventChannel>);
+
 impl VerbsTransport {
-    /// Over the rail that has `address`. Registers `arena`, in which the landings of all calls must lie, for peers to
-    /// write to.
-    pub fn new(address: IpAddr, options: VerbsOptions, arena: Arena) -> io::Result<Self> {
-        let (open, told) = OpenRail::open(address, arena.clone(), Use::Landings)?;
-        let rail = open.rail.clone();
-        let runtime = options.runtime();
-        let _on = runtime.enter();
-        let held = Mutex::new(Some(open));
-        let dialer = Arc::new(Dialer {
-            options,
-            address,
-            arena,
-            rail: held,
-            over: CancellationToken::new(),
-            tasks: TaskTracker::new(),
-        });
-        dialer.watch(told)?;
-        Ok(Self { dialer, rail })
+    /// Over the rail at `place`, which must be there. Registers `arena`, in which the landings of all calls must lie, for
+    /// peers to write to.
+    pub fn new(place: impl Into<RailPlace>, options: VerbsOptions, arena: Arena) -> io::Result<Self> {
+        let (transport, error) = Self::start(place, options, arena);
+        error.map_or(Ok(transport), Err)
     }
 
-    pub fn rail(&self) -> &Rail {
-        &self.rail
+    /// As `new`, over a rail that may be away: it is used as soon as it is there. The error is that of the first attempt.
+    pub fn start(place: impl Into<RailPlace>, options: VerbsOptions, arena: Arena) -> (Self, Option<io::Error>) {
+        let place = place.into();
+        let runtime = options.runtime();
+        let mut presence = Presence::new(place.clone(), options.reopen_max);
+        let rail = Mutex::new(None);
+        let (over, tasks) = (CancellationToken::new(), TaskTracker::new());
+        let dialer = Arc::new(Dialer { options, place, arena, rail, over, tasks });
+        let (opened, error) = match dialer.open() {
+            Ok(opened) => {
+                dialer.opened(&mut presence, &opened);
+                (Some(opened.1), None)
+            }
+            Err(error) => {
+                presence.failed(&error);
+                (None, Some(error))
+            }
+        };
+        // Ends with the transport, by `over`.
+        dialer.tasks.spawn_on(dialer.clone().keep(presence, opened), &runtime);
+        (Self { dialer }, error)
+    }
+
+    /// The rail, while it is there.
+    pub fn rail(&self) -> Option<Rail> {
+        self.dialer.rail.lock().as_ref().map(|open| open.rail.clone())
     }
 
     /// Waits until the tasks of every connection have ended. Drop the connections and their calls first.
@@ -96,7 +110,7 @@ impl Dialer {
         to: SocketAddr,
         name: Option<&str>,
     ) -> Result<Arc<dyn Connection>, TransportError> {
-        let peer = || format!("{to} from {}", self.address);
+        let peer = || format!("{to} from rail {}", self.place.name());
         let deadline = Instant::now() + self.options.calls.connect_deadline;
         let unreachable = |reason: String| TransportError::Unreachable { peer: peer(), reason };
         let wire = match tokio::time::timeout_at(deadline, self.establish(to)).await {
@@ -125,52 +139,45 @@ impl Dialer {
         }
     }
 
-    /// Lets go of the rail when its device is removed, since the device waits for that.
-    fn watch(self: &Arc<Self>, told: Arc<EventChannel>) -> io::Result<()> {
-        let (events, dialer) = (watch(told)?, self.clone());
-        // Ends with the device, or with the transport. May be cancelled at any await.
-        self.tasks.spawn_on(
-            async move {
-                let removed = async {
-                    loop {
-                        match next_event(&events).await {
-                            Ok(event) if event.kind != EventKind::DeviceRemoved => {}
-                            _ => break,
-                        }
-                    }
-                };
-                if dialer.over.run_until_cancelled(removed).await.is_some() {
-                    tracing::warn!(rail = %dialer.address, "the rail's device was removed; other ways are used until it is back");
-                    *dialer.rail.lock() = None;
-                }
-            },
-            &self.options.runtime(),
-        );
-        Ok(())
+    /// Opens the rail where it is now. Registering pins all of the arena, which takes its time.
+    fn open(&self) -> io::Result<Opened> {
+        OpenRail::open(self.place.find()?, self.arena.clone(), Use::Landings)
     }
 
-    /// The rail, opened anew where its device was removed.
-    async fn open_rail(self: &Arc<Self>) -> io::Result<Arc<OpenRail>> {
-        if let Some(rail) = self.rail.lock().clone() {
-            return Ok(rail);
-        }
-        let (address, arena) = (self.address, self.arena.clone());
-        // Registering pins all of the arena, which takes its time.
-        let opened = tokio::task::spawn_blocking(move || OpenRail::open(address, arena, Use::Landings)).await;
-        let (rail, told) = opened.map_err(io::Error::other).flatten()?;
-        let mut held = self.rail.lock();
-        if let Some(other) = held.clone() {
-            return Ok(other);
-        }
-        tracing::info!(rail = rail.rail.label(), "the rail's device is back");
-        *held = Some(rail.clone());
-        drop(held);
-        self.watch(told)?;
-        Ok(rail)
+    fn opened(&self, presence: &mut Presence, (rail, _): &Opened) {
+        presence.opened(&rail.rail);
+        *self.rail.lock() = Some(rail.clone());
+    }
+
+    /// Lets go of the rail when its device is removed, since the device waits for that, and opens it again when it is back.
+    async fn keep(self: Arc<Self>, mut presence: Presence, mut told: Option<Arc<EventChannel>>) {
+        let keep = async {
+            loop {
+                if let Some(told) = told.take() {
+                    if let Err(error) = device_removed(told).await {
+                        tracing::error!(rail = self.place.name(), %error, "can't hear of the end of a rail's device");
+                    }
+                    *self.rail.lock() = None;
+                    presence.removed();
+                }
+                presence.pause().await;
+                let dialer = self.clone();
+                let opened = tokio::task::spawn_blocking(move || dialer.open()).await;
+                match opened.map_err(io::Error::other).flatten() {
+                    Ok(opened) => {
+                        self.opened(&mut presence, &opened);
+                        told = Some(opened.1);
+                    }
+                    Err(error) => presence.failed(&error),
+                }
+            }
+        };
+        self.over.run_until_cancelled(keep).await;
     }
 
     async fn establish(self: &Arc<Self>, to: SocketAddr) -> io::Result<Arc<Wire>> {
-        let rail = self.open_rail().await?;
+        let rail = self.rail.lock().clone();
+        let rail = rail.ok_or_else(|| io::Error::new(io::ErrorKind::NotConnected, "the rail is down"))?;
         let channel = EventChannel::new()?;
         let id = CmId::new(&channel)?;
         let events = watch(channel)?;
@@ -192,6 +199,13 @@ impl Dialer {
         wire.agree(mine, theirs);
         Ok(wire)
     }
+}
+
+/// Ends when the device of a rail is removed.
+async fn device_removed(told: Arc<EventChannel>) -> io::Result<()> {
+    let events = watch(told)?;
+    while next_event(&events).await?.kind != EventKind::DeviceRemoved {}
+    Ok(())
 }
 
 pub(super) fn connect_options(options: &VerbsOptions) -> ConnectOptions {
@@ -220,11 +234,15 @@ impl Transport for VerbsTransport {
         TransportKind::Verbs
     }
 
+    fn is_up(&self) -> bool {
+        self.dialer.rail.lock().is_some()
+    }
+
     async fn connect(&self, peer: &PeerAddress) -> Result<Arc<dyn Connection>, TransportError> {
-        let Some(to) = peer.ways.rails.first() else {
+        let Some(to) = peer.ways.rails.first().copied().flatten() else {
             let reason = "it has no rail".to_owned();
             return Err(TransportError::Unreachable { peer: peer.tcp.to_string(), reason });
         };
-        self.connect_to(*to, peer.name.as_deref()).await
+        self.connect_to(to, peer.name.as_deref()).await
     }
 }

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::Handle as Runtime;
 use tokio::sync::OwnedSemaphorePermit;
@@ -14,7 +15,8 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::VerbsOptions;
 use super::client::{connect_options, expect};
 use super::line::{WireInlet, WireOutlet};
-use super::rail::{OpenRail, Rail, Use};
+use super::place::{Presence, RailPlace};
+use super::rail::{OpenRail, Use};
 use super::sys::{CmEvent, CmId, EventChannel, EventKind, PRIVATE_BYTES_MAX};
 use super::terms::QueueTerms;
 use super::wire::{Readable, Wire, next_event, watch};
@@ -24,9 +26,6 @@ use crate::transport::Service;
 
 /// Connect requests that may wait to be looked at.
 const BACKLOG: i32 = 128;
-
-/// Between two looks whether a removed device is back.
-const REOPEN_PAUSE: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Clone)]
 pub struct VerbsServerOptions {
@@ -45,10 +44,19 @@ impl VerbsServerOptions {
     }
 }
 
-/// A listening rail. Dropping it ends every connection at once; [`VerbsServer::shutdown`] drains first.
+/// Where a rail can be reached: `None` while its device is away, or can't be opened.
+#[derive(Debug, Clone, Default)]
+pub struct RailAddress(Arc<Mutex<Option<SocketAddr>>>);
+
+impl RailAddress {
+    pub fn get(&self) -> Option<SocketAddr> {
+        *self.0.lock()
+    }
+}
+
+/// A rail that listens while it is there. Dropping it ends every connection at once; [`VerbsServer::shutdown`] drains first.
 pub struct VerbsServer {
-    local_addr: SocketAddr,
-    rail: Rail,
+    address: RailAddress,
     closer: Closer,
 }
 
@@ -61,25 +69,47 @@ impl VerbsServer {
         arena: Arena,
         service: Arc<dyn Service>,
     ) -> io::Result<Self> {
+        let (server, error) = Self::start((address.ip().into(), address.port()), options, arena, service);
+        error.map_or(Ok(server), Err)
+    }
+
+    /// As `bind`, on a rail that may be away: it listens as soon as it is there. The error is that of the first attempt.
+    pub fn start(
+        (place, port): (RailPlace, u16),
+        options: VerbsServerOptions,
+        arena: Arena,
+        service: Arc<dyn Service>,
+    ) -> (Self, Option<io::Error>) {
         let runtime = options.verbs.runtime();
         let _on = runtime.enter();
-        let listener = Listener::open(address, arena.clone())?;
-        let local_addr = SocketAddr::new(address.ip(), listener.id.local_port());
-        let rail = listener.rail.rail.clone();
-        let gate = Gate::new(options.connections_max, options.handshakes_max);
+        let mut presence = Presence::new(place, options.verbs.reopen_max);
+        let (address, gate) = (RailAddress::default(), Gate::new(options.connections_max, options.handshakes_max));
         let closer = gate.closer(options.drain_deadline);
-        let door = Arc::new(Door { gate, options, arena, service });
+        let door = Arc::new(Door { gate, options, arena, service, address: address.clone() });
+        let opened = Listener::open(presence.place(), port, door.arena.clone());
+        let (listener, error) = match opened {
+            Ok(listener) => {
+                door.opened(&mut presence, &listener);
+                (Some(listener), None)
+            }
+            Err(error) => {
+                presence.failed(&error);
+                (None, Some(error))
+            }
+        };
         // Ends at shutdown or drop, by the `drain` token.
-        door.gate.tasks.spawn_on(door.clone().listen(listener, local_addr), &runtime);
-        Ok(Self { local_addr, rail, closer })
+        door.gate.tasks.spawn_on(door.clone().listen(presence, listener, port), &runtime);
+        (Self { address, closer }, error)
     }
 
-    pub fn local_addr(&self) -> SocketAddr {
-        self.local_addr
+    /// Where it listens; `None` while its rail is away.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.address.get()
     }
 
-    pub fn rail(&self) -> &Rail {
-        &self.rail
+    /// What `local_addr` will say, for who tells peers.
+    pub fn address(&self) -> RailAddress {
+        self.address.clone()
     }
 
     /// Takes no new connection and no new call, lets those under way finish, and waits for every task.
@@ -96,14 +126,20 @@ struct Listener {
 }
 
 impl Listener {
-    fn open(address: SocketAddr, arena: Arena) -> io::Result<Self> {
+    /// Needs a runtime. Registering pins all of the arena, which takes its time.
+    fn open(place: &RailPlace, port: u16, arena: Arena) -> io::Result<Self> {
+        let address = place.find()?;
         // What the device's end is told on: the listener hears of it as well.
-        let (rail, _) = OpenRail::open(address.ip(), arena, Use::Blocks)?;
+        let (rail, _) = OpenRail::open(address, arena, Use::Blocks)?;
         let channel = EventChannel::new()?;
         let id = CmId::new(&channel)?;
-        id.bind(address)?;
+        id.bind(SocketAddr::new(address, port))?;
         id.listen(BACKLOG)?;
         Ok(Self { rail, events: watch(channel)?, id })
+    }
+
+    fn address(&self) -> SocketAddr {
+        SocketAddr::new(self.rail.rail.address, self.id.local_port())
     }
 }
 
@@ -112,31 +148,43 @@ struct Door {
     arena: Arena,
     service: Arc<dyn Service>,
     gate: Gate,
+    address: RailAddress,
 }
 
 impl Door {
-    /// Accepts, and listens anew when the rail's device was removed and is back.
-    async fn listen(self: Arc<Self>, mut listener: Listener, address: SocketAddr) {
-        // The listener, and its hold on the rail, end with `accept`: a removed device waits for that.
-        while self.accept(listener).await {
-            tracing::warn!(%address, "the rail's device was removed; peers use other ways until it is back");
-            listener = loop {
-                if self.gate.drain.run_until_cancelled(tokio::time::sleep(REOPEN_PAUSE)).await.is_none() {
+    fn opened(&self, presence: &mut Presence, listener: &Listener) {
+        presence.opened(&listener.rail.rail);
+        *self.address.0.lock() = Some(listener.address());
+    }
+
+    /// Accepts while the rail is there, and tries to open it while it is not.
+    async fn listen(self: Arc<Self>, mut presence: Presence, mut listener: Option<Listener>, mut port: u16) {
+        loop {
+            if let Some(listener) = listener.take() {
+                // The same one when it returns, where any was asked for.
+                port = listener.address().port();
+                // The listener, and its hold on the rail, end with `accept`: a removed device waits for that.
+                if !self.accept(listener).await {
                     return;
                 }
-                let arena = self.arena.clone();
-                let runtime = Runtime::current();
-                // Registering pins all of the arena, which takes its time.
-                let opened = tokio::task::spawn_blocking(move || {
-                    let _on = runtime.enter();
-                    Listener::open(address, arena)
-                });
-                match opened.await.map_err(io::Error::other).flatten() {
-                    Ok(listener) => break listener,
-                    Err(error) => tracing::debug!(%address, %error, "the rail is not back"),
+                *self.address.0.lock() = None;
+                presence.removed();
+            }
+            if self.gate.drain.run_until_cancelled(presence.pause()).await.is_none() {
+                return;
+            }
+            let (runtime, place, arena) = (Runtime::current(), presence.place().clone(), self.arena.clone());
+            let opened = tokio::task::spawn_blocking(move || {
+                let _on = runtime.enter();
+                Listener::open(&place, port, arena)
+            });
+            match opened.await.map_err(io::Error::other).flatten() {
+                Ok(opened) => {
+                    self.opened(&mut presence, &opened);
+                    listener = Some(opened);
                 }
-            };
-            tracing::info!(rail = listener.rail.rail.label(), "the rail's device is back");
+                Err(error) => presence.failed(&error),
+            }
         }
     }
 
@@ -151,8 +199,8 @@ impl Door {
                 Ok(event) if event.kind == EventKind::DeviceRemoved => return true,
                 Ok(event) => self.requested(event, &listener.rail),
                 Err(error) => {
-                    tracing::error!(rail = listener.rail.rail.label(), %error, "can't take connections any more");
-                    return false;
+                    tracing::error!(rail = listener.rail.rail.label(), %error, "can't take connections; listens anew");
+                    return true;
                 }
             }
         }

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod cases;
+mod devices;
 mod failures;
 mod peers;
 mod placed;

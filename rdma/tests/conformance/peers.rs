@@ -12,7 +12,7 @@ use verbs3_rdma::tcp::{TcpServerOptions, TcpTransport};
 use verbs3_rdma::transport::{Connection, PeerAddress, Service, Transport, TransportError, TransportKind};
 
 use crate::rig::{
-    PAGE, arena, collect, eventually, landing, options, pattern, serve, server_options, service, within_deadline,
+    PAGE, arena, collect, echo, eventually, landing, options, pattern, serve, server_options, service, within_deadline,
 };
 
 /// Counts the connects of another transport.
@@ -40,12 +40,6 @@ fn peer(service: Arc<dyn Service>, faults: Faults, options: PeerOptions) -> (Pee
     let counting = Arc::new(Counting { inner, connects: connects.clone() });
     let address = PeerAddress::from("192.0.2.1:1".parse::<std::net::SocketAddr>().unwrap());
     (Peer::new("gpu-07", address, vec![counting], options), connects)
-}
-
-fn echo() -> Arc<dyn Service> {
-    service(|request, reply| async move {
-        let _ = reply.last(request.message, 0, vec![]).await;
-    })
 }
 
 async fn ask(peer: &Peer) -> Result<(), TransportError> {
@@ -206,7 +200,7 @@ async fn a_call_over_tcp_survives_its_peer() {
 async fn a_tcp_connection_knows_what_its_peer_said_of_other_ways() {
     within_deadline(async {
         for (said, rails) in [("verbs 10.0.0.7:9403\nfuture x\n", 1), ("verbs nonsense", 0), ("", 0)] {
-            let options = TcpServerOptions { ways: said.into(), ..server_options() };
+            let options = TcpServerOptions { ways: said.to_owned().into(), ..server_options() };
             let server = serve(echo(), options).await;
             let connection = TcpTransport::new(self::options()).connect(&server.local_addr().into()).await.unwrap();
             assert_eq!(connection.ways().rails.len(), rails, "{said:?}");

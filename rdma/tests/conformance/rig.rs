@@ -161,7 +161,7 @@ impl Rig {
         let served = wrap(service.clone(), owner.clone());
         let server = VerbsServer::bind(listen_address(), options, owner, served).await.expect("an RDMA device");
         let transport = VerbsTransport::new(listen_address().ip(), verbs_options(), arena.clone()).unwrap();
-        let connection = transport.connect_to(server.local_addr(), Some("conformance")).await.unwrap();
+        let connection = transport.connect_to(server.local_addr().unwrap(), Some("conformance")).await.unwrap();
         Self { connection, arena, server: Some(Server::Verbs(server)), service }
     }
 
@@ -266,4 +266,11 @@ pub async fn collect(call: &mut Call) -> Result<Answer, TransportError> {
             Event::Wanted { .. } => panic!("nothing to push in this case"),
         }
     }
+}
+
+/// Answers with the request's message.
+pub fn echo() -> Arc<dyn Service> {
+    service(|request, reply| async move {
+        let _ = reply.last(request.message, 0, vec![]).await;
+    })
 }

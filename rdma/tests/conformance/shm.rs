@@ -234,7 +234,7 @@ async fn a_peer_of_this_host_is_reached_over_shared_memory_and_over_tcp_when_tha
         let (options, service) = (shm_server_options(), pages(&owner));
         let over_shm = ShmServer::bind(&socket(&room), options, owner.clone(), service.clone()).await.unwrap();
         let ways = Ways { shm: Some(ShmWay::of_this_host(over_shm.path()).unwrap()), rails: Vec::new() };
-        let over_tcp = serve(service, TcpServerOptions { ways: ways.to_string(), ..server_options() }).await;
+        let over_tcp = serve(service, TcpServerOptions { ways: ways.into(), ..server_options() }).await;
         let transports: Vec<Arc<dyn Transport>> =
             vec![Arc::new(ShmTransport::new(shm_options())), Arc::new(TcpTransport::new(crate::rig::options()))];
         // Tests share two cores with others: the way up must not be given up early.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use verbs3_rdma::arena::Arena;
 use verbs3_rdma::calls::{CallOptions, Secret};
-use verbs3_rdma::transport::{Connection, Service, TransportError};
+use verbs3_rdma::transport::{Connection, Service, Transport, TransportError};
 use verbs3_rdma::verbs::{PinnedRuntime, VerbsOptions, VerbsServer, VerbsServerOptions, VerbsTransport};
 
 use crate::placed::placed;
@@ -78,7 +78,7 @@ async fn verbs_a_late_write_does_not_touch_a_reused_landing() {
         let arena = arena(4);
         let mut options = verbs_options();
         options.calls.cancel_ack_deadline = Duration::from_millis(200);
-        let connection = transport(options, &arena).connect_to(server.local_addr(), None).await.unwrap();
+        let connection = transport(options, &arena).connect_to(server.local_addr().unwrap(), None).await.unwrap();
         let mut call = connection.call("".into(), landing(&arena, 4 * PAGE));
         assert!(tokio::time::timeout(Duration::from_millis(50), call.next()).await.is_err());
         assert_eq!(hear.recv().unwrap(), "begun");
@@ -103,12 +103,13 @@ async fn verbs_a_wrong_secret_is_refused_by_name() {
     within_deadline(async {
         let server = mebibytes().await;
         let stranger = transport(VerbsOptions::new(Secret::new("a guess")), &arena(1));
-        let error = stranger.connect_to(server.local_addr(), None).await.err().unwrap();
+        let error = stranger.connect_to(server.local_addr().unwrap(), None).await.err().unwrap();
         assert!(
             matches!(&error, TransportError::Handshake { reason, .. } if reason.contains("secrets differ")),
             "{error}"
         );
-        let named = transport(verbs_options(), &arena(1)).connect_to(server.local_addr(), Some("worker-b")).await;
+        let named =
+            transport(verbs_options(), &arena(1)).connect_to(server.local_addr().unwrap(), Some("worker-b")).await;
         let error = named.err().unwrap();
         assert!(error.to_string().contains("worker-b"), "{error}");
     })
@@ -120,7 +121,7 @@ async fn verbs_a_wrong_secret_is_refused_by_name() {
 async fn verbs_nobody_listening_is_unreachable() {
     within_deadline(async {
         let server = mebibytes().await;
-        let address = server.local_addr();
+        let address = server.local_addr().unwrap();
         server.shutdown().await;
         let calls = CallOptions { connect_deadline: Duration::from_secs(10), ..verbs_options().calls };
         let transport = transport(VerbsOptions { calls, ..verbs_options() }, &arena(1));
@@ -137,7 +138,7 @@ async fn verbs_an_idle_connection_lives_by_signs_of_life() {
         let server = mebibytes().await;
         let arena = arena(4);
         let options = VerbsOptions { heartbeat: Duration::from_millis(50), receive_count: 4, ..verbs_options() };
-        let connection = transport(options, &arena).connect_to(server.local_addr(), None).await.unwrap();
+        let connection = transport(options, &arena).connect_to(server.local_addr().unwrap(), None).await.unwrap();
         // More of them than the peer has receive buffers, so their credits must have come back.
         tokio::time::sleep(Duration::from_secs(2)).await;
         assert!(connection.broken().is_none());
@@ -155,10 +156,13 @@ async fn device_removal_ends_its_connections_and_gives_their_landings_back() {
         let server = mebibytes().await;
         let arena = arena(4);
         let transport = transport(verbs_options(), &arena);
-        let connection = transport.connect_to(server.local_addr(), None).await.unwrap();
+        let address = server.local_addr().unwrap();
+        let connection = transport.connect_to(address, None).await.unwrap();
         reads(&connection, &arena).await.unwrap();
-        let mut removal =
-            Command::new("rdma").args(["link", "delete", &transport.rail().device]).spawn().expect("iproute2's rdma");
+        let mut removal = Command::new("rdma")
+            .args(["link", "delete", &transport.rail().unwrap().device])
+            .spawn()
+            .expect("iproute2's rdma");
         let mut calls = 0;
         while reads(&connection, &arena).await.is_ok() {
             calls += 1;
@@ -166,7 +170,8 @@ async fn device_removal_ends_its_connections_and_gives_their_landings_back() {
         }
         eventually("the connection says so", || connection.broken().is_some()).await;
         eventually("every landing is back", || arena.usage().leased_bytes == 0).await;
-        assert!(transport.connect_to(server.local_addr(), None).await.is_err(), "connected without a device");
+        assert!(transport.connect_to(address, None).await.is_err(), "connected without a device");
+        eventually("both sides say that it is away", || !transport.is_up() && server.local_addr().is_none()).await;
         let _ = removal.try_wait();
     })
     .await;

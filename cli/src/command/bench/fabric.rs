@@ -103,7 +103,7 @@ async fn start(arguments: &FabricArguments, secret: &Secret, listen: SocketAddr)
 async fn serve(arguments: &FabricArguments, secret: &Secret) -> anyhow::Result<()> {
     let host = start(arguments, secret, arguments.listen).await?;
     println!("serving on {}", host.local_addr());
-    for rail in &host.ways().rails {
+    for rail in host.ways().rails.iter().flatten() {
         println!("  verbs {rail}");
     }
     if let Some(shm) = &host.ways().shm {

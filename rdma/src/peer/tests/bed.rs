@@ -2,7 +2,7 @@
 
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 
@@ -25,6 +25,9 @@ struct Watch {
     asked: Mutex<Vec<Ways>>,
     delay: Mutex<Duration>,
     served: AtomicUsize,
+    away: AtomicBool,
+    /// Takes the place of the transport.
+    instead: Mutex<Option<Arc<dyn Transport>>>,
 }
 
 impl Line {
@@ -46,6 +49,18 @@ impl Line {
     /// Breaks a connection in the middle of the next reply.
     pub fn cut(&self) {
         self.faults.drop_at_event(1);
+    }
+
+    /// The device of the rail goes away, or returns; what is connected breaks at the next call.
+    pub fn away(&self, away: bool) {
+        self.watch.away.store(away, Ordering::SeqCst);
+        if away { self.cut() } else { self.up() }
+    }
+
+    /// From now on a tcp connection tells these ways.
+    pub fn tells(&self, ways: Ways) {
+        let echo = Arc::new(Echo(self.watch.clone()));
+        *self.watch.instead.lock() = Some(InProcess::posing_as(Tcp, ways, echo, Mode::Copy(Faults::none())));
     }
 
     pub fn asked(&self) -> Vec<Ways> {
@@ -78,7 +93,12 @@ impl Transport for Fake {
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
         }
-        self.inner.connect(peer).await
+        let instead = self.watch.instead.lock().clone();
+        instead.as_ref().unwrap_or(&self.inner).connect(peer).await
+    }
+
+    fn is_up(&self) -> bool {
+        !self.watch.away.load(Ordering::SeqCst)
     }
 }
 
@@ -119,7 +139,7 @@ impl Bed {
         let socket = std::env::temp_dir().join(format!("verbs3-peer-{}-{nth}.sock", std::process::id()));
         let listener = UnixListener::bind(&socket).unwrap();
         let way = shm.then(|| ShmWay::of_this_host(&socket).unwrap());
-        let ways = Ways { shm: way, rails: (0..peer_rails).map(Self::rail_address).collect() };
+        let ways = Ways { shm: way, rails: (0..peer_rails).map(|nth| Some(Self::rail_address(nth))).collect() };
         let (tcp, tcp_line) = fake(Tcp, ways);
         let (shared, shm_line) = fake(Shm, Ways::default());
         let (verbs, lines): (Vec<_>, Vec<_>) = (0..rails).map(|_| fake(Verbs, Ways::default())).unzip();

@@ -66,6 +66,50 @@ async fn one_failing_rail_leaves_the_traffic_on_the_other() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_rail_that_is_away_keeps_its_number_is_not_attempted_and_is_used_when_it_is_there() {
+    let bed = Bed::new(2, false, PeerOptions::default());
+    bed.rails[0].away(true);
+    assert_eq!(ask_for(&bed, 5).await, Verbs);
+    // The second rail of this host goes to the second of the peer all the same.
+    assert_eq!(bed.rails[1].asked(), [Ways { shm: None, rails: vec![Some(Bed::rail_address(1))] }]);
+    assert_eq!(bed.connects(), (1, 0, vec![0, 1]));
+    bed.rails[0].away(false);
+    ask_for(&bed, 5).await;
+    assert_eq!(bed.rails[0].asked(), [Ways { shm: None, rails: vec![Some(Bed::rail_address(0))] }]);
+    assert!(bed.rails[0].served() > 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_device_that_goes_and_returns_costs_no_rest() {
+    let bed = Bed::new(1, false, PeerOptions::default());
+    bed.ask().await.unwrap();
+    bed.rails[0].away(true);
+    assert_eq!(ask_for(&bed, 100).await, Tcp);
+    assert_eq!(bed.rails[0].connects(), 1, "nothing is attempted without a device");
+    bed.rails[0].away(false);
+    assert_eq!(ask_for(&bed, 2).await, Verbs);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rail_that_is_down_at_the_peer_is_told_once_and_asked_for_again() {
+    let bed = Bed::new(2, false, PeerOptions::default());
+    let rail = |nth| Some(Bed::rail_address(nth));
+    bed.tcp.tells(Ways { shm: None, rails: vec![None, None] });
+    let counted = bed::fallbacks("verbs", "tcp", "rail_down");
+    assert_eq!(ask_for(&bed, 10).await, Tcp);
+    assert_eq!(bed::fallbacks("verbs", "tcp", "rail_down"), counted + 1);
+    bed.tcp.tells(Ways { shm: None, rails: vec![None, rail(1)] });
+    assert_eq!(ask_for(&bed, 40).await, Verbs);
+    assert_eq!(bed.connects().2, [0, 1], "the other rail keeps its place");
+    bed.tcp.tells(Ways { shm: None, rails: vec![rail(0), rail(1)] });
+    ask_for(&bed, 40).await;
+    assert_eq!(bed.connects().2, [1, 1]);
+    let before = bed.tcp.connects();
+    ask_for(&bed, 100).await;
+    assert_eq!(bed.tcp.connects(), before, "there is nothing left to be asked for");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_way_that_comes_and_goes_is_damped() {
     let bed = Bed::new(1, false, PeerOptions::default());
     bed.ask().await.unwrap();

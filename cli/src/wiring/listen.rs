@@ -1,0 +1,102 @@
+//! Listening sockets of the roles http and control: an address and, where the configuration names one, a network device.
+//!
+//! Owns the making of them, and what is said when it fails. The sockets of the data role are `verbs3_rdma`'s.
+
+use std::io;
+use std::net::SocketAddr;
+
+use anyhow::Context;
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::net::TcpListener;
+
+/// Connections that the kernel may hold before they are accepted; `net.core.somaxconn` bounds it too.
+const BACKLOG: i32 = 1024;
+
+/// Where a role listens, and the settings that say so.
+pub struct Place<'a> {
+    pub address: SocketAddr,
+    pub address_setting: &'a str,
+    /// Only what comes in over this device is answered, whatever the address; none: over any.
+    pub device: Option<&'a str>,
+    pub device_setting: &'a str,
+}
+
+impl Place<'_> {
+    /// Listens, or says which setting to change. Needs a tokio runtime.
+    pub fn listen(&self) -> anyhow::Result<TcpListener> {
+        let Self { address, address_setting, .. } = self;
+        let wrong = || {
+            format!(
+                "can't listen on {address}: is another process there, or the address not of this host? ({address_setting})"
+            )
+        };
+        let socket =
+            Socket::new(Domain::for_address(*address), Type::STREAM, Some(Protocol::TCP)).with_context(wrong)?;
+        self.bind_device(&socket)?;
+        let listen = || {
+            socket.set_nonblocking(true)?;
+            // A restart need not wait for the connections of the process before.
+            socket.set_reuse_address(true)?;
+            socket.bind(&(*address).into())?;
+            socket.listen(BACKLOG)
+        };
+        listen().with_context(wrong)?;
+        TcpListener::from_std(socket.into()).with_context(wrong)
+    }
+
+    fn bind_device(&self, socket: &Socket) -> anyhow::Result<()> {
+        let Some(device) = self.device else { return Ok(()) };
+        let setting = self.device_setting;
+        socket.bind_device(Some(device.as_bytes())).map_err(|error| {
+            let remedy = match error.kind() {
+                io::ErrorKind::PermissionDenied => "kernels before 5.7 want CAP_NET_RAW for that",
+                _ => "`ip link` lists those of this host",
+            };
+            anyhow::Error::new(error)
+                .context(format!("can't listen on the network device {device}; {remedy} ({setting})"))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use tokio::net::TcpStream;
+
+    fn place(device: Option<&str>) -> Place<'_> {
+        Place {
+            address: "127.0.0.1:0".parse().unwrap(),
+            address_setting: "gateway.listen",
+            device,
+            device_setting: "gateway.bind_device",
+        }
+    }
+
+    #[tokio::test]
+    async fn a_listener_on_a_device_hears_who_comes_over_it() {
+        let listener = place(Some("lo")).listen().unwrap();
+        let bound = socket2::SockRef::from(&listener).device().unwrap();
+        assert_eq!(bound.as_deref(), Some(&b"lo"[..]));
+        let client = TcpStream::connect(listener.local_addr().unwrap());
+        let (client, accepted) = tokio::join!(client, listener.accept());
+        assert_eq!(client.unwrap().local_addr().unwrap(), accepted.unwrap().1);
+        assert_eq!(socket2::SockRef::from(&place(None).listen().unwrap()).device().unwrap(), None);
+    }
+
+    #[tokio::test]
+    async fn a_device_that_is_not_there_is_an_error_that_names_it_and_its_setting() {
+        let error = format!("{:#}", place(Some("ib77")).listen().unwrap_err());
+        for part in ["ib77", "ip link", "gateway.bind_device", "No such device"] {
+            assert!(error.contains(part), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_address_that_is_taken_is_an_error_that_names_its_setting() {
+        let first = place(None).listen().unwrap();
+        let again = Place { address: first.local_addr().unwrap(), ..place(None) };
+        let error = format!("{:#}", again.listen().unwrap_err());
+        assert!(error.contains("another process") && error.contains("gateway.listen"), "{error}");
+    }
+}

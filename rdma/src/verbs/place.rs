@@ -1,0 +1,180 @@
+//! Where a rail is to be found, and whether it is there: its device may be absent at the start, be removed, and return,
+//! perhaps under another address.
+//!
+//! Owns the damping of attempts to open a rail, what is logged of them, and the metric. Opens nothing.
+
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus::IntGauge;
+use tokio::time::Instant;
+
+use super::rail::Rail;
+use crate::metrics::metrics;
+use crate::peer::{Backoff, BackoffOptions};
+
+/// Pause after the first attempt that failed; it doubles up to [`VerbsOptions::reopen_max`](super::VerbsOptions). A device
+/// that is replugged is there again after a second or two.
+const REOPEN_MIN: Duration = Duration::from_secs(1);
+
+/// One rail of this host: its number and name, and how its address is found.
+#[derive(Clone)]
+pub struct RailPlace {
+    index: usize,
+    name: Arc<str>,
+    find: Arc<dyn Fn() -> io::Result<IpAddr> + Send + Sync>,
+}
+
+impl RailPlace {
+    /// Rail `index`, which the configuration calls `name`. `find` may block; it is asked before every attempt to open the rail.
+    pub fn new(
+        index: usize,
+        name: impl Into<Arc<str>>,
+        find: impl Fn() -> io::Result<IpAddr> + Send + Sync + 'static,
+    ) -> Self {
+        Self { index, name: name.into(), find: Arc::new(find) }
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn find(&self) -> io::Result<IpAddr> {
+        (self.find)()
+    }
+}
+
+/// The first rail, at a known address.
+impl From<IpAddr> for RailPlace {
+    fn from(address: IpAddr) -> Self {
+        Self::new(0, address.to_string(), move || Ok(address))
+    }
+}
+
+impl fmt::Debug for RailPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RailPlace").field("index", &self.index).field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// The story of one rail: when it may be tried again, and what of it was told.
+pub(super) struct Presence {
+    place: RailPlace,
+    backoff: Backoff,
+    up: IntGauge,
+    /// While it is up.
+    since: Option<Instant>,
+    /// That it is down was told.
+    told: bool,
+}
+
+impl Presence {
+    pub(super) fn new(place: RailPlace, reopen_max: Duration) -> Self {
+        let up = metrics().rail_up.with_label_values(&[place.index.to_string().as_str(), &place.name]);
+        up.set(0);
+        let options =
+            BackoffOptions { pause_min: REOPEN_MIN.min(reopen_max), pause_max: reopen_max, stable_after: reopen_max };
+        Self { place, backoff: Backoff::new(options), up, since: None, told: false }
+    }
+
+    pub(super) fn place(&self) -> &RailPlace {
+        &self.place
+    }
+
+    /// The rail is open.
+    pub(super) fn opened(&mut self, rail: &Rail) {
+        self.up.set(1);
+        self.since = Some(Instant::now());
+        if std::mem::take(&mut self.told) {
+            tracing::info!(index = self.place.index, name = %self.place.name, rail = rail.label(), "a rail is there again");
+        }
+    }
+
+    /// An attempt to open it failed.
+    pub(super) fn failed(&mut self, error: &io::Error) {
+        self.backoff.failed(Instant::now(), rand::random());
+        let (index, name) = (self.place.index, &self.place.name);
+        if std::mem::replace(&mut self.told, true) {
+            tracing::debug!(index, %name, %error, "a rail is still down");
+        } else {
+            tracing::warn!(
+                index, %name, %error,
+                "a rail can't be used and is tried again; other ways are used until then. `verbs3 doctor` says more"
+            );
+        }
+    }
+
+    /// Its device went away.
+    pub(super) fn removed(&mut self) {
+        self.up.set(0);
+        let now = Instant::now();
+        self.backoff.lost(self.since.take().unwrap_or(now), now, rand::random());
+        self.told = true;
+        tracing::warn!(
+            index = self.place.index, name = %self.place.name,
+            "a rail's device was removed; other ways are used until it is back"
+        );
+    }
+
+    /// Ends when the rail may be tried again.
+    pub(super) async fn pause(&self) {
+        // A removed device needs a moment to go, even where its rail was well for long.
+        let soonest = Instant::now() + REOPEN_MIN;
+        tokio::time::sleep_until(self.backoff.until().map_or(soonest, |until| until.max(soonest))).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn presence(index: usize, reopen_max: Duration) -> (Presence, IntGauge) {
+        let place = RailPlace::new(index, "mlx5_7", || Err(io::Error::other("absent")));
+        let up = metrics().rail_up.with_label_values(&[&index.to_string(), "mlx5_7"]);
+        (Presence::new(place, reopen_max), up)
+    }
+
+    fn rail() -> Rail {
+        Rail { device: "mlx5_7".into(), port: 1, address: [10, 0, 0, 7].into() }
+    }
+
+    async fn paused(presence: &Presence) -> Duration {
+        let before = Instant::now();
+        presence.pause().await;
+        before.elapsed()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_rail_that_stays_away_is_tried_ever_more_seldom_up_to_the_bound() {
+        let (mut presence, up) = presence(70, Duration::from_secs(60));
+        let mut pauses = Vec::new();
+        for _ in 0..10 {
+            presence.failed(&io::Error::other("absent"));
+            pauses.push(paused(&presence).await);
+        }
+        assert!(pauses[0] >= Duration::from_secs(1) && pauses[0] < Duration::from_secs(2), "{pauses:?}");
+        let last = pauses[9];
+        assert!(last >= Duration::from_secs(30) && last <= Duration::from_secs(61), "{pauses:?}");
+        assert_eq!(up.get(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_flapping_device_is_damped_and_one_that_was_well_for_long_is_not() {
+        let (mut presence, up) = presence(71, Duration::from_secs(60));
+        presence.opened(&rail());
+        assert_eq!(up.get(), 1);
+        tokio::time::advance(Duration::from_secs(61)).await;
+        presence.removed();
+        assert_eq!(up.get(), 0);
+        assert!(paused(&presence).await < Duration::from_secs(2));
+        for _ in 0..6 {
+            presence.opened(&rail());
+            presence.removed();
+        }
+        assert!(paused(&presence).await > Duration::from_secs(10));
+    }
+}
