@@ -24,7 +24,7 @@ use verbs3_rdma::peer::Peer;
 use crate::demo::{self, Demo};
 use crate::process::Started;
 use crate::wiring::tier::Ways;
-use crate::wiring::{arena, gateway, geometry, stores, tier, worker};
+use crate::wiring::{arena, gateway, geometry, stores, telemetry, tier, worker};
 
 /// Name of the store that this command brings; part of cached objects' identity.
 const STORE: &str = "local";
@@ -44,7 +44,7 @@ pub async fn run(mut config: Config, demo_only: bool, started: Started) -> anyho
         }
     };
     // Ports, secrets and peers of a cluster have no meaning within one process.
-    let Config { cluster, ufs, mount, gateway, worker, tcp: _, verbs: _, dev, process, log: _ } = config;
+    let Config { cluster, ufs, mount, gateway, worker, tcp: _, verbs: _, dev, process, log: _, telemetry } = config;
     let Dev { dir, workers, demo } = &dev;
 
     let registry = Registry::new();
@@ -64,7 +64,8 @@ pub async fn run(mut config: Config, demo_only: bool, started: Started) -> anyho
     let landings = arena(&gateway.memory, 1, geometry)?;
     let tier = tier::start(&gateway.tier, &cluster, geometry, &ways, landings, &registry)?;
     let mounts = gateway::mounts(&mount, &stores)?;
-    let serving = gateway::serve(&gateway, mounts, tier, identities, &registry).await?;
+    let exported = telemetry::start(&telemetry, ("verbs3-dev", &gateway::instance()), &registry)?;
+    let serving = gateway::serve(&gateway, mounts, tier, identities, &registry, exported).await?;
 
     banner::serving(serving.listen, serving.admin, dir, key.as_ref());
     started.ready(serving.listen, Some(serving.admin))?;

@@ -6,6 +6,7 @@
 pub mod gateway;
 pub mod listen;
 pub mod stores;
+pub mod telemetry;
 pub mod tier;
 pub mod transports;
 pub mod worker;

@@ -25,6 +25,7 @@ fn rows() -> Rows {
         verbs3_client::metrics::TABLE,
         verbs3_gateway::metrics::TABLE,
         verbs3_gateway::metrics::READ_TABLE,
+        verbs3_gateway::telemetry::TABLE,
     ];
     let mut rows = Rows::new();
     for &(name, labels, help) in tables.into_iter().flatten() {

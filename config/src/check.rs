@@ -3,6 +3,7 @@
 mod cluster;
 mod gateway;
 mod mount;
+mod telemetry;
 mod ufs;
 mod verbs;
 mod worker;
@@ -56,7 +57,7 @@ impl Findings {
 /// Everything that is wrong with `config` for a process that plays `roles`.
 pub(crate) fn check(config: &Config, roles: &[Role]) -> Vec<Problem> {
     let mut findings = Findings::default();
-    let Config { cluster, ufs, mount, gateway, worker, tcp, verbs, dev, process, log } = config;
+    let Config { cluster, ufs, mount, gateway, worker, tcp, verbs, dev, process, log, telemetry } = config;
     cluster::check(cluster, roles, &mut findings);
     ufs::check(ufs, roles, &mut findings);
     mount::check(mount, ufs, roles, &mut findings);
@@ -75,6 +76,7 @@ pub(crate) fn check(config: &Config, roles: &[Role]) -> Vec<Problem> {
     if level.trim().is_empty() {
         findings.error("log.level", "is empty; write a level, such as \"info\"");
     }
+    telemetry::check(telemetry, &mut findings);
     findings.problems
 }
 

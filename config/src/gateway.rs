@@ -27,6 +27,8 @@ pub struct Gateway {
     /// Take requests signed by version 2, which AWS has given up: what very old clients send, and boto3 with `signature_version="s3"`. Such a
     /// signature covers neither body nor host. Default: `false`.
     pub sigv2: bool,
+    /// How long a bucket's CORS configuration is believed, and that it has none; a change through this gateway counts at once. Default: `"5s"`. Range: `"0"` to `"1h"`.
+    pub cors_ttl: Period,
     /// Memory that replies of workers land in.
     pub memory: Memory,
     /// HTTPS instead of HTTP.
@@ -176,6 +178,7 @@ impl Default for Gateway {
             domains: Vec::new(),
             identities: None,
             sigv2: false,
+            cors_ttl: Period::seconds(5),
             memory: Memory::default(),
             tls: GatewayTls::default(),
             limits: GatewayLimits::default(),

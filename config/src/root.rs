@@ -8,6 +8,7 @@ use crate::gateway::Gateway;
 use crate::mount::Mount;
 use crate::process::{Log, Process};
 use crate::tcp::Tcp;
+use crate::telemetry::Telemetry;
 use crate::ufs::Ufs;
 use crate::verbs::Verbs;
 use crate::worker::Worker;
@@ -36,4 +37,6 @@ pub struct Config {
     pub process: Process,
     /// What is logged.
     pub log: Log,
+    /// What is told to an OpenTelemetry receiver.
+    pub telemetry: Telemetry,
 }

@@ -35,27 +35,27 @@ const EXAMPLES: [Example; 3] = [
         file: "dev.toml",
         role: Role::Dev,
         intro: "verbs3 dev --config dev.toml: gateway, workers and a store over a folder, in one process.",
-        sections: &["dev", "gateway", "worker", "cluster", "process", "log"],
+        sections: &["dev", "gateway", "worker", "cluster", "process", "log", "telemetry"],
         values: &[],
     },
     Example {
         file: "gateway.toml",
         role: Role::Gateway,
         intro: "verbs3 gateway --config gateway.toml: the S3 endpoint of a node.",
-        sections: &["cluster", "ufs", "mount", "gateway", "tcp", "verbs", "process", "log"],
+        sections: &["cluster", "ufs", "mount", "gateway", "tcp", "verbs", "process", "log", "telemetry"],
         values: &[("gateway.identities", "\"/etc/verbs3/identities.toml\"")],
     },
     Example {
         file: "worker.toml",
         role: Role::Worker,
         intro: "verbs3 worker --config worker.toml: a node's share of the cache.",
-        sections: &["cluster", "ufs", "worker", "tcp", "verbs", "process", "log"],
+        sections: &["cluster", "ufs", "worker", "tcp", "verbs", "process", "log", "telemetry"],
         values: &[("worker.id", "\"gpu-01\"")],
     },
 ];
 
 /// What a setting without a default could be, where the example leaves it out.
-const SAMPLES: [(&str, &str); 28] = [
+const SAMPLES: [(&str, &str); 29] = [
     ("cluster.secret_file", "\"/etc/verbs3/cluster.secret\""),
     ("cluster.secret", "\"at least 16 characters\""),
     ("ca_file", "\"/etc/verbs3/store-ca.pem\""),
@@ -84,6 +84,7 @@ const SAMPLES: [(&str, &str); 28] = [
     ("tls.certificate", "\"/etc/verbs3/tls.crt\""),
     ("tls.key", "\"/etc/verbs3/tls.key\""),
     ("worker.id", "\"gpu-01\""),
+    ("telemetry.otlp.endpoint", "\"http://127.0.0.1:4318\""),
 ];
 
 fn value_of(example: &Example, path: &str, setting: &Setting) -> String {

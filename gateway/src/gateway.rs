@@ -1,6 +1,6 @@
 //! The gateway as a whole: what it is made of, when it starts and how it ends. Owns its tasks. Does none of the work.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use prometheus::Registry;
@@ -12,11 +12,13 @@ use tokio_util::task::TaskTracker;
 use verbs3_client::Tier;
 
 use crate::auth::{Access, Identities, Keys};
+use crate::cors::Cors;
 use crate::http::{Admin, Domains, Forms, Front, Lenient, Listener, Readiness, Server, form_memory};
 use crate::metrics::Metrics;
 use crate::mount::Mounts;
 use crate::operations::{Core, Operations};
 use crate::read::Reader;
+use crate::telemetry::Tracer;
 use crate::write::Homes;
 
 /// Bounds and choices of a gateway.
@@ -47,6 +49,8 @@ pub struct GatewayOptions {
     pub sigv2: bool,
     /// Between a client's clock and this host's.
     pub clock_skew_max: Duration,
+    /// How long a bucket's CORS configuration is believed.
+    pub cors_ttl: Duration,
 }
 
 impl Default for GatewayOptions {
@@ -68,6 +72,7 @@ impl Default for GatewayOptions {
             sigv2: false,
             // As S3.
             clock_skew_max: Duration::from_secs(15 * 60),
+            cors_ttl: Duration::from_secs(5),
         }
     }
 }
@@ -75,6 +80,7 @@ impl Default for GatewayOptions {
 /// A gateway. Serves until [`Gateway::shutdown`].
 pub struct Gateway {
     server: Server,
+    front: Arc<Front>,
     registry: Registry,
     /// Ends the server's and the gateway's own tasks.
     stop: CancellationToken,
@@ -122,7 +128,8 @@ impl Gateway {
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         tasks.spawn(identities.clone().follow(stop.clone()));
 
-        let core = Core { mounts, homes, reader, metrics: metrics.clone() };
+        let cors = Arc::new(Cors::new(mounts.clone(), options.cors_ttl, metrics.clone()));
+        let core = Core { mounts, homes, reader, metrics: metrics.clone(), cors: cors.clone() };
         let operations = Operations(Arc::new(core));
         let config: Arc<dyn S3ConfigProvider> = Arc::new(StaticConfigProvider::new(Arc::new(s3_config(&options))));
         let service = || {
@@ -154,11 +161,19 @@ impl Gateway {
             body_idle_max: options.body_idle_max,
             forms,
             clock_skew_max: options.clock_skew_max,
+            tracer: OnceLock::new(),
+            cors,
         };
-        let server = Server::new(Arc::new(front), &options, stop.clone());
+        let front = Arc::new(front);
+        let server = Server::new(front.clone(), &options, stop.clone());
         let stop_admin = CancellationToken::new();
         let registry = registry.clone();
-        Ok(Self { server, registry, stop, stop_admin, tasks, admin_tasks: TaskTracker::new() })
+        Ok(Self { server, front, registry, stop, stop_admin, tasks, admin_tasks: TaskTracker::new() })
+    }
+
+    /// Has requests traced from now on. The first tracer stays.
+    pub fn trace_with(&self, tracer: Arc<Tracer>) {
+        let _ = self.front.tracer.set(tracer);
     }
 
     /// Serves S3 on a listener, beside those served already.

@@ -4,6 +4,7 @@
 
 mod answer;
 pub mod auth;
+mod cors;
 mod exchange;
 mod gateway;
 mod http;
@@ -12,6 +13,7 @@ pub mod mount;
 mod operations;
 pub mod read;
 pub mod request;
+pub mod telemetry;
 mod write;
 
 pub use self::http::{Admin, ListenError, Listener, Readiness, TlsError, TlsFiles};

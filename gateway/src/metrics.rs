@@ -64,6 +64,10 @@ table! {
     form_bytes_max: IntGauge, "verbs3_gateway_form_bytes_max", [], "The configured bound; beyond it 503 SlowDown.";
     tls_errors: IntCounter, "verbs3_gateway_tls_errors_total", [],
         "Connections whose TLS handshake failed or took too long.";
+    tls_reloads: IntCounterVec, "verbs3_gateway_tls_reloads_total", ["outcome"],
+        "Changed certificate or key files, by what became of them: taken, or refused and the pair before kept.";
+    tls_not_after: IntGauge, "verbs3_gateway_tls_certificate_not_after", [],
+        "When the certificate in force ends, in seconds since 1970; 0 without TLS.";
     connections: IntGauge, "verbs3_gateway_connections", [], "Open connections.";
     connections_max: IntGauge, "verbs3_gateway_connections_max", [],
         "The configured bound; beyond it connections are closed at once.";
@@ -88,6 +92,8 @@ pub(crate) struct Metrics {
     pub form_bytes: IntGauge,
     pub form_bytes_max: IntGauge,
     pub tls_errors: IntCounter,
+    pub tls_reloads: IntCounterVec,
+    pub tls_not_after: IntGauge,
     pub connections: IntGauge,
     pub connections_max: IntGauge,
     pub connections_refused: IntCounter,
@@ -110,6 +116,8 @@ impl Metrics {
             form_bytes,
             form_bytes_max,
             tls_errors,
+            tls_reloads,
+            tls_not_after,
             connections,
             connections_max,
             connections_refused,
@@ -129,6 +137,8 @@ impl Metrics {
             form_bytes,
             form_bytes_max,
             tls_errors,
+            tls_reloads,
+            tls_not_after,
             connections,
             connections_max,
             connections_refused,

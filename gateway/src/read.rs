@@ -28,6 +28,7 @@ use verbs3_protocol::{Attributes, ByteRange, CacheVerdict, Geometry, ObjectKey};
 
 use crate::mount::{Freshness, KEY_BYTES_MAX, Mount};
 use crate::request::{RequestContext, Verdict, Via};
+use crate::telemetry::{Child, Value};
 use admission::{Admission, Admitted, BypassPlaces};
 use assemble::Body;
 use conditions::Judgement;
@@ -173,7 +174,11 @@ impl Reader {
             want,
         };
         for _ in 0..OPENS_MAX {
-            let found = match self.shared.tier.open(&request).await {
+            let mut span = cx.span("verbs3.open");
+            let outcome = self.shared.tier.open(&request).await;
+            tell(span.as_mut(), &outcome);
+            drop(span);
+            let found = match outcome {
                 OpenOutcome::Found(found) => *found,
                 OpenOutcome::Absent(absent) => {
                     let verdict = if absent.cached { Verdict::Hit } else { Verdict::Miss };
@@ -299,6 +304,24 @@ impl Reader {
             output,
             answers::headers(opened.attributes, ask.checksums && !opened.part, &ask.overrides),
         )
+    }
+}
+
+/// Notes what the home answered, for the trace.
+fn tell(span: Option<&mut Child>, outcome: &OpenOutcome) {
+    let Some(span) = span else { return };
+    let (what, failed) = match outcome {
+        OpenOutcome::Found(found) => {
+            span.set("verbs3.transport", Value::Name(found.transport.as_str()));
+            (verdict_of(found.verdict()).as_str(), None)
+        }
+        OpenOutcome::Absent(_) => ("absent", None),
+        OpenOutcome::Ufs(answer) => ("ufs", Some(format!("the ufs answered {}", answer.status))),
+        OpenOutcome::Bypass(reason) => ("bypass", Some(reason.as_str().to_owned())),
+    };
+    span.set("verbs3.outcome", Value::Name(what));
+    if let Some(why) = failed {
+        span.fail(why);
     }
 }
 

@@ -1,16 +1,19 @@
 //! What is known of one client request while it is served: who, since when, and what became of it.
 //!
 //! Made by `http` for each request and put into its extensions as `Arc<RequestContext>`; `read` and `write` note what
-//! they did; `http` writes headers, the access log and metrics from it. Decides nothing.
+//! they did; `http` writes headers, the access log, metrics and the trace from it. Decides nothing.
 
 use std::fmt;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use parking_lot::Mutex;
 use verbs3_rdma::transport::TransportKind;
 use verbs3_ufs::RawAnswer;
+use verbs3_ufs::propagation::{Propagated, propagate};
+
+use crate::telemetry::{Child, Trace, Value};
 
 /// Names one request in headers, logs and traces: 16 upper-case hexadecimal digits, as S3's own ids look.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -75,6 +78,8 @@ impl Via {
 pub struct RequestContext {
     id: RequestId,
     started: Instant,
+    /// `None`: not traced.
+    trace: Option<Arc<Trace>>,
     principal: OnceLock<String>,
     answer: Mutex<Option<RawAnswer>>,
     verdict: OnceLock<Verdict>,
@@ -88,6 +93,7 @@ impl RequestContext {
         Self {
             id,
             started,
+            trace: None,
             principal: OnceLock::new(),
             answer: Mutex::new(None),
             verdict: OnceLock::new(),
@@ -95,6 +101,41 @@ impl RequestContext {
             body_bytes: AtomicU64::new(0),
             ufs_bytes: AtomicU64::new(0),
         }
+    }
+
+    /// The same, traced.
+    #[must_use]
+    pub fn traced(self, trace: Option<Arc<Trace>>) -> Self {
+        Self { trace, ..self }
+    }
+
+    pub(crate) fn trace(&self) -> Option<&Arc<Trace>> {
+        self.trace.as_ref()
+    }
+
+    /// A part of the work, for the trace if there is one.
+    pub(crate) fn span(&self, name: &'static str) -> Option<Child> {
+        self.trace.as_ref()?.child(name)
+    }
+
+    /// A request to the UFS: a span, which the UFS is told of. `failed`: what the outcome says went wrong.
+    pub(crate) async fn ask_ufs<F: Future>(
+        &self,
+        (ufs, operation): (&str, &'static str),
+        call: F,
+        failed: impl FnOnce(&F::Output) -> Option<String>,
+    ) -> F::Output {
+        let Some(trace) = &self.trace else { return call.await };
+        let mut span = trace.child(operation);
+        let (traceparent, tracestate) = trace.onward(span.as_ref());
+        let output = propagate(Propagated { traceparent, tracestate }, call).await;
+        if let Some(span) = &mut span {
+            span.set("verbs3.ufs", Value::Text(ufs.into()));
+            if let Some(why) = failed(&output) {
+                span.fail(why);
+            }
+        }
+        output
     }
 
     pub fn id(&self) -> RequestId {

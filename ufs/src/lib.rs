@@ -13,6 +13,7 @@ mod metered;
 pub mod metrics;
 mod object;
 mod operations;
+pub mod propagation;
 mod retries;
 pub mod s3;
 mod ufs;

@@ -15,6 +15,7 @@ use s3s::dto::*;
 use s3s::{S3, S3Error, S3Request, s3_error};
 use verbs3_ufs::capture::{answer_of, observe};
 use verbs3_ufs::local::{LocalOptions, LocalStore};
+use verbs3_ufs::propagation::{Propagated, propagate};
 use verbs3_ufs::s3::{Deadlines, S3Options, connect};
 use verbs3_ufs::{RawAnswer, ReadObject, Ufs, UfsError, UfsLimits};
 
@@ -475,4 +476,30 @@ async fn a_write_without_a_body_says_so() {
     raw.client().await.upload_part_copy(req(copy)).await.unwrap();
     // Ceph answers 411 where there is none.
     assert!(raw.heard.recv().await.unwrap().head.to_ascii_lowercase().contains("content-length: 0\r\n"));
+}
+
+// ---- trace context ---------------------------------------------------------------------------------------------------
+
+#[tokio::test]
+async fn trace_context_goes_to_the_store_beside_the_signature_and_stays_out_of_it() {
+    let context = Propagated {
+        traceparent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".parse().unwrap(),
+        tracestate: Some("vendor=1".parse().unwrap()),
+    };
+    let no_key = answer("404 Not Found", "", &error_xml("NoSuchKey"));
+    let mut raw = Raw::saying(vec![no_key.clone(), no_key]).await;
+    let client = raw.client().await;
+    assert!(propagate(context.clone(), client.get_object(get("k"))).await.is_err());
+    let head = raw.heard.recv().await.unwrap().head.to_ascii_lowercase();
+    assert!(head.contains("\r\ntraceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\r\n"), "{head}");
+    assert!(head.contains("\r\ntracestate: vendor=1\r\n"), "{head}");
+    let signed = head.split_once("signedheaders=").unwrap().1.split(',').next().unwrap();
+    assert!(!signed.contains("trace"), "{signed}");
+    assert!(client.get_object(get("k")).await.is_err());
+    assert!(!raw.heard.recv().await.unwrap().head.to_ascii_lowercase().contains("trace"), "nobody traces");
+
+    // And a store that checks signatures takes it, with a body too.
+    let (_server, client, _folder) = embedded().await;
+    propagate(context.clone(), client.put_object(put("k", text("hello"), 5))).await.unwrap();
+    propagate(context, client.get_object(get("k"))).await.unwrap();
 }

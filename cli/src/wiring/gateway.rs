@@ -14,6 +14,7 @@ use verbs3_config::{
 use verbs3_gateway::auth::Identities;
 use verbs3_gateway::mount::{self, Freshness, Mounts};
 use verbs3_gateway::read::{Reader, ReaderOptions};
+use verbs3_gateway::telemetry::Telemetry;
 use verbs3_gateway::{GatewayOptions, Listener, Readiness, TlsFiles};
 use verbs3_ufs::Ufs;
 
@@ -26,6 +27,7 @@ use crate::process::Started;
 pub struct Serving {
     gateway: verbs3_gateway::Gateway,
     tier: Arc<Tier>,
+    telemetry: Option<Telemetry>,
     pub listen: SocketAddr,
     pub admin: SocketAddr,
 }
@@ -33,7 +35,7 @@ pub struct Serving {
 /// Serves until it is told to stop, then lets requests under way end.
 pub async fn run(config: Config, started: Started) -> anyhow::Result<()> {
     // The sections that other processes read, and those that `process` has read.
-    let Config { cluster, ufs, mount, gateway, worker: _, tcp, verbs, dev: _, process, log: _ } = config;
+    let Config { cluster, ufs, mount, gateway, worker: _, tcp, verbs, dev: _, process, log: _, telemetry } = config;
     let registry = Registry::new();
     verbs3_ufs::metrics::register(&registry)?;
     verbs3_rdma::metrics::register(&registry)?;
@@ -45,7 +47,8 @@ pub async fn run(config: Config, started: Started) -> anyhow::Result<()> {
     let tier = tier::start(&gateway.tier, &cluster, geometry, &ways, arena, &registry)?;
     let Some(file) = &gateway.identities else { bail!("gateway.identities is missing") };
     let identities = Identities::load(file)?;
-    let serving = serve(&gateway, mounts(&mount, &stores)?, tier, identities, &registry).await?;
+    let exported = super::telemetry::start(&telemetry, ("verbs3-gateway", &instance()), &registry)?;
+    let serving = serve(&gateway, mounts(&mount, &stores)?, tier, identities, &registry, exported).await?;
     started.ready(serving.listen, Some(serving.admin))?;
     started.stop.cancelled().await;
     serving.end(process.drain_for.0).await;
@@ -60,6 +63,7 @@ pub async fn serve(
     tier: Arc<Tier>,
     identities: Arc<Identities>,
     registry: &Registry,
+    telemetry: Option<Telemetry>,
 ) -> anyhow::Result<Serving> {
     // Identities, memory, tier and peers have become arguments.
     let Gateway {
@@ -70,6 +74,7 @@ pub async fn serve(
         domains,
         identities: _,
         sigv2,
+        cors_ttl,
         memory,
         tls,
         limits,
@@ -79,7 +84,7 @@ pub async fn serve(
         peers: _,
     } = config;
     let reader = Reader::new(reader_options(read, memory), tier.clone(), registry)?;
-    let options = gateway_options(domains, *sigv2, limits, timeouts);
+    let options = gateway_options(domains, (*sigv2, cors_ttl.0), limits, timeouts);
     let http = Place {
         address: *listen,
         address_setting: "gateway.listen",
@@ -96,17 +101,26 @@ pub async fn serve(
     let admin_socket = control.listen()?;
     let (listen, admin) = (listener.address()?, admin_socket.local_addr()?);
     let gateway = verbs3_gateway::Gateway::new(options, mounts, reader, tier.clone(), identities, registry)?;
+    if let Some(tracer) = telemetry.as_ref().and_then(Telemetry::tracer) {
+        gateway.trace_with(tracer);
+    }
     gateway.serve_admin(admin_socket, vec![workers_are_up(tier.clone())]);
     gateway.serve(listener);
-    Ok(Serving { gateway, tier, listen, admin })
+    Ok(Serving { gateway, tier, telemetry, listen, admin })
 }
 
 impl Serving {
-    /// Requests under way may end for up to `drain_for`; then the words to the homes are waited for.
+    /// Requests under way may end for up to `drain_for`; then the words to the homes are waited for, and telemetry's last ones.
     pub async fn end(self, drain_for: Duration) {
         self.gateway.shutdown(drain_for).await;
         self.tier.shutdown().await;
+        super::telemetry::end(self.telemetry).await;
     }
+}
+
+/// Tells gateways apart where nobody has named them.
+pub fn instance() -> String {
+    format!("{:016x}", rand::random::<u64>())
 }
 
 /// One worker is enough: without it every read goes to the UFS and strict writes are refused.
@@ -120,7 +134,7 @@ fn workers_are_up(tier: Arc<Tier>) -> Readiness {
 
 fn gateway_options(
     domains: &[String],
-    sigv2: bool,
+    (sigv2, cors_ttl): (bool, Duration),
     limits: &GatewayLimits,
     timeouts: &GatewayTimeouts,
 ) -> GatewayOptions {
@@ -150,6 +164,7 @@ fn gateway_options(
         post_objects_bytes_max: forms_max.0.saturating_add(1024 * 1024),
         sigv2,
         clock_skew_max: clock_skew.0,
+        cors_ttl,
     }
 }
 

@@ -22,7 +22,7 @@ use crate::process::Started;
 /// Serves until it is told to stop, then lets calls under way end.
 pub async fn run(config: Config, started: Started) -> anyhow::Result<()> {
     // The sections that other processes read, and those that `process` has read.
-    let Config { cluster, ufs, mount: _, gateway: _, worker, tcp, verbs, dev: _, process, log: _ } = config;
+    let Config { cluster, ufs, mount: _, gateway: _, worker, tcp, verbs, dev: _, process, log: _, telemetry } = config;
     let registry = Registry::new();
     verbs3_ufs::metrics::register(&registry)?;
     verbs3_rdma::metrics::register(&registry)?;
@@ -35,6 +35,8 @@ pub async fn run(config: Config, started: Started) -> anyhow::Result<()> {
     let epoch = (!cluster.workers.is_empty()).then_some(epoch);
     let cache = start(&worker, geometry, epoch, arena.clone(), &stores, &registry)?;
 
+    // A worker's requests are no client's: it has metrics, and no traces.
+    let telemetry = super::telemetry::start(&telemetry, ("verbs3-worker", &worker.id), &registry)?;
     let settings = (&tcp, &verbs, &cluster, &process);
     let servers = Servers::start(&worker, settings, &arena, cache.clone()).await?;
     let control = Place {
@@ -53,6 +55,7 @@ pub async fn run(config: Config, started: Started) -> anyhow::Result<()> {
     started.stop.cancelled().await;
     servers.shutdown().await;
     cache.shutdown().await;
+    super::telemetry::end(telemetry).await;
     over.cancel();
     admin.await.context("the admin endpoints ended badly")
 }

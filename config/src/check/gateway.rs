@@ -15,6 +15,7 @@ pub(super) fn check(gateway: &Gateway, cluster: &Cluster, roles: &[Role], findin
         domains,
         identities,
         sigv2: _,
+        cors_ttl,
         memory,
         tls,
         limits,
@@ -42,6 +43,7 @@ pub(super) fn check(gateway: &Gateway, cluster: &Cluster, roles: &[Role], findin
         }
         None => {}
     }
+    findings.range("gateway.cors_ttl", *cors_ttl, Period::millis(0), Period::seconds(3600));
     check_memory("gateway.memory", memory, findings);
     check_tls(tls, findings);
     check_limits(limits, findings);

@@ -17,6 +17,7 @@ use super::progress::{Progress, Turn};
 use crate::exchange::Exchange;
 use crate::metrics::Metrics;
 use crate::operations::TABLE;
+use crate::telemetry::{Facts, Value};
 
 /// Bodies of this length at most, in memory whole, hold no admission: they cost no more than the connection that they wait for.
 const SMALL_BYTES: usize = 64 * 1024;
@@ -76,6 +77,51 @@ impl Outbound {
     }
 }
 
+impl Ending {
+    /// The request for its trace: OpenTelemetry's names where it has some.
+    fn facts(&self) -> Facts {
+        let cx = &self.exchange.cx;
+        let operation = self.exchange.row.get().and_then(|&index| TABLE.get(index)).map(|row| row.name);
+        let text = |text: &str| Value::Text(text.into());
+        let mut attributes = vec![
+            ("http.request.method", text(self.method.as_str())),
+            ("http.response.status_code", Value::from(u64::from(self.status))),
+            ("http.response.body.size", Value::from(self.bytes)),
+            ("verbs3.request_id", Value::Text(cx.id().to_string().into())),
+            ("verbs3.complete", Value::Truth(self.complete)),
+            ("verbs3.cache", Value::Name(cx.verdict().map_or("none", |verdict| verdict.as_str()))),
+            ("verbs3.transport", Value::Name(cx.via().map_or("none", |via| via.as_str()))),
+        ];
+        if let Some(operation) = operation {
+            attributes.push(("rpc.system", Value::Name("aws-api")));
+            attributes.push(("rpc.method", Value::Name(operation)));
+        }
+        match self.exchange.target.get() {
+            Some((bucket, key)) => {
+                attributes.push(("aws.s3.bucket", text(bucket)));
+                if !key.is_empty() {
+                    attributes.push(("aws.s3.key", text(key)));
+                }
+            }
+            None => attributes.push(("url.path", text(self.uri.path()))),
+        }
+        if let Some(identity) = self.exchange.identity.get() {
+            attributes.push(("user.name", text(identity.name())));
+        }
+        if let Some(code) = &self.code {
+            attributes.push(("error.type", text(code)));
+        }
+        // By OpenTelemetry's rules a client's mistake is no failure of the server.
+        let failed = match self.status {
+            0 => Some("the client went away before there was an answer".into()),
+            500.. => Some(self.code.clone().unwrap_or_default()),
+            _ if !self.complete => Some("the body was not sent to its end".into()),
+            _ => None,
+        };
+        Facts { name: operation.unwrap_or("S3 request"), attributes, failed }
+    }
+}
+
 impl Body for Outbound {
     type Data = Bytes;
     type Error = StdError;
@@ -124,6 +170,9 @@ impl Drop for Ending {
         self.metrics.answered(operation, self.status);
         self.metrics.seconds.observe(seconds);
         self.metrics.sent(verdict, transport, self.bytes);
+        if let Some(trace) = cx.trace() {
+            trace.finish(|| self.facts());
+        }
         // A macro, since the level is part of a line's static description.
         macro_rules! line {
             ($level:ident) => {{

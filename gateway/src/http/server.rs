@@ -21,7 +21,7 @@ use tracing::{debug, warn};
 use super::progress::Progress;
 use super::service::Front;
 use super::stall::StallGuard;
-use super::tls::{self, TlsError, TlsFiles};
+use super::tls::{Certificates, TlsError, TlsFiles};
 use crate::gateway::GatewayOptions;
 
 /// After an error of `accept` (out of file descriptors), before the next.
@@ -32,7 +32,7 @@ const STREAMS_MAX: u32 = 256;
 /// An address that takes connections.
 pub struct Listener {
     socket: TcpListener,
-    tls: Option<TlsAcceptor>,
+    tls: Option<Arc<Certificates>>,
 }
 
 /// Why an address can't be listened on.
@@ -56,7 +56,7 @@ impl Listener {
 
     /// Takes connections from a socket that its caller made: bound to a device, say.
     pub fn on(socket: TcpListener, tls: Option<&TlsFiles>) -> Result<Self, ListenError> {
-        let tls = tls.map(tls::acceptor).transpose()?;
+        let tls = tls.map(Certificates::read).transpose()?.map(Arc::new);
         Ok(Self { socket, tls })
     }
 
@@ -106,9 +106,12 @@ impl Server {
         Self { shared: Arc::new(shared), tasks: TaskTracker::new() }
     }
 
-    /// Takes connections until the shutdown. The task ends by the stop token.
+    /// Takes connections until the shutdown. The tasks end by the stop token.
     pub fn listen(&self, listener: Listener) {
         let (shared, tasks) = (self.shared.clone(), self.tasks.clone());
+        if let Some(tls) = &listener.tls {
+            self.tasks.spawn(tls.clone().follow(shared.front.metrics.clone(), shared.stop.clone()));
+        }
         self.tasks.spawn(async move { accept(listener, shared, tasks).await });
     }
 
@@ -141,7 +144,8 @@ async fn accept(listener: Listener, shared: Arc<Shared>, tasks: TaskTracker) {
         if let Err(error) = socket.set_nodelay(true) {
             debug!(%error, "TCP_NODELAY could not be set");
         }
-        tasks.spawn(connection(socket, listener.tls.clone(), shared.clone(), permit));
+        let tls = listener.tls.as_ref().map(|tls| tls.acceptor());
+        tasks.spawn(connection(socket, tls, shared.clone(), permit));
     }
 }
 

@@ -1,13 +1,14 @@
 //! One request through s3s and back. Owns admission, the request's id, the headers that every answer carries, and the
 //! replacement of s3s's answer where the UFS gave one or a body was refused. Spawns nothing.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use http_body::Body as _;
 use hyper::body::Incoming;
+use s3s::host::S3Host as _;
 use s3s::service::S3Service;
 use s3s::{Body, HttpError, HttpResponse, S3Error, S3ErrorCode, S3Result};
 use tokio::sync::Semaphore;
@@ -21,14 +22,23 @@ use super::presigned;
 use super::progress::Progress;
 use super::sigv2;
 use crate::answer::{REQUEST_ID, passed};
+use crate::cors::Cors;
 use crate::exchange::Exchange;
 use crate::metrics::Metrics;
 use crate::request::{RequestContext, RequestId};
+use crate::telemetry::Tracer;
 use crate::write::checks::BodyFault;
 
 const HOST_ID: HeaderName = HeaderName::from_static("x-amz-id-2");
 const CACHE: HeaderName = HeaderName::from_static("x-verbs3-cache");
 const TRANSPORT: HeaderName = HeaderName::from_static("x-verbs3-transport");
+
+/// A request of a page from another origin.
+struct Foreign {
+    bucket: String,
+    /// The page's origin. `None`: a preflight, whose answer is all about it.
+    page: Option<HeaderValue>,
+}
 
 /// What all connections of a gateway share.
 pub(crate) struct Front {
@@ -40,6 +50,9 @@ pub(crate) struct Front {
     pub forms: Forms,
     /// Of signatures that s3s does not measure itself.
     pub clock_skew_max: Duration,
+    /// Set before the first request where requests are traced.
+    pub tracer: OnceLock<Arc<Tracer>>,
+    pub cors: Arc<Cors>,
 }
 
 impl Front {
@@ -52,8 +65,11 @@ impl Front {
     ) -> Result<Response<Outbound>, HttpError> {
         let expects = request.headers().contains_key(header::EXPECT);
         let unasked = expects && request.body().is_end_stream();
+        let foreign = self.foreign(&request);
         let id = RequestId::generate();
-        let exchange = Arc::new(Exchange::new(Arc::new(RequestContext::new(id, Instant::now()))));
+        let trace = self.tracer.get().and_then(|tracer| tracer.begin(request.headers()));
+        let cx = RequestContext::new(id, Instant::now()).traced(trace);
+        let exchange = Arc::new(Exchange::new(Arc::new(cx)));
         let mut ending = Ending {
             exchange: exchange.clone(),
             metrics: self.metrics.clone(),
@@ -68,24 +84,10 @@ impl Front {
         let mut response = match self.in_flight.clone().try_acquire_owned() {
             Ok(permit) => {
                 ending.admission = Some(Admission::new(permit, self.metrics.in_flight.clone()));
-                let signed_body = has_sha256(&request);
-                let prepared = if form::is_form(request.method(), request.headers()) {
-                    // In a box: every other request's future would carry its room.
-                    Box::pin(self.form(request, &exchange, scheme)).await
-                } else {
-                    self.prepared(request, &exchange).map(|request| (request, None))
-                };
-                match prepared {
-                    Err(refused) => answer_of(refused),
-                    Ok((request, posted)) => {
-                        let call = self.service.call(request);
-                        let span = debug_span!("request", id = %id);
-                        let called = if span.is_disabled() { call.await } else { call.instrument(span).await };
-                        let put = self.finished(called, &exchange, signed_body, &ending.method);
-                        match posted {
-                            Some(posted) => posted.answer(put),
-                            None => put,
-                        }
+                match &foreign {
+                    Some(Foreign { bucket, page: None }) => Box::pin(self.preflight(bucket, request.headers())).await,
+                    Some(Foreign { page: Some(_), .. }) | None => {
+                        self.answered(request, &exchange, &ending.method, scheme).await
                     }
                 }
             }
@@ -94,6 +96,9 @@ impl Front {
                 answer_of(slow_down())
             }
         };
+        if let Some(Foreign { bucket, page: Some(origin) }) = &foreign {
+            Box::pin(self.cors.decorate(bucket, origin, &ending.method, response.headers_mut())).await;
+        }
         self.head(&mut response, &exchange);
         ending.status = response.status().as_u16();
         if response.status().is_client_error() || response.status().is_server_error() {
@@ -109,8 +114,83 @@ impl Front {
         Ok(response.map(|body| Outbound::new(body, ending, progress)))
     }
 
+    /// An admitted request through s3s.
+    async fn answered(
+        &self,
+        request: Request<Incoming>,
+        exchange: &Arc<Exchange>,
+        method: &Method,
+        scheme: &'static str,
+    ) -> HttpResponse {
+        let signed_body = has_sha256(&request);
+        let prepared = if form::is_form(request.method(), request.headers()) {
+            // In a box: every other request's future would carry its room.
+            Box::pin(self.form(request, exchange, scheme)).await
+        } else {
+            self.prepared(request, exchange).map(|request| (request, None))
+        };
+        let (request, posted) = match prepared {
+            Ok(prepared) => prepared,
+            Err(refused) => return answer_of(refused),
+        };
+        let call = self.service.call(request);
+        let span = debug_span!("request", id = %exchange.cx.id());
+        let called = if span.is_disabled() { call.await } else { call.instrument(span).await };
+        let put = self.finished(called, exchange, signed_body, method);
+        match posted {
+            Some(posted) => posted.answer(put),
+            None => put,
+        }
+    }
+
+    /// What the request of a browser's page is about. Looks no further where there is neither `Origin` nor `OPTIONS`.
+    fn foreign(&self, request: &Request<Incoming>) -> Option<Foreign> {
+        let page = request.headers().get(header::ORIGIN).cloned();
+        let preflight = *request.method() == Method::OPTIONS;
+        if page.is_none() && !preflight {
+            return None;
+        }
+        let bucket = self.bucket_of(request.uri(), request.headers())?;
+        Some(Foreign { bucket, page: page.filter(|_| !preflight) })
+    }
+
+    /// By host or path; `None`: it is about the service.
+    fn bucket_of(&self, uri: &Uri, headers: &HeaderMap) -> Option<String> {
+        let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).or(uri.host());
+        let named = host.and_then(|host| self.forms.domains.parse_host_header(host).ok());
+        let in_path = || uri.path().split('/').nth(1).filter(|bucket| !bucket.is_empty());
+        named.as_ref().and_then(|named| named.bucket()).or_else(in_path).map(str::to_owned)
+    }
+
+    /// What no operation of S3's has is 405, as S3 has it; s3s calls it not implemented.
+    fn check_method(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> S3Result<()> {
+        let known = match *method {
+            Method::GET | Method::HEAD | Method::POST => true,
+            Method::PUT | Method::DELETE => uri.path() != "/" || self.bucket_of(uri, headers).is_some(),
+            _ => false,
+        };
+        if known {
+            return Ok(());
+        }
+        let message = "The specified method is not allowed against this resource.";
+        Err(S3Error::with_message(S3ErrorCode::MethodNotAllowed, message))
+    }
+
+    /// May a page send what it asks about? Nobody signs this question, and nothing but the bucket's configuration is in the answer.
+    async fn preflight(&self, bucket: &str, request: &HeaderMap) -> HttpResponse {
+        match self.cors.preflight(bucket, request).await {
+            Ok(headers) => {
+                let mut response = HttpResponse::new(Body::empty());
+                *response.headers_mut() = headers;
+                response
+            }
+            Err(refused) => answer_of(refused),
+        }
+    }
+
     fn prepared(&self, request: Request<Incoming>, exchange: &Arc<Exchange>) -> S3Result<Request<Body>> {
         let (mut parts, body) = request.into_parts();
+        self.check_method(&parts.method, &parts.uri, &parts.headers)?;
         sigv2::check(&mut parts.uri, &parts.headers, self.forms.sigv2, self.clock_skew_max)
             .inspect_err(|_| self.metrics.denied("sigv2"))?;
         presigned::check(&parts.uri)?;

@@ -1,12 +1,23 @@
-//! TLS of a listener: certificate and key from PEM files. Owns their reading. Handshakes are `server`'s.
+//! TLS of a listener: certificate and key from PEM files, read again when they change. Owns their reading, and the rule that a pair
+//! that can't be used changes nothing. Handshakes are `server`'s.
 
 use std::fs::File;
 use std::io::BufReader;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
+use arc_swap::ArcSwap;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::{self, ServerConfig, crypto::aws_lc_rs};
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info};
+
+use crate::metrics::Metrics;
+
+/// How often the files are looked at. Two stats: cheap, and independent of what a file system can notify of.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// The files of one listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,7 +47,77 @@ pub enum TlsError {
     },
 }
 
-pub(super) fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, TlsError> {
+/// What tells one state of a file from another; its inode, because certificates are often changed by moving a link.
+type Stamp = [Option<(SystemTime, u64, u64)>; 2];
+
+/// A pair that can be used.
+struct Pair {
+    config: Arc<ServerConfig>,
+    /// When the certificate ends, in seconds since 1970. 0: it does not say so in a way that is understood.
+    not_after: i64,
+}
+
+/// The pair of a listener. Handshakes take what is in force when they begin; connections keep theirs.
+pub(super) struct Certificates {
+    files: TlsFiles,
+    in_force: ArcSwap<Pair>,
+    /// Of the files when the pair in force was read.
+    seen: Stamp,
+}
+
+impl Certificates {
+    pub fn read(files: &TlsFiles) -> Result<Self, TlsError> {
+        // Before the files are: what changes in between is then read again.
+        let seen = stamp(files);
+        Ok(Self { files: files.clone(), in_force: ArcSwap::from_pointee(read(files)?), seen })
+    }
+
+    pub fn acceptor(&self) -> TlsAcceptor {
+        TlsAcceptor::from(self.in_force.load().config.clone())
+    }
+
+    /// Follows the files until told to stop. May be cancelled at any time.
+    pub async fn follow(self: Arc<Self>, metrics: Arc<Metrics>, stop: CancellationToken) {
+        metrics.tls_not_after.set(self.in_force.load().not_after);
+        let (mut taken, mut before) = (self.seen, self.seen);
+        let mut complained = None;
+        while stop.run_until_cancelled(tokio::time::sleep(LOOK_EVERY)).await.is_some() {
+            let now = stamp(&self.files);
+            // Two files are not changed at once: they are read when they have been the same for two looks.
+            let at_rest = std::mem::replace(&mut before, now) == now;
+            if now == taken || !at_rest {
+                continue;
+            }
+            match read(&self.files) {
+                Ok(pair) => {
+                    (taken, complained) = (now, None);
+                    metrics.tls_reloads.with_label_values(&["taken"]).inc();
+                    metrics.tls_not_after.set(pair.not_after);
+                    info!(path = %self.files.certificate.display(), not_after = pair.not_after, "the certificate is in force");
+                    self.in_force.store(Arc::new(pair));
+                }
+                // Tried again with each look, since a file may become readable without a change; told once.
+                Err(_) if complained == Some(now) => {}
+                Err(error) => {
+                    complained = Some(now);
+                    metrics.tls_reloads.with_label_values(&["refused"]).inc();
+                    let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+                    error!(path = %self.files.certificate.display(), %error, cause,
+                        "the changed certificate or key can't be used: the pair read before stays in force");
+                }
+            }
+        }
+    }
+}
+
+fn stamp(files: &TlsFiles) -> Stamp {
+    [&files.certificate, &files.key].map(|file| {
+        let meta = std::fs::metadata(file).ok()?;
+        Some((meta.modified().ok()?, meta.len(), meta.ino()))
+    })
+}
+
+fn read(files: &TlsFiles) -> Result<Pair, TlsError> {
     let read = |path: &Path| {
         File::open(path).map(BufReader::new).map_err(|source| TlsError::Read { path: path.to_owned(), source })
     };
@@ -49,6 +130,7 @@ pub(super) fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, TlsError> {
     let key = rustls_pemfile::private_key(&mut read(&files.key)?)
         .map_err(|source| TlsError::Read { path: files.key.clone(), source })?
         .ok_or_else(|| TlsError::Empty { path: files.key.clone(), what: "private key" })?;
+    let not_after = not_after(&certificates[0]);
     let unusable = |source| TlsError::Unusable { path: files.certificate.clone(), source };
     // The provider is named: a process-wide default may not be there, or be another crate's choice.
     let mut config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
@@ -58,5 +140,10 @@ pub(super) fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, TlsError> {
         .with_single_cert(certificates, key)
         .map_err(unusable)?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(TlsAcceptor::from(Arc::new(config)))
+    Ok(Pair { config: Arc::new(config), not_after })
+}
+
+fn not_after(certificate: &[u8]) -> i64 {
+    x509_parser::parse_x509_certificate(certificate)
+        .map_or(0, |(_, certificate)| certificate.validity().not_after.timestamp())
 }

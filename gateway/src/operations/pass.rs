@@ -13,6 +13,7 @@ use verbs3_ufs::capture::{self, RemoteFailure};
 use super::{Announces, Names, Operation, Right, Row, Scope};
 use crate::answer;
 use crate::auth::Identity;
+use crate::cors::Cors;
 use crate::exchange::Exchange;
 use crate::metrics::Metrics;
 use crate::mount::{KEY_BYTES_MAX, Mount, Mounts};
@@ -28,6 +29,7 @@ pub(crate) struct Core {
     /// `None`: there is no tier, and reads go to the UFS.
     pub reader: Option<Reader>,
     pub metrics: Arc<Metrics>,
+    pub cors: Arc<Cors>,
 }
 
 /// An authorised request: who asks, and through which mount.
@@ -82,6 +84,9 @@ impl Core {
             write.announcer().announce().await?;
         }
         let (result, raw) = self.send_to_ufs(entry, request).await;
+        if matches!(R::row().name, "PutBucketCors" | "DeleteBucketCors" | "CreateBucket" | "DeleteBucket") {
+            self.cors.forget(&entry.mount).await;
+        }
         if let Some(write) = write {
             let outcome = result.as_ref().map_or_else(|_| self.outcome(&result), |response| judge(&response.output));
             let reported = write.finish(outcome).await;
@@ -167,7 +172,9 @@ impl Core {
         entry: &Entry,
         request: S3Request<R>,
     ) -> (S3Result<S3Response<R::Output>>, Option<RawAnswer>) {
-        capture::observe(R::send(&**entry.mount.ufs.s3(), request)).await
+        let call = capture::observe(R::send(&**entry.mount.ufs.s3(), request));
+        let asked = (entry.mount.ufs.name(), R::row().name);
+        entry.exchange.cx.ask_ufs(asked, call, |(result, _)| failed(result)).await
     }
 
     /// What the homes are told. An answered write is `Done` also when the answer is a refusal: forgetting attributes that did
@@ -208,6 +215,11 @@ impl Core {
         let message = format!("{} is not about a bucket of this endpoint", R::row().name);
         S3Error::with_message(S3ErrorCode::NotImplemented, message)
     }
+}
+
+/// For the trace.
+fn failed<T>(result: &S3Result<T>) -> Option<String> {
+    result.as_ref().err().map(|error| error.code().as_str().to_owned())
 }
 
 fn changes(row: &Row) -> bool {

@@ -27,7 +27,8 @@ impl Reader {
         let Some(place) = shared.places.enter().await else { return Err(no_place(shared)) };
         note(shared, cx);
         (input.bucket, input.key) = inward(mount, &input.key)?;
-        let (result, raw) = observe(mount.ufs.s3().get_object(request(Method::GET, input))).await;
+        let call = observe(mount.ufs.s3().get_object(request(Method::GET, input)));
+        let (result, raw) = cx.ask_ufs((mount.ufs.name(), "GetObject"), call, |(result, _)| failed(result)).await;
         let mut response = result.map_err(|error| answer::of_ufs(cx, &Names::of(mount), error, raw.clone()))?;
         answer::keep_headers(&mut response.headers, raw.as_ref());
         response.output.body = response
@@ -47,11 +48,17 @@ impl Reader {
         let Some(_place) = shared.places.enter().await else { return Err(no_place(shared)) };
         note(shared, cx);
         (input.bucket, input.key) = inward(mount, &input.key)?;
-        let (result, raw) = observe(mount.ufs.s3().head_object(request(Method::HEAD, input))).await;
+        let call = observe(mount.ufs.s3().head_object(request(Method::HEAD, input)));
+        let (result, raw) = cx.ask_ufs((mount.ufs.name(), "HeadObject"), call, |(result, _)| failed(result)).await;
         let mut response = result.map_err(|error| answer::of_ufs(cx, &Names::of(mount), error, raw.clone()))?;
         answer::keep_headers(&mut response.headers, raw.as_ref());
         Ok(response)
     }
+}
+
+/// For the trace.
+fn failed<T>(result: &S3Result<T>) -> Option<String> {
+    result.as_ref().err().map(|error| error.code().as_str().to_owned())
 }
 
 fn note(shared: &Shared, cx: &RequestContext) {

@@ -22,6 +22,7 @@ use super::Shared;
 use super::admission::{Admitted, Place};
 use crate::mount::Mount;
 use crate::request::{RequestContext, Verdict, Via};
+use crate::telemetry::{Child, Value};
 
 /// Why a body can't go on.
 #[derive(Debug, thiserror::Error)]
@@ -69,6 +70,8 @@ struct Flight {
     /// Came before it was this flight's turn; no more than the range.
     early: VecDeque<Bytes>,
     ended: Option<Step>,
+    /// From its beginning to its end; in a box, since most reads have none.
+    span: Option<Box<Child>>,
     /// For flights that were begun ahead.
     _admitted: Option<Admitted>,
 }
@@ -116,7 +119,8 @@ impl Fetch {
         if let Some(read) = begun {
             let bytes = absolute(fetch.subject.shared.geometry(), &read.request().span);
             fetch.next = bytes.end;
-            fetch.flights.push_back(Flight::new(bytes, read, None));
+            let span = fetch.subject.span(&bytes);
+            fetch.flights.push_back(Flight::new(bytes, read, span, None));
         }
         fetch
     }
@@ -155,16 +159,26 @@ impl Fetch {
                     self.ready.extend(data.into_iter().filter(|data| !data.is_empty()));
                 }
                 Poll::Ready(Step::End) => {
-                    self.flights.pop_front();
+                    if let Some(flight) = self.flights.pop_front() {
+                        flight.tell();
+                    }
                     self.window = (self.window + 1).min(self.window_max);
                 }
                 Poll::Ready(Step::Bypass(at, reason)) => {
                     tracing::debug!(request = %self.subject.cx.id(), object = %self.subject.object, reason = reason.as_str(),
                         "a span comes from the ufs");
+                    if let Some(span) = &mut front.span {
+                        span.set("verbs3.bypass", Value::Name(reason.as_str()));
+                    }
                     front.range.start = at;
                     front.from = From::Ufs(self.subject.read_at_ufs(front.range.clone()));
                 }
-                Poll::Ready(Step::Failed(error)) => return Poll::Ready(Err(error)),
+                Poll::Ready(Step::Failed(error)) => {
+                    if let Some(span) = &mut front.span {
+                        span.fail(error.to_string());
+                    }
+                    return Poll::Ready(Err(error));
+                }
                 Poll::Pending => {
                     for flight in self.flights.iter_mut().skip(1) {
                         flight.drive(cx);
@@ -200,7 +214,8 @@ impl Fetch {
                 return;
             }
             self.next = bytes.end;
-            let mut flight = Flight::new(bytes, read, admitted);
+            let span = self.subject.span(&bytes);
+            let mut flight = Flight::new(bytes, read, span, admitted);
             if ahead {
                 flight.drive(cx);
             }
@@ -210,8 +225,18 @@ impl Fetch {
 }
 
 impl Flight {
-    fn new(range: Range<u64>, read: SpanRead, admitted: Option<Admitted>) -> Self {
-        Self { range, from: From::Tier(Box::new(read)), early: VecDeque::new(), ended: None, _admitted: admitted }
+    fn new(range: Range<u64>, read: SpanRead, span: Option<Box<Child>>, admitted: Option<Admitted>) -> Self {
+        let from = From::Tier(Box::new(read));
+        Self { range, from, early: VecDeque::new(), ended: None, span, _admitted: admitted }
+    }
+
+    /// Notes how it came, for the trace.
+    fn tell(mut self) {
+        let (Some(mut span), origin) = (self.span.take(), self.origin()) else { return };
+        if let Some((verdict, via)) = origin {
+            span.set("verbs3.cache", Value::Name(verdict.as_str()));
+            span.set("verbs3.transport", Value::Name(via.as_str()));
+        }
     }
 
     fn origin(&self) -> Option<(Verdict, Via)> {
@@ -281,6 +306,14 @@ impl UfsRest {
 }
 
 impl Subject {
+    /// A part of the trace, if there is one.
+    fn span(&self, bytes: &Range<u64>) -> Option<Box<Child>> {
+        let mut span = self.cx.span("verbs3.span")?;
+        span.set("verbs3.first_byte", Value::from(bytes.start));
+        span.set("verbs3.bytes", Value::from(bytes.end - bytes.start));
+        Some(Box::new(span))
+    }
+
     /// Bounded by `ufs_bypass_in_flight_max`; the answer is held against the version.
     fn read_at_ufs(&self, range: Range<u64>) -> UfsRest {
         let Self { shared, cx, mount, object, version, version_named } = self.clone();
@@ -296,10 +329,15 @@ impl Subject {
                 range: Some(range.start..=range.end - 1),
                 checksums: false,
             };
-            let mut read = mount.ufs.read(wanted.clone()).await;
+            let ask = async |wanted: ReadObject| {
+                let call = mount.ufs.read(wanted);
+                cx.ask_ufs((mount.ufs.name(), "GetObject"), call, |read| read.as_ref().err().map(ToString::to_string))
+                    .await
+            };
+            let mut read = ask(wanted.clone()).await;
             if !version_named && version.version_id.is_some() && read.as_ref().is_err_and(is_forbidden) {
                 // Naming a version takes a right of its own (s3:GetObjectVersion), which reading the object does not.
-                read = mount.ufs.read(ReadObject { version_id: None, ..wanted }).await;
+                read = ask(ReadObject { version_id: None, ..wanted }).await;
             }
             let mut stream = read.map_err(FetchError::of)?;
             let other_id = |id: &String| version.version_id.as_ref().is_some_and(|wanted| wanted != id);

@@ -3,15 +3,19 @@
 #![allow(clippy::unwrap_used)]
 
 mod bodies;
+mod certificates;
 mod chunked;
 mod coherence;
 mod connections;
+mod cors;
 mod forms;
 mod http2;
 mod identities;
 mod lenient;
 mod mounts;
+mod oddities;
 mod passing;
 mod remote;
 mod signing;
 mod stage;
+mod telemetry;

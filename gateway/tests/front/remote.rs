@@ -10,7 +10,7 @@ use crate::signing::{ACCESS_KEY, REGION, Request, SECRET_KEY};
 use crate::stage::{Stage, mount};
 
 /// The gateway that clients use, and the one that is its UFS. `far` is all of the other's `data`, `part` its `p/`.
-async fn stages() -> (Stage, Stage) {
+pub async fn stages() -> (Stage, Stage) {
     let behind = Stage::start().await;
     let credentials = Credentials::Static {
         access_key_id: ACCESS_KEY.to_owned(),

@@ -20,6 +20,7 @@ use super::upload::Cut;
 use crate::capture::{ERROR_BODY_BYTES_MAX, note, note_body};
 use crate::error::RawAnswer;
 use crate::headers::without_hop_by_hop;
+use crate::propagation;
 
 /// The largest XML answer of S3 is a listing of 1,000 versions, about 2 MiB with the longest keys.
 const DOCUMENT_BYTES_MAX: usize = 64 * 1024 * 1024;
@@ -101,6 +102,8 @@ impl Intercept for Listen {
 
     /// The SDK writes lists as several headers of one name (its framing beside the object's `Content-Encoding`, the names of
     /// attributes), and signs them as one list. Stores that look at one of them (Ceph RGW) find the signature wrong.
+    ///
+    /// What the signature need not cover is added here, behind it: trace context.
     fn modify_before_transmit(
         &self,
         context: &mut BeforeTransmitInterceptorContextMut<'_>,
@@ -113,6 +116,9 @@ impl Intercept for Listen {
             repeated.map(|(name, _)| (name.to_owned(), headers.get_all(name).collect::<Vec<_>>().join(","))).collect();
         for (name, list) in lists {
             headers.try_insert(name, list)?;
+        }
+        for (name, value) in propagation::headers() {
+            headers.try_insert(name, value)?;
         }
         Ok(())
     }

@@ -1,0 +1,54 @@
+//! The export of telemetry of a process, where it is configured.
+
+use prometheus::Registry;
+use verbs3_config::{OtlpProtocol, Telemetry, TelemetryOtlp};
+use verbs3_gateway::telemetry::{self, TelemetryError, TelemetryOptions};
+
+/// Begins to export; `None` where no receiver is configured. `service` and `instance`: who this process is.
+pub fn start(
+    telemetry: &Telemetry,
+    (service, instance): (&str, &str),
+    registry: &Registry,
+) -> Result<Option<telemetry::Telemetry>, TelemetryError> {
+    let Telemetry { otlp } = telemetry;
+    let TelemetryOtlp {
+        endpoint,
+        protocol: OtlpProtocol::HttpProtobuf,
+        ca_file,
+        headers,
+        traces,
+        metrics,
+        sample_ratio,
+        interval,
+        timeout,
+        queue_max,
+        batch_max,
+        spans_max,
+        flush_max,
+    } = otlp;
+    let Some(endpoint) = endpoint else { return Ok(None) };
+    let options = TelemetryOptions {
+        endpoint: endpoint.clone(),
+        headers: headers.iter().map(|header| header.reveal().to_owned()).collect(),
+        ca_file: ca_file.clone(),
+        service: service.to_owned(),
+        instance: instance.to_owned(),
+        traces: *traces,
+        metrics: *metrics,
+        sample_ratio: *sample_ratio,
+        interval: interval.0,
+        timeout: timeout.0,
+        queue_max: *queue_max as usize,
+        batch_max: *batch_max as usize,
+        spans_max: *spans_max as usize,
+        flush_max: flush_max.0,
+    };
+    telemetry::Telemetry::start(options, registry).map(Some)
+}
+
+/// What is left is sent, for a bounded time.
+pub async fn end(telemetry: Option<telemetry::Telemetry>) {
+    if let Some(telemetry) = telemetry {
+        telemetry.shutdown().await;
+    }
+}

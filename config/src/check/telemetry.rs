@@ -1,0 +1,94 @@
+//! Checks of `[telemetry]`.
+
+use super::Findings;
+use crate::quantity::Period;
+use crate::telemetry::{Telemetry, TelemetryOtlp};
+
+pub(super) fn check(telemetry: &Telemetry, findings: &mut Findings) {
+    let Telemetry { otlp } = telemetry;
+    let TelemetryOtlp {
+        endpoint,
+        protocol: _,
+        ca_file,
+        headers,
+        traces: _,
+        metrics: _,
+        sample_ratio,
+        interval,
+        timeout,
+        queue_max,
+        batch_max,
+        spans_max,
+        flush_max,
+    } = otlp;
+    let at = |name: &str| format!("telemetry.otlp.{name}");
+    if let Some(Err(message)) = endpoint.as_deref().map(check_endpoint) {
+        findings.error(at("endpoint"), message);
+    }
+    if let Some(file) = ca_file {
+        findings.readable(at("ca_file"), file);
+    }
+    for (index, header) in headers.iter().enumerate() {
+        let name = header.reveal().split_once(':').map(|(name, _)| name.trim()).unwrap_or_default();
+        if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte)) {
+            findings.error(format!("{}[{index}]", at("headers")), "is not \"name: value\"");
+        }
+    }
+    findings.range(at("sample_ratio"), *sample_ratio, 0.0, 1.0);
+    findings.range(at("interval"), *interval, Period::millis(100), Period::seconds(3600));
+    findings.range(at("timeout"), *timeout, Period::millis(100), Period::seconds(300));
+    findings.range(at("queue_max"), *queue_max, 1, 1_000_000);
+    findings.range(at("batch_max"), *batch_max, 1, 100_000);
+    findings.range(at("spans_max"), *spans_max, 0, 1000);
+    findings.range(at("flush_max"), *flush_max, Period::millis(0), Period::seconds(300));
+}
+
+/// A URL that may have a path, as receivers behind a gateway have.
+fn check_endpoint(endpoint: &str) -> Result<(), String> {
+    let rest = endpoint.strip_prefix("https://").or_else(|| endpoint.strip_prefix("http://"));
+    let Some(rest) = rest else {
+        return Err(format!("{endpoint:?} is not a URL; write http://host:4318 or https://host:4318"));
+    };
+    let host = rest.split('/').next().unwrap_or_default();
+    if host.contains('@') {
+        return Err("has a user in it; credentials belong into headers".to_owned());
+    }
+    if host.is_empty() || host.starts_with(':') || rest.contains(['?', '#']) || rest.contains(char::is_whitespace) {
+        return Err(format!(
+            "{endpoint:?} is not a receiver's URL; it has a host, perhaps a port and a path, and no query"
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::secret::Secret;
+
+    fn problems(otlp: TelemetryOtlp) -> Vec<String> {
+        let mut findings = Findings::default();
+        check(&Telemetry { otlp }, &mut findings);
+        findings.problems.iter().map(|problem| problem.path.clone()).collect()
+    }
+
+    #[test]
+    fn receivers_are_urls_and_headers_have_names() {
+        assert!(problems(TelemetryOtlp::default()).is_empty());
+        for good in ["http://127.0.0.1:4318", "https://otel.example/ingest/"] {
+            assert!(
+                problems(TelemetryOtlp { endpoint: Some(good.to_owned()), ..Default::default() }).is_empty(),
+                "{good}"
+            );
+        }
+        for bad in ["", "localhost:4318", "http://", "http://:4318", "https://user:pass@host", "http://h/?q=1"] {
+            let found = problems(TelemetryOtlp { endpoint: Some(bad.to_owned()), ..Default::default() });
+            assert_eq!(found, ["telemetry.otlp.endpoint"], "{bad}");
+        }
+        let headers = vec![Secret::new("authorization: Bearer x"), Secret::new("no name")];
+        assert_eq!(problems(TelemetryOtlp { headers, ..Default::default() }), ["telemetry.otlp.headers[1]"]);
+        let (sample_ratio, queue_max) = (1.5, 0);
+        let found = problems(TelemetryOtlp { sample_ratio, queue_max, ..Default::default() });
+        assert_eq!(found, ["telemetry.otlp.sample_ratio", "telemetry.otlp.queue_max"]);
+    }
+}

@@ -1,0 +1,153 @@
+//! Cross-origin requests, as the UFS's own configuration of the bucket has them: the preflights of browsers, which nobody signs, and
+//! the headers of the answers that follow. Owns what is remembered of configurations, for a short time, and the bound on asking for
+//! them. Grants no access: it says which origins may read the answers that others get.
+
+mod rules;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::{self, HeaderMap, HeaderValue};
+use http::{Method, StatusCode};
+use moka::future::Cache;
+use s3s::dto::GetBucketCorsInput;
+use s3s::{S3Error, S3ErrorCode, S3Result};
+use tokio::sync::Semaphore;
+use tracing::debug;
+use verbs3_ufs::capture::{self, RemoteFailure, observe};
+use verbs3_ufs::request;
+
+use self::rules::Rules;
+use crate::metrics::Metrics;
+use crate::mount::{Mount, Mounts};
+
+/// Configurations that are remembered; a browser's application uses a handful of buckets.
+const REMEMBERED_MAX: u64 = 1024;
+/// Configurations that are asked for at once: anyone can send a preflight.
+const LOOKUPS_MAX: usize = 8;
+
+/// What the UFS says of a bucket.
+#[derive(Debug, Clone)]
+enum Known {
+    Rules(Arc<Rules>),
+    NoBucket,
+}
+
+/// See the module.
+pub(crate) struct Cors {
+    mounts: Mounts,
+    known: Cache<String, Known>,
+    lookups: Semaphore,
+    metrics: Arc<Metrics>,
+}
+
+/// The store could not be asked, or too many ask it.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("the bucket's configuration can't be asked for: {0}")]
+struct Unknown(String);
+
+impl Cors {
+    pub fn new(mounts: Mounts, ttl: Duration, metrics: Arc<Metrics>) -> Self {
+        let known = Cache::builder().max_capacity(REMEMBERED_MAX).time_to_live(ttl).build();
+        Self { mounts, known, lookups: Semaphore::new(LOOKUPS_MAX), metrics }
+    }
+
+    /// Forgets a bucket's configuration, because it changes or the bucket does.
+    pub async fn forget(&self, mount: &Mount) {
+        self.known.invalidate(&key(mount)).await;
+    }
+
+    /// The answer to `OPTIONS`.
+    pub async fn preflight(&self, bucket: &str, request: &HeaderMap) -> S3Result<HeaderMap> {
+        let Some(origin) = request.get(header::ORIGIN) else {
+            return Err(error("BadRequest", 400, "Insufficient information. Origin request header needed."));
+        };
+        let method = request.get(header::ACCESS_CONTROL_REQUEST_METHOD).and_then(|method| method.to_str().ok());
+        let Some(method) = method.filter(|method| matches!(*method, "GET" | "PUT" | "POST" | "DELETE" | "HEAD")) else {
+            let message = format!("Invalid Access-Control-Request-Method: {}", method.unwrap_or("null"));
+            return Err(error("BadRequest", 400, message));
+        };
+        let rules = match self.configuration(bucket).await {
+            Ok(Known::Rules(rules)) => rules,
+            Ok(Known::NoBucket) => return Err(crate::operations::no_such_bucket()),
+            Err(_) => return Err(unavailable()),
+        };
+        if rules.is_empty() {
+            return Err(error("AccessForbidden", 403, "CORSResponse: CORS is not enabled for this bucket."));
+        }
+        rules.headers(origin, method, &rules::asked(request)).ok_or_else(|| {
+            let message = "CORSResponse: This CORS request is not allowed. This is usually because the evalution of Origin, request method / \
+                           Access-Control-Request-Method or Access-Control-Request-Headers are not whitelisted by the resource's CORS spec.";
+            error("AccessForbidden", 403, message)
+        })
+    }
+
+    /// Adds to an answer what lets a page of `origin` read it. An answer for which the configuration can't be had goes without.
+    pub async fn decorate(&self, bucket: &str, origin: &HeaderValue, method: &Method, answer: &mut HeaderMap) {
+        match self.configuration(bucket).await {
+            Ok(Known::Rules(rules)) => answer.extend(rules.headers(origin, method.as_str(), &[]).unwrap_or_default()),
+            Ok(Known::NoBucket) => {}
+            Err(error) => debug!(bucket, %error, "an answer goes without CORS headers"),
+        }
+    }
+
+    /// Asked of the UFS once for all who wait for it.
+    async fn configuration(&self, bucket: &str) -> Result<Known, Unknown> {
+        let Some(mount) = self.mounts.resolve(bucket) else { return Ok(Known::NoBucket) };
+        let found = self.known.try_get_with(key(&mount), self.ask(&mount)).await;
+        found.map_err(|error| Unknown::clone(&error))
+    }
+
+    async fn ask(&self, mount: &Mount) -> Result<Known, Unknown> {
+        let Ok(_place) = self.lookups.try_acquire() else {
+            self.metrics.denied("cors_lookups");
+            return Err(Unknown(format!("{LOOKUPS_MAX} others are being asked for")));
+        };
+        let input = GetBucketCorsInput { bucket: mount.bucket.clone(), ..GetBucketCorsInput::default() };
+        let (result, raw) = observe(mount.ufs.s3().get_bucket_cors(request(Method::GET, input))).await;
+        let failure = match result {
+            Ok(response) => return Ok(rules(Rules::of(response.output.cors_rules.unwrap_or_default()))),
+            Err(failure) => failure,
+        };
+        match capture::remote_failure(&failure) {
+            // It does not know the operation, so it has no rules.
+            Some(RemoteFailure::Unintelligible(_)) => return Ok(rules(Rules::default())),
+            Some(RemoteFailure::NoAnswer(why)) => return Err(Unknown(why.clone())),
+            Some(RemoteFailure::Answer(_)) | None => {}
+        }
+        if *failure.code() == S3ErrorCode::NoSuchBucket {
+            return Ok(Known::NoBucket);
+        }
+        match capture::answer_of(&failure, raw).status {
+            StatusCode::NOT_FOUND | StatusCode::NOT_IMPLEMENTED | StatusCode::METHOD_NOT_ALLOWED => {
+                Ok(rules(Rules::default()))
+            }
+            status => Err(Unknown(format!("the ufs answered {status}"))),
+        }
+    }
+}
+
+fn rules(rules: Rules) -> Known {
+    Known::Rules(Arc::new(rules))
+}
+
+fn key(mount: &Mount) -> String {
+    format!("{}/{}", mount.ufs.name(), mount.bucket)
+}
+
+/// Codes that s3s does not know.
+fn error(code: &'static str, status: u16, message: impl Into<String>) -> S3Error {
+    let code = S3ErrorCode::from_bytes(code.as_bytes()).unwrap_or(S3ErrorCode::InvalidRequest);
+    let mut error = S3Error::new(code);
+    error.set_message(message.into());
+    error.set_status_code(StatusCode::from_u16(status).unwrap_or(StatusCode::FORBIDDEN));
+    error
+}
+
+fn unavailable() -> S3Error {
+    let message = "the store behind this endpoint can't be asked for the bucket's CORS configuration; try again";
+    let mut error = S3Error::with_message(S3ErrorCode::ServiceUnavailable, message);
+    let headers = [(header::RETRY_AFTER, "1"), (header::CONTENT_TYPE, "application/xml")];
+    error.set_headers(headers.map(|(name, value)| (name, HeaderValue::from_static(value))).into_iter().collect());
+    error
+}

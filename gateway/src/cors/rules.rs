@@ -1,0 +1,177 @@
+//! A bucket's CORS rules: which one a request meets, and what it says (S3 User Guide, "Using cross-origin resource sharing"). Pure.
+
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use s3s::dto::CORSRule;
+
+/// What an answer depends on, for caches between here and the browser.
+const VARY: HeaderValue =
+    HeaderValue::from_static("Origin, Access-Control-Request-Headers, Access-Control-Request-Method");
+
+/// Of one bucket, in the order in which they are tried.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Rules(Vec<Rule>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Rule {
+    origins: Vec<String>,
+    methods: Vec<String>,
+    /// Lower case.
+    headers: Vec<String>,
+    exposed: Vec<String>,
+    max_age_s: Option<i32>,
+}
+
+impl Rules {
+    pub fn of(rules: Vec<CORSRule>) -> Self {
+        let rule = |rule: CORSRule| Rule {
+            origins: rule.allowed_origins,
+            methods: rule.allowed_methods,
+            headers: rule.allowed_headers.into_iter().flatten().map(|name| name.to_ascii_lowercase()).collect(),
+            exposed: rule.expose_headers.unwrap_or_default(),
+            max_age_s: rule.max_age_seconds,
+        };
+        Self(rules.into_iter().map(rule).collect())
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The headers of the answer to a request from another origin: those of the first rule that allows the origin, the method and
+    /// all of the headers. `None`: no rule does. `asked`: the headers that a preflight names, lower case.
+    pub fn headers(&self, origin: &HeaderValue, method: &str, asked: &[String]) -> Option<HeaderMap> {
+        let from = std::str::from_utf8(origin.as_bytes()).ok()?;
+        let meets = |rule: &&Rule| {
+            rule.origins.iter().any(|pattern| matches(pattern, from))
+                && rule.methods.iter().any(|allowed| allowed == method)
+                && asked.iter().all(|name| rule.headers.iter().any(|pattern| matches(pattern, name)))
+        };
+        let rule = self.0.iter().find(meets)?;
+        let mut headers = HeaderMap::new();
+        // A rule for everyone says so, and then browsers send no credentials (Fetch Standard, "CORS check").
+        if rule.origins.iter().any(|pattern| pattern == "*") {
+            headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
+        } else {
+            headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
+            headers.insert(header::ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true"));
+        }
+        list(&mut headers, header::ACCESS_CONTROL_ALLOW_METHODS, &rule.methods);
+        list(&mut headers, header::ACCESS_CONTROL_ALLOW_HEADERS, asked);
+        list(&mut headers, header::ACCESS_CONTROL_EXPOSE_HEADERS, &rule.exposed);
+        if let Some(seconds) = rule.max_age_s {
+            headers.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from(seconds));
+        }
+        headers.insert(header::VARY, VARY);
+        Some(headers)
+    }
+}
+
+/// A value that can't be a header (the store let one in) is left out.
+fn list(headers: &mut HeaderMap, name: HeaderName, values: &[String]) {
+    if let Ok(value) = HeaderValue::try_from(values.join(", "))
+        && !values.is_empty()
+    {
+        headers.insert(name, value);
+    }
+}
+
+/// A pattern has one `*` at most, which stands for anything.
+fn matches(pattern: &str, text: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == text,
+        Some((start, end)) => text.strip_prefix(start).is_some_and(|rest| rest.ends_with(end)),
+    }
+}
+
+/// The names in `Access-Control-Request-Headers`, lower case.
+pub(super) fn asked(headers: &HeaderMap) -> Vec<String> {
+    let lists = headers.get_all(header::ACCESS_CONTROL_REQUEST_HEADERS).iter().filter_map(|list| list.to_str().ok());
+    let names = lists.flat_map(|list| list.split(',')).map(|name| name.trim().to_ascii_lowercase());
+    names.filter(|name| !name.is_empty()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn rule(origins: &[&str], methods: &[&str], headers: &[&str]) -> CORSRule {
+        let own = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+        CORSRule {
+            allowed_origins: own(origins),
+            allowed_methods: own(methods),
+            allowed_headers: Some(own(headers)),
+            expose_headers: Some(own(&["ETag", "x-amz-meta-a"])),
+            id: None,
+            max_age_seconds: Some(600),
+        }
+    }
+
+    fn allowed(rules: &Rules, origin: &'static str, method: &str, asked: &[&str]) -> Option<String> {
+        let asked: Vec<String> = asked.iter().map(|name| (*name).to_owned()).collect();
+        let headers = rules.headers(&HeaderValue::from_static(origin), method, &asked)?;
+        Some(headers[header::ACCESS_CONTROL_ALLOW_ORIGIN].to_str().unwrap().to_owned())
+    }
+
+    #[test]
+    fn the_first_rule_that_allows_all_of_a_request_answers_it() {
+        let rules = Rules::of(vec![
+            rule(&["https://a.test"], &["GET"], &["X-Amz-*"]),
+            rule(&["https://*.b.test"], &["PUT", "GET"], &["content-type"]),
+            rule(&["*"], &["HEAD"], &["*"]),
+        ]);
+        for (origin, method, asked, wanted) in [
+            ("https://a.test", "GET", &["x-amz-date"][..], Some("https://a.test")),
+            ("https://a.test", "GET", &["x-amz-date", "range"], None),
+            ("https://a.test", "PUT", &[], None),
+            ("https://a.test", "get", &[], None),
+            ("https://a.test", "HEAD", &["anything"], Some("*")),
+            ("https://x.b.test", "PUT", &["content-type"], Some("https://x.b.test")),
+            ("https://b.test", "PUT", &[], None),
+            ("https://a.test.evil", "GET", &[], None),
+            ("null", "HEAD", &[], Some("*")),
+        ] {
+            assert_eq!(
+                allowed(&rules, origin, method, asked).as_deref(),
+                wanted,
+                "{method} from {origin} with {asked:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_rule_says_what_it_allows_and_credentials_are_for_named_origins() {
+        let rules = Rules::of(vec![rule(&["https://a.test"], &["GET", "PUT"], &["*"]), rule(&["*"], &["HEAD"], &[])]);
+        let named = rules.headers(&HeaderValue::from_static("https://a.test"), "PUT", &["range".to_owned()]).unwrap();
+        for (name, wanted) in [
+            ("access-control-allow-origin", "https://a.test"),
+            ("access-control-allow-credentials", "true"),
+            ("access-control-allow-methods", "GET, PUT"),
+            ("access-control-allow-headers", "range"),
+            ("access-control-expose-headers", "ETag, x-amz-meta-a"),
+            ("access-control-max-age", "600"),
+        ] {
+            assert_eq!(named[name], wanted, "{name}");
+        }
+        assert!(named["vary"].to_str().unwrap().starts_with("Origin"));
+        let all = rules.headers(&HeaderValue::from_static("https://z.test"), "HEAD", &[]).unwrap();
+        assert!(
+            !all.contains_key("access-control-allow-credentials") && !all.contains_key("access-control-allow-headers")
+        );
+    }
+
+    #[test]
+    fn one_star_stands_for_anything_and_overlaps_with_nothing() {
+        for (pattern, text, wanted) in [
+            ("*", "", true),
+            ("a*", "a", true),
+            ("a*a", "a", false),
+            ("a*a", "aa", true),
+            ("https://*.x", "https://y.x", true),
+            ("", "", true),
+            ("a", "ab", false),
+        ] {
+            assert_eq!(matches(pattern, text), wanted, "{pattern} {text}");
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! W3C trace context (Recommendation of 23 November 2021): `traceparent` and `tracestate`, read and written. Owns ids. Decides
+//! nothing about sampling.
+
+use std::fmt;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+pub(super) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+pub(super) const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
+
+/// Section 3.3.1.5: so much at least has to be passed on; more is dropped whole, since a cut one may mean something else.
+const STATE_BYTES_MAX: usize = 512;
+
+/// Names a trace; never 0.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct TraceId(pub u128);
+
+/// Names a span within its trace; never 0.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct SpanId(pub u64);
+
+impl TraceId {
+    pub fn generate() -> Self {
+        Self(rand::random::<u128>().max(1))
+    }
+}
+
+impl SpanId {
+    pub fn generate() -> Self {
+        Self(rand::random::<u64>().max(1))
+    }
+}
+
+impl fmt::Display for TraceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl fmt::Display for SpanId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl fmt::Debug for TraceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Debug for SpanId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// What a client says of the span that its request belongs to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Parent {
+    pub trace: TraceId,
+    pub span: SpanId,
+    pub sampled: bool,
+    pub state: Option<HeaderValue>,
+}
+
+/// The client's context. `None`: it sent none, or one that is none, which is to be taken as if it were not there (section 2.3).
+pub(super) fn parent(headers: &HeaderMap) -> Option<Parent> {
+    let mut values = headers.get_all(&TRACEPARENT).iter();
+    let (value, None) = (values.next()?, values.next()) else { return None };
+    let (trace, span, sampled) = parse(value.as_bytes())?;
+    Some(Parent { trace, span, sampled, state: state(headers) })
+}
+
+/// The lists of all headers of the name are one list.
+fn state(headers: &HeaderMap) -> Option<HeaderValue> {
+    let mut values = headers.get_all(&TRACESTATE).iter();
+    let first = values.next()?.clone();
+    let joined = values.try_fold(first.as_bytes().to_vec(), |mut joined, next| {
+        joined.push(b',');
+        joined.extend(next.as_bytes());
+        (joined.len() <= STATE_BYTES_MAX).then_some(joined)
+    })?;
+    let printable = joined.len() <= STATE_BYTES_MAX && joined.iter().all(|byte| (0x20..0x7f).contains(byte));
+    printable.then(|| HeaderValue::from_bytes(&joined).ok()).flatten()
+}
+
+/// `00-TRACE-SPAN-FLAGS`. Later versions may go on behind the flags.
+fn parse(text: &[u8]) -> Option<(TraceId, SpanId, bool)> {
+    let version = hex(text.get(..2)?)?;
+    let (head, rest) = text.split_at_checked(55)?;
+    let ends = match version {
+        0 => rest.is_empty(),
+        0xff => false,
+        _ => rest.first().is_none_or(|&byte| byte == b'-'),
+    };
+    if !ends || [head[2], head[35], head[52]].iter().any(|&byte| byte != b'-') {
+        return None;
+    }
+    let (trace, span, flags) = (hex(&head[3..35])?, hex(&head[36..52])?, hex(&head[53..])?);
+    let span = u64::try_from(span).ok()?;
+    (trace != 0 && span != 0).then_some((TraceId(trace), SpanId(span), flags & 1 == 1))
+}
+
+/// Lower-case digits alone (section 3.2.2).
+fn hex(digits: &[u8]) -> Option<u128> {
+    digits.iter().try_fold(0, |number, &digit| {
+        let value = match digit {
+            b'0'..=b'9' => digit - b'0',
+            b'a'..=b'f' => digit - b'a' + 10,
+            _ => return None,
+        };
+        Some(number << 4 | u128::from(value))
+    })
+}
+
+/// The header for who is asked next.
+pub(super) fn traceparent(trace: TraceId, span: SpanId, sampled: bool) -> HeaderValue {
+    let text = format!("00-{trace}-{span}-{:02x}", u8::from(sampled));
+    HeaderValue::try_from(text).expect("hexadecimal digits are a header value")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const GOOD: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.append(*name, HeaderValue::from_str(value).unwrap());
+        }
+        headers
+    }
+
+    #[test]
+    fn a_context_is_read_and_written_alike() {
+        let parent = parent(&headers(&[("traceparent", GOOD), ("tracestate", "a=1"), ("tracestate", "b=2")])).unwrap();
+        assert_eq!(traceparent(parent.trace, parent.span, parent.sampled), GOOD);
+        assert_eq!(parent.state.unwrap(), "a=1,b=2");
+    }
+
+    #[test]
+    fn what_is_no_context_is_as_if_it_were_not_there() {
+        for bad in [
+            "",
+            "00",
+            "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-more",
+            "00-4BF92F3577B34DA6A3CE929D0E0E4736-00f067aa0ba902b7-01",
+            "00-00000000000000000000000000000000-00f067aa0ba902b7-01",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-1",
+            "00_4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+            "01-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01more",
+        ] {
+            assert_eq!(parent(&headers(&[("traceparent", bad)])), None, "{bad}");
+        }
+        assert_eq!(parent(&headers(&[("traceparent", GOOD), ("traceparent", GOOD)])), None);
+        let later = "cc-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00-what-comes";
+        assert!(!parent(&headers(&[("traceparent", later)])).unwrap().sampled);
+    }
+
+    #[test]
+    fn a_state_that_is_too_long_is_dropped_whole() {
+        let long = "x".repeat(STATE_BYTES_MAX + 1);
+        assert_eq!(parent(&headers(&[("traceparent", GOOD), ("tracestate", &long)])).unwrap().state, None);
+        let half = "x".repeat(300);
+        let two = headers(&[("traceparent", GOOD), ("tracestate", &half), ("tracestate", &half)]);
+        assert_eq!(parent(&two).unwrap().state, None);
+    }
+}

@@ -1,0 +1,42 @@
+//! The export of telemetry in numbers. Shown where it is on.
+
+use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts, Registry};
+
+use crate::metrics::table;
+
+table! {
+    spans_exported: IntCounter, "verbs3_telemetry_spans_exported_total", [],
+        "Spans that the OpenTelemetry receiver has taken.";
+    spans_dropped: IntCounterVec, "verbs3_telemetry_spans_dropped_total", ["reason"],
+        "Spans that never reached the receiver: queue_full, undeliverable, rejected by it, shutdown, or over the bound of their request.";
+    queue: IntGauge, "verbs3_telemetry_queue_requests", [], "Traced requests that wait for their export.";
+    queue_max: IntGauge, "verbs3_telemetry_queue_requests_max", [],
+        "The configured bound; beyond it spans are dropped and counted.";
+    exports: IntCounterVec, "verbs3_telemetry_exports_total", ["signal", "outcome"],
+        "Messages to the receiver, by signal (traces, metrics) and outcome (ok, refused, failed).";
+}
+
+pub(super) struct Metrics {
+    pub spans_exported: IntCounter,
+    spans_dropped: IntCounterVec,
+    pub queue: IntGauge,
+    exports: IntCounterVec,
+}
+
+impl Metrics {
+    pub fn new(registry: &Registry, queue_max: usize) -> Result<Self, prometheus::Error> {
+        let Rows { spans_exported, spans_dropped, queue, queue_max: bound, exports } = Rows::new(registry)?;
+        bound.set(i64::try_from(queue_max).unwrap_or(i64::MAX));
+        Ok(Self { spans_exported, spans_dropped, queue, exports })
+    }
+
+    pub fn dropped(&self, reason: &str, spans: usize) {
+        if spans > 0 {
+            self.spans_dropped.with_label_values(&[reason]).inc_by(spans as u64);
+        }
+    }
+
+    pub fn export(&self, signal: &str, outcome: &str) {
+        self.exports.with_label_values(&[signal, outcome]).inc();
+    }
+}

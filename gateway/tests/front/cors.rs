@@ -1,0 +1,201 @@
+//! Pages from other origins: preflights that nobody signs, and what stands in the answers that follow. The store's configuration
+//! decides; here it is a store that has nothing else.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use s3s::dto::*;
+use s3s::{S3, S3Request, S3Response, S3Result, s3_error};
+use verbs3_ufs::{Ufs, UfsLimits};
+
+use crate::signing::Request;
+use crate::stage::{Answer, Stage, mount};
+
+const PAGE: &str = "https://page.test";
+
+/// A store that knows a bucket's rules, and one object.
+#[derive(Default)]
+struct Configured {
+    rules: Mutex<Option<Vec<CORSRule>>>,
+    asked: AtomicUsize,
+    broken: AtomicBool,
+}
+
+#[async_trait]
+impl S3 for Configured {
+    async fn get_bucket_cors(
+        &self,
+        request: S3Request<GetBucketCorsInput>,
+    ) -> S3Result<S3Response<GetBucketCorsOutput>> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        // Long enough for others to ask the same.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        match (request.input.bucket.as_str(), self.rules.lock().clone()) {
+            _ if self.broken.load(Ordering::SeqCst) => Err(s3_error!(InternalError)),
+            ("web", Some(rules)) => Ok(S3Response::new(GetBucketCorsOutput { cors_rules: Some(rules) })),
+            ("web", None) => Err(s3_error!(NoSuchCORSConfiguration)),
+            _ => Err(s3_error!(NoSuchBucket)),
+        }
+    }
+
+    async fn put_bucket_cors(
+        &self,
+        request: S3Request<PutBucketCorsInput>,
+    ) -> S3Result<S3Response<PutBucketCorsOutput>> {
+        *self.rules.lock() = Some(request.input.cors_configuration.cors_rules);
+        Ok(S3Response::new(PutBucketCorsOutput::default()))
+    }
+
+    async fn get_object(&self, request: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
+        match request.input.key.as_str() {
+            "k" | "p/k" => Ok(S3Response::new(GetObjectOutput {
+                body: Some(StreamingBlob::from(s3s::Body::from("hello".to_owned()))),
+                content_length: Some(5),
+                ..GetObjectOutput::default()
+            })),
+            _ => Err(s3_error!(NoSuchKey)),
+        }
+    }
+}
+
+async fn stage(rules: Option<Vec<CORSRule>>) -> (Stage, Arc<Configured>) {
+    let store = Arc::new(Configured { rules: Mutex::new(rules), ..Configured::default() });
+    let ufs = Ufs::new("web".to_owned(), store.clone(), UfsLimits::default());
+    let stage = Stage::start_with(|setup| {
+        setup.options.domains = vec!["s3.test".to_owned()];
+        setup.mounts = vec![
+            mount("web", ufs.clone(), "web", ""),
+            mount("part", ufs.clone(), "web", "p/"),
+            mount("gone", ufs, "gone", ""),
+        ];
+    })
+    .await;
+    (stage, store)
+}
+
+fn rule(origin: &str, method: &str) -> CORSRule {
+    CORSRule {
+        allowed_headers: Some(vec!["x-amz-*".to_owned()]),
+        allowed_methods: vec![method.to_owned()],
+        allowed_origins: vec![origin.to_owned()],
+        expose_headers: Some(vec!["ETag".to_owned()]),
+        id: None,
+        max_age_seconds: Some(60),
+    }
+}
+
+async fn preflight(stage: &Stage, host: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
+    let lines: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    let head = format!("OPTIONS {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n{lines}\r\n");
+    stage.exchange(&head, b"").await
+}
+
+fn of(origin: &'static str, method: &'static str) -> [(&'static str, &'static str); 2] {
+    [("origin", origin), ("access-control-request-method", method)]
+}
+
+#[tokio::test]
+async fn a_preflight_is_answered_from_the_stores_configuration_without_a_signature() {
+    let (stage, _store) = stage(Some(vec![rule(PAGE, "PUT"), rule("*", "GET")])).await;
+    for (host, path) in [("h", "/web/k"), ("h", "/web"), ("h", "/part/k"), ("web.s3.test", "/k")] {
+        let asked =
+            [of(PAGE, "PUT").as_slice(), &[("access-control-request-headers", "X-Amz-Date, x-amz-acl")]].concat();
+        let answer = preflight(&stage, host, path, &asked).await;
+        assert_eq!((answer.status, answer.text().as_str()), (200, ""), "{host}{path}");
+        for (name, value) in [
+            ("access-control-allow-origin", PAGE),
+            ("access-control-allow-methods", "PUT"),
+            ("access-control-allow-headers", "x-amz-date, x-amz-acl"),
+            ("access-control-max-age", "60"),
+            ("access-control-expose-headers", "ETag"),
+        ] {
+            assert_eq!(answer.headers[name], value, "{host}{path}");
+        }
+        assert!(answer.headers.contains_key("x-amz-request-id"));
+    }
+    let anyone = preflight(&stage, "h", "/web/k", &of("https://other.test", "GET")).await;
+    assert_eq!((anyone.status, anyone.headers["access-control-allow-origin"].as_str()), (200, "*"));
+}
+
+#[tokio::test]
+async fn a_preflight_that_no_rule_allows_or_that_is_none_is_refused() {
+    let (with, _store) = stage(Some(vec![rule(PAGE, "PUT")])).await;
+    let (without, _store) = stage(None).await;
+    let header = [of(PAGE, "PUT").as_slice(), &[("access-control-request-headers", "range")]].concat();
+    for (stage, path, headers, status, code) in [
+        (&with, "/web/k", &of("https://other.test", "PUT")[..], 403, "AccessForbidden"),
+        (&with, "/web/k", &of(PAGE, "GET"), 403, "AccessForbidden"),
+        (&with, "/web/k", &header, 403, "AccessForbidden"),
+        (&with, "/web/k", &of(PAGE, "put"), 400, "BadRequest"),
+        (&with, "/web/k", &[("origin", PAGE)], 400, "BadRequest"),
+        (&with, "/web/k", &[("access-control-request-method", "PUT")], 400, "BadRequest"),
+        (&with, "/web/k", &[], 400, "BadRequest"),
+        (&with, "/unknown/k", &of(PAGE, "PUT"), 404, "NoSuchBucket"),
+        (&with, "/gone/k", &of(PAGE, "PUT"), 404, "NoSuchBucket"),
+        (&with, "/data/k", &of(PAGE, "PUT"), 403, "AccessForbidden"),
+        (&without, "/web/k", &of(PAGE, "PUT"), 403, "AccessForbidden"),
+    ] {
+        let answer = preflight(stage, "h", path, headers).await;
+        assert_eq!(answer.error(), (status, code.to_owned()), "{path} {headers:?}");
+        assert!(!answer.headers.contains_key("access-control-allow-origin"), "{path} {headers:?}");
+    }
+}
+
+#[tokio::test]
+async fn answers_and_errors_alike_say_which_page_may_read_them() {
+    let (stage, store) = stage(Some(vec![rule(PAGE, "GET")])).await;
+    let allowed = |answer: &Answer| answer.headers.get("access-control-allow-origin").cloned();
+    let get = |path: &str| Request::new("GET", path);
+    for (request, status, wanted) in [
+        (get("/web/k").header("origin", PAGE), 200, Some(PAGE)),
+        (get("/part/k").header("origin", PAGE), 200, Some(PAGE)),
+        (get("/web/none").header("origin", PAGE), 404, Some(PAGE)),
+        (get("/web/k").header("origin", PAGE).by("AKNOBODY", "x"), 403, Some(PAGE)),
+        (get("/web/k").header("origin", "https://other.test"), 200, None),
+        (Request::new("HEAD", "/web/k").header("origin", PAGE), 501, None),
+        (get("/data/none").header("origin", PAGE), 404, None),
+        (get("/unknown/k").header("origin", PAGE), 404, None),
+    ] {
+        let answer = stage.send(&request, b"").await;
+        assert_eq!(
+            (answer.status, allowed(&answer).as_deref()),
+            (status, wanted),
+            "{} {:?}",
+            request.path,
+            request.headers
+        );
+    }
+    let before = store.asked.load(Ordering::SeqCst);
+    assert_eq!(allowed(&stage.get("/web/k").await), None);
+    assert_eq!(store.asked.load(Ordering::SeqCst), before, "a request without an origin asks for nothing");
+}
+
+#[tokio::test]
+async fn a_configuration_is_asked_for_once_for_all_and_a_change_through_the_gateway_counts_at_once() {
+    let (stage, store) = stage(Some(vec![rule(PAGE, "PUT")])).await;
+    let asked = of(PAGE, "PUT");
+    let all = (0..20).map(|_| preflight(&stage, "h", "/web/k", &asked));
+    assert!(futures::future::join_all(all).await.iter().all(|answer| answer.status == 200));
+    assert_eq!(store.asked.load(Ordering::SeqCst), 1);
+
+    let document = "<CORSConfiguration><CORSRule><AllowedMethod>GET</AllowedMethod><AllowedOrigin>*</AllowedOrigin></CORSRule></CORSConfiguration>";
+    let put = Request::new("PUT", "/web").query("cors=").header("content-length", &document.len().to_string());
+    assert_eq!(stage.send(&put, document.as_bytes()).await.status, 200);
+    assert_eq!(preflight(&stage, "h", "/web/k", &asked).await.status, 403);
+    assert_eq!(preflight(&stage, "h", "/web/k", &of(PAGE, "GET")).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_store_that_can_not_be_asked_is_told_to_preflights_and_costs_answers_their_headers_alone() {
+    let (stage, store) = stage(Some(vec![rule("*", "GET")])).await;
+    store.broken.store(true, Ordering::SeqCst);
+    let answer = preflight(&stage, "h", "/web/k", &of(PAGE, "GET")).await;
+    assert_eq!((answer.error(), answer.headers["retry-after"].as_str()), ((503, "ServiceUnavailable".to_owned()), "1"));
+    let got = stage.send(&Request::new("GET", "/web/k").header("origin", PAGE), b"").await;
+    assert_eq!((got.status, got.text().as_str()), (200, "hello"));
+    store.broken.store(false, Ordering::SeqCst);
+    assert_eq!(preflight(&stage, "h", "/web/k", &of(PAGE, "GET")).await.status, 200, "a failure is not remembered");
+}

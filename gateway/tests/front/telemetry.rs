@@ -1,0 +1,254 @@
+//! Traces and metrics towards a receiver of OTLP: what of a request is told, to whom the trace goes on, and what a receiver costs
+//! that is away. The receiver here decodes with the official schema; a separate process does in `tests/testbed/suite.sh`.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value::Value};
+use opentelemetry_proto::tonic::metrics::v1::metric::Data;
+use opentelemetry_proto::tonic::metrics::v1::number_data_point;
+use opentelemetry_proto::tonic::trace::v1::Span;
+use parking_lot::Mutex;
+use prost::Message;
+use tokio::net::TcpListener;
+use verbs3_gateway::telemetry::{Telemetry, TelemetryOptions};
+
+use crate::remote;
+use crate::signing::Request;
+use crate::stage::{Stage, until};
+
+const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+const TRACE: u128 = 0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736;
+
+/// What came in, and how it is answered.
+#[derive(Default)]
+struct Taken {
+    spans: Vec<Span>,
+    metrics: Vec<ExportMetricsServiceRequest>,
+    authorization: Vec<String>,
+    /// Answered by 503 first.
+    refuse: u32,
+}
+
+struct Receiver {
+    address: SocketAddr,
+    taken: Arc<Mutex<Taken>>,
+}
+
+impl Receiver {
+    async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let taken = Arc::<Mutex<Taken>>::default();
+        let shared = taken.clone();
+        tokio::spawn(async move {
+            loop {
+                let (socket, _) = listener.accept().await.unwrap();
+                let taken = shared.clone();
+                let service = service_fn(move |request| take(taken.clone(), request));
+                tokio::spawn(
+                    hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(socket), service),
+                );
+            }
+        });
+        Self { address, taken }
+    }
+
+    fn spans(&self) -> Vec<Span> {
+        self.taken.lock().spans.clone()
+    }
+}
+
+async fn take(
+    taken: Arc<Mutex<Taken>>,
+    request: hyper::Request<Incoming>,
+) -> Result<hyper::Response<Full<Bytes>>, hyper::Error> {
+    let (parts, body) = request.into_parts();
+    let body = body.collect().await?.to_bytes();
+    assert_eq!(parts.headers["content-type"], "application/x-protobuf");
+    let mut taken = taken.lock();
+    let mut answer = hyper::Response::new(Full::default());
+    if taken.refuse > 0 {
+        taken.refuse -= 1;
+        *answer.status_mut() = hyper::StatusCode::SERVICE_UNAVAILABLE;
+        return Ok(answer);
+    }
+    if let Some(value) = parts.headers.get("authorization") {
+        taken.authorization.push(value.to_str().unwrap().to_owned());
+    }
+    match parts.uri.path() {
+        "/v1/traces" => {
+            let message = ExportTraceServiceRequest::decode(body).unwrap();
+            let scopes = message.resource_spans.into_iter().flat_map(|resource| resource.scope_spans);
+            taken.spans.extend(scopes.flat_map(|scope| scope.spans));
+        }
+        "/v1/metrics" => taken.metrics.push(ExportMetricsServiceRequest::decode(body).unwrap()),
+        path => panic!("nobody exports to {path}"),
+    }
+    Ok(answer)
+}
+
+fn options(address: SocketAddr) -> TelemetryOptions {
+    TelemetryOptions {
+        endpoint: format!("http://{address}"),
+        headers: vec!["authorization: Bearer of good news".to_owned()],
+        ca_file: None,
+        service: "verbs3-test".to_owned(),
+        instance: "one".to_owned(),
+        traces: true,
+        metrics: true,
+        sample_ratio: 0.0,
+        interval: Duration::from_millis(100),
+        timeout: Duration::from_secs(5),
+        queue_max: 64,
+        batch_max: 16,
+        spans_max: 8,
+        flush_max: Duration::from_secs(5),
+    }
+}
+
+fn traced(stage: &Stage, options: TelemetryOptions) -> Telemetry {
+    let telemetry = Telemetry::start(options, &stage.registry).unwrap();
+    stage.gateway.trace_with(telemetry.tracer().unwrap());
+    telemetry
+}
+
+fn get(path: &str) -> Request {
+    Request::new("GET", path).header("traceparent", PARENT).header("tracestate", "vendor=1")
+}
+
+fn attribute<'a>(span: &'a Span, name: &str) -> Option<&'a Value> {
+    let found: Option<&KeyValue> = span.attributes.iter().find(|attribute| attribute.key == name);
+    found?.value.as_ref()?.value.as_ref()
+}
+
+fn text(span: &Span, name: &str) -> String {
+    match attribute(span, name) {
+        Some(Value::StringValue(text)) => text.clone(),
+        other => panic!("{name} of {span:?} is {other:?}"),
+    }
+}
+
+/// Of a counter or gauge, over all its labels.
+fn value(stage: &Stage, name: &str) -> f64 {
+    let families = stage.registry.gather();
+    let family = families.iter().find(|family| family.name() == name);
+    let metrics = family.map(|family| family.get_metric()).unwrap_or_default();
+    metrics.iter().map(|metric| metric.get_gauge().get_value() + metric.get_counter().get_value()).sum()
+}
+
+#[tokio::test]
+async fn a_request_is_told_as_a_part_of_its_clients_trace_and_the_store_as_a_part_of_it() {
+    let (front, behind) = remote::stages().await;
+    let receiver = Receiver::start().await;
+    let (ours, theirs) = (traced(&front, options(receiver.address)), traced(&behind, options(receiver.address)));
+    behind.put("/data/x", b"hello").await;
+    let answer = front.send(&get("/far/x"), b"").await;
+    assert_eq!((answer.status, answer.text().as_str()), (200, "hello"));
+    let missing = front.send(&get("/far/none"), b"").await;
+    assert_eq!(missing.status, 404);
+    // Neither sampled nor a part of anything.
+    front.get("/far/x").await;
+    ours.shutdown().await;
+    theirs.shutdown().await;
+
+    let spans = receiver.spans();
+    assert!(spans.iter().all(|span| span.trace_id == TRACE.to_be_bytes() && span.trace_state == "vendor=1"));
+    let of = |key: &str| -> Vec<&Span> {
+        spans
+            .iter()
+            .filter(|span| matches!(attribute(span, "aws.s3.key"), Some(Value::StringValue(found)) if found == key))
+            .collect()
+    };
+    let both = of("x");
+    let root = both.iter().find(|span| span.parent_span_id == 0x00f0_67aa_0ba9_02b7_u64.to_be_bytes()).unwrap();
+    assert_eq!((root.name.as_str(), root.kind), ("GetObject", 2));
+    assert_eq!((text(root, "aws.s3.bucket"), text(root, "rpc.method")), ("far".to_owned(), "GetObject".to_owned()));
+    assert_eq!(text(root, "verbs3.request_id"), answer.headers["x-amz-request-id"]);
+    assert_eq!(attribute(root, "http.response.status_code"), Some(&Value::IntValue(200)));
+    assert_eq!(attribute(root, "http.response.body.size"), Some(&Value::IntValue(5)));
+    assert!(root.status.is_none() && root.start_time_unix_nano <= root.end_time_unix_nano);
+    let call = spans.iter().find(|span| span.parent_span_id == root.span_id).unwrap();
+    assert_eq!((call.kind, text(call, "verbs3.ufs")), (3, "remote".to_owned()));
+    let far = both.iter().find(|span| span.parent_span_id == call.span_id).expect("the store's span hangs on the call");
+    assert_eq!(text(far, "aws.s3.bucket"), "data");
+    assert_eq!(both.len(), 2, "{both:#?}");
+
+    let missing = of("none").into_iter().find(|span| text(span, "aws.s3.bucket") == "far").unwrap();
+    assert_eq!(text(missing, "error.type"), "NoSuchKey");
+    assert!(missing.status.is_none(), "a client's mistake is no failure of the server");
+    let failed = spans.iter().find(|span| span.parent_span_id == missing.span_id).unwrap();
+    assert_eq!(failed.status.as_ref().unwrap().message, "NoSuchKey");
+}
+
+#[tokio::test]
+async fn metrics_are_told_as_they_are_shown_and_the_last_ones_at_the_end() {
+    let stage = Stage::start().await;
+    let receiver = Receiver::start().await;
+    let telemetry =
+        traced(&stage, TelemetryOptions { interval: Duration::from_secs(3600), ..options(receiver.address) });
+    for _ in 0..3 {
+        stage.get("/data/none").await;
+    }
+    until(|| value(&stage, "verbs3_gateway_requests_total") > 2.5).await;
+    // The count of exports is shown after the first of them.
+    let shown = stage.registry.gather();
+    telemetry.shutdown().await;
+    let taken = receiver.taken.lock();
+    assert_eq!(taken.authorization, ["Bearer of good news"]);
+    let message = &taken.metrics[0].resource_metrics[0];
+    let resource = message.resource.as_ref().unwrap();
+    assert!(resource.attributes.iter().any(|attribute| attribute.key == "service.name"));
+    let metrics = &message.scope_metrics[0].metrics;
+    for family in shown {
+        assert!(metrics.iter().any(|metric| metric.name == family.name()), "{} was not told", family.name());
+    }
+    let requests = metrics.iter().find(|metric| metric.name == "verbs3_gateway_requests_total").unwrap();
+    let Some(Data::Sum(sum)) = &requests.data else { panic!("{requests:?}") };
+    assert_eq!(sum.data_points[0].value, Some(number_data_point::Value::AsDouble(3.0)));
+}
+
+#[tokio::test]
+async fn a_receiver_that_refuses_for_a_while_is_told_later() {
+    let stage = Stage::start().await;
+    let receiver = Receiver::start().await;
+    receiver.taken.lock().refuse = 2;
+    let telemetry = traced(&stage, TelemetryOptions { metrics: false, ..options(receiver.address) });
+    stage.send(&get("/data/none"), b"").await;
+    until(|| !receiver.spans().is_empty()).await;
+    assert!(value(&stage, "verbs3_telemetry_exports_total") > 2.5);
+    assert!(value(&stage, "verbs3_telemetry_spans_dropped_total") < 0.5);
+    until(|| value(&stage, "verbs3_telemetry_spans_exported_total") > 0.5).await;
+    telemetry.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_receiver_that_is_silent_costs_a_bounded_queue_a_count_and_a_bounded_end() {
+    // Takes connections and never answers.
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = silent.local_addr().unwrap();
+    let stage = Stage::start().await;
+    let (flush_max, timeout) = (Duration::from_millis(300), Duration::from_secs(60));
+    let (queue_max, batch_max) = (4, 2);
+    let telemetry = traced(&stage, TelemetryOptions { flush_max, timeout, queue_max, batch_max, ..options(address) });
+    let began = Instant::now();
+    for _ in 0..20 {
+        assert_eq!(stage.send(&get("/data/none"), b"").await.status, 404);
+    }
+    assert!(began.elapsed() < Duration::from_secs(20), "requests waited for the receiver: {:?}", began.elapsed());
+    until(|| value(&stage, "verbs3_telemetry_spans_dropped_total") > 12.5).await;
+    assert!(value(&stage, "verbs3_telemetry_queue_requests") <= 4.0);
+    let began = Instant::now();
+    telemetry.shutdown().await;
+    assert!(began.elapsed() < Duration::from_secs(5), "the end waited for the receiver: {:?}", began.elapsed());
+    // Each request has its own span and one of its call on the store.
+    assert_eq!(value(&stage, "verbs3_telemetry_spans_dropped_total") as u64, 40);
+    assert_eq!(value(&stage, "verbs3_telemetry_queue_requests") as i64, 0);
+}
