@@ -204,6 +204,47 @@ def test_get_by_part_number(s3r, bucket, upload, put_part, complete, expect, che
     check("parts count", got.get("PartsCount"), 2)
 
 
+@pytest.fixture
+def two_parts(upload, put_part, complete):
+    upload_id = upload()
+    complete(upload_id, [put_part(upload_id, 1, PART_1), put_part(upload_id, 2, TAIL)])
+
+
+@pytest.mark.parametrize("number,start,size", [(1, 0, len(PART_1)), (2, len(PART_1), len(TAIL))])
+def test_a_part_is_answered_as_a_range_with_the_count_of_parts(s3r, bucket, two_parts, expect, check, number, start, size):
+    whole = PART_1 + TAIL
+    wanted = f"bytes {start}-{start + size - 1}/{len(whole)}"
+    for answer in (expect(s3r.get_object(Bucket=bucket, Key=KEY, PartNumber=number), 206),
+                   expect(s3r.head_object(Bucket=bucket, Key=KEY, PartNumber=number), 206)):
+        check(f"range {answer.step}", answer.header("content-range"), wanted)
+        check(f"count {answer.step}", answer.header("x-amz-mp-parts-count"), "2")
+        check(f"length {answer.step}", answer.header("content-length"), str(size))
+
+
+def test_a_part_read_after_a_cached_whole_and_before_one_is_the_part(s3r, bucket, two_parts, expect):
+    """What the parts' answers say (their length, their range) is never taken for the object's."""
+    for _ in range(2):
+        got = s3r.get_object(Bucket=bucket, Key=KEY, PartNumber=2)
+        assert got.body == (TAIL if got.status == 206 else PART_1 + TAIL)
+        whole = expect(s3r.get_object(Bucket=bucket, Key=KEY), 200)
+        assert whole.body == PART_1 + TAIL and whole.header("content-length") == str(len(PART_1 + TAIL))
+
+
+def test_a_part_of_the_new_object_after_an_overwrite(s3, s3r, bucket, two_parts, expect):
+    s3r.get_object(Bucket=bucket, Key=KEY, PartNumber=1)
+    s3.put_object(Bucket=bucket, Key=KEY, Body=b"one piece")
+    assert expect(s3r.get_object(Bucket=bucket, Key=KEY, PartNumber=1), 206).body == b"one piece"
+
+
+def test_a_part_that_is_not_there_is_refused(s3r, bucket, two_parts, expect):
+    expect(s3r.get_object(Bucket=bucket, Key=KEY, PartNumber=3), 416, "InvalidPartNumber")
+    expect(s3r.head_object(Bucket=bucket, Key=KEY, PartNumber=3), 416)
+
+
+def test_a_part_and_a_range_together_are_refused(s3r, bucket, two_parts, expect):
+    expect(s3r.get_object(Bucket=bucket, Key=KEY, PartNumber=1, Range="bytes=0-1"), 400, "InvalidRequest")
+
+
 def test_a_wrong_content_md5_refuses_the_part(s3, s3r, bucket, upload, expect):
     upload_id = upload()
     expect(s3.upload_part(Bucket=bucket, Key=KEY, UploadId=upload_id, PartNumber=1, Body=TAIL, ContentMD5="1B2M2Y8AsgTpgAmY7PhCfg=="),

@@ -72,6 +72,13 @@ def test_several_ranges_are_ignored(s3r, ranged, expect, value):
     assert got.status != 200 or got.body == DATA
 
 
+def test_several_ranges_are_ignored_alike_by_head_and_by_the_second_reader(s3r, rawr, ranged, expect):
+    for _ in range(2):
+        expect(s3r.head_object(Bucket=ranged, Key="object", Range="bytes=0-1,5-6"), 200)
+        got = expect(rawr.call("GET", ranged, "object", headers={"range": "bytes=0-1, 5-6"}), 200)
+        assert got.status != 200 or got.body == DATA
+
+
 def test_any_range_of_an_empty_object_is_416(s3, s3r, bucket, expect):
     s3.put_object(Bucket=bucket, Key="empty", Body=b"")
     for value in ("bytes=0-", "bytes=0-0", "bytes=-1"):

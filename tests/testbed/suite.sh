@@ -31,9 +31,17 @@ suite() {
   "$SUITE/run.sh" "$env" --record "$record" "$@"
 }
 
+# An OpenTelemetry receiver in a process of its own; ended after the process that tells it, so first in the list.
+receiver() { # PORT
+  "$VENV/bin/python" "$HERE/otlp_receiver.py" serve "$1" "$DIR/otlp.jsonl" >"$DIR/receiver.log" 2>&1 </dev/null &
+  PIDS+=("$!")
+  wait_for "$1" receiver "$!"
+}
+
 dev() {
-  local port status=0; port=$(free_port)
+  local port told status=0; port=$(free_port); told=$(free_port)
   write_identities
+  receiver "$told" || return 1
   cat >"$DIR/dev.toml" <<END
 [dev]
 dir = "$DIR/data"
@@ -44,11 +52,17 @@ listen = "127.0.0.1:$port"
 admin_listen = "127.0.0.1:0"
 identities = "$DIR/identities.toml"
 sigv2 = true
+
+[telemetry.otlp]
+endpoint = "http://127.0.0.1:$told"
+sample_ratio = 1.0
+queue_max = 65536
 END
   launch dev "$port" dev || return 1
   gateway_env "http://127.0.0.1:$port" >"$DIR/dev.env"
-  S3_WITHOUT="${S3_WITHOUT_DEV-versioning,object_lock}" suite "$DIR/dev.env" "$DIR/dev.jsonl" --store dev "$SUITE" || status=1
+  S3_WITHOUT="${S3_WITHOUT_DEV-versioning,object_lock,cors}" suite "$DIR/dev.env" "$DIR/dev.jsonl" --store dev "$SUITE" || status=1
   stop_cluster || status=1
+  "$VENV/bin/python" "$HERE/otlp_receiver.py" check "$DIR/otlp.jsonl" || status=1
   return "$status"
 }
 

@@ -1,0 +1,161 @@
+"""Owns a receiver of OTLP over HTTP (protobuf) in a process of its own: decodes by the official schema and notes what came.
+
+    otlp_receiver.py serve PORT RECORD    until SIGTERM; one JSON line for each span and for each export of metrics
+    otlp_receiver.py check RECORD         holds the record against itself; exit 1 and a line for each thing that is wrong
+
+Knows verbs3's names of metrics and attributes only in `check`.
+"""
+
+import collections
+import json
+import signal
+import sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Lock, Thread
+
+from google.protobuf.message import DecodeError
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest, ExportMetricsServiceResponse
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest, ExportTraceServiceResponse
+from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_CUMULATIVE
+
+SERVER, CLIENT = 2, 3
+
+
+def value(any_value):
+    return getattr(any_value, any_value.WhichOneof("value") or "string_value")
+
+
+def attributes(pairs) -> dict:
+    return {pair.key: value(pair.value) for pair in pairs}
+
+
+def spans(message):
+    for resource in message.resource_spans:
+        for scope in resource.scope_spans:
+            for span in scope.spans:
+                yield {"kind": "span", "service": attributes(resource.resource.attributes).get("service.name"), "trace": span.trace_id.hex(),
+                       "span": span.span_id.hex(), "parent": span.parent_span_id.hex(), "name": span.name, "span_kind": span.kind,
+                       "began": span.start_time_unix_nano, "ended": span.end_time_unix_nano, "failed": span.status.code == 2,
+                       "attributes": attributes(span.attributes)}
+
+
+def metrics(message):
+    for resource in message.resource_metrics:
+        told = {}
+        for scope in resource.scope_metrics:
+            for metric in scope.metrics:
+                kind = metric.WhichOneof("data")
+                data = getattr(metric, kind)
+                points = {json.dumps(attributes(point.attributes), sort_keys=True):
+                          [list(point.bucket_counts), point.count] if kind == "histogram" else point.as_double for point in data.data_points}
+                cumulative = kind == "gauge" or data.aggregation_temporality == AGGREGATION_TEMPORALITY_CUMULATIVE
+                told[metric.name] = {"kind": kind, "points": points, "cumulative": cumulative}
+        yield {"kind": "metrics", "service": attributes(resource.resource.attributes).get("service.name"), "metrics": told}
+
+
+SIGNALS = {
+    "/v1/traces": (ExportTraceServiceRequest, spans, ExportTraceServiceResponse),
+    "/v1/metrics": (ExportMetricsServiceRequest, metrics, ExportMetricsServiceResponse),
+}
+
+
+def serve(port: int, record: str) -> None:
+    lock, out = Lock(), open(record, "w", encoding="utf-8", buffering=1)
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self):
+            body = self.rfile.read(int(self.headers["content-length"]))
+            status, answer = 404, b""
+            if self.path in SIGNALS and self.headers["content-type"] == "application/x-protobuf":
+                request, lines, response = SIGNALS[self.path]
+                try:
+                    found = list(lines(request.FromString(body)))
+                    status, answer = 200, response().SerializeToString()
+                except DecodeError as error:
+                    found, status = [{"kind": "wrong", "why": str(error)}], 400
+                with lock:
+                    out.writelines(json.dumps(line) + "\n" for line in found)
+            self.send_response(status)
+            self.send_header("content-type", "application/x-protobuf")
+            self.send_header("content-length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    server.daemon_threads = True
+    # shutdown() waits for serve_forever, which is the thread that gets the signal.
+    signal.signal(signal.SIGTERM, lambda *_: Thread(target=server.shutdown).start())
+    server.serve_forever()
+
+
+def problems(lines: list[dict]):
+    """Of one process that was asked to trace every request and has ended well."""
+    found = [line for line in lines if line["kind"] == "span"]
+    exports = [line["metrics"] for line in lines if line["kind"] == "metrics"]
+    for line in lines:
+        if line["kind"] == "wrong":
+            yield f"a message could not be decoded: {line['why']}"
+    if not exports or not found:
+        yield f"{len(found)} spans and {len(exports)} exports of metrics came"
+        return
+    last = exports[-1]
+
+    def total(name: str, **labels: str) -> float:
+        points = last.get(name, {"points": {}})["points"].items()
+        return sum(number for text, number in points if labels.items() <= json.loads(text).items())
+
+    by_id = {(span["trace"], span["span"]): span for span in found}
+    requests = [span for span in found if span["span_kind"] == SERVER]
+    if len(by_id) != len(found):
+        yield f"{len(found) - len(by_id)} spans came twice"
+    for span in found:
+        parent = by_id.get((span["trace"], span["parent"]))
+        if span["span_kind"] == CLIENT and parent is None:
+            yield f"{span['name']} belongs to no request: {span}"
+        if not 0 < span["began"] <= span["ended"]:
+            yield f"{span['name']} ends before it begins: {span}"
+    dropped = total("verbs3_telemetry_spans_dropped_total")
+    if dropped:
+        yield f"{dropped} spans were dropped"
+    counted = total("verbs3_gateway_requests_total")
+    # The last export of metrics and that of the spans begin together, once no request is left.
+    if len(requests) != counted:
+        yield f"{len(requests)} requests were traced and {counted} counted"
+    ids = collections.Counter(span["attributes"].get("verbs3.request_id") for span in requests)
+    yield from (f"the request id {name} is that of {times} spans" for name, times in ids.items() if times > 1 or not name)
+    statuses = collections.Counter(f"{span['attributes']['http.response.status_code'] // 100}xx" for span in requests)
+    for name, times in statuses.items():
+        # Without an answer, the class is "none".
+        if total("verbs3_gateway_requests_total", status="none" if name == "0xx" else name) != times:
+            yield f"{times} spans say {name}, the counter {total('verbs3_gateway_requests_total', status=name)}"
+    for name, metric in last.items():
+        if not metric["cumulative"]:
+            yield f"{name} is not cumulative"
+        if metric["kind"] == "histogram" and any(sum(counts) != count for counts, count in metric["points"].values()):
+            yield f"the buckets of {name} do not add up"
+    for name in ("GetObject", "verbs3.open", "verbs3.span"):
+        if not any(span["name"] == name for span in found):
+            yield f"no span is a {name}"
+    if not any(span["name"] == "GetObject" and span["span_kind"] == CLIENT for span in found):
+        yield "no span is a call of the store"
+    print(f"otlp: {len(requests)} requests, {len(found)} spans, {len(exports)} exports of {len(last)} metrics")
+
+
+def check(record: str) -> int:
+    with open(record, encoding="utf-8") as file:
+        wrong = list(problems([json.loads(line) for line in file]))
+    for line in wrong[:20]:
+        print(f"DIFFERS  otlp: {line}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "serve":
+        serve(int(sys.argv[2]), sys.argv[3])
+    else:
+        sys.exit(check(sys.argv[2]))
