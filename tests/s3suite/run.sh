@@ -3,16 +3,17 @@
 #!
 #!     run.sh ENV [--record FILE] [--reader ENV] [--via gateway] [--store rgw] [PYTEST ARGUMENTS…]
 #!
-#! ENV holds ENDPOINT, ACCESS_KEY, SECRET_KEY and, where there are virtual-host names, VHOST_DOMAIN.
+#! ENV holds ENDPOINT, ACCESS_KEY, SECRET_KEY and, where there are virtual-host names, VHOST_DOMAIN; for the jobs in
+#! clients/, ADMIN: the admin addresses of all gateways and workers that run there.
 set -euo pipefail
 HERE=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 
 value() { sed -n "s/^$2=//p" "$1"; } # FILE NAME
 
-[ $# -ge 1 ] || { sed -n '2,6s/^#! \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
+[ $# -ge 1 ] || { sed -n '2,7s/^#! \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
 S3_ENDPOINT=$(value "$1" ENDPOINT) S3_ACCESS_KEY=$(value "$1" ACCESS_KEY) S3_SECRET_KEY=$(value "$1" SECRET_KEY)
-S3_VHOST_DOMAIN=$(value "$1" VHOST_DOMAIN)
-export S3_ENDPOINT S3_ACCESS_KEY S3_SECRET_KEY S3_VHOST_DOMAIN
+S3_VHOST_DOMAIN=$(value "$1" VHOST_DOMAIN) S3_ADMIN=$(value "$1" ADMIN)
+export S3_ENDPOINT S3_ACCESS_KEY S3_SECRET_KEY S3_VHOST_DOMAIN S3_ADMIN
 shift
 while [ $# -gt 0 ]; do
   case $1 in

@@ -72,22 +72,27 @@ END
   done
 }
 
-# start_cluster ENDPOINT ACCESS_KEY SECRET_KEY DOMAIN: two workers and two gateways; sets GATEWAY_0 and GATEWAY_1.
+# start_cluster ENDPOINT ACCESS_KEY SECRET_KEY DOMAIN: two workers and two gateways; sets GATEWAY_0, GATEWAY_1 and ADMINS,
+# the admin addresses of all four.
 start_cluster() {
-  local workers gateway_ports index
+  local workers gateway_ports index admin
+  ADMINS=
   workers=("$(free_port)" "$(free_port)"); gateway_ports=("$(free_port)" "$(free_port)")
   write_identities
   for index in 0 1; do
+    admin=127.0.0.1:$(free_port) ADMINS=$ADMINS${ADMINS:+,}$admin
     { shared_config "$1" "$2" "$3" "${workers[@]}"
-      printf '[worker]\nid = "worker-%d"\nlisten = "127.0.0.1:%d"\nadmin_listen = "127.0.0.1:0"\nmemory = { capacity = "256MiB" }\n' \
-        "$index" "${workers[$index]}"
+      # Room for all that the clients read: a full cache lets go of what was read once, and then hot isn't.
+      printf '[worker]\nid = "worker-%d"\nlisten = "127.0.0.1:%d"\nadmin_listen = "%s"\nmemory = { capacity = "1GiB" }\n' \
+        "$index" "${workers[$index]}" "$admin"
     } >"$DIR/worker-$index.toml"
     launch "worker-$index" "${workers[$index]}" worker || return 1
   done
   for index in 0 1; do
+    admin=127.0.0.1:$(free_port) ADMINS=$ADMINS${ADMINS:+,}$admin
     { shared_config "$1" "$2" "$3" "${workers[@]}"
-      printf '[gateway]\nlisten = "127.0.0.1:%d"\nadmin_listen = "127.0.0.1:0"\nidentities = "%s"\nsigv2 = true\ndomains = ["%s"]\nmemory = { capacity = "256MiB" }\n' \
-        "${gateway_ports[$index]}" "$DIR/identities.toml" "$4"
+      printf '[gateway]\nlisten = "127.0.0.1:%d"\nadmin_listen = "%s"\nidentities = "%s"\nsigv2 = true\ndomains = ["%s"]\nmemory = { capacity = "256MiB" }\n' \
+        "${gateway_ports[$index]}" "$admin" "$DIR/identities.toml" "$4"
     } >"$DIR/gateway-$index.toml"
     launch "gateway-$index" "${gateway_ports[$index]}" gateway || return 1
   done

@@ -16,13 +16,29 @@ ROLE=$1 DIR=$2
 mkdir -p "$DIR"
 VERBS3=$(binary) || exit 1
 VENV=$("$HERE/venv.sh") || exit 1
+export S3_NOT_PROVEN=$DIR/not-proven; rm -f "$S3_NOT_PROVEN"
 SUITE=$ROOT/tests/s3suite
 PIDS=()
 
-# gateway_env ENDPOINT [DOMAIN]: an endpoint of the cluster, as run.sh reads one.
+# gateway_env ENDPOINT ADMINS [DOMAIN]: an endpoint of the cluster, as run.sh reads one.
 gateway_env() {
-  printf 'ENDPOINT=%s\nACCESS_KEY=%s\nSECRET_KEY=%s\nVHOST_DOMAIN=%s\n' "$1" "$CLUSTER_ACCESS_KEY" "$CLUSTER_SECRET_KEY" "${2:-}"
+  printf 'ENDPOINT=%s\nADMIN=%s\nACCESS_KEY=%s\nSECRET_KEY=%s\nVHOST_DOMAIN=%s\n' "$1" "$2" "$CLUSTER_ACCESS_KEY" "$CLUSTER_SECRET_KEY" "${3:-}"
 }
+
+# What clients need that do not live in the suite's own environment. Side by side, since each waits for its registry;
+# here, since a case has no time for it. What this machine can't have is said by the cases themselves, as NOT PROVEN.
+prepare_clients() {
+  local pids=() pid status=0
+  "$HERE/venv.sh" s3fs >/dev/null & pids+=("$!")
+  if [ "$(id -u)" -eq 0 ]; then "$HERE/torch.sh" install & pids+=("$!"); fi
+  { "$HERE/node.sh" >/dev/null || [ $? -eq 3 ]; } & pids+=("$!")
+  for pid in "${pids[@]}"; do wait "$pid" || status=1; done
+  [ "$status" -eq 0 ] || say "not everything that clients need could be installed"
+  return "$status"
+}
+
+# shown ROWS: what the clients' jobs have shown is what the README says.
+shown() { "$VENV/bin/python" "$SUITE/matrix.py" "$ROOT/README.md" "$1"; }
 
 # suite ENV RECORD ARGUMENT...: what is not said here is said by the S3_… variables of the caller.
 suite() {
@@ -39,7 +55,8 @@ receiver() { # PORT
 }
 
 dev() {
-  local port told status=0; port=$(free_port); told=$(free_port)
+  local port admin told status=0; port=$(free_port) admin=$(free_port) told=$(free_port)
+  prepare_clients || return 1
   write_identities
   receiver "$told" || return 1
   cat >"$DIR/dev.toml" <<END
@@ -49,7 +66,7 @@ demo = false
 
 [gateway]
 listen = "127.0.0.1:$port"
-admin_listen = "127.0.0.1:0"
+admin_listen = "127.0.0.1:$admin"
 identities = "$DIR/identities.toml"
 sigv2 = true
 
@@ -59,8 +76,9 @@ sample_ratio = 1.0
 queue_max = 65536
 END
   launch dev "$port" dev || return 1
-  gateway_env "http://127.0.0.1:$port" >"$DIR/dev.env"
-  S3_WITHOUT="${S3_WITHOUT_DEV-versioning,object_lock,cors}" suite "$DIR/dev.env" "$DIR/dev.jsonl" --store dev "$SUITE" || status=1
+  gateway_env "http://127.0.0.1:$port" "127.0.0.1:$admin" >"$DIR/dev.env"
+  S3_MATRIX=$DIR/dev.matrix S3_WITHOUT="${S3_WITHOUT_DEV-versioning,object_lock,cors}" suite "$DIR/dev.env" "$DIR/dev.jsonl" --store dev "$SUITE" || status=1
+  shown "$DIR/dev.matrix" || status=1
   stop_cluster || status=1
   "$VENV/bin/python" "$HERE/otlp_receiver.py" check "$DIR/otlp.jsonl" || status=1
   return "$status"
@@ -68,6 +86,7 @@ END
 
 rgw() {
   local port status=0; port=$(free_port)
+  prepare_clients || return 1
   "$HERE/rgw.sh" install && "$HERE/rgw.sh" start "$DIR/store" "$port" || return 1
   # shellcheck disable=SC1091
   . "$DIR/store/env"
@@ -76,10 +95,11 @@ rgw() {
   S3_WITHOUT=form_max S3_BUCKET_PREFIX=onstore suite "$DIR/store/env" "$DIR/direct.jsonl" --store rgw --ignore="$SUITE/clients" "$SUITE" || status=1
   say "through two gateways: written through one, read through the other"
   if start_cluster "$ENDPOINT" "$ACCESS_KEY" "$SECRET_KEY" "${VHOST_DOMAIN:-s3.rgw.test}"; then
-    gateway_env "$GATEWAY_0" "${VHOST_DOMAIN:-}" >"$DIR/writer.env"
-    gateway_env "$GATEWAY_1" "${VHOST_DOMAIN:-}" >"$DIR/reader.env"
-    S3_BUCKET_PREFIX=through suite "$DIR/writer.env" "$DIR/through.jsonl" --store rgw --via gateway --reader "$DIR/reader.env" \
+    gateway_env "$GATEWAY_0" "$ADMINS" "${VHOST_DOMAIN:-}" >"$DIR/writer.env"
+    gateway_env "$GATEWAY_1" "$ADMINS" "${VHOST_DOMAIN:-}" >"$DIR/reader.env"
+    S3_MATRIX=$DIR/through.matrix S3_BUCKET_PREFIX=through suite "$DIR/writer.env" "$DIR/through.jsonl" --store rgw --via gateway --reader "$DIR/reader.env" \
       "$SUITE" || status=1
+    shown "$DIR/through.matrix" || status=1
     "$VENV/bin/python" "$SUITE/compare.py" "$DIR/direct.jsonl" "$DIR/through.jsonl" || status=1
     stop_cluster || status=1
   else

@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-#! Owns the Python environment of the tests: one venv for each content of tests/requirements.txt, kept in the cache.
+#! Owns the Python environments of the tests: one venv for each content of a list of requirements, kept in the cache.
 #! Prints the venv's path on stdout and nothing else there; what it does goes to stderr. Knows no test.
+#
+#   venv.sh [NAME]     the venv of tests/requirements.txt, or of tests/requirements-NAME.txt
 set -euo pipefail
 
 HERE=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 CACHE=${VERBS3_CACHE_DIR:-$HOME/.cache/verbs3}
-REQUIREMENTS=$HERE/../requirements.txt
+REQUIREMENTS=$HERE/../requirements${1:+-$1}.txt
 
 say() { echo "venv: $*" >&2; }
 die() { say "$*"; exit 1; }
@@ -41,7 +43,7 @@ if [ ! -e "$VENV/.complete" ]; then
   rm -rf -- "$VENV"
   make_venv "$PYTHON" "$VENV"
   "$VENV/bin/pip" install --quiet --disable-pip-version-check -r "$REQUIREMENTS" >&2
-  "$VENV/bin/python" -c 'import awscrt, boto3, pyarrow, pytest, requests' || die "the new venv does not import what it should"
+  "$VENV/bin/pip" check --disable-pip-version-check >&2 || die "the new venv lacks what its packages need"
   touch "$VENV/.complete"
 fi
 echo "$VENV"

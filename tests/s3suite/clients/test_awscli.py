@@ -75,3 +75,12 @@ def test_the_low_level_commands(aws, writer, reader, bucket, tmp_path):
 
 def test_a_missing_key_fails_and_says_so(aws, reader, bucket):
     aws(reader, "s3", "cp", f"s3://{bucket}/missing", "-", ok=False)
+
+
+def test_a_tree_is_synced_cold_and_hot(aws, writer, reader, bucket, tree, tree_bytes, tmp_path, same_tree, job):
+    shown = job("awscli", aws(writer, "--version").split()[0].split("/")[1], "a tree synced up and down")
+    aws(writer, "s3", "sync", "--quiet", str(tree), f"s3://{bucket}/tree")
+    for name in ("cold", "hot"):
+        with getattr(shown, name)(tree_bytes):
+            aws(reader, "s3", "sync", "--quiet", f"s3://{bucket}/tree", str(tmp_path / name))
+        same_tree(tree, tmp_path / name)

@@ -4,6 +4,7 @@ import hashlib
 import io
 import threading
 
+import boto3
 import pytest
 from boto3.s3.transfer import TransferConfig
 from client import boto
@@ -87,3 +88,15 @@ def test_readers_during_an_overwrite_see_one_version_or_the_other(writer, reader
     for thread in threads:
         thread.join()
     assert seen and not wrong, f"mixed or older bytes (found, newest seen before): {wrong}"
+
+
+def test_a_folder_is_read_cold_and_hot(writer, reader, bucket, tree, tree_bytes, job):
+    shown = job("boto3", boto3.__version__, "a tree by the transfer manager")
+    for path in tree.rglob("*"):
+        if path.is_file():
+            upload(boto(writer), bucket, str(path.relative_to(tree)), path.read_bytes())
+    for name in ("cold", "hot"):
+        with getattr(shown, name)(tree_bytes):
+            listed = [entry["Key"] for entry in boto(reader).list_objects_v2(Bucket=bucket)["Contents"]]
+            assert {key: download(boto(reader), bucket, key) for key in listed} == {
+                str(path.relative_to(tree)): path.read_bytes() for path in tree.rglob("*") if path.is_file()}

@@ -79,3 +79,16 @@ def test_files_are_listed_copied_and_deleted(out, into, bucket):
     assert sorted(info.base_name for info in found) == ["b", "c", "d"]
     out.delete_file(f"{bucket}/dir/b")
     assert into.get_file_info(f"{bucket}/dir/b").type == fs.FileType.NotFound
+
+
+def test_a_parquet_set_is_read_cold_and_hot(out, into, bucket, job):
+    shown = job("pyarrow", pa.__version__, "a partitioned Parquet set")
+    ds.write_dataset(table(), f"{bucket}/set", filesystem=out, format="parquet", partitioning=["group"], partitioning_flavor="hive")
+    with out.open_output_stream(f"{bucket}/stream", buffer_size=0) as stream:
+        stream.write(made(12_000_000, "stream"))
+    for name in ("cold", "hot"):
+        with getattr(shown, name)(12_000_000):
+            with into.open_input_stream(f"{bucket}/stream") as file:
+                assert file.read() == made(12_000_000, "stream")
+            found = ds.dataset(f"{bucket}/set", filesystem=into, format="parquet", partitioning="hive").to_table()
+            assert found.sort_by("number").column("wide").equals(table().column("wide"))

@@ -59,3 +59,12 @@ def test_cat_and_copy_inside(s5cmd, writer, reader, bucket, tmp_path):
     s5cmd(writer, "cp", "file", f"s3://{bucket}/file")
     s5cmd(writer, "cp", f"s3://{bucket}/file", f"s3://{bucket}/copy")
     assert s5cmd(reader, "cat", f"s3://{bucket}/copy") == "hello"
+
+
+def test_a_tree_is_fetched_cold_and_hot(s5cmd, writer, reader, bucket, tree, tree_bytes, tmp_path, same_tree, job):
+    shown = job("s5cmd", s5cmd(writer, "version").split("-")[0].strip().removeprefix("v"), "a tree copied up and down")
+    s5cmd(writer, "cp", "--part-size", "5", f"{tree}/", f"s3://{bucket}/tree/")
+    for name in ("cold", "hot"):
+        with getattr(shown, name)(tree_bytes):
+            s5cmd(reader, "cp", f"s3://{bucket}/tree/*", str(tmp_path / name) + "/")
+        same_tree(tree, tmp_path / name)
