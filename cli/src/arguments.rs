@@ -44,7 +44,7 @@ pub enum Command {
     Config(ConfigCommand),
     /// What this host has of RDMA, what is wrong with it, and the remedy
     Doctor(DoctorArguments),
-    /// Figures of parts: what the network between two hosts gives
+    /// Figures: what the network between two hosts gives, what clients of an endpoint get
     #[command(subcommand)]
     Bench(BenchCommand),
     /// Version of this binary and of the protocol it speaks

@@ -15,6 +15,7 @@ use std::process::ExitCode;
 
 use arguments::{Arguments, Command, ConfigCommand};
 use clap::Parser;
+use command::bench::BenchCommand;
 
 fn main() -> ExitCode {
     match Arguments::parse().command {
@@ -30,7 +31,8 @@ fn main() -> ExitCode {
         Command::Config(ConfigCommand::Check(arguments)) => command::config::check(&arguments),
         Command::Config(ConfigCommand::Show(arguments)) => command::config::show(&arguments),
         Command::Doctor(arguments) => command::doctor::run(&arguments),
-        Command::Bench(command::bench::BenchCommand::Fabric(arguments)) => command::bench::fabric::run(&arguments),
+        Command::Bench(BenchCommand::Fabric(arguments)) => command::bench::fabric::run(&arguments),
+        Command::Bench(BenchCommand::S3(arguments)) => command::bench::s3::run(&arguments),
         Command::Version => command::version::run(),
     }
 }

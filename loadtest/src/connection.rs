@@ -1,82 +1,271 @@
 //! One kept HTTP/1.1 connection that sends prepared requests and copies the answer's body into a buffer, as a client would.
 //!
-//! Not a general client: it wants Content-Length, and a status that it was told.
+//! Owns framing (Content-Length, chunked), the time allowed, and whether the connection can be used again. Not a general client:
+//! no redirects, no compression, no retries: what fails is counted, not hidden.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail, ensure};
+use crate::failure::Failure;
 
 /// Largest answer head that is accepted, bytes.
 const HEAD_BYTES_MAX: usize = 16 << 10;
 /// One read of the body, bytes: what botocore and most HTTP clients use or exceed.
 const READ_BYTES: usize = 256 << 10;
+/// Longest line that announces a chunk, bytes.
+const CHUNK_LINE_BYTES_MAX: usize = 256;
+/// For scenarios that set none.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 pub struct Connection {
     stream: TcpStream,
     buffer: Vec<u8>,
+    timeout: Duration,
+    reusable: bool,
 }
 
 /// What came back.
+#[derive(Debug)]
 pub struct Answer {
     pub status: u16,
     pub body_bytes: u64,
-    /// Lower-cased head, for the few who look.
     pub head: String,
+    /// When the first byte of the body was here, or the head where there is no body.
+    pub first_byte: Instant,
+}
+
+impl Answer {
+    /// A header's value, by its lower-case name.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        header(&self.head, name)
+    }
+}
+
+fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
+    head.lines().find_map(|line| {
+        let (found, value) = line.split_once(':')?;
+        found.eq_ignore_ascii_case(name).then(|| value.trim())
+    })
+}
+
+/// How the end of a body is known.
+enum Framing {
+    Length(u64),
+    Chunked,
+    /// By the end of the connection.
+    Close,
 }
 
 impl Connection {
-    pub fn open(address: SocketAddr) -> anyhow::Result<Self> {
-        let stream = TcpStream::connect(address).with_context(|| format!("can't connect to {address}"))?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(Duration::from_secs(30)))?;
-        Ok(Self { stream, buffer: vec![0; READ_BYTES.max(HEAD_BYTES_MAX)] })
+    pub fn open(address: SocketAddr) -> Result<Self, Failure> {
+        Self::open_within(address, TIMEOUT)
+    }
+
+    pub fn open_within(address: SocketAddr, timeout: Duration) -> Result<Self, Failure> {
+        let open = || {
+            let stream = TcpStream::connect_timeout(&address, timeout)?;
+            stream.set_nodelay(true)?;
+            stream.set_read_timeout(Some(timeout))?;
+            stream.set_write_timeout(Some(timeout))?;
+            Ok(stream)
+        };
+        let stream = open().map_err(Failure::Connect)?;
+        Ok(Self { stream, buffer: vec![0; READ_BYTES.max(HEAD_BYTES_MAX)], timeout, reusable: true })
+    }
+
+    /// Whether the next request may go over it.
+    pub fn reusable(&self) -> bool {
+        self.reusable
     }
 
     /// Sends `request` and a body of `repeat` times `chunk`, and reads the whole answer.
-    pub fn send_repeated(&mut self, request: &[u8], chunk: &[u8], repeat: u64) -> anyhow::Result<Answer> {
-        self.stream.write_all(request)?;
-        for _ in 0..repeat {
-            self.stream.write_all(chunk)?;
-        }
-        self.answer(|_| {})
+    pub fn send_repeated(&mut self, request: &[u8], chunk: &[u8], repeat: u64) -> Result<Answer, Failure> {
+        self.send(request, |out| (0..repeat).try_for_each(|_| out.write_all(chunk)), |_| {})
     }
 
     /// Sends `request` (and `body`) and reads the whole answer; `sink` sees the body in order.
-    pub fn exchange(&mut self, request: &[u8], body: &[u8], sink: impl FnMut(&[u8])) -> anyhow::Result<Answer> {
-        self.stream.write_all(request)?;
-        self.stream.write_all(body)?;
-        self.answer(sink)
+    pub fn exchange(&mut self, request: &[u8], body: &[u8], sink: impl FnMut(&[u8])) -> Result<Answer, Failure> {
+        self.send(request, |out| out.write_all(body), sink)
     }
 
-    fn answer(&mut self, mut sink: impl FnMut(&[u8])) -> anyhow::Result<Answer> {
-        let mut filled = 0;
-        let head_end = loop {
-            ensure!(filled < self.buffer.len(), "answer head is longer than {} bytes", self.buffer.len());
-            let got = self.stream.read(&mut self.buffer[filled..])?;
-            ensure!(got > 0, "the server closed the connection");
-            filled += got;
-            if let Some(at) = self.buffer[..filled].windows(4).position(|window| window == b"\r\n\r\n") {
-                break at + 4;
+    /// The same with a body that is made while it is sent.
+    pub fn send(
+        &mut self,
+        request: &[u8],
+        body: impl FnOnce(&mut TcpStream) -> io::Result<()>,
+        sink: impl FnMut(&[u8]),
+    ) -> Result<Answer, Failure> {
+        // Not to be used again unless all went well.
+        self.reusable = false;
+        let deadline = Instant::now() + self.timeout;
+        let sent = self.stream.write_all(request).and_then(|()| body(&mut self.stream));
+        // A server may refuse before it has read everything: its answer says more than the broken pipe.
+        let answer = self.answer(deadline, request.starts_with(b"HEAD "), sink);
+        match (sent, answer) {
+            (Ok(()), answer) => answer,
+            (Err(_), Ok(answer)) if answer.status >= 400 => {
+                self.reusable = false;
+                Ok(answer)
             }
+            (Err(error), _) => Err(Failure::of(error)),
+        }
+    }
+
+    fn answer(&mut self, deadline: Instant, headless: bool, mut sink: impl FnMut(&[u8])) -> Result<Answer, Failure> {
+        let (mut filled, head_end) = self.head(deadline)?;
+        let head = String::from_utf8_lossy(&self.buffer[..head_end]).into_owned();
+        let status = head.split(' ').nth(1).and_then(|text| text.parse().ok());
+        let status: u16 = status.ok_or(Failure::Malformed("no status line"))?;
+        let closes = header(&head, "connection").is_some_and(|value| value.eq_ignore_ascii_case("close"));
+        let framing = if headless || status == 204 || status == 304 { Framing::Length(0) } else { framing(&head)? };
+        let mut first_byte = Instant::now();
+        if head_end == filled && !matches!(framing, Framing::Length(0)) {
+            self.buffer.copy_within(head_end..filled, 0);
+            filled = self.read(0, deadline, 0)?;
+            first_byte = Instant::now();
+        } else {
+            self.buffer.copy_within(head_end..filled, 0);
+            filled -= head_end;
+        }
+        let ended_by_close = matches!(framing, Framing::Close);
+        let body_bytes = match framing {
+            Framing::Length(length) => self.counted(filled, length, deadline, &mut sink)?,
+            Framing::Chunked => self.chunked(filled, deadline, &mut sink)?,
+            Framing::Close => self.until_closed(filled, deadline, &mut sink)?,
         };
-        let head = String::from_utf8_lossy(&self.buffer[..head_end]).to_ascii_lowercase();
-        let status = head.split(' ').nth(1).and_then(|s| s.parse().ok()).context("no status line")?;
-        let length: u64 = match head.lines().find_map(|line| line.strip_prefix("content-length:")) {
-            Some(value) => value.trim().parse().context("content-length is not a number")?,
-            None if status == 204 || status == 304 => 0,
-            None => bail!("no content-length in the answer: {head}"),
-        };
-        let mut got = (filled - head_end) as u64;
-        sink(&self.buffer[head_end..filled]);
+        self.reusable = !closes && !ended_by_close;
+        Ok(Answer { status, body_bytes, head, first_byte })
+    }
+
+    /// Reads until the head is whole, passing interim answers by: (bytes in the buffer, length of the head).
+    fn head(&mut self, deadline: Instant) -> Result<(usize, usize), Failure> {
+        let mut filled = 0;
+        loop {
+            if filled >= HEAD_BYTES_MAX && !self.buffer[..filled].windows(4).any(|four| four == b"\r\n\r\n") {
+                return Err(Failure::Malformed("its head is too long"));
+            }
+            let got = self.read(filled, deadline, 0)?;
+            if got == 0 {
+                return Err(Failure::Closed { got: filled as u64 });
+            }
+            filled += got;
+            while let Some(at) = self.buffer[..filled].windows(4).position(|four| four == b"\r\n\r\n") {
+                let interim = self.buffer.starts_with(b"HTTP/1.1 1");
+                if !interim {
+                    return Ok((filled, at + 4));
+                }
+                self.buffer.copy_within(at + 4..filled, 0);
+                filled -= at + 4;
+            }
+        }
+    }
+
+    fn read(&mut self, from: usize, deadline: Instant, got: u64) -> Result<usize, Failure> {
+        loop {
+            match self.stream.read(&mut self.buffer[from..]) {
+                Ok(read) if Instant::now() <= deadline => return Ok(read),
+                Ok(_) => return Err(Failure::Timeout),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Err(Failure::Closed { got }),
+                Err(error) => return Err(Failure::of(error)),
+            }
+        }
+    }
+
+    fn counted(
+        &mut self,
+        filled: usize,
+        length: u64,
+        deadline: Instant,
+        sink: &mut impl FnMut(&[u8]),
+    ) -> Result<u64, Failure> {
+        let mut got = filled as u64;
+        sink(&self.buffer[..filled]);
         while got < length {
-            let read = self.stream.read(&mut self.buffer)?;
-            ensure!(read > 0, "the server closed the connection after {got} of {length} bytes");
+            let read = self.read(0, deadline, got)?;
+            if read == 0 {
+                return Err(Failure::Closed { got });
+            }
             sink(&self.buffer[..read]);
             got += read as u64;
         }
-        ensure!(got == length, "{got} bytes came, {length} were declared");
-        Ok(Answer { status, body_bytes: got, head })
+        if got == length { Ok(got) } else { Err(Failure::Malformed("more bytes came than were declared")) }
+    }
+
+    fn until_closed(&mut self, filled: usize, deadline: Instant, sink: &mut impl FnMut(&[u8])) -> Result<u64, Failure> {
+        let (mut got, mut read) = (0, filled);
+        while read > 0 {
+            sink(&self.buffer[..read]);
+            got += read as u64;
+            read = self.read(0, deadline, got)?;
+        }
+        Ok(got)
+    }
+
+    /// Chunks (RFC 9112, section 7.1); extensions and trailers are passed by.
+    fn chunked(&mut self, filled: usize, deadline: Instant, sink: &mut impl FnMut(&[u8])) -> Result<u64, Failure> {
+        let (mut at, mut end, mut body) = (0, filled, 0);
+        loop {
+            let line = self.line(&mut at, &mut end, deadline)?;
+            let size = line.split(';').next().unwrap_or_default().trim();
+            let size = u64::from_str_radix(size, 16).map_err(|_| Failure::Malformed("a chunk has no length"))?;
+            if size == 0 {
+                while !self.line(&mut at, &mut end, deadline)?.is_empty() {}
+                return Ok(body);
+            }
+            let mut left = size;
+            while left > 0 {
+                if at == end {
+                    (at, end) = (0, self.read(0, deadline, body)?);
+                    if end == 0 {
+                        return Err(Failure::Closed { got: body });
+                    }
+                }
+                let part = left.min((end - at) as u64) as usize;
+                sink(&self.buffer[at..at + part]);
+                (at, left, body) = (at + part, left - part as u64, body + part as u64);
+            }
+            if !self.line(&mut at, &mut end, deadline)?.is_empty() {
+                return Err(Failure::Malformed("a chunk is longer than it says"));
+            }
+        }
+    }
+
+    /// The next line, without its end.
+    fn line(&mut self, at: &mut usize, end: &mut usize, deadline: Instant) -> Result<String, Failure> {
+        let mut line = Vec::new();
+        loop {
+            if *at == *end {
+                (*at, *end) = (0, self.read(0, deadline, 0)?);
+                if *end == 0 {
+                    return Err(Failure::Closed { got: 0 });
+                }
+            }
+            let byte = self.buffer[*at];
+            *at += 1;
+            match byte {
+                b'\n' => return Ok(String::from_utf8_lossy(&line).trim_end_matches('\r').to_owned()),
+                _ if line.len() >= CHUNK_LINE_BYTES_MAX => {
+                    return Err(Failure::Malformed("a chunk's line is too long"));
+                }
+                _ => line.push(byte),
+            }
+        }
     }
 }
+
+fn framing(head: &str) -> Result<Framing, Failure> {
+    if header(head, "transfer-encoding").is_some_and(|value| value.eq_ignore_ascii_case("chunked")) {
+        return Ok(Framing::Chunked);
+    }
+    match header(head, "content-length") {
+        Some(value) => {
+            value.parse().map(Framing::Length).map_err(|_| Failure::Malformed("content-length is not a number"))
+        }
+        None => Ok(Framing::Close),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,6 @@
 //! CPU time that processes have used, from `/proc/PID/schedstat` of every thread: nanoseconds, not clock ticks.
 
+use std::collections::HashMap;
 use std::fs;
 use std::time::Duration;
 
@@ -28,4 +29,53 @@ pub fn resident_bytes(pid: u32) -> anyhow::Result<u64> {
         .and_then(|rest| rest.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok())
         .context("no VmRSS in /proc/PID/status")?;
     Ok(kib * 1024)
+}
+
+/// CPU time of all threads of some processes at one moment, thread by thread: what a thread used before it ended is only lost
+/// from the last moment on, and never counted against the others.
+#[derive(Debug, Clone, Default)]
+pub struct Moment(HashMap<(u32, String), u64>);
+
+impl Moment {
+    pub fn now(pids: &[u32]) -> anyhow::Result<Self> {
+        let mut threads = HashMap::new();
+        for &pid in pids {
+            let folder = format!("/proc/{pid}/task");
+            for thread in fs::read_dir(&folder).with_context(|| format!("process {pid} is gone"))? {
+                let path = thread?.path();
+                // A thread may end between the listing and the read.
+                let Ok(text) = fs::read_to_string(path.join("schedstat")) else { continue };
+                let (used, _) = schedstat(&text);
+                threads.insert((pid, path.file_name().unwrap_or_default().to_string_lossy().into_owned()), used);
+            }
+        }
+        Ok(Self(threads))
+    }
+
+    /// What was used since `before`.
+    pub fn since(&self, before: &Self) -> Duration {
+        let used = self.0.iter().map(|(thread, now)| now.saturating_sub(before.0.get(thread).copied().unwrap_or(0)));
+        Duration::from_nanos(used.sum())
+    }
+}
+
+/// Of the calling thread: time on a CPU, and time ready to run without one.
+pub fn of_this_thread() -> (Duration, Duration) {
+    let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let (used, waited) = schedstat(&text);
+    (Duration::from_nanos(used), Duration::from_nanos(waited))
+}
+
+fn schedstat(text: &str) -> (u64, u64) {
+    let mut words = text.split_whitespace().map(|word| word.parse().unwrap_or(0));
+    (words.next().unwrap_or(0), words.next().unwrap_or(0))
+}
+
+/// Of the whole host since its start: (idle, all), clock ticks.
+pub fn of_host() -> (u64, u64) {
+    let text = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let line = text.lines().next().unwrap_or_default();
+    let ticks: Vec<u64> = line.split_whitespace().skip(1).map(|word| word.parse().unwrap_or(0)).collect();
+    // user nice system idle iowait irq softirq steal; guest time is in user already (proc(5)).
+    (ticks.iter().skip(3).take(2).sum(), ticks.iter().take(8).sum())
 }

@@ -66,11 +66,7 @@ struct Row {
 
 pub fn run(options: &Options) -> anyhow::Result<()> {
     let nginx = Nginx::start()?;
-    let gateway = Signer {
-        access_key: options.access_key.clone(),
-        secret_key: options.secret_key.clone(),
-        host: options.endpoint.to_string(),
-    };
+    let gateway = Signer::with_key(&options.endpoint.to_string(), &options.access_key, &options.secret_key);
     let mut rows = Vec::new();
     for &bytes in &options.sizes {
         let name = format!("loadtest-hot-{bytes}");
@@ -134,8 +130,7 @@ fn measure(
     bytes: usize,
 ) -> anyhow::Result<Sample> {
     let stop = AtomicBool::new(false);
-    let mut connections =
-        (0..options.connections).map(|_| Connection::open(address)).collect::<anyhow::Result<Vec<_>>>()?;
+    let mut connections = (0..options.connections).map(|_| Connection::open(address)).collect::<Result<Vec<_>, _>>()?;
     // One exchange each before the clock starts: connection set-up is not what is measured.
     for connection in &mut connections {
         connection.exchange(request, b"", |_| {})?;

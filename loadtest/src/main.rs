@@ -1,17 +1,19 @@
-//! Measures S3 endpoints against references, interleaved, in ratios and in server CPU per request.
+//! Parts of the load tests that the scripts of this folder use: `verbs3 bench s3` is the tool for everything else.
 //!
 //! `hot`: GETs of cached objects, SigV4 on, against nginx sending the same bytes from tmpfs.
 //! `memory`: many readers of large objects and many writers at once, while resident memory is sampled.
+//! `proxy`: makes a store on this machine as slow as one that is far away, and counts its bytes.
 #![forbid(unsafe_code)]
 
-mod connection;
-mod cpu;
-mod hot;
-mod memory;
-mod reference;
-mod sign;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
 
-use clap::{Parser, Subcommand};
+use anyhow::Context;
+use clap::{Args, Parser, Subcommand};
+use verbs3_loadtest::proxy::{Proxy, Shape, serve_counts};
+use verbs3_loadtest::{hot, memory, units};
 
 #[derive(Parser)]
 #[command(name = "verbs3-loadtest", version, about)]
@@ -26,11 +28,73 @@ enum Scenario {
     Hot(hot::Options),
     /// Resident memory under many large reads and writes, against the bound that the configuration promises.
     Memory(memory::Options),
+    /// A proxy in front of a store: bandwidth, time to the first byte, connections; counts bytes
+    Proxy(ProxyOptions),
+}
+
+#[derive(Args)]
+struct ProxyOptions {
+    /// Where clients connect; port 0 takes a free one.
+    #[arg(long, default_value = "127.0.0.1:0")]
+    listen: SocketAddr,
+    /// The store.
+    #[arg(long)]
+    store: SocketAddr,
+    /// Of all connections together, in each direction, a second: 200MiB.
+    #[arg(long, value_parser = units::parse)]
+    bandwidth: Option<u64>,
+    /// Of each connection, in each direction, a second.
+    #[arg(long, value_parser = units::parse)]
+    connection_bandwidth: Option<u64>,
+    /// Between a request and the first byte of its answer, on top of the store's own: 10ms.
+    #[arg(long, value_parser = units::parse_time, default_value = "0ms")]
+    first_byte: Duration,
+    /// Further connections wait.
+    #[arg(long, default_value_t = 256)]
+    connections_max: usize,
+    /// Where to answer with the counters, as JSON; port 0 takes a free one.
+    #[arg(long, default_value = "127.0.0.1:0")]
+    counts: SocketAddr,
+    /// Written once it serves: `{"listen": "…", "counts": "…"}`.
+    #[arg(long)]
+    ready_file: Option<PathBuf>,
 }
 
 fn main() -> anyhow::Result<()> {
     match Arguments::parse().scenario {
         Scenario::Hot(options) => hot::run(&options),
         Scenario::Memory(options) => memory::run(&options),
+        Scenario::Proxy(options) => proxy(&options),
     }
+}
+
+fn proxy(options: &ProxyOptions) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(async {
+        let shape = Shape {
+            bandwidth: options.bandwidth,
+            connection_bandwidth: options.connection_bandwidth,
+            first_byte: options.first_byte,
+            connections_max: options.connections_max,
+        };
+        let shown = || format!("can't listen on {}", options.listen);
+        let proxy = Proxy::bind(options.listen, options.store, shape).await.with_context(shown)?;
+        let counts = tokio::net::TcpListener::bind(options.counts).await?;
+        let ready =
+            serde_json::json!({"listen": proxy.local_addr()?.to_string(), "counts": counts.local_addr()?.to_string()});
+        println!("{ready}");
+        std::io::stdout().flush()?;
+        if let Some(path) = &options.ready_file {
+            std::fs::write(path, ready.to_string()).with_context(|| format!("can't write {}", path.display()))?;
+        }
+        let counters = proxy.counts();
+        tokio::spawn(serve_counts(counts, counters));
+        let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+        tokio::select! {
+            () = proxy.run() => {}
+            _ = terminate.recv() => {}
+            interrupted = tokio::signal::ctrl_c() => interrupted?,
+        }
+        Ok(())
+    })
 }

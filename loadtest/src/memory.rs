@@ -45,11 +45,7 @@ pub struct Options {
 }
 
 pub fn run(options: &Options) -> anyhow::Result<()> {
-    let signer = Signer {
-        access_key: options.access_key.clone(),
-        secret_key: options.secret_key.clone(),
-        host: options.endpoint.to_string(),
-    };
+    let signer = Signer::with_key(&options.endpoint.to_string(), &options.access_key, &options.secret_key);
     let (chunk, before) = (pattern(), resident(&options.pids)?);
     for object in 0..options.objects {
         let head = signer.streaming_put(&object_path(options, object), 1024 * MIB)?;

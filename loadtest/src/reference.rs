@@ -1,12 +1,19 @@
 //! The reference: nginx sending files from tmpfs, started for one measurement and ended by its pid.
 
 use std::fs;
+use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
+
+use crate::content::Content;
+use crate::endpoint::Endpoint;
+
+/// A file is written in pieces of this length, bytes.
+const PIECE_BYTES: usize = 1 << 20;
 
 pub struct Nginx {
     child: Child,
@@ -53,6 +60,27 @@ impl Nginx {
 
     pub fn put(&self, name: &str, body: &[u8]) -> anyhow::Result<()> {
         fs::write(self.files().join(name), body).context("can't write to /dev/shm")
+    }
+
+    /// A file of made content; folders of its name are made.
+    pub fn put_content(&self, name: &str, content: Content, bytes: u64) -> anyhow::Result<()> {
+        let path = self.files().join(name);
+        fs::create_dir_all(path.parent().unwrap_or(&path))?;
+        let mut file = fs::File::create(&path)?;
+        let mut piece = vec![0; PIECE_BYTES];
+        let mut at = 0;
+        while at < bytes {
+            let part = &mut piece[..(bytes - at).min(PIECE_BYTES as u64) as usize];
+            content.fill(at, part);
+            file.write_all(part).context("can't write to /dev/shm")?;
+            at += part.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// As a side of a comparison: nothing signed, its own process's CPU time.
+    pub fn endpoint(&self) -> anyhow::Result<Endpoint> {
+        Endpoint::parse(&format!("http://{}", self.address), "nginx", None, &[self.pid()])
     }
 
     fn files(&self) -> PathBuf {

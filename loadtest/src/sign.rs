@@ -3,18 +3,38 @@
 use std::time::SystemTime;
 
 use anyhow::Context;
-use aws_credential_types::Credentials;
+use aws_credential_types::Credentials as AwsCredentials;
 use aws_sigv4::http_request::{PayloadChecksumKind, SignableBody, SignableRequest, SigningSettings, sign};
 use aws_sigv4::sign::v4;
 
+use crate::endpoint::Credentials;
+
+/// For scenarios that do not name one: what single-region stores expect.
+const REGION: &str = "us-east-1";
+
+#[derive(Debug, Clone)]
 pub struct Signer {
-    pub access_key: String,
-    pub secret_key: String,
+    credentials: Option<Credentials>,
     /// `host:port` as the server is to see it.
-    pub host: String,
+    host: String,
 }
 
 impl Signer {
+    /// Without credentials requests are plain.
+    pub fn new(host: &str, credentials: Option<&Credentials>) -> Self {
+        Self { credentials: credentials.cloned(), host: host.to_owned() }
+    }
+
+    /// One key, in the usual region.
+    pub fn with_key(host: &str, access_key: &str, secret_key: &str) -> Self {
+        let (access_key, secret_key) = (access_key.to_owned(), secret_key.to_owned());
+        Self::new(host, Some(&Credentials { access_key, secret_key, region: REGION.to_owned() }))
+    }
+
+    pub fn signs(&self) -> bool {
+        self.credentials.is_some()
+    }
+
     /// The bytes of a request for `path` (already percent-encoded). Valid for 15 minutes, so it can be sent many times.
     pub fn request(&self, method: &str, path: &str, body: &[u8]) -> anyhow::Result<Vec<u8>> {
         self.head(method, path, &[], SignableBody::Bytes(body), body.len() as u64)
@@ -38,12 +58,36 @@ impl Signer {
         body: SignableBody<'_>,
         body_bytes: u64,
     ) -> anyhow::Result<Vec<u8>> {
-        let identity = Credentials::new(&self.access_key, &self.secret_key, None, None, "loadtest").into();
+        let mut text = format!("{method} {path} HTTP/1.1\r\nhost: {}\r\n", self.host);
+        for (name, value) in extra {
+            text.push_str(&format!("{name}: {value}\r\n"));
+        }
+        if let Some(credentials) = &self.credentials {
+            text.push_str(&self.signature(credentials, method, path, extra, body)?);
+        }
+        if method == "PUT" || method == "POST" {
+            text.push_str(&format!("content-length: {body_bytes}\r\n"));
+        }
+        text.push_str("\r\n");
+        Ok(text.into_bytes())
+    }
+
+    /// The lines that a signature adds.
+    fn signature(
+        &self,
+        credentials: &Credentials,
+        method: &str,
+        path: &str,
+        extra: &[(&str, &str)],
+        body: SignableBody<'_>,
+    ) -> anyhow::Result<String> {
+        let identity =
+            AwsCredentials::new(&credentials.access_key, &credentials.secret_key, None, None, "loadtest").into();
         let mut settings = SigningSettings::default();
         settings.payload_checksum_kind = PayloadChecksumKind::XAmzSha256;
         let parameters = v4::SigningParams::builder()
             .identity(&identity)
-            .region("us-east-1")
+            .region(&credentials.region)
             .name("s3")
             .time(SystemTime::now())
             .settings(settings)
@@ -53,14 +97,6 @@ impl Signer {
         let headers = [("host", self.host.as_str())].into_iter().chain(extra.iter().copied());
         let signable = SignableRequest::new(method, &url, headers, body)?;
         let (instructions, _) = sign(signable, &parameters).context("can't sign")?.into_parts();
-        let mut text = format!("{method} {path} HTTP/1.1\r\nhost: {}\r\n", self.host);
-        for (name, value) in extra.iter().copied().chain(instructions.headers()) {
-            text.push_str(&format!("{name}: {value}\r\n"));
-        }
-        if method == "PUT" {
-            text.push_str(&format!("content-length: {body_bytes}\r\n"));
-        }
-        text.push_str("\r\n");
-        Ok(text.into_bytes())
+        Ok(instructions.headers().map(|(name, value)| format!("{name}: {value}\r\n")).collect())
     }
 }

@@ -7,7 +7,7 @@ use clap::{ArgGroup, Args, ValueEnum};
 use verbs3_rdma::bench::Direction;
 use verbs3_rdma::transport::TransportKind;
 
-use super::sizes;
+use verbs3_loadtest::units;
 
 /// From a word to a block of the default configuration.
 const SIZES: &str = "64B,256B,1KiB,4KiB,16KiB,64KiB,256KiB,1MiB,4MiB";
@@ -50,7 +50,7 @@ pub struct FabricArguments {
     #[arg(long, value_delimiter = ',', value_enum, default_value = "shm,verbs,tcp")]
     pub ways: Vec<WayArgument>,
     /// Lengths, smallest first
-    #[arg(long, value_delimiter = ',', value_parser = sizes::parse, default_value = SIZES)]
+    #[arg(long, value_delimiter = ',', value_parser = units::parse, default_value = SIZES)]
     pub sizes: Vec<u64>,
     /// Which way bytes go: read from the host, write to it, both at once
     #[arg(long, value_delimiter = ',', value_enum, default_value = "read,write,both")]
@@ -71,7 +71,7 @@ pub struct FabricArguments {
     #[arg(long, value_name = "BYTES", value_parser = page, default_value = "256KiB")]
     pub page: u64,
     /// Memory of the serving side
-    #[arg(long, value_name = "BYTES", value_parser = sizes::parse, default_value = "256MiB")]
+    #[arg(long, value_name = "BYTES", value_parser = units::parse, default_value = "256MiB")]
     pub memory: u64,
     /// How long verbs poll before they wait for an event, in µs: latency for CPU time
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 0)]
@@ -115,7 +115,7 @@ fn seconds(text: &str) -> Result<f64, String> {
 }
 
 fn page(text: &str) -> Result<u64, String> {
-    sizes::parse(text).and_then(|bytes| {
+    units::parse(text).and_then(|bytes| {
         let fits = bytes.is_power_of_two() && ((4 << 10)..=(4 << 20)).contains(&bytes);
         if fits { Ok(bytes) } else { Err("a power of two from 4KiB to 4MiB".to_owned()) }
     })

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use verbs3_config::{Environment, Layers};
+use verbs3_loadtest::units;
 use verbs3_rdma::bench::{BenchError, BenchHost, DialOptions, Dialled, Direction, ECHO_BYTES_MAX, HostOptions, Load};
 use verbs3_rdma::calls::Secret;
 use verbs3_rdma::shm::ShmOptions;
@@ -18,7 +19,7 @@ use verbs3_rdma::verbs::VerbsOptions;
 
 use super::arguments::FabricArguments;
 use super::record::{Cell, Record, Row};
-use super::{figures, plot, sizes};
+use super::{figures, plot};
 use crate::process::MISCONFIGURED;
 
 /// Known to everyone who reads this: it keeps accidents out, not people.
@@ -204,7 +205,7 @@ impl Measuring<'_> {
     async fn round(&self, row: &mut Row, round: u32) -> anyhow::Result<()> {
         for (at, way) in self.dialled.ways().iter().enumerate() {
             if self.progress {
-                eprint!("\r\x1b[K{} over {}, round {round}", sizes::show(row.bytes), way.name);
+                eprint!("\r\x1b[K{} over {}, round {round}", units::show(row.bytes), way.name);
             }
             let cell = &mut row.cells[at];
             if cell.failed.is_none()

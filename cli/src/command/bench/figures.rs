@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::record::{Cell, Record, Row, median, mib_per_second, micros, per_mib};
-use super::sizes;
+use verbs3_loadtest::units;
 
 const LEGEND: &str = "\
 echo    a message there and back, one at a time: median and 99th percentile, µs
@@ -24,7 +24,7 @@ pub fn table(record: &Record) -> String {
         record.host,
         record.connections,
         record.depth,
-        sizes::show(record.page_bytes as u64),
+        units::show(record.page_bytes as u64),
         record.seconds,
         if record.whole { "every byte" } else { "the ends of every page" },
     );
@@ -36,7 +36,7 @@ pub fn table(record: &Record) -> String {
     );
     for row in &record.rows {
         for ((name, kind), cell) in record.ways.iter().zip(&row.cells) {
-            let _ = writeln!(text, "{:>9}  {name:wide$} {}", sizes::show(row.bytes), line(row, cell, *kind == "verbs"));
+            let _ = writeln!(text, "{:>9}  {name:wide$} {}", units::show(row.bytes), line(row, cell, *kind == "verbs"));
             if let Some(reason) = &cell.failed {
                 let _ = writeln!(text, "{:>9}  {name:wide$} failed: {reason}", "");
             }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::record::{Cell, Record, median, mib_per_second, micros};
-use super::sizes;
+use verbs3_loadtest::units;
 
 const WIDE: f64 = 900.0;
 const HIGH: f64 = 340.0;
@@ -36,7 +36,7 @@ pub fn svg(record: &Record) -> String {
     }
     let trips: Vec<Series> =
         names().map(|(at, name)| (name, of_way(at, &|cell| micros(&cell.read_trips, |trips| trips.p50)))).collect();
-    let labels: Vec<_> = record.rows.iter().map(|row| sizes::show(row.bytes)).collect();
+    let labels: Vec<_> = record.rows.iter().map(|row| units::show(row.bytes)).collect();
     let title = format!("read bandwidth from {}, MiB/s, {} calls in flight", record.host, record.depth);
     panel(&mut text, 0.0, &title, &labels, &bandwidth);
     panel(&mut text, HIGH, "one read at a time, median, µs", &labels, &trips);

@@ -1,0 +1,195 @@
+"""Writes PERFORMANCE.md from what report.sh has measured. Owns words and tables; measures nothing.
+
+What was found about a missed aim is written by hand, in `loadtest/findings.md`, and put under the tables as it is.
+"""
+
+import json
+import pathlib
+import sys
+
+MIB = 1 << 20
+
+
+def load(folder, name):
+    path = folder / name
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def middle(figures):
+    ordered = sorted(figures)
+    count = len(ordered)
+    if not count:
+        return None
+    return ordered[count // 2] if count % 2 else (ordered[count // 2 - 1] + ordered[count // 2]) / 2
+
+
+def per_round(side, figure):
+    """The middle of a figure over rounds; `figure` gives None where there is none."""
+    found = [figure(round_) for round_ in side["rounds"]]
+    return middle([one for one in found if one is not None])
+
+
+def rate(side, name):
+    return per_round(side, lambda round_: round_[name])
+
+
+def micros(side, what, percentile):
+    return per_round(side, lambda round_: round_[what][percentile] if round_[what] else None)
+
+
+def ratio(record, name):
+    found = record["ratios"].get(name)
+    return f"{found['mean']:.2f} ({found['low']:.2f}–{found['high']:.2f})" if found else "-"
+
+
+def verdict(met):
+    return "met" if met else "**missed**"
+
+
+def table(head, rows):
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    return "\n".join(lines + ["| " + " | ".join(str(cell) for cell in row) + " |" for row in rows]) + "\n"
+
+
+def number(figure, digits=0):
+    return "-" if figure is None else f"{figure:,.{digits}f}"
+
+
+def errors(record):
+    found = {}
+    for side in record["sides"]:
+        for kind, count in side["all"]["errors"].items():
+            found[f"{side['label']}: {kind}"] = count
+    return found
+
+
+class Report:
+    def __init__(self, folder):
+        self.folder, self.aims, self.text, self.limits = folder, [], [], {}
+
+    def record(self, name):
+        record = load(self.folder, f"{name}.json")
+        if record:
+            for limit in record["limits"]:
+                self.limits.setdefault(limit.split(": ", 1)[1].split("; ")[0].split(": ")[0].rstrip("0123456789. %"), []).append(name)
+            if errors(record):
+                self.text.append(f"{name}: {errors(record)}\n")
+        return record
+
+    def aim(self, what, aim, found, met):
+        self.aims.append([what, aim, found, verdict(met)])
+
+    def add(self, *paragraphs):
+        self.text += [paragraph + "\n" for paragraph in paragraphs]
+
+    def hot(self):
+        rows = []
+        for size, aim in [("4k", 1.3), ("128k", 0.9), ("1m", 0.85), ("16m", 0.85)]:
+            record = self.record(f"hot-{size}")
+            if not record:
+                continue
+            ours, theirs = record["sides"]
+            rows.append([size, *(number(rate(side, "server_cpu_us_per_request"), 1) for side in (theirs, ours)), ratio(record, "server_cpu_per_request"),
+                         *(number(rate(side, "requests_per_second")) for side in (theirs, ours)), ratio(record, "requests_per_second"),
+                         *(number(micros(side, "latency", "p99")) for side in (theirs, ours))])
+            found = record["ratios"]["server_cpu_per_request"]["mean"]
+            self.aim(f"hot GET of {size}, server CPU ÷ nginx", f"≤ {aim}", ratio(record, "server_cpu_per_request"), found <= aim)
+        if rows:
+            self.add("## Hot, against nginx", "`verbs3 dev`, SigV4 and policy on, 8 connections; nginx: one process, sendfile from tmpfs, nothing signed. CPU is the server's, µs a request; every body is checked.",
+                     table(["size", "nginx µs", "verbs3 µs", "CPU ratio (95 %)", "nginx/s", "verbs3/s", "rate ratio (95 %)", "nginx p99 µs", "verbs3 p99 µs"], rows))
+
+    def ranges(self):
+        rows = []
+        for name, what in [("ranges-hot", "hot, against nginx"), ("ranges-cold", "cold, against the store directly")]:
+            record = self.record(name)
+            if record:
+                ours, theirs = record["sides"]
+                rows.append([what, number(rate(theirs, "requests_per_second")), number(rate(ours, "requests_per_second")), ratio(record, "requests_per_second"),
+                             number(micros(theirs, "latency", "p50")), number(micros(ours, "latency", "p50")), ratio(record, "latency_p50"), ratio(record, "latency_p99"),
+                             ratio(record, "server_cpu_per_request")])
+        if rows:
+            self.add("## 64 KiB at random offsets", "16 connections, offsets on 4 KiB.",
+                     table(["", "reference/s", "verbs3/s", "rate ratio", "reference p50 µs", "verbs3 p50 µs", "p50 ratio", "p99 ratio", "CPU ratio"], rows))
+        counts = self.folder / "ranges-cold.counts"
+        if counts.exists() and (record := load(self.folder, "ranges-cold.json")):
+            behind, direct = (json.loads(line) for line in counts.read_text().splitlines())
+            asked = record["sides"][0]["all"]["bytes"]
+            self.add(f"Cold, {behind['from_store'] / MIB:,.0f} MiB left the store for {asked / MIB:,.0f} MiB that were asked for ({behind['from_store'] / asked:.2f}; a page of 256 KiB is the least that is "
+                     f"filled, and an aligned 64 KiB lies in one or two); directly {direct['from_store'] / record['sides'][1]['all']['bytes']:.2f}.")
+
+    def cold(self):
+        rows = []
+        for name, what in [("cold", "16 MiB, 8 connections"), ("cold-first-byte", "1 MiB, one at a time")]:
+            record = self.record(name)
+            if not record:
+                continue
+            ours, theirs = record["sides"]
+            first = [micros(side, "first_byte", "p50") for side in (theirs, ours)]
+            rows.append([what, number(rate(theirs, "mib_per_second"), 1), number(rate(ours, "mib_per_second"), 1), ratio(record, "mib_per_second"),
+                         number(first[0]), number(first[1]), ratio(record, "first_byte_p50"), number(rate(ours, "server_cpu_us_per_mib"))])
+            if name == "cold":
+                found = record["ratios"]["mib_per_second"]["mean"]
+                self.aim("cold GET of 16 MiB, throughput ÷ direct", "≥ 0.9", ratio(record, "mib_per_second"), found >= 0.9)
+            else:
+                bound = 1.15 * first[0] + 1000
+                self.aim("cold GET of 1 MiB, first byte", "≤ 1.15 × direct + 1 ms", f"{first[1] / 1e3:.2f} ms; bound {bound / 1e3:.2f} ms", first[1] <= bound)
+        if rows:
+            self.add("## Cold", "Objects that nobody has read before, through gateway and worker (two processes), and directly; both through the same shape.",
+                     table(["", "direct MiB/s", "verbs3 MiB/s", "ratio (95 %)", "direct first byte µs", "verbs3 first byte µs", "ratio (95 %)", "CPU of gateway and worker, µs a MiB"], rows))
+
+    def write(self):
+        rows = []
+        for name, what in [("checkpoint", "PUT of 32 MiB"), ("checkpoint-multipart", "64 MiB in parts of 8 MiB")]:
+            record = self.record(name)
+            if not record:
+                continue
+            ours, theirs = record["sides"]
+            rows.append([what, number(rate(theirs, "mib_per_second"), 1), number(rate(ours, "mib_per_second"), 1), ratio(record, "mib_per_second"), ratio(record, "latency_p50")])
+            self.aim(f"{what}, throughput ÷ direct", "≥ 0.9", ratio(record, "mib_per_second"), record["ratios"]["mib_per_second"]["mean"] >= 0.9)
+        if rows:
+            self.add("## Writes", "4 connections, through the same shape.", table(["", "direct MiB/s", "verbs3 MiB/s", "ratio (95 %)", "latency ratio (95 %)"], rows))
+        if record := self.record("checkpoint-read-back"):
+            kinds = record["sides"][0]["all"]["kinds"]
+            self.add(f"In a further run, {kinds['read back']['requests']} of {kinds['put']['requests']} objects were read back through the gateway right after their write; wrong answers: {record['sides'][0]['all']['wrong_answers']}.")
+
+    def amplification(self):
+        if found := load(self.folder, "amplification.json"):
+            bytes_ = found["after"]["from_store"] - found["before"]["from_store"]
+            answers = found["after"]["answers"] - found["before"]["answers"]
+            part = bytes_ / found["object_bytes"]
+            self.aim("three gateways start cold on one object, bytes from the store ÷ object", "≤ 1.01", f"{part:.4f}", part <= 1.01)
+            self.add("## Amplification", f"Three gateways and two workers, one object of {found['object_bytes'] // MIB} MiB read through each gateway at once: {bytes_:,} bytes left the store in {answers} answers, "
+                     f"heads included: {part:.4f} of the object.")
+
+    def memory(self):
+        rows = []
+        for way in ["shm", "tcp"]:
+            path = self.folder / f"memory-{way}.txt"
+            if path.exists():
+                text = path.read_text().strip().splitlines()[-1]
+                rows.append([way, text])
+                words = text.replace(",", "").split()
+                peak, bound = int(words[words.index("before") + 1]), int(words[words.index("bound") + 1])
+                self.aim(f"resident memory of gateway and worker over {way}", f"≤ {bound} MiB", f"{peak} MiB", peak <= bound)
+        if rows:
+            self.add("## Memory", "64 readers of 1 GiB objects and 16 writers; arenas of 64 and 256 MiB.", table(["between the two", ""], rows))
+
+    def whole(self):
+        for part in (self.hot, self.ranges, self.cold, self.write, self.amplification, self.memory):
+            part()
+        machine = load(self.folder, "machine.json") or {}
+        head = ["# Performance\n", "Written by `loadtest/report.sh`; the words under *Findings* are `loadtest/findings.md`. Ratios are verbs3 ÷ reference, paired by round and interleaved, geometric means with 95 % bootstrap "
+                "intervals; figures are medians of rounds. Ratios of one run mean something; figures of other machines or days don't compare.\n",
+                f"{machine.get('cpus')} CPUs ({machine.get('model')}), shared by client, server, store and proxy; Linux {machine.get('kernel')}; {machine.get('date')}, revision {machine.get('revision')}. "
+                f"The store is `verbs3 dev` over a folder behind `verbs3-loadtest proxy`: {machine.get('bandwidth')}/s in all, {machine.get('connection_bandwidth')}/s a connection, "
+                f"{machine.get('first_byte')} to the first byte, for both sides alike.\n",
+                "## Aims\n", table(["what", "aim", "found", ""], self.aims)]
+        findings = pathlib.Path(__file__).with_name("findings.md")
+        tail = ["## Findings\n", findings.read_text()] if findings.exists() else []
+        if self.limits:
+            tail += ["## Limits besides the server\n", "\n".join(f"- {what}: {', '.join(names)}" for what, names in sorted(self.limits.items())) + "\n"]
+        return "\n".join(head + self.text + tail)
+
+
+if __name__ == "__main__":
+    pathlib.Path(sys.argv[2]).write_text(Report(pathlib.Path(sys.argv[1])).whole())

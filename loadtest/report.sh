@@ -1,0 +1,187 @@
+#!/usr/bin/env bash
+#! Measures everything that PERFORMANCE.md says, and writes it.
+#
+#   loadtest/report.sh DIR [PART ...]     measures (all parts, or those that are named) into DIR, each in at most 8 minutes
+#   loadtest/report.sh tables DIR         writes loadtest/PERFORMANCE.md from what is in DIR
+#
+# Parts: hot ranges cold write amplification memory
+#
+# Needs a release build, nginx (apt-get install nginx-light) and an idle machine. BANDWIDTH, CONNECTION_BANDWIDTH and FIRST_BYTE
+# shape the store (defaults 256MiB, 64MiB, 10ms), TIME is of a round of `hot`. Ends what it has started, by pid.
+set -euo pipefail
+
+ROOT=$(readlink -f "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/..")
+# shellcheck source=../tests/testbed/cluster.sh
+. "$ROOT/tests/testbed/cluster.sh"
+case ${1:-} in
+  ''|-*) sed -n 's/^#   //p' "$0" >&2; exit 2 ;;
+  tables) exec python3 "$ROOT/loadtest/report.py" "${2:?DIR}" "$ROOT/loadtest/PERFORMANCE.md" ;;
+esac
+OUT=$(mkdir -p "$1" && readlink -f "$1"); shift
+[ $# -gt 0 ] || set -- hot ranges cold write amplification memory
+VERBS3=$(binary)
+LOADTEST=$(dirname "$VERBS3")/verbs3-loadtest
+BANDWIDTH=${BANDWIDTH:-256MiB} CONNECTION_BANDWIDTH=${CONNECTION_BANDWIDTH:-64MiB} FIRST_BYTE=${FIRST_BYTE:-10ms}
+PIDS=()
+DIR=$(mktemp -d "${TMPDIR:-/tmp}/verbs3-report.XXXXXX")
+trap 'stop_cluster || true; rm -rf -- "$DIR"' EXIT
+export AWS_ACCESS_KEY_ID=$CLUSTER_ACCESS_KEY AWS_SECRET_ACCESS_KEY=$CLUSTER_SECRET_KEY
+export AGAINST_SECRET_ACCESS_KEY=
+
+# bench NAME SCENARIO ARGUMENT...: one comparison; its record is OUT/NAME.json. Errors are in the record, and end the part.
+bench() {
+  local name=$1 scenario=$2; shift 2
+  say "$name"
+  "$VERBS3" bench s3 "$scenario" --json --html "$OUT/$name.html" "$@" >"$OUT/$name.json" || { say "$name failed"; return 1; }
+}
+
+# store: `verbs3 dev` over a folder; its cache is too small to matter.
+store() {
+  STORE_PORT=$(free_port)
+  write_identities
+  cat >"$DIR/store.toml" <<END
+[dev]
+dir = "$DIR/store"
+demo = false
+[gateway]
+listen = "127.0.0.1:$STORE_PORT"
+admin_listen = "127.0.0.1:0"
+identities = "$DIR/identities.toml"
+END
+  launch store "$STORE_PORT" dev --set worker.memory.capacity=64MiB --set gateway.memory.capacity=64MiB
+}
+
+# shaped NAME: a shaped way to the store; prints its address and that of its counters.
+shaped() {
+  local ready="$DIR/$1.ready"
+  "$LOADTEST" proxy --store "127.0.0.1:$STORE_PORT" --bandwidth "$BANDWIDTH" --connection-bandwidth "$CONNECTION_BANDWIDTH" \
+    --first-byte "$FIRST_BYTE" --ready-file "$ready" >"$DIR/$1.log" 2>&1 </dev/null &
+  PIDS+=("$!")
+  for _ in $(seq 100); do [ -s "$ready" ] && break; sleep 0.1; done
+  # shellcheck disable=SC2034  # read by name
+  read -r "$1" "$1_COUNTS" < <(python3 -c 'import json,sys; d=json.load(open(sys.argv[1])); print(d["listen"], d["counts"])' "$ready")
+}
+
+# tier GATEWAYS WORKERS: processes of their own behind the shaped way BEHIND; sets GATEWAYS, TIER_PIDS.
+tier() {
+  local index port ports=()
+  for _ in $(seq "$2"); do ports+=("$(free_port)"); done
+  TIER_PIDS=() GATEWAYS=()
+  for index in $(seq 0 $(($2 - 1))); do
+    { shared_config "http://$BEHIND" "$CLUSTER_ACCESS_KEY" "$CLUSTER_SECRET_KEY" "${ports[@]}"
+      printf '[worker]\nid = "worker-%d"\nlisten = "127.0.0.1:%d"\nadmin_listen = "127.0.0.1:0"\nmemory = { capacity = "%s" }\nshm = { socket = "%s/worker-%d.sock" }\n' \
+        "$index" "${ports[$index]}" "${WORKER_MEMORY:-1GiB}" "$DIR" "$index"
+    } >"$DIR/worker-$index.toml"
+    launch "worker-$index" "${ports[$index]}" worker; TIER_PIDS+=("$!")
+  done
+  for index in $(seq 0 $(($1 - 1))); do
+    port=$(free_port)
+    { shared_config "http://$BEHIND" "$CLUSTER_ACCESS_KEY" "$CLUSTER_SECRET_KEY" "${ports[@]}"
+      printf '[gateway]\nlisten = "127.0.0.1:%d"\nadmin_listen = "127.0.0.1:0"\nidentities = "%s"\nmemory = { capacity = "256MiB" }\n' "$port" "$DIR/identities.toml"
+    } >"$DIR/gateway-$index.toml"
+    launch "gateway-$index" "$port" gateway; TIER_PIDS+=("$!"); GATEWAYS+=("127.0.0.1:$port")
+  done
+}
+
+counts() { python3 -c 'import sys,urllib.request; print(urllib.request.urlopen("http://" + sys.argv[1]).read().decode())' "$1"; }
+comma() { local IFS=,; echo "$*"; }
+# without_reading_back SCENARIO FILE: the time of reading back is no part of a write's.
+without_reading_back() { "$VERBS3" bench s3 "$1" --show | sed 's/^read_back = true/read_back = false/' >"$2"; }
+
+part_hot() {
+  local size port; port=$(free_port)
+  write_identities
+  printf '[dev]\ndir = "%s/dev"\ndemo = false\n[gateway]\nlisten = "127.0.0.1:%d"\nadmin_listen = "127.0.0.1:0"\nidentities = "%s/identities.toml"\n' \
+    "$DIR" "$port" "$DIR" >"$DIR/dev.toml"
+  launch dev "$port" dev --set worker.memory.capacity=512MiB
+  for size in 4k 128k 1m 16m; do
+    bench "hot-$size" "hot-$size" --target "verbs3=http://127.0.0.1:$port/demo" --against nginx --pid "${PIDS[0]}" ${TIME:+--time "$TIME"}
+  done
+}
+
+part_ranges() {
+  local port; port=$(free_port)
+  write_identities
+  printf '[dev]\ndir = "%s/dev"\ndemo = false\n[gateway]\nlisten = "127.0.0.1:%d"\nadmin_listen = "127.0.0.1:0"\nidentities = "%s/identities.toml"\n' \
+    "$DIR" "$port" "$DIR" >"$DIR/dev.toml"
+  launch dev "$port" dev --set worker.memory.capacity=1GiB
+  bench ranges-hot random-ranges --target "verbs3=http://127.0.0.1:$port/demo" --against nginx --pid "${PIDS[0]}"
+  stop_cluster; PIDS=()
+  store; shaped BEHIND; shaped DIRECT; tier 1 1
+  # Many pages, few reads: nearly every one is the first of its page.
+  "$VERBS3" bench s3 random-ranges --show | sed 's/^count = 8$/count = 32/; s/^prime = true/prime = false/; s/^connections = 16/connections = 16\noperations = 300/' >"$DIR/ranges.toml"
+  "$VERBS3" bench s3 "$DIR/ranges.toml" --target "http://127.0.0.1:$STORE_PORT/demo" --prepare-only
+  bench ranges-cold "$DIR/ranges.toml" --target "verbs3=http://${GATEWAYS[0]}/demo" --against "direct=http://$DIRECT/demo" --prepare none --warm-up 0s --time 60s
+  { counts "$BEHIND_COUNTS"; counts "$DIRECT_COUNTS"; } >"$OUT/ranges-cold.counts"
+}
+
+part_cold() {
+  local scenario
+  store; shaped BEHIND; shaped DIRECT; tier 1 1
+  for scenario in cold cold-first-byte; do
+    "$VERBS3" bench s3 "$scenario" --target "http://127.0.0.1:$STORE_PORT/demo" --prepare-only
+    bench "$scenario" "$scenario" --target "verbs3=http://${GATEWAYS[0]}/demo" --against "direct=http://$DIRECT/demo" \
+      --prepare none --pid "$(comma "${TIER_PIDS[@]}")" --against-pid "${PIDS[0]}"
+  done
+}
+
+part_write() {
+  local scenario
+  store; shaped BEHIND; shaped DIRECT; tier 1 1
+  for scenario in checkpoint checkpoint-multipart; do
+    without_reading_back "$scenario" "$DIR/$scenario.toml"
+    bench "$scenario" "$DIR/$scenario.toml" --target "verbs3=http://${GATEWAYS[0]}/demo" --against "direct=http://$DIRECT/demo" \
+      --pid "$(comma "${TIER_PIDS[@]}")" --against-pid "${PIDS[0]}"
+  done
+  # And once with reading back, for the bytes.
+  bench checkpoint-read-back checkpoint --target "verbs3=http://${GATEWAYS[0]}/demo" --rounds 1 --warm-up 0s
+}
+
+part_amplification() {
+  local index running=() bytes=$((256 << 20)) before after
+  store; shaped BEHIND; tier 3 2
+  cat >"$DIR/start.toml" <<END
+name = "cold-start"
+description = "one object, read once through each of three gateways at once"
+[objects]
+count = 1
+bytes = $bytes
+[access]
+pattern = "uniform"
+[load]
+connections = 1
+operations = 1
+timeout = "2m"
+[rounds]
+count = 1
+time = "2m"
+warm_up = "0s"
+END
+  "$VERBS3" bench s3 "$DIR/start.toml" --target "http://127.0.0.1:$STORE_PORT/demo" --prepare-only
+  before=$(counts "$BEHIND_COUNTS")
+  for index in 0 1 2; do
+    bench "cold-start-$index" "$DIR/start.toml" --target "gateway-$index=http://${GATEWAYS[$index]}/demo" --prepare none & running+=("$!")
+  done
+  for index in "${running[@]}"; do wait "$index"; done
+  after=$(counts "$BEHIND_COUNTS")
+  printf '{"object_bytes": %d, "gateways": 3, "before": %s, "after": %s}\n' "$bytes" "$before" "$after" >"$OUT/amplification.json"
+}
+
+part_memory() {
+  local way
+  for way in shm tcp; do
+    say "memory over $way"
+    WAY=$way "$ROOT/loadtest/two-processes.sh" memory --objects 2 --seconds 20 >"$OUT/memory-$way.txt"
+  done
+}
+
+for part in "$@"; do
+  stop_cluster; PIDS=(); rm -rf -- "${DIR:?}"/*
+  "part_$part"
+done
+python3 - "$OUT/machine.json" "$BANDWIDTH" "$CONNECTION_BANDWIDTH" "$FIRST_BYTE" "$(git -C "$ROOT" rev-parse --short HEAD 2>/dev/null || true)" <<'END'
+import json, os, platform, sys, time
+model = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), platform.machine())
+json.dump({"cpus": os.cpu_count(), "model": model, "kernel": platform.release(), "date": time.strftime("%Y-%m-%d"), "bandwidth": sys.argv[2],
+           "connection_bandwidth": sys.argv[3], "first_byte": sys.argv[4], "revision": sys.argv[5]}, open(sys.argv[1], "w"))
+END

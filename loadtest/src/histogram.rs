@@ -1,0 +1,130 @@
+//! A histogram with high dynamic range: every value keeps three digits, whatever its size, in memory that never grows.
+//!
+//! Log-linear buckets, as in HdrHistogram (Gil Tene): below 2,048 every value has its own, above, each doubling has 1,024.
+//! Own, as that crate would change features of crates that everything here depends on; it is 60 lines.
+
+/// Buckets of each doubling.
+const HALF: u64 = 1 << 10;
+/// 2^32 µs are 71 minutes.
+const BITS_MAX: u32 = 32;
+pub const VALUE_MAX: u64 = (1 << BITS_MAX) - 1;
+
+#[derive(Debug, Clone, Default)]
+pub struct Histogram {
+    /// Empty until something is recorded.
+    counts: Vec<u32>,
+    all: u64,
+    max: u64,
+}
+
+impl Histogram {
+    /// Values above `VALUE_MAX` are kept as that.
+    pub fn record(&mut self, value: u64) {
+        let value = value.min(VALUE_MAX);
+        if self.counts.is_empty() {
+            self.counts = vec![0; bucket(VALUE_MAX) + 1];
+        }
+        let count = &mut self.counts[bucket(value)];
+        *count = count.saturating_add(1);
+        self.all += 1;
+        self.max = self.max.max(value);
+    }
+
+    pub fn add(&mut self, other: &Self) {
+        if self.counts.is_empty() {
+            self.counts = other.counts.clone();
+        } else {
+            self.counts.iter_mut().zip(&other.counts).for_each(|(ours, theirs)| *ours = ours.saturating_add(*theirs));
+        }
+        self.all += other.all;
+        self.max = self.max.max(other.max);
+    }
+
+    pub fn len(&self) -> u64 {
+        self.all
+    }
+
+    pub fn max(&self) -> Option<u64> {
+        (self.all > 0).then_some(self.max)
+    }
+
+    /// The least value that `percentile` of the values are not above, as the highest of its bucket.
+    pub fn at(&self, percentile: f64) -> Option<u64> {
+        let rank = ((percentile / 100.0 * self.all as f64).ceil() as u64).clamp(1, self.all.max(1));
+        let mut seen = 0;
+        for (index, count) in self.counts.iter().enumerate() {
+            seen += u64::from(*count);
+            if seen >= rank {
+                return Some(highest(index).min(self.max));
+            }
+        }
+        None
+    }
+
+    /// How many are above `value`, but for those in its bucket.
+    pub fn above(&self, value: u64) -> u64 {
+        self.counts.iter().skip(bucket(value.min(VALUE_MAX)) + 1).map(|count| u64::from(*count)).sum()
+    }
+}
+
+fn bucket(value: u64) -> usize {
+    let shift = (u64::BITS - value.leading_zeros()).saturating_sub(HALF.ilog2() + 1);
+    (u64::from(shift) * HALF + (value >> shift)) as usize
+}
+
+/// The largest value of a bucket.
+fn highest(bucket: usize) -> u64 {
+    let bucket = bucket as u64;
+    let shift = (bucket / HALF).saturating_sub(1);
+    ((bucket - shift * HALF + 1) << shift) - 1
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::random::Random;
+
+    #[test]
+    fn buckets_are_in_order_without_gaps_and_a_thousandth_wide() {
+        let mut next = 0;
+        for index in 0..=bucket(VALUE_MAX) {
+            assert_eq!(bucket(next), index, "{next}");
+            assert_eq!(bucket(highest(index)), index);
+            let wide = highest(index) - next;
+            assert!(wide == 0 || (wide as f64) < next as f64 / 1000.0, "{next} to {}", highest(index));
+            next = highest(index) + 1;
+        }
+        assert_eq!(next, VALUE_MAX + 1);
+    }
+
+    #[test]
+    fn percentiles_are_those_of_the_sorted_values() {
+        let mut random = Random::new(3);
+        let mut values: Vec<u64> = (0..50_000).map(|_| (random.exponential() * 20_000.0) as u64).collect();
+        let (mut one, mut two) = (Histogram::default(), Histogram::default());
+        values
+            .iter()
+            .enumerate()
+            .for_each(|(at, value)| if at % 3 == 0 { one.record(*value) } else { two.record(*value) });
+        one.add(&two);
+        values.sort_unstable();
+        for percentile in [0.0, 1.0, 50.0, 90.0, 99.0, 99.9, 99.99, 100.0] {
+            let rank = ((percentile / 100.0 * 50_000.0_f64).ceil() as usize).max(1);
+            let (got, wanted) = (one.at(percentile).unwrap() as f64, values[rank - 1] as f64);
+            assert!(got >= wanted && got <= wanted * 1.001 + 0.5, "{percentile}: {got}, {wanted}");
+        }
+        assert_eq!((one.len(), one.max(), one.at(100.0)), (50_000, values.last().copied(), values.last().copied()));
+        let above = values.iter().filter(|value| **value > 20_000).count() as f64;
+        assert!((one.above(20_000) as f64 / above - 1.0).abs() < 0.01);
+    }
+
+    #[test]
+    fn nothing_has_no_percentiles_and_too_much_is_kept_as_the_most() {
+        let mut histogram = Histogram::default();
+        assert_eq!((histogram.at(50.0), histogram.max(), histogram.above(0), histogram.len()), (None, None, 0, 0));
+        histogram.record(u64::MAX);
+        histogram.add(&Histogram::default());
+        assert_eq!((histogram.at(50.0), histogram.len()), (Some(VALUE_MAX), 1));
+    }
+}

@@ -1,0 +1,58 @@
+//! How far a run is, on standard error; silent where that is no terminal. Owns the bar and nothing of the run.
+
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// One thing that takes time.
+pub struct Progress(ProgressBar);
+
+impl Progress {
+    /// Of so many objects.
+    pub fn objects(what: &str, count: u64) -> Self {
+        // The template is a constant; were it wrong, the default one would do.
+        let style = ProgressStyle::with_template("{msg:40} {bar:30} {pos}/{len} objects, {eta} left")
+            .unwrap_or_else(|_| ProgressStyle::default_bar());
+        let bar = ProgressBar::new(count).with_style(style);
+        bar.set_message(what.to_owned());
+        Self(bar)
+    }
+
+    pub fn add(&self, count: u64) {
+        self.0.inc(count);
+    }
+
+    /// Runs `job`, which takes about `time`, moving the bar meanwhile.
+    pub fn during<T>(what: &str, time: Duration, job: impl FnOnce() -> T) -> T {
+        let style = ProgressStyle::with_template("{msg:40} {bar:30} {elapsed}")
+            .unwrap_or_else(|_| ProgressStyle::default_bar());
+        let bar = ProgressBar::new(time.as_millis() as u64).with_style(style);
+        if bar.is_hidden() {
+            return job();
+        }
+        bar.set_message(what.to_owned());
+        let began = Instant::now();
+        let (sender, receiver) = std::sync::mpsc::channel::<()>();
+        let bar = &bar;
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                // Ends when the sender is dropped.
+                while receiver.recv_timeout(Duration::from_millis(200))
+                    == Err(std::sync::mpsc::RecvTimeoutError::Timeout)
+                {
+                    bar.set_position(began.elapsed().as_millis() as u64);
+                }
+                bar.finish_and_clear();
+            });
+            let made = job();
+            drop(sender);
+            made
+        })
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}

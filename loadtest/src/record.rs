@@ -1,0 +1,225 @@
+//! What a run found, as figures: by side and round, and target ÷ reference. Owns their names in JSON.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::endpoint::Endpoint;
+use crate::limits::{self, Effort};
+use crate::round::Outcome;
+use crate::scenario::Scenario;
+use crate::statistics::{Ratio, median, ratio};
+use crate::tally::{Latencies, OfKind, Tally};
+
+/// Rises when a field changes its meaning or goes away.
+pub const SCHEMA: u32 = 1;
+const MIB: f64 = 1_048_576.0;
+/// Points of a side's latency curve.
+const CURVE: [f64; 15] = [0.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 97.5, 99.0, 99.5, 99.9, 99.95, 99.99, 99.999, 100.0];
+
+#[derive(Debug, Serialize)]
+pub struct Record {
+    pub schema: u32,
+    pub version: &'static str,
+    pub kernel: String,
+    pub cpus: usize,
+    pub scenario: Scenario,
+    /// The target, and what it is held against.
+    pub sides: Vec<Side>,
+    /// Target ÷ reference, where there is one.
+    pub ratios: BTreeMap<&'static str, Ratio>,
+    /// What else than the server was a limit.
+    pub limits: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Side {
+    pub label: String,
+    pub address: String,
+    pub signed: bool,
+    pub rounds: Vec<Figures>,
+    /// All rounds together.
+    pub all: Figures,
+    /// (percentile, µs)
+    pub latency_curve: Vec<(f64, u64)>,
+    pub examples: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Figures {
+    pub seconds: f64,
+    pub requests: u64,
+    pub bytes: u64,
+    pub requests_per_second: f64,
+    pub mib_per_second: f64,
+    pub latency: Option<Percentiles>,
+    pub first_byte: Option<Percentiles>,
+    pub server_cpu_us_per_request: Option<f64>,
+    pub server_cpu_us_per_mib: Option<f64>,
+    pub errors: BTreeMap<String, u64>,
+    pub wrong_answers: u64,
+    pub cache: BTreeMap<String, u64>,
+    pub kinds: BTreeMap<&'static str, OfOneKind>,
+    pub effort: Effort,
+}
+
+#[derive(Debug, Serialize)]
+pub struct OfOneKind {
+    pub requests: u64,
+    pub bytes: u64,
+    pub latency: Option<Percentiles>,
+    pub first_byte: Option<Percentiles>,
+}
+
+/// Microseconds.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Percentiles {
+    pub p50: u64,
+    pub p90: u64,
+    pub p99: u64,
+    pub p999: u64,
+    pub max: u64,
+}
+
+impl Percentiles {
+    fn of(latencies: &Latencies) -> Option<Self> {
+        let at = |percentile| latencies.at(percentile).map(micros);
+        Some(Self { p50: at(50.0)?, p90: at(90.0)?, p99: at(99.0)?, p999: at(99.9)?, max: micros(latencies.max()?) })
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+impl Figures {
+    fn of(outcome: &Outcome) -> Self {
+        let Outcome { tally, took, server_cpu, effort } = outcome;
+        let (sum, seconds) = (tally.sum(), took.as_secs_f64().max(1e-9));
+        let (requests, mib) = (sum.latency.count(), sum.bytes as f64 / MIB);
+        let per = |count: f64| server_cpu.filter(|_| count > 0.0).map(|cpu| cpu.as_secs_f64() * 1e6 / count);
+        Self {
+            seconds,
+            requests,
+            bytes: sum.bytes,
+            requests_per_second: requests as f64 / seconds,
+            mib_per_second: mib / seconds,
+            latency: Percentiles::of(&sum.latency),
+            first_byte: Percentiles::of(&sum.first_byte),
+            server_cpu_us_per_request: per(requests as f64),
+            server_cpu_us_per_mib: per(mib),
+            errors: tally.errors.clone(),
+            wrong_answers: tally.wrong,
+            cache: tally.cache.clone(),
+            kinds: tally.kinds.iter().map(|(kind, of_kind)| (kind.as_str(), OfOneKind::of(of_kind))).collect(),
+            effort: *effort,
+        }
+    }
+
+    pub fn errors_in_all(&self) -> u64 {
+        self.errors.values().sum()
+    }
+}
+
+impl OfOneKind {
+    fn of(of_kind: &OfKind) -> Self {
+        Self {
+            requests: of_kind.latency.count(),
+            bytes: of_kind.bytes,
+            latency: Percentiles::of(&of_kind.latency),
+            first_byte: Percentiles::of(&of_kind.first_byte),
+        }
+    }
+}
+
+impl Side {
+    pub fn of(endpoint: &Endpoint, outcomes: &[Outcome]) -> Self {
+        let mut tally = Tally::default();
+        outcomes.iter().for_each(|outcome| tally.add(&outcome.tally));
+        let curve = tally.sum().latency;
+        let latency_curve = CURVE.iter().filter_map(|&at| Some((at, micros(curve.at(at)?)))).collect();
+        let examples = tally.examples.clone();
+        let took = outcomes.iter().map(|outcome| outcome.took).sum();
+        let server_cpu = outcomes.iter().map(|outcome| outcome.server_cpu).sum::<Option<Duration>>();
+        let effort = worst(outcomes);
+        let all = Figures::of(&Outcome { tally, took, server_cpu, effort });
+        Self {
+            label: endpoint.label.clone(),
+            address: endpoint.address.to_string(),
+            signed: endpoint.signer.signs(),
+            rounds: outcomes.iter().map(Figures::of).collect(),
+            all,
+            latency_curve,
+            examples,
+        }
+    }
+}
+
+/// The worst of each figure over rounds.
+fn worst(outcomes: &[Outcome]) -> Effort {
+    let mut all = Effort { host_idle: 1.0, ..Effort::default() };
+    for effort in outcomes.iter().map(|outcome| outcome.effort) {
+        all.cpus = effort.cpus;
+        all.host_idle = all.host_idle.min(effort.host_idle);
+        let both = [
+            (&mut all.cpus_used, effort.cpus_used),
+            (&mut all.busiest, effort.busiest),
+            (&mut all.waiting, effort.waiting),
+            (&mut all.woken_late, effort.woken_late),
+            (&mut all.queued, effort.queued),
+            (&mut all.not_sent, effort.not_sent),
+        ];
+        both.into_iter().for_each(|(worst, this)| *worst = worst.max(this));
+    }
+    all
+}
+
+impl Record {
+    pub fn new(scenario: Scenario, sides: Vec<Side>) -> Self {
+        let limits = sides
+            .iter()
+            .flat_map(|side| {
+                limits::found(&side.all.effort).into_iter().map(|limit| format!("{}: {limit}", side.label))
+            })
+            .collect();
+        let ratios = match sides.as_slice() {
+            [target, against] => ratios(target, against, scenario.seed),
+            _ => BTreeMap::new(),
+        };
+        let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned();
+        let cpus = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
+        Self { schema: SCHEMA, version: env!("CARGO_PKG_VERSION"), kernel, cpus, scenario, sides, ratios, limits }
+    }
+
+    pub fn errors(&self) -> u64 {
+        self.sides.iter().map(|side| side.all.errors_in_all()).sum()
+    }
+}
+
+/// A figure of a round.
+type Figure = fn(&Figures) -> Option<f64>;
+
+pub const COMPARED: [(&str, Figure); 6] = [
+    ("requests_per_second", |figures| Some(figures.requests_per_second)),
+    ("mib_per_second", |figures| Some(figures.mib_per_second)),
+    ("latency_p50", |figures| Some(figures.latency?.p50 as f64)),
+    ("latency_p99", |figures| Some(figures.latency?.p99 as f64)),
+    ("first_byte_p50", |figures| Some(figures.first_byte?.p50 as f64)),
+    ("server_cpu_per_request", |figures| figures.server_cpu_us_per_request),
+];
+
+fn ratios(target: &Side, against: &Side, seed: u64) -> BTreeMap<&'static str, Ratio> {
+    let of = |side: &Side, figure: Figure| -> Vec<f64> {
+        side.rounds.iter().map(|round| figure(round).unwrap_or(f64::NAN)).collect()
+    };
+    COMPARED
+        .iter()
+        .filter_map(|(name, figure)| Some((*name, ratio(&of(target, *figure), &of(against, *figure), seed)?)))
+        .collect()
+}
+
+/// The middle of a figure over a side's rounds.
+pub fn middle(side: &Side, figure: impl Fn(&Figures) -> Option<f64>) -> Option<f64> {
+    median(&side.rounds.iter().filter_map(figure).collect::<Vec<_>>())
+}

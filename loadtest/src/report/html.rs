@@ -1,0 +1,71 @@
+//! One page that needs nothing else: no script, no font, no network. Figures are in it as JSON too.
+
+use std::fmt::Write as _;
+
+use super::plot::{self, Series, escaped};
+use super::{in_words, text};
+use crate::record::{COMPARED, Figures, Record};
+
+const STYLE: &str = "\
+:root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-serif;max-width:860px;margin:2rem auto;padding:0 1rem}\
+h1{font-size:1.4rem}pre{overflow-x:auto;font-size:12px;line-height:1.4}svg{width:100%;height:auto;margin:.5rem 0 1.5rem}\
+svg text{font:12px system-ui,sans-serif;fill:currentColor}svg .title{font-size:14px;font-weight:600}\
+svg .line{stroke:currentColor;opacity:.15}svg .one{stroke:currentColor;opacity:.6}\
+.limit{border-left:4px solid #d55e00;padding:.3rem .8rem}details{margin-top:2rem}";
+
+pub fn html(record: &Record) -> String {
+    let scenario = &record.scenario;
+    let title = format!("{}: {}", scenario.name, scenario.description);
+    // Writing to a String can't fail, here and below.
+    let mut page = format!(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\n\
+         <title>{0}</title>\n<style>{STYLE}</style></head><body>\n<h1>{0}</h1>\n\
+         <p>verbs3 {1}, Linux {2}, {3} CPUs</p>\n",
+        escaped(&title),
+        record.version,
+        escaped(&record.kernel),
+        record.cpus
+    );
+    for limit in &record.limits {
+        let _ = writeln!(page, "<p class=\"limit\">{}</p>", escaped(limit));
+    }
+    if let [target, against] = record.sides.as_slice() {
+        let names = format!("{} ÷ {}, paired by round, 95 % intervals", target.label, against.label);
+        let found: Vec<_> =
+            COMPARED.iter().filter_map(|(name, _)| Some((in_words(name), *record.ratios.get(name)?))).collect();
+        page.push_str(&plot::ratios(&names, &found));
+    }
+    let curves: Vec<Series> = record
+        .sides
+        .iter()
+        .map(|side| {
+            let points = side.latency_curve.iter().map(|(at, micros)| (*at, *micros as f64 / 1e3)).collect();
+            (side.label.clone(), points)
+        })
+        .collect();
+    page.push_str(&plot::percentiles(&curves));
+    page.push_str(&over_rounds(record, "MiB/s by round", |figures| Some(figures.mib_per_second)));
+    page.push_str(&over_rounds(record, "requests/s by round", |figures| Some(figures.requests_per_second)));
+    page.push_str(&over_rounds(record, "server CPU by round, µs a request", |figures| {
+        figures.server_cpu_us_per_request
+    }));
+    let _ = writeln!(page, "<pre>{}</pre>", escaped(&text(record)));
+    // A record is made of numbers and text: it always has a JSON form. `<` can't end the element it is in.
+    let json = serde_json::to_string_pretty(record).unwrap_or_default();
+    let _ = writeln!(page, "<details><summary>JSON</summary><pre>{}</pre></details>\n</body></html>", escaped(&json));
+    page
+}
+
+/// Nothing where no side has the figure.
+fn over_rounds(record: &Record, title: &str, figure: impl Fn(&Figures) -> Option<f64>) -> String {
+    let series: Vec<Series> = record
+        .sides
+        .iter()
+        .map(|side| {
+            let numbered = side.rounds.iter().enumerate();
+            let points = numbered.filter_map(|(round, figures)| Some((round as f64 + 1.0, figure(figures)?))).collect();
+            (side.label.clone(), points)
+        })
+        .collect();
+    if series.iter().all(|(_, points)| points.is_empty()) { String::new() } else { plot::rounds(title, &series) }
+}

@@ -1,0 +1,155 @@
+//! Pictures as SVG text: latency over percentiles, a figure over rounds, ratios with their intervals. Owns no page.
+
+use std::fmt::Write as _;
+
+use crate::statistics::Ratio;
+
+const WIDE: f64 = 760.0;
+const HIGH: f64 = 300.0;
+const LEFT: f64 = 80.0;
+const RIGHT: f64 = 20.0;
+const ABOVE: f64 = 40.0;
+const BELOW: f64 = 40.0;
+/// Of one ratio.
+const ROW: f64 = 34.0;
+
+/// Told apart by people who see colours differently (Okabe and Ito).
+pub const COLOURS: [&str; 4] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7"];
+
+/// A name and its points.
+pub type Series = (String, Vec<(f64, f64)>);
+
+pub fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+fn frame(text: &mut String, high: f64, title: &str) {
+    // Writing to a String can't fail, here and below.
+    let _ = writeln!(
+        text,
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDE} {high}\" role=\"img\" aria-label=\"{0}\">\n\
+         <text x=\"{LEFT}\" y=\"20\" class=\"title\">{0}</text>",
+        escaped(title)
+    );
+}
+
+/// Latency over percentiles: each nine of the percentile is as wide as the one before, milliseconds by decades.
+pub fn percentiles(series: &[Series]) -> String {
+    let nines = |percentile: f64| -(1.0 - (percentile / 100.0).min(0.99999)).log10();
+    let points: Vec<Series> = series
+        .iter()
+        .map(|(name, points)| {
+            let placed = points.iter().filter(|(_, ms)| *ms > 0.0).map(|(at, ms)| (nines(*at), ms.log10()));
+            (name.clone(), placed.collect())
+        })
+        .collect();
+    let marks = [0.0, 50.0, 90.0, 99.0, 99.9, 99.99].map(|at| (nines(at), format!("{at} %")));
+    let (low, high) = bounds(&points);
+    let (low, high) = (low.floor(), high.ceil().max(low.floor() + 1.0));
+    let lines: Vec<(f64, String)> = (low as i32..=high as i32).map(|ten| (f64::from(ten), power(ten))).collect();
+    chart("latency by percentile, ms", &points, (0.0, 5.0), (low, high), &marks, &lines)
+}
+
+fn power(ten: i32) -> String {
+    format!("{}", 10f64.powi(ten))
+}
+
+/// A figure in the order of rounds, from 0.
+pub fn rounds(title: &str, series: &[Series]) -> String {
+    let count = series.iter().map(|(_, points)| points.len()).max().unwrap_or(0).max(2);
+    let top = bounds(series).1.max(1e-9) * 1.1;
+    let marks: Vec<(f64, String)> = (1..=count).map(|round| (round as f64, round.to_string())).collect();
+    let lines: Vec<(f64, String)> =
+        (0..=4).map(|part| top * f64::from(part) / 4.0).map(|at| (at, digits(at))).collect();
+    chart(title, series, (0.5, count as f64 + 0.5), (0.0, top), &marks, &lines)
+}
+
+/// Three digits.
+fn digits(figure: f64) -> String {
+    let places = if figure <= 0.0 { 0 } else { (2 - figure.abs().log10().floor() as i32).clamp(0, 6) as usize };
+    format!("{figure:.places$}")
+}
+
+fn bounds(series: &[Series]) -> (f64, f64) {
+    let figures = || series.iter().flat_map(|(_, points)| points.iter().map(|(_, figure)| *figure));
+    let (low, high) = (figures().fold(f64::INFINITY, f64::min), figures().fold(f64::NEG_INFINITY, f64::max));
+    if low.is_finite() && high.is_finite() { (low, high) } else { (0.0, 1.0) }
+}
+
+fn chart(
+    title: &str,
+    series: &[Series],
+    (from, to): (f64, f64),
+    (low, high): (f64, f64),
+    marks: &[(f64, String)],
+    lines: &[(f64, String)],
+) -> String {
+    let mut text = String::new();
+    frame(&mut text, HIGH, title);
+    let x = |at: f64| LEFT + (WIDE - LEFT - RIGHT) * (at - from) / (to - from);
+    let y = |at: f64| HIGH - BELOW - (HIGH - ABOVE - BELOW) * (at - low) / (high - low);
+    for (at, label) in lines {
+        let at = y(*at);
+        let _ = writeln!(text, "<path d=\"M{LEFT} {at:.1}H{}\" class=\"line\"/>", WIDE - RIGHT);
+        let _ = writeln!(text, "<text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{label}</text>", LEFT - 8.0, at + 4.0);
+    }
+    for (at, label) in marks {
+        let _ = writeln!(text, "<text x=\"{:.1}\" y=\"{}\" text-anchor=\"middle\">{label}</text>", x(*at), HIGH - 16.0);
+    }
+    for (number, (name, points)) in series.iter().enumerate() {
+        let colour = COLOURS[number % COLOURS.len()];
+        let placed: Vec<(f64, f64)> = points.iter().map(|(at, figure)| (x(*at), y(*figure))).collect();
+        let line: Vec<String> = placed.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+        let _ = writeln!(
+            text,
+            "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>",
+            line.join(" ")
+        );
+        for ((x, y), (_, figure)) in placed.iter().zip(points) {
+            let name = escaped(name);
+            let _ = writeln!(
+                text,
+                "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\" fill=\"{colour}\"><title>{name} {figure:.3}</title></circle>"
+            );
+        }
+        let at = WIDE - RIGHT - 160.0 * (series.len() - number) as f64 + 20.0;
+        let _ = writeln!(text, "<text x=\"{at}\" y=\"20\" fill=\"{colour}\">● {}</text>", escaped(name));
+    }
+    text.push_str("</svg>\n");
+    text
+}
+
+/// Ratios with their intervals around 1, each doubling as wide as the one before.
+pub fn ratios(title: &str, ratios: &[(&str, Ratio)]) -> String {
+    let mut text = String::new();
+    let high = ABOVE + ROW * ratios.len() as f64 + BELOW;
+    frame(&mut text, high, title);
+    let reach =
+        ratios.iter().flat_map(|(_, ratio)| [ratio.low, ratio.high]).map(|end| end.log2().abs()).fold(0.5, f64::max);
+    let (left, right) = (LEFT + 160.0, WIDE - RIGHT - 140.0);
+    let x = |figure: f64| left + (right - left) * (figure.log2() / reach + 1.0) / 2.0;
+    for end in [-reach, -reach / 2.0, 0.0, reach / 2.0, reach] {
+        let (at, class) = (x(end.exp2()), if end == 0.0 { "one" } else { "line" });
+        let _ = writeln!(text, "<path d=\"M{at:.1} {ABOVE}V{}\" class=\"{class}\"/>", high - BELOW);
+        let _ =
+            writeln!(text, "<text x=\"{at:.1}\" y=\"{}\" text-anchor=\"middle\">{:.2}</text>", high - 16.0, end.exp2());
+    }
+    for (row, (name, ratio)) in ratios.iter().enumerate() {
+        let at = ABOVE + ROW * (row as f64 + 0.5);
+        let (low, middle, high) = (x(ratio.low), x(ratio.mean), x(ratio.high));
+        let _ = writeln!(
+            text,
+            "<text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+            left - 8.0,
+            at + 4.0,
+            escaped(name)
+        );
+        let _ =
+            writeln!(text, "<path d=\"M{low:.1} {at:.1}H{high:.1}\" stroke=\"{}\" stroke-width=\"3\"/>", COLOURS[0]);
+        let _ = writeln!(text, "<circle cx=\"{middle:.1}\" cy=\"{at:.1}\" r=\"5\" fill=\"{}\"/>", COLOURS[0]);
+        let shown = format!("{:.3} ({:.3}–{:.3})", ratio.mean, ratio.low, ratio.high);
+        let _ = writeln!(text, "<text x=\"{}\" y=\"{:.1}\">{shown}</text>", right + 10.0, at + 4.0);
+    }
+    text.push_str("</svg>\n");
+    text
+}

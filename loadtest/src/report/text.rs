@@ -1,0 +1,99 @@
+//! The table that people read in a terminal.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use super::in_words;
+use crate::record::{COMPARED, Figures, OfOneKind, Percentiles, Record, Side, middle};
+use crate::units::show_time;
+
+/// The whole table. Writing to a String can't fail, here and below.
+pub fn text(record: &Record) -> String {
+    let (scenario, mut text) = (&record.scenario, String::new());
+    let rounds = &scenario.rounds;
+    let _ = writeln!(text, "{}: {}", scenario.name, scenario.description);
+    let _ = writeln!(
+        text,
+        "{} connections, {} rounds of {}, {:.0} % of the bodies checked, seed {}\n",
+        scenario.load.connections,
+        rounds.count,
+        show_time(rounds.time),
+        100.0 * scenario.verify,
+        scenario.seed
+    );
+    let wide = record.sides.iter().map(|side| side.label.chars().count()).max().unwrap_or(0).max(8);
+    let _ = writeln!(
+        text,
+        "{:wide$} {:>9} {:>10} {:>9} {:>9} {:>9} {:>9} {:>9} {:>10} {:>9} {:>7}",
+        "", "requests", "per s", "MiB/s", "p50", "p99", "p99.9", "max", "first byte", "CPU µs", "errors"
+    );
+    for side in &record.sides {
+        let _ = writeln!(text, "{:wide$} {}", side.label, line(side));
+        for (kind, of_kind) in side.all.kinds.iter().filter(|_| side.all.kinds.len() > 1) {
+            let _ = writeln!(text, "{:>wide$} {}", kind, kind_line(of_kind));
+        }
+    }
+    for side in &record.sides {
+        words(&mut text, side);
+    }
+    if let [target, against] = record.sides.as_slice() {
+        let _ = writeln!(text, "\n{} ÷ {}, paired by round (95 % interval)", target.label, against.label);
+        for (name, _) in COMPARED {
+            if let Some(ratio) = record.ratios.get(name) {
+                let _ =
+                    writeln!(text, "  {:26} {:>6.3} ({:.3}–{:.3})", in_words(name), ratio.mean, ratio.low, ratio.high);
+            }
+        }
+    }
+    for limit in &record.limits {
+        let _ = writeln!(text, "\nlimit: {limit}");
+    }
+    text
+}
+
+fn line(side: &Side) -> String {
+    let all = &side.all;
+    let per_second = |figure: fn(&Figures) -> f64| middle(side, |figures| Some(figure(figures))).unwrap_or(0.0);
+    let cpu = middle(side, |figures| figures.server_cpu_us_per_request).map_or("-".into(), |cpu| format!("{cpu:.1}"));
+    format!(
+        "{:>9} {:>10.1} {:>9.1} {} {:>10} {cpu:>9} {:>7}",
+        all.requests,
+        per_second(|figures| figures.requests_per_second),
+        per_second(|figures| figures.mib_per_second),
+        percentiles(all.latency),
+        all.first_byte.map_or("-".into(), |first| time(first.p50)),
+        all.errors_in_all(),
+    )
+}
+
+fn kind_line(of_kind: &OfOneKind) -> String {
+    let first = of_kind.first_byte.map_or("-".into(), |first| time(first.p50));
+    format!("{:>9} {:>10} {:>9} {} {first:>10}", of_kind.requests, "", "", percentiles(of_kind.latency))
+}
+
+fn percentiles(found: Option<Percentiles>) -> String {
+    let shown = found.map_or(["-".into(), "-".into(), "-".into(), "-".into()], |found| {
+        [found.p50, found.p99, found.p999, found.max].map(time)
+    });
+    shown.map(|time| format!("{time:>9}")).join(" ")
+}
+
+fn time(micros: u64) -> String {
+    show_time(Duration::from_micros(micros))
+}
+
+/// What does not fit into columns.
+fn words(text: &mut String, side: &Side) {
+    let listed = |names: &std::collections::BTreeMap<String, u64>| {
+        names.iter().map(|(name, count)| format!("{name} {count}")).collect::<Vec<_>>().join(", ")
+    };
+    if !side.all.cache.is_empty() {
+        let _ = writeln!(text, "\n{}: cache {}", side.label, listed(&side.all.cache));
+    }
+    if !side.all.errors.is_empty() {
+        let _ = writeln!(text, "\n{}: errors {}", side.label, listed(&side.all.errors));
+        side.examples.iter().for_each(|example| {
+            let _ = writeln!(text, "  {example}");
+        });
+    }
+}

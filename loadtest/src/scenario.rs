@@ -1,0 +1,281 @@
+//! What load is: objects, what is done with them, how fast, how often. Read from TOML, every problem at once.
+//!
+//! Owns the meaning of the files in `scenarios/` and their checks. Which request is the nth is `plan`'s.
+
+mod fields;
+mod shipped;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use fields::{Fields, Problems};
+
+pub use fields::Problem;
+pub use shipped::{SHIPPED, shipped};
+
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+/// S3's smallest part but the last (Amazon S3 user guide, "Multipart upload limits").
+const PART_BYTES_MIN: u64 = 5 * MIB;
+/// S3's most parts of one upload (the same page).
+const PARTS_MAX: u64 = 10_000;
+const DAY: Duration = Duration::from_secs(86_400);
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Scenario {
+    /// Part of the keys: lower-case letters, digits, hyphens.
+    pub name: String,
+    pub description: String,
+    pub seed: u64,
+    pub objects: Objects,
+    pub access: Access,
+    pub load: Load,
+    pub rounds: Rounds,
+    /// Part of the bodies that are checked, 0 to 1. Lengths always are.
+    pub verify: f64,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Objects {
+    pub count: u64,
+    /// Lengths are spread between the two so that each doubling is as likely.
+    pub bytes_from: u64,
+    pub bytes_to: u64,
+    /// Other objects in every round: none of them has been read before.
+    pub fresh: bool,
+    /// Objects above this are put in parts of this length.
+    pub part_bytes: u64,
+}
+
+/// A random range within an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Range {
+    pub bytes: u64,
+    /// Offsets are multiples of it.
+    pub align: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "pattern", rename_all = "kebab-case")]
+pub enum Access {
+    /// Any object, as likely as any other.
+    Uniform { range: Option<Range> },
+    /// Few objects often: P(rank) ∝ rank^-exponent.
+    Zipf { exponent: f64, range: Option<Range> },
+    /// Every object once in each epoch, in an order of its own.
+    Shuffle,
+    /// Each connection reads shards of its own from their start to their end.
+    Sequential { range_bytes: u64 },
+    /// Files of row groups: the footer, then the chunks of some columns.
+    Parquet { footer_bytes: u64, row_groups: u64, columns: u64, columns_read: u64 },
+    /// Objects are written; with `read_back`, read and compared after.
+    Write { part_bytes: Option<u64>, read_back: bool },
+    /// Only asked for.
+    Head,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(tag = "pace", rename_all = "kebab-case")]
+pub enum Pace {
+    /// Each connection asks when it has been answered.
+    Closed,
+    /// Requests start when they are due, whatever became of those before them.
+    Open { requests_per_second: f64, poisson: bool },
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Load {
+    #[serde(flatten)]
+    pub pace: Pace,
+    pub connections: usize,
+    /// A round ends after so many operations, if not by time.
+    pub operations: Option<u64>,
+    pub timeout: Duration,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Rounds {
+    pub count: u32,
+    pub time: Duration,
+    pub warm_up: Duration,
+    /// Every object is read once before the first round.
+    pub prime: bool,
+}
+
+impl Scenario {
+    /// Reads a document; everything that is wrong with it is in the answer.
+    pub fn parse(text: &str) -> Result<Self, Vec<Problem>> {
+        let problems = Problems::default();
+        let table = text.parse::<toml::Table>().map_err(|error| {
+            problems.add("", format!("is not TOML: {}", error.to_string().trim_end()));
+        });
+        let Ok(table) = table else { return Err(problems.into_inner()) };
+        let mut root = Fields::new(table, &problems);
+        let scenario = Self {
+            name: root.text("name", None),
+            description: root.text("description", Some("")),
+            seed: root.count("seed", Some(1), 0..=u64::MAX >> 1),
+            verify: root.number("verify", Some(1.0), 0.0..=1.0),
+            objects: objects(root.section("objects")),
+            access: access(root.section("access")),
+            load: load(root.section("load")),
+            rounds: rounds(root.section("rounds")),
+        };
+        root.end();
+        scenario.together(&problems);
+        let found = problems.into_inner();
+        if found.is_empty() { Ok(scenario) } else { Err(found) }
+    }
+
+    /// What fields demand of each other, after some were changed.
+    pub fn contradictions(&self) -> Vec<Problem> {
+        let problems = Problems::default();
+        self.together(&problems);
+        problems.into_inner()
+    }
+
+    fn together(&self, problems: &Problems) {
+        let named = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        if self.name.is_empty() || self.name.len() > 60 || !self.name.bytes().all(named) {
+            problems.add("name", "must be 1 to 60 lower-case letters, digits and hyphens: it is part of the keys");
+        }
+        if self.objects.bytes_to.div_ceil(self.objects.part_bytes) > PARTS_MAX {
+            problems.add("objects.part_bytes", format!("gives more than {PARTS_MAX} parts; raise it"));
+        }
+        let exact = self.objects.bytes_from == self.objects.bytes_to;
+        let smallest = self.objects.bytes_from;
+        match &self.access {
+            Access::Uniform { range: Some(range) } | Access::Zipf { range: Some(range), .. }
+                if range.bytes > smallest =>
+            {
+                problems.add("access.range_bytes", "is longer than the smallest object");
+            }
+            Access::Sequential { .. } | Access::Parquet { .. } if !exact => {
+                problems.add("objects.bytes", "must be one length for this pattern");
+            }
+            Access::Parquet { footer_bytes, row_groups, columns, columns_read } => {
+                if columns_read > columns {
+                    problems.add("access.columns_read", "must not be above access.columns");
+                }
+                if footer_bytes + row_groups * columns > smallest {
+                    problems.add("objects.bytes", "has no room for the footer and one byte of each column chunk");
+                }
+            }
+            Access::Write { part_bytes, read_back } => self.writes_together(*part_bytes, *read_back, problems),
+            _ => {}
+        }
+        let every_once = matches!(self.access, Access::Shuffle | Access::Sequential { .. } | Access::Parquet { .. });
+        if self.objects.fresh && !every_once {
+            problems.add("objects.fresh", "needs a pattern that reads every object once: shuffle, sequential, parquet");
+        }
+        if self.objects.fresh && self.rounds.prime {
+            problems.add("rounds.prime", "reads the objects that objects.fresh wants unread");
+        }
+        if self.rounds.time.is_zero() {
+            problems.add("rounds.time", "must be above 0");
+        }
+        if self.load.timeout.is_zero() {
+            problems.add("load.timeout", "must be above 0");
+        }
+    }
+
+    fn writes_together(&self, part_bytes: Option<u64>, read_back: bool, problems: &Problems) {
+        if part_bytes.is_some_and(|part| self.objects.bytes_to.div_ceil(part) > PARTS_MAX) {
+            problems.add("access.part_bytes", format!("gives more than {PARTS_MAX} parts; raise it"));
+        }
+        if read_back && self.load.pace != Pace::Closed {
+            problems.add("access.read_back", "needs load.pace = \"closed\": else writes of one key may overlap");
+        }
+        if !self.objects.count.is_multiple_of(self.load.connections as u64) {
+            problems
+                .add("objects.count", "must be a multiple of load.connections: each connection writes keys of its own");
+        }
+        if self.rounds.prime {
+            problems.add("rounds.prime", "has nothing to read where objects are written");
+        }
+    }
+
+    /// How many different objects a run needs, all rounds and the warm-up together.
+    pub fn objects_in_all(&self) -> u64 {
+        let sets = if self.objects.fresh { u64::from(self.rounds.count) + u64::from(self.warms_up()) } else { 1 };
+        self.objects.count.saturating_mul(sets)
+    }
+
+    pub fn warms_up(&self) -> bool {
+        !self.rounds.warm_up.is_zero()
+    }
+
+    pub fn writes(&self) -> bool {
+        matches!(self.access, Access::Write { .. })
+    }
+}
+
+fn objects(mut fields: Fields<'_>) -> Objects {
+    let count = fields.count("count", None, 1..=100_000_000);
+    let (bytes_from, bytes_to) = fields.lengths("bytes", 1..=1024 * GIB);
+    let part_bytes = fields.length("part_bytes", Some(64 * MIB), PART_BYTES_MIN..=5 * GIB);
+    let fresh = fields.flag("fresh", false);
+    fields.end();
+    Objects { count, bytes_from, bytes_to, fresh, part_bytes }
+}
+
+fn access(mut fields: Fields<'_>) -> Access {
+    let patterns = ["uniform", "zipf", "shuffle", "sequential", "parquet", "write", "head"];
+    let access = match fields.choice("pattern", None, &patterns) {
+        "zipf" => {
+            Access::Zipf { exponent: fields.number("exponent", Some(1.0), 0.01..=5.0), range: range(&mut fields) }
+        }
+        "shuffle" => Access::Shuffle,
+        "sequential" => Access::Sequential { range_bytes: fields.length("range_bytes", None, 1..=1024 * GIB) },
+        "parquet" => Access::Parquet {
+            footer_bytes: fields.length("footer_bytes", Some(64 << 10), 1..=GIB),
+            row_groups: fields.count("row_groups", None, 1..=10_000),
+            columns: fields.count("columns", None, 1..=10_000),
+            columns_read: fields.count("columns_read", None, 1..=10_000),
+        },
+        "write" => Access::Write {
+            part_bytes: fields.optional_length("part_bytes", PART_BYTES_MIN..=5 * GIB),
+            read_back: fields.flag("read_back", true),
+        },
+        "head" => Access::Head,
+        _ => Access::Uniform { range: range(&mut fields) },
+    };
+    fields.end();
+    access
+}
+
+fn range(fields: &mut Fields<'_>) -> Option<Range> {
+    let bytes = fields.optional_length("range_bytes", 1..=1024 * GIB);
+    let align = fields.optional_length("align", 1..=GIB);
+    if align.is_some() && bytes.is_none() {
+        fields.problem("align", "has no meaning without range_bytes");
+    }
+    bytes.map(|bytes| Range { bytes, align: align.unwrap_or(1) })
+}
+
+fn load(mut fields: Fields<'_>) -> Load {
+    let pace = match fields.choice("pace", Some("closed"), &["closed", "open"]) {
+        "open" => Pace::Open {
+            requests_per_second: fields.number("requests_per_second", None, 0.01..=10_000_000.0),
+            poisson: fields.choice("arrivals", Some("poisson"), &["poisson", "even"]) == "poisson",
+        },
+        _ => Pace::Closed,
+    };
+    let connections = fields.count("connections", Some(8), 1..=4096) as usize;
+    let operations = fields.optional_count("operations", 1..=1_000_000_000);
+    let timeout = fields.time("timeout", Some(Duration::from_secs(30)), Duration::from_secs(3600));
+    fields.end();
+    Load { pace, connections, operations, timeout }
+}
+
+fn rounds(mut fields: Fields<'_>) -> Rounds {
+    let count = fields.count("count", Some(5), 1..=1000) as u32;
+    let time = fields.time("time", Some(Duration::from_secs(5)), DAY);
+    let warm_up = fields.time("warm_up", Some(Duration::from_secs(2)), DAY);
+    let prime = fields.flag("prime", false);
+    fields.end();
+    Rounds { count, time, warm_up, prime }
+}
