@@ -1,12 +1,13 @@
 //! Keys of the in-memory tables: 128-bit hashes instead of names, so that an entry costs 16 bytes whatever its key.
 //!
-//! The hash is keyed by random numbers of this process: nobody outside can choose two names that collide, and by chance
-//! two do so once in some 2⁶⁴ objects. Never sent, never stored.
+//! The hash is keyed by random numbers: nobody outside can choose two names that collide, and by chance two do so once in some
+//! 2⁶⁴ objects. Never sent. Without a disk tier the keys are this process's own; with one they are kept in its folders, and what the
+//! hashes name is there again after a restart.
 
 use std::hash::{BuildHasherDefault, Hasher};
 
 use siphasher::sip128::{Hasher128, SipHasher13};
-use verbs3_protocol::{BlockIndex, ObjectKey, Version};
+use verbs3_protocol::{BlockIndex, Geometry, ObjectKey, Version, Volume};
 
 /// One page of one block of one object version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -30,6 +31,15 @@ pub(crate) struct Digests {
 const STRIDE: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;
 
 impl VersionDigest {
+    /// As it was stored.
+    pub(crate) fn restored(digest: u128) -> Self {
+        Self(digest)
+    }
+
+    pub(crate) fn stored(self) -> u128 {
+        self.0
+    }
+
     /// Two pages collide only if their versions' secret digests happen to differ by exactly this multiple of the stride.
     pub(crate) fn page(self, block: BlockIndex, page: u16) -> PageKey {
         let index = (u128::from(block.0) << 16) | u128::from(page);
@@ -47,12 +57,36 @@ impl Digests {
         Self { keys }
     }
 
+    /// The hashes of a disk tier with these keys. Of another block or page size, the same numbers name other bytes: the hashes differ.
+    pub(crate) fn of_tier(keys: (u64, u64), geometry: Geometry) -> Self {
+        let mut hasher = SipHasher13::new_with_keys(keys.0, keys.1);
+        hasher.write(b"verbs3 disk tier, hashes 1");
+        hasher.write_u32(geometry.block_bytes);
+        hasher.write_u32(geometry.page_bytes);
+        let derived = hasher.finish128();
+        Self { keys: (derived.h1, derived.h2) }
+    }
+
     pub(crate) fn version(&self, object: &ObjectKey, version: &Version) -> VersionDigest {
         let mut hasher = self.object(object, 1);
         text(&mut hasher, &version.etag);
         hasher.write_u64(version.bytes);
         optional(&mut hasher, version.version_id.as_deref());
         VersionDigest(hasher.finish128().into())
+    }
+
+    /// The object, whatever its version.
+    pub(crate) fn any_version(&self, object: &ObjectKey) -> u64 {
+        let digest: u128 = self.object(object, 3).finish128().into();
+        digest as u64
+    }
+
+    pub(crate) fn volume(&self, volume: &Volume) -> u64 {
+        let mut hasher = SipHasher13::new_with_keys(self.keys.0, self.keys.1);
+        hasher.write_u8(4);
+        text(&mut hasher, &volume.0);
+        let digest: u128 = hasher.finish128().into();
+        digest as u64
     }
 
     pub(crate) fn attributes(&self, object: &ObjectKey, version_id: Option<&str>) -> AttributesKey {
@@ -110,7 +144,6 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use std::collections::HashSet;
-    use verbs3_protocol::Volume;
 
     fn object(volume: &str, key: &str) -> ObjectKey {
         ObjectKey { volume: Volume(volume.into()), key: key.into() }

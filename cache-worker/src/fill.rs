@@ -1,9 +1,10 @@
-//! Brings pages from the UFS: one fill per page for all readers, adjacent missing pages as one request.
+//! Brings pages from this worker's disk or the UFS: one fill per page for all readers, adjacent missing pages as one request.
 //!
 //! Owns who waits for which page, the tasks that fill, and their bounds. What a page is kept for, and for how long, is
 //! `memory`'s; whether a version is current is `attributes`'.
 
 mod claim;
+mod disk;
 mod failure;
 mod pump;
 mod run;
@@ -18,12 +19,13 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use verbs3_protocol::{Geometry, ObjectKey, Version};
+use verbs3_protocol::{BlockIndex, Geometry, ObjectKey, Version};
 use verbs3_ufs::Ufs;
 
 use crate::clock::Clock;
-use crate::digest::{DigestState, PageKey, VersionDigest};
-use crate::memory::Memory;
+use crate::digest::{DigestState, Digests, PageKey, VersionDigest};
+use crate::disk::Disk;
+use crate::memory::{Memory, Page, Unsaved};
 use crate::metrics::Metrics;
 use crate::options::WorkerOptions;
 
@@ -58,9 +60,18 @@ const SHARDS: usize = 64;
 type FlightMap = HashMap<PageKey, Flight, DigestState>;
 type Flights = Mutex<FlightMap>;
 
+/// Where pages are kept, and the names that they have there.
+pub(crate) struct Tiers {
+    pub(crate) memory: Arc<Memory>,
+    pub(crate) disk: Option<Arc<Disk>>,
+    pub(crate) digests: Digests,
+}
+
 /// Fills pages.
 pub(crate) struct Filler {
     memory: Arc<Memory>,
+    disk: Option<Arc<Disk>>,
+    digests: Digests,
     geometry: Geometry,
     flights: Box<[Flights]>,
     /// UFS reads that may be under way.
@@ -98,7 +109,7 @@ impl Drop for Turn {
 impl Filler {
     pub(crate) fn new(
         options: &WorkerOptions,
-        memory: Arc<Memory>,
+        Tiers { memory, disk, digests }: Tiers,
         clock: Arc<dyn Clock>,
         (tasks, stop): (TaskTracker, CancellationToken),
         metrics: Metrics,
@@ -109,6 +120,8 @@ impl Filler {
         let pages_per_run_max = (options.fill_bytes_max / options.geometry.page_bytes).max(1) as usize;
         Self {
             memory,
+            disk,
+            digests,
             geometry: options.geometry,
             flights: (0..SHARDS).map(|_| Mutex::default()).collect(),
             turns: Arc::new(Semaphore::new(options.fills_in_flight_max.min(Semaphore::MAX_PERMITS))),
@@ -131,9 +144,36 @@ impl Filler {
         &self.memory
     }
 
+    pub(crate) fn disk(&self) -> Option<&Arc<Disk>> {
+        self.disk.as_ref()
+    }
+
     /// Whether a first read of these bytes of block 0 would find its first page here.
     pub(crate) fn holds(&self, digest: VersionDigest, page: u16) -> bool {
-        self.memory.holds(digest.page(verbs3_protocol::BlockIndex(0), page))
+        let key = digest.page(BlockIndex(0), page);
+        self.memory.holds(key) || self.is_on_disk(key)
+    }
+
+    /// Whether some version of the object has this page of block 0 on disk. Memory's pages are not found by object: it has
+    /// none that outlived what is known of their versions for long.
+    pub(crate) fn may_hold(&self, object: &ObjectKey, page: u16) -> bool {
+        self.disk.as_ref().is_some_and(|disk| disk.knows(self.digests.any_version(object), page))
+    }
+
+    fn is_on_disk(&self, key: PageKey) -> bool {
+        self.disk.as_ref().is_some_and(|disk| disk.holds(key))
+    }
+
+    /// Keeps a page of a run that is whole now: in memory, and on disk if it is worth it.
+    fn keep(&self, target: &Target, block: BlockIndex, run: &Run, (index, checksum): (usize, u64)) {
+        let page = &run.pages[index];
+        let Some(cell) = run.cell(index) else { return };
+        let kept = Page { cell, bytes: page.bytes, checksum };
+        let returned = self.memory.insert(page.key, kept.clone(), self.clock.now().seconds());
+        // Out of the table only when it can be found in memory: in between, a reader would start a second fill.
+        self.flights_of(target.digest.block_spread(block)).lock().remove(&page.key);
+        run.kept(index);
+        self.save(target, block, run.first_page + index as u16, &kept, Unsaved { uses: 0, returned });
     }
 
     /// Waits for the right to read `bytes` from a UFS. Bounded in number and in time.

@@ -4,6 +4,7 @@
 mod attributes;
 mod clock;
 mod digest;
+mod disk;
 mod fill;
 mod memory;
 pub mod metrics;
@@ -13,6 +14,7 @@ mod volumes;
 mod worker;
 
 pub use clock::{Clock, ManualClock, Moment, SystemClock};
+pub use disk::{DiskError, DiskFolder, DiskOptions, DiskVolume, METRICS as DISK_METRICS};
 pub use options::{OptionsError, WorkerOptions};
 pub use volumes::Volumes;
 pub use worker::{Worker, WorkerError};

@@ -15,6 +15,7 @@ use verbs3_rdma::arena::{Arena, Cell, CellReader, ExtentId};
 
 use crate::digest::PageKey;
 use crate::metrics::Metrics;
+pub(crate) use ghost::Ghosts;
 use shard::{Evicted, Shard};
 
 /// A page that is whole, with the checksum it got when it was filled.
@@ -24,6 +25,15 @@ pub(crate) struct Page {
     pub(crate) bytes: u32,
     /// CRC64NVME.
     pub(crate) checksum: u64,
+}
+
+/// What speaks for writing a page to disk that is not there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Unsaved {
+    /// Up to 3.
+    pub(crate) uses: u8,
+    /// It has proved before that it is read again.
+    pub(crate) returned: bool,
 }
 
 /// Who asks for memory.
@@ -69,14 +79,23 @@ impl Memory {
         Self { arena, shards, hand: AtomicUsize::new(0), leased_bytes_target, metrics }
     }
 
-    #[cfg(test)]
     pub(crate) fn arena(&self) -> &Arena {
         &self.arena
     }
 
     /// The page, if it is held. Counts as a use.
     pub(crate) fn get(&self, key: PageKey, now_s: u32) -> Option<Page> {
+        self.get_to_save(key, now_s).map(|(page, _)| page)
+    }
+
+    /// The same, and what speaks for writing the page to disk, if it isn't there.
+    pub(crate) fn get_to_save(&self, key: PageKey, now_s: u32) -> Option<(Page, Option<Unsaved>)> {
         self.shard(key).lock().get(key, now_s)
+    }
+
+    /// The page is on disk, or on its way there.
+    pub(crate) fn saved(&self, key: PageKey) {
+        self.shard(key).lock().saved(key);
     }
 
     /// Whether the page is held, without using it.
@@ -84,14 +103,15 @@ impl Memory {
         self.shard(key).lock().holds(key)
     }
 
-    /// Keeps a page from now on. One that is held already stays as it is.
-    pub(crate) fn insert(&self, key: PageKey, page: Page, now_s: u32) {
-        self.shard(key).lock().insert(key, page, now_s);
+    /// Keeps a page from now on. One that is held already stays as it is. Whether the page was here before, not long ago.
+    pub(crate) fn insert(&self, key: PageKey, page: Page, now_s: u32) -> bool {
+        let returned = self.shard(key).lock().insert(key, page, now_s);
         for _ in 0..EVICTIONS_PER_TRIM_MAX {
             if self.arena.usage().leased_bytes <= self.leased_bytes_target || !self.evict() {
                 break;
             }
         }
+        returned
     }
 
     /// Memory for a page of `bytes`, at the cost of colder pages. `None`: there is none now.

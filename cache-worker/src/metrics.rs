@@ -45,9 +45,10 @@ table! {
     refused_epoch: IntCounter, "verbs3_worker_refusals_total", ["kind" = "epoch"], "Requests refused, by what the asker was told.";
     refused_malformed: IntCounter, "verbs3_worker_refusals_total", ["kind" = "malformed"], "Requests refused, by what the asker was told.";
 
-    pages_hit: IntCounter, "verbs3_worker_pages_total", ["found" = "hit"], "Wanted pages, by how they were found: held, being filled for another reader, or absent.";
-    pages_joined: IntCounter, "verbs3_worker_pages_total", ["found" = "joined"], "Wanted pages, by how they were found: held, being filled for another reader, or absent.";
-    pages_missed: IntCounter, "verbs3_worker_pages_total", ["found" = "missed"], "Wanted pages, by how they were found: held, being filled for another reader, or absent.";
+    pages_hit: IntCounter, "verbs3_worker_pages_total", ["found" = "hit"], "Wanted pages, by how they were found: in memory (hit), on disk (disk), being filled for another reader (joined), or absent (missed).";
+    pages_on_disk: IntCounter, "verbs3_worker_pages_total", ["found" = "disk"], "Wanted pages, by how they were found: in memory (hit), on disk (disk), being filled for another reader (joined), or absent (missed).";
+    pages_joined: IntCounter, "verbs3_worker_pages_total", ["found" = "joined"], "Wanted pages, by how they were found: in memory (hit), on disk (disk), being filled for another reader (joined), or absent (missed).";
+    pages_missed: IntCounter, "verbs3_worker_pages_total", ["found" = "missed"], "Wanted pages, by how they were found: in memory (hit), on disk (disk), being filled for another reader (joined), or absent (missed).";
     pages_ahead: IntCounter, "verbs3_worker_pages_ahead_total", [], "Pages asked of a UFS before any reader wanted them.";
     pages_abandoned: IntCounter, "verbs3_worker_pages_abandoned_total", [], "Pages whose fill was stopped because its readers had gone.";
 

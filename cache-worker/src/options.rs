@@ -1,8 +1,11 @@
 //! What a worker is told at start. Every bound of this crate is here.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use verbs3_protocol::{Epoch, Geometry, GeometryError};
+
+use crate::disk::{DiskOptions, FOLDER_BYTES_MIN};
 
 /// Bounds and sizes of a worker.
 #[derive(Debug, Clone)]
@@ -40,6 +43,8 @@ pub struct WorkerOptions {
     pub attributes_entries_max: usize,
     /// Objects whose attributes are being asked at the UFS at once; one more is answered with `Busy`.
     pub checks_in_flight_max: usize,
+    /// Where pages are kept besides memory, over restarts; `None`: nowhere.
+    pub disk: Option<DiskOptions>,
 }
 
 impl Default for WorkerOptions {
@@ -61,6 +66,7 @@ impl Default for WorkerOptions {
             generation_slots: 1 << 20,
             attributes_entries_max: 1_000_000,
             checks_in_flight_max: 4096,
+            disk: None,
         }
     }
 }
@@ -72,6 +78,8 @@ pub enum OptionsError {
     Geometry(#[from] GeometryError),
     #[error("fill reserve of {0} is not between 0 and 0.9")]
     Reserve(f64),
+    #[error("the disk folder {folder:?} of {bytes} bytes is too small; give it 16 MiB at least")]
+    DiskFolder { folder: PathBuf, bytes: u64 },
     #[error("{0} is 0; it must be at least 1")]
     Zero(&'static str),
     #[error("{name} of {bytes} bytes is less than one page of {page_bytes} bytes")]
@@ -111,6 +119,10 @@ impl WorkerOptions {
             if bytes < u64::from(page_bytes) {
                 problems.push(OptionsError::BelowPage { name, bytes, page_bytes });
             }
+        }
+        let folders = self.disk.iter().flat_map(|disk| &disk.folders);
+        for folder in folders.filter(|folder| folder.capacity_bytes < FOLDER_BYTES_MIN) {
+            problems.push(OptionsError::DiskFolder { folder: folder.path.clone(), bytes: folder.capacity_bytes });
         }
         problems
     }

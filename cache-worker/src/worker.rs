@@ -1,18 +1,19 @@
 //! A worker, put together: its tables, its tasks, and their end.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use prometheus::Registry;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use verbs3_protocol::{Epoch, Geometry};
+use verbs3_protocol::{BlockIndex, Epoch, Geometry, ObjectKey, Version};
 use verbs3_rdma::arena::Arena;
 
 use crate::attributes::{Asker, Cache, Checks, Coherence};
 use crate::clock::{Clock, SystemClock};
 use crate::digest::Digests;
-use crate::fill::Filler;
+use crate::disk::{DiskError, Opening};
+use crate::fill::{Filler, Tiers};
 use crate::memory::Memory;
 use crate::metrics::Metrics;
 use crate::options::{OptionsError, WorkerOptions};
@@ -31,6 +32,21 @@ pub enum WorkerError {
     Options(Vec<OptionsError>),
     #[error("the worker's metrics are registered already: one worker a registry")]
     Metrics(#[source] prometheus::Error),
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+}
+
+/// Opens the disk tier, if there is one, and reads what it has: pages are known by the same hashes in memory and on disk.
+fn tiers(options: &WorkerOptions, memory: Arc<Memory>, registry: &Registry) -> Result<Tiers, DiskError> {
+    let Some(disk) = options.disk.clone().filter(|disk| !disk.folders.is_empty()) else {
+        return Ok(Tiers { memory, disk: None, digests: Digests::new((rand::random(), rand::random())) });
+    };
+    let opening = Opening::open(disk, registry)?;
+    let digests = opening.digests(options.geometry);
+    let arena_bytes = memory.arena().usage().capacity_bytes;
+    let resident = memory.clone();
+    let disk = opening.start(&digests, arena_bytes, Arc::new(move |key| resident.holds(key)))?;
+    Ok(Tiers { memory, disk: Some(Arc::new(disk)), digests })
 }
 
 fn list(problems: &[OptionsError]) -> String {
@@ -86,11 +102,12 @@ impl Worker {
         let metrics = Metrics::new(registry).map_err(WorkerError::Metrics)?;
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
         let memory = Arc::new(Memory::new(arena, options.fill_reserve, metrics.clone()));
+        let tiers = tiers(&options, memory, registry)?;
+        let digests = tiers.digests.clone();
         let owned = (tasks.clone(), stop.clone());
-        let filler = Arc::new(Filler::new(&options, memory, clock.clone(), owned, metrics.clone()));
+        let filler = Arc::new(Filler::new(&options, tiers, clock.clone(), owned, metrics.clone()));
         let coherence = Arc::new(Coherence::new(options.generation_slots, options.open_writes_max));
         let attributes = Arc::new(Cache::new(options.attributes_entries_max));
-        let digests = Digests::new((rand::random(), rand::random()));
         let asker = Arc::new(Asker {
             coherence: coherence.clone(),
             cache: attributes.clone(),
@@ -129,6 +146,33 @@ impl Worker {
         self.stop.cancel();
         self.tasks.close();
         self.tasks.wait().await;
+        if let Some(disk) = self.filler.disk().cloned() {
+            // An error: the runtime has ended, and with it what could be waited for.
+            let _ = tokio::task::spawn_blocking(move || disk.shutdown()).await;
+        }
+    }
+
+    /// Keeps the pages of a version that are on this worker's disk until then, whatever comes and over restarts; `None`: no longer.
+    /// How many of them are there.
+    pub fn pin(&self, object: &ObjectKey, version: &Version, until: Option<SystemTime>) -> u64 {
+        let Some(disk) = self.filler.disk() else { return 0 };
+        let digest = self.digests.version(object, version);
+        let (block_bytes, page_bytes) = (u64::from(self.geometry.block_bytes), u64::from(self.geometry.page_bytes));
+        let pages = (0..version.bytes.div_ceil(page_bytes)).filter_map(|number| {
+            let at = number * page_bytes;
+            let block = BlockIndex(u32::try_from(at / block_bytes).ok()?);
+            Some(digest.page(block, (at % block_bytes / page_bytes) as u16))
+        });
+        disk.pin(pages, until)
+    }
+
+    /// What is left of a worker that was killed: its tasks end, and nothing is written any more.
+    #[cfg(test)]
+    pub(crate) fn stop_without_a_word(&self) {
+        self.stop.cancel();
+        if let Some(disk) = self.filler.disk() {
+            disk.abandon();
+        }
     }
 
     fn look_over(&self) {
@@ -151,6 +195,9 @@ impl Worker {
         self.metrics.held_bytes.set(bytes as i64);
         self.metrics.attributes_entries.set(self.attributes.len() as i64);
         self.metrics.open_writes.set(self.coherence.open_writes() as i64);
+        if let Some(disk) = self.filler.disk() {
+            disk.look_over();
+        }
     }
 }
 

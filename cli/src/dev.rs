@@ -15,7 +15,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use prometheus::Registry;
 use s3s::dto::CreateBucketInput;
-use verbs3_config::{Config, Dev, Mount, Ufs, UfsKind};
+use verbs3_config::{ByteSize, Config, Dev, Mount, Ufs, UfsKind, Worker, WorkerDiskFolder};
 use verbs3_gateway::auth::Identities;
 use verbs3_protocol::{Geometry, WorkerId};
 use verbs3_rdma::inprocess::{InProcess, Mode};
@@ -45,7 +45,7 @@ pub async fn run(mut config: Config, demo_only: bool, started: Started) -> anyho
     };
     // Ports, secrets and peers of a cluster have no meaning within one process.
     let Config { cluster, ufs, mount, gateway, worker, tcp: _, verbs: _, dev, process, log: _, telemetry } = config;
-    let Dev { dir, workers, demo } = &dev;
+    let Dev { dir, workers, disk, demo } = &dev;
 
     let registry = Registry::new();
     verbs3_ufs::metrics::register(&registry)?;
@@ -55,7 +55,8 @@ pub async fn run(mut config: Config, demo_only: bool, started: Started) -> anyho
     if own_store {
         make_bucket(&stores).await?;
     }
-    let caches = start_workers(&worker, *workers, geometry, &stores, &registry)?;
+    let shares = (0..*workers).map(|index| share(&worker, (index, *workers), *disk, dir)).collect::<Vec<_>>();
+    let caches = start_workers(&shares, geometry, &stores, &registry)?;
     let peers = caches.iter().enumerate().map(|(index, cache)| {
         let connection = InProcess::connection(cache.clone(), Mode::Share);
         (WorkerId(format!("dev-{index}")), Peer::local(connection))
@@ -97,18 +98,17 @@ pub async fn run(mut config: Config, demo_only: bool, started: Started) -> anyho
 
 /// One worker, or several that share the memory; each with metrics of its own, shown under one name with a label.
 fn start_workers(
-    config: &verbs3_config::Worker,
-    count: u16,
+    shares: &[verbs3_config::Worker],
     geometry: Geometry,
     stores: &HashMap<String, verbs3_ufs::Ufs>,
     registry: &Registry,
 ) -> anyhow::Result<Vec<Arc<verbs3_cache_worker::Worker>>> {
     let mut caches = Vec::new();
     let mut parts = Vec::new();
-    for index in 0..count {
+    for (index, config) in shares.iter().enumerate() {
         let label = HashMap::from([("worker".to_owned(), format!("dev-{index}"))]);
         let part = Registry::new_custom(None, Some(label))?;
-        let memory = arena(&config.memory, count, geometry)?;
+        let memory = arena(&config.memory, shares.len() as u16, geometry)?;
         verbs3_rdma::metrics::register_arena(&part, memory.clone())?;
         // The only asker is this process.
         caches.push(worker::start(config, geometry, None, memory, stores, &part)?);
@@ -116,6 +116,19 @@ fn start_workers(
     }
     registry.register(Box::new(Parts(parts)))?;
     Ok(caches)
+}
+
+/// What one of several workers is told: each has a part of every folder, and of the disk tier that `dev.disk` asks for.
+fn share(worker: &Worker, (index, count): (u16, u16), disk: ByteSize, dir: &Path) -> Worker {
+    let mut worker = worker.clone();
+    if disk.0 > 0 {
+        worker.disk.folders.push(WorkerDiskFolder { path: dir.join("cache"), capacity: disk });
+    }
+    for folder in &mut worker.disk.folders {
+        folder.path = folder.path.join(format!("dev-{index}"));
+        folder.capacity.0 /= u64::from(count);
+    }
+    worker
 }
 
 /// The metrics of several registries, shown as one.

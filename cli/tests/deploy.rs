@@ -24,6 +24,7 @@ fn alerts_name_metrics_that_exist() {
             &std::fs::read_to_string(repository().join(source).join("src/metrics.rs")).unwrap_or_default(),
         ));
     }
+    known.extend(metrics(&std::fs::read_to_string(repository().join("cache-worker/src/disk/metrics.rs")).unwrap()));
     known.extend(metrics(&std::fs::read_to_string(repository().join("gateway/src/read/metrics.rs")).unwrap()));
     let wanted = metrics(&rules);
     let unknown: Vec<&String> = wanted.difference(&known).collect();

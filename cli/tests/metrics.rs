@@ -22,6 +22,7 @@ fn rows() -> Rows {
         verbs3_ufs::metrics::TABLE,
         verbs3_ufs::metrics::LOCAL_TABLE,
         verbs3_cache_worker::metrics::TABLE,
+        verbs3_cache_worker::DISK_METRICS,
         verbs3_client::metrics::TABLE,
         verbs3_gateway::metrics::TABLE,
         verbs3_gateway::metrics::READ_TABLE,

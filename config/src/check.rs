@@ -1,6 +1,7 @@
 //! What must hold between settings, and the range of each. Every problem is collected; nothing is changed.
 
 mod cluster;
+mod disk;
 mod gateway;
 mod mount;
 mod telemetry;
@@ -66,6 +67,14 @@ pub(crate) fn check(config: &Config, roles: &[Role]) -> Vec<Problem> {
     worker::check_tcp(tcp, &mut findings);
     verbs::check(verbs, worker, gateway, &mut findings);
     findings.range("dev.workers", dev.workers, 1, 64);
+    findings.range("dev.disk", dev.disk, ByteSize(0), ByteSize(1 << 40));
+    let disk_min = ByteSize::mib(16 * u64::from(dev.workers));
+    if dev.disk > ByteSize(0) && dev.disk < disk_min {
+        findings.error(
+            "dev.disk",
+            format!("{} is too small for {} workers; give it {disk_min} at least", dev.disk, dev.workers),
+        );
+    }
     if dev.dir.as_os_str().is_empty() {
         findings.error("dev.dir", "is empty; name a folder");
     }

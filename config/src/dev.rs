@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::quantity::ByteSize;
+
 /// The `[dev]` section. `verbs3 dev` brings a UFS, a mount of all its buckets and an identity of its own where the file has none.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -12,12 +14,14 @@ pub struct Dev {
     pub dir: PathBuf,
     /// Cache workers in the process; they share `worker.memory`. Default: `1`. Range: `1` to `64`.
     pub workers: u16,
+    /// Bytes of a disk tier in the folder, so that what was cached is still there after a restart; `"0B"`: none. Default: `"0B"`. Range: `"0B"` to `"1TiB"`.
+    pub disk: ByteSize,
     /// Show at start that it works: read a sample dataset twice and print what the cache did. Default: `true`.
     pub demo: bool,
 }
 
 impl Default for Dev {
     fn default() -> Self {
-        Self { dir: PathBuf::from(".verbs3"), workers: 1, demo: true }
+        Self { dir: PathBuf::from(".verbs3"), workers: 1, disk: ByteSize(0), demo: true }
     }
 }

@@ -5,6 +5,7 @@
 mod check;
 mod cluster;
 mod dev;
+mod disk;
 mod environment;
 mod gateway;
 mod layers;
@@ -25,6 +26,7 @@ mod worker;
 pub use check::Role;
 pub use cluster::{Cluster, ClusterWorker};
 pub use dev::Dev;
+pub use disk::{WorkerDisk, WorkerDiskFolder, WorkerDiskVolume};
 pub use environment::Environment;
 pub use gateway::{Gateway, GatewayLimits, GatewayPeers, GatewayRead, GatewayTier, GatewayTimeouts, GatewayTls};
 pub use layers::{Flag, Layers, Loaded, Origin, load};

@@ -7,6 +7,7 @@ use figment::value::{Dict, Tag, Value};
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::ClusterWorker;
+use crate::disk::{WorkerDiskFolder, WorkerDiskVolume};
 use crate::mount::Mount;
 use crate::problem::{Problem, suggestion};
 use crate::root::Config;
@@ -40,6 +41,8 @@ fn entry(path: &[&str]) -> Option<Value> {
         ["ufs"] => Some(tree(&Ufs::default())),
         ["mount"] => Some(tree(&Mount::default())),
         ["cluster", "workers"] => Some(tree(&ClusterWorker::default())),
+        ["worker", "disk", "folders"] => Some(tree(&WorkerDiskFolder::default())),
+        ["worker", "disk", "volumes"] => Some(tree(&WorkerDiskVolume::default())),
         _ => None,
     }
 }

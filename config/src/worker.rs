@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::disk::WorkerDisk;
 use crate::process::Memory;
 use crate::quantity::{ByteSize, Period};
 
@@ -25,6 +26,8 @@ pub struct Worker {
     pub memory: Memory,
     /// How pages come from the UFS.
     pub fill: WorkerFill,
+    /// Drives that pages are kept on besides, over restarts.
+    pub disk: WorkerDisk,
     /// What is known of objects.
     pub index: WorkerIndex,
     /// How writes are ordered.
@@ -108,6 +111,7 @@ impl Default for Worker {
             admin_bind_device: None,
             memory: Memory::default(),
             fill: WorkerFill::default(),
+            disk: WorkerDisk::default(),
             index: WorkerIndex::default(),
             writes: WorkerWrites::default(),
             shm: WorkerShm::default(),

@@ -9,7 +9,10 @@ mod documented;
 use std::path::{Path, PathBuf};
 
 use documented::{Setting, Structs};
-use verbs3_config::{ByteSize, ClusterWorker, Config, Environment, Flag, Layers, Mount, Period, Role, Ufs, load};
+use verbs3_config::{
+    ByteSize, ClusterWorker, Config, Environment, Flag, Layers, Mount, Period, Role, Ufs, WorkerDiskFolder,
+    WorkerDiskVolume, load,
+};
 
 struct Example {
     file: &'static str,
@@ -50,7 +53,11 @@ const EXAMPLES: [Example; 3] = [
         role: Role::Worker,
         intro: "verbs3 worker --config worker.toml: a node's share of the cache.",
         sections: &["cluster", "ufs", "worker", "tcp", "verbs", "process", "log", "telemetry"],
-        values: &[("worker.id", "\"gpu-01\"")],
+        values: &[
+            ("worker.id", "\"gpu-01\""),
+            ("worker.disk.folders.path", "\"/var/lib/verbs3/cache\""),
+            ("worker.disk.volumes.volume", "\"ceph/scratch\""),
+        ],
     },
 ];
 
@@ -200,6 +207,8 @@ fn defaults_of(path: &[&str]) -> toml::Value {
         ["ufs", ..] => toml::Value::try_from(Ufs::default()).unwrap(),
         ["mount", ..] => toml::Value::try_from(Mount::default()).unwrap(),
         ["cluster", "workers", ..] => return toml::Value::try_from(ClusterWorker::default()).unwrap(),
+        ["worker", "disk", "folders"] => return toml::Value::try_from(WorkerDiskFolder::default()).unwrap(),
+        ["worker", "disk", "volumes"] => return toml::Value::try_from(WorkerDiskVolume::default()).unwrap(),
         _ => toml::Value::try_from(Config::default()).unwrap(),
     };
     let skip = usize::from(matches!(path, ["ufs" | "mount", ..]));
@@ -272,8 +281,9 @@ fn documented_ranges_are_enforced() {
     walk(&structs, "Config", &mut Vec::new(), &mut |path, setting| {
         let Some((low, high)) = &setting.range else { return };
         let mut steps = path.to_vec();
-        let list = steps.len().min(if steps[0] == "cluster" { 2 } else { 1 });
-        if ["ufs", "mount", "cluster.workers"].contains(&steps[..list].join(".").as_str()) {
+        const LISTS: [&str; 5] = ["ufs", "mount", "cluster.workers", "worker.disk.folders", "worker.disk.volumes"];
+        let list = (1..=steps.len()).find(|&list| LISTS.contains(&steps[..list].join(".").as_str()));
+        if let Some(list) = list {
             steps[list - 1].push_str("[0]");
         }
         let path = format!("{}.{}", steps.join("."), setting.name);

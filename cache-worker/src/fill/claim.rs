@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use verbs3_protocol::{BlockIndex, CacheVerdict, PageIndex};
 
 use super::failure::Failure;
-use super::run::{Interest, Run, RunPage};
+use super::run::{Interest, Origin, Run, RunPage};
 use super::{Filler, Flight, FlightMap, Target};
 use crate::memory::Page;
 
@@ -28,6 +28,13 @@ pub(crate) struct Claim {
     /// Consecutive pages.
     pub(crate) sources: Vec<PageSource>,
     _interests: Vec<Interest>,
+}
+
+/// A page that is neither in memory nor coming.
+#[derive(Debug, Clone, Copy)]
+struct Missing {
+    page: u16,
+    origin: Origin,
 }
 
 /// What a claim is for.
@@ -52,8 +59,14 @@ impl Claim {
     /// How the pages were found when they were claimed. Those that the asker's own check has `brought` were not there
     /// when it came, even if they are by now.
     pub(crate) fn verdict(&self, brought: Option<&Interest>) -> CacheVerdict {
+        let is_here = |source: &PageSource| match source {
+            PageSource::Held(_) => true,
+            // The tier has it: its own disk is where it comes from.
+            PageSource::Filling { run, .. } => run.origin == Origin::Disk,
+            PageSource::Released => false,
+        };
         let was_held = |(page, source): &(u16, &PageSource)| {
-            matches!(source, PageSource::Held(_)) && !brought.is_some_and(|brought| brought.brings(*page))
+            is_here(source) && !brought.is_some_and(|brought| brought.brings(*page))
         };
         let held = (self.first_page..).zip(&self.sources).filter(was_held).count();
         match held {
@@ -72,8 +85,9 @@ impl Filler {
     pub(crate) fn claim(self: &Arc<Self>, target: &Arc<Target>, wanted: &Wanted) -> Result<Claim, Failure> {
         let mut flights = self.flights_of(target.digest.block_spread(wanted.block)).lock();
         let mut found = self.look_up(&flights, target, wanted);
-        let mut missing: Vec<u16> =
-            wanted.pages.clone().zip(&found).filter(|(_, found)| found.is_none()).map(|(page, _)| page).collect();
+        let absent = wanted.pages.clone().zip(&found).filter(|(_, found)| found.is_none());
+        let mut missing: Vec<Missing> =
+            absent.map(|(page, _)| Missing { page, origin: self.origin_of(target, wanted.block, page) }).collect();
         let ahead_from = wanted.pages.end;
         missing.extend(self.missing_ahead(&flights, target, wanted));
         let mut starting = Vec::new();
@@ -111,7 +125,7 @@ impl Filler {
         let owned: Vec<bool> = pages.clone().map(|page| owned(&page)).collect();
         let last = owned.iter().rposition(|&owned| owned)?;
         let numbers: Vec<u16> = pages.take(last + 1).collect();
-        let mut run = self.run(target, block, &numbers, u16::MAX);
+        let mut run = self.run(target, block, (Origin::Ufs, &numbers[..]), u16::MAX);
         for (page, owned) in run.pages.iter_mut().zip(owned) {
             page.owned = owned;
         }
@@ -125,14 +139,14 @@ impl Filler {
         let now_s = self.clock.now().seconds();
         let find = |page| {
             let key = target.digest.page(wanted.block, page);
-            if let Some(page) = self.memory.get(key, now_s) {
+            if let Some((held, unsaved)) = self.memory.get_to_save(key, now_s) {
                 self.metrics.pages_hit.inc();
-                return Some(PageSource::Held(page));
+                if let Some(unsaved) = unsaved {
+                    self.save(target, wanted.block, page, &held, unsaved);
+                }
+                return Some(PageSource::Held(held));
             }
-            let Some(flight) = flights.get(&key) else {
-                self.metrics.pages_missed.inc();
-                return None;
-            };
+            let flight = flights.get(&key)?;
             self.metrics.pages_joined.inc();
             Some(PageSource::Filling { run: flight.run.clone(), index: flight.index })
         };
@@ -140,16 +154,15 @@ impl Filler {
     }
 
     /// The pages to read ahead: those that follow, up to the first that is here or coming.
-    fn missing_ahead(&self, flights: &FlightMap, target: &Target, wanted: &Wanted) -> Vec<u16> {
+    fn missing_ahead(&self, flights: &FlightMap, target: &Target, wanted: &Wanted) -> Vec<Missing> {
         let ahead_bytes = wanted.ahead_bytes.min(self.bounds.ahead_bytes_max);
         let block_len = self.geometry.block_len(target.version.bytes, wanted.block);
         let pages = self.geometry.pages(&(0..block_len)).end;
         let end = pages.min(wanted.pages.end.saturating_add((ahead_bytes / self.geometry.page_bytes) as u16));
-        let ahead: Vec<u16> = (wanted.pages.end..end)
-            .take_while(|&page| {
-                let key = target.digest.page(wanted.block, page);
-                !flights.contains_key(&key) && !self.memory.holds(key)
-            })
+        let ahead: Vec<Missing> = (wanted.pages.end..end)
+            .map(|page| (page, target.digest.page(wanted.block, page)))
+            .take_while(|(_, key)| !flights.contains_key(key) && !self.memory.holds(*key))
+            .map(|(page, key)| Missing { page, origin: if self.is_on_disk(key) { Origin::Disk } else { Origin::Ufs } })
             .collect();
         self.metrics.pages_ahead.inc_by(ahead.len() as u64);
         ahead
@@ -163,16 +176,31 @@ impl Filler {
         Err(Failure::Busy("too many fills wait for their turn; raise fills_queued_max"))
     }
 
-    /// Cuts missing pages (ascending) into runs of adjacent ones, none longer than one request may be.
-    fn runs(&self, target: &Target, block: BlockIndex, missing: &[u16], ahead_from: u16) -> Vec<Arc<Run>> {
+    /// Whether the page is on this worker's disk, or has to be asked of the UFS. Counts.
+    fn origin_of(&self, target: &Target, block: BlockIndex, page: u16) -> Origin {
+        let on_disk = self.disk.as_ref().is_some_and(|disk| disk.finds(target.digest.page(block, page)));
+        if on_disk {
+            self.metrics.pages_on_disk.inc();
+            return Origin::Disk;
+        }
+        self.metrics.pages_missed.inc();
+        Origin::Ufs
+    }
+
+    /// Cuts missing pages (ascending) into runs of adjacent ones of one origin, none longer than one request may be.
+    fn runs(&self, target: &Target, block: BlockIndex, missing: &[Missing], ahead_from: u16) -> Vec<Arc<Run>> {
+        let run = |pages: &[Missing]| {
+            let numbers: Vec<u16> = pages.iter().map(|missing| missing.page).collect();
+            Arc::new(self.run(target, block, (pages[0].origin, &numbers[..]), ahead_from))
+        };
         missing
-            .chunk_by(|a, b| a + 1 == *b)
+            .chunk_by(|a, b| a.page + 1 == b.page && a.origin == b.origin)
             .flat_map(|adjacent| adjacent.chunks(self.bounds.pages_per_run_max))
-            .map(|pages| Arc::new(self.run(target, block, pages, ahead_from)))
+            .map(run)
             .collect()
     }
 
-    fn run(&self, target: &Target, block: BlockIndex, pages: &[u16], ahead_from: u16) -> Run {
+    fn run(&self, target: &Target, block: BlockIndex, (origin, pages): (Origin, &[u16]), ahead_from: u16) -> Run {
         let block_len = self.geometry.block_len(target.version.bytes, block);
         let mut start = 0;
         let page = |&page: &u16| {
@@ -184,7 +212,7 @@ impl Filler {
         };
         let made: Vec<RunPage> = pages.iter().map(page).collect();
         let ahead_from = pages.iter().position(|&page| page >= ahead_from).unwrap_or(pages.len());
-        Run::new(pages[0], made, ahead_from)
+        Run::new(origin, pages[0], made, ahead_from)
     }
 
     fn register(flights: &mut FlightMap, run: &Arc<Run>) {

@@ -9,14 +9,13 @@ use verbs3_rdma::arena::CellWriter;
 use super::failure::Failure;
 use super::run::Run;
 use super::{Filler, Target};
-use crate::memory::Page;
 
 pub(super) struct Pump<'a> {
     filler: &'a Filler,
     target: &'a Target,
     block: BlockIndex,
     run: &'a Run,
-    /// Of the page being filled and those after it; `None` for a page that is passed over.
+    /// Of the page being filled (`index`) and those after it; `None` for a page that is passed over.
     writers: VecDeque<Option<CellWriter>>,
     /// The page being filled.
     index: usize,
@@ -31,10 +30,10 @@ impl<'a> Pump<'a> {
         target: &'a Target,
         block: BlockIndex,
         run: &'a Run,
-        writers: Vec<Option<CellWriter>>,
+        (index, writers): (usize, VecDeque<Option<CellWriter>>),
     ) -> Self {
         let digest = Digest::new(CrcAlgorithm::Crc64Nvme);
-        Self { filler, target, block, run, writers: writers.into(), index: 0, at: 0, digest }
+        Self { filler, target, block, run, writers, index, at: 0, digest }
     }
 
     pub(super) fn is_done(&self) -> bool {
@@ -64,15 +63,9 @@ impl<'a> Pump<'a> {
     }
 
     fn keep_page(&mut self) {
-        let page = &self.run.pages[self.index];
         let checksum = self.digest.finalize_reset();
-        let wrote = self.writers.pop_front().flatten().is_some();
-        if let Some(cell) = self.run.cell(self.index).filter(|_| wrote) {
-            let kept = Page { cell, bytes: page.bytes, checksum };
-            self.filler.memory.insert(page.key, kept, self.filler.clock.now().seconds());
-            // Out of the table only when it can be found in memory: in between, a reader would start a second fill.
-            self.filler.flights_of(self.target.digest.block_spread(self.block)).lock().remove(&page.key);
-            self.run.kept(self.index);
+        if self.writers.pop_front().flatten().is_some() {
+            self.filler.keep(self.target, self.block, self.run, (self.index, checksum));
         }
         (self.index, self.at) = (self.index + 1, 0);
     }

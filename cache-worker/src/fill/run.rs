@@ -1,4 +1,4 @@
-//! One UFS request under way: consecutive pages of a block, how far they have come, and who still wants them.
+//! One UFS request or pass over the disk under way: consecutive pages of a block, how far they have come, and who still wants them.
 //!
 //! Owns the state that readers and the filling task share. Does not read from the UFS.
 
@@ -68,8 +68,17 @@ struct Progress {
     failed: Option<(u32, Failure)>,
 }
 
-/// Pages that one UFS request brings.
+/// Where a run's bytes come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    Ufs,
+    /// What turns out not to be there comes from the UFS after all.
+    Disk,
+}
+
+/// Pages that one UFS request brings, or one pass over the disk.
 pub(crate) struct Run {
+    pub(crate) origin: Origin,
     pub(super) first_page: u16,
     pub(super) pages: Vec<RunPage>,
     /// Pages from this index on are read ahead: filled even if nobody waits for them.
@@ -80,9 +89,9 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    pub(super) fn new(first_page: u16, pages: Vec<RunPage>, ahead_from: usize) -> Self {
+    pub(super) fn new(origin: Origin, first_page: u16, pages: Vec<RunPage>, ahead_from: usize) -> Self {
         let wanted_to = Mutex::new(vec![0; pages.len() + 1]);
-        Self { first_page, pages, ahead_from, progress: watch::Sender::new(Progress::default()), wanted_to }
+        Self { origin, first_page, pages, ahead_from, progress: watch::Sender::new(Progress::default()), wanted_to }
     }
 
     pub(super) fn bytes(&self) -> u32 {

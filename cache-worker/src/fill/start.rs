@@ -2,6 +2,7 @@
 //!
 //! A fill belongs to the worker, not to the reader that began it: a reader that goes away stops nothing that others wait for.
 
+use std::collections::VecDeque;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use verbs3_ufs::{ObjectStream, ReadObject, UfsError};
 
 use super::failure::{Failure, outcome_of};
 use super::pump::Pump;
-use super::run::{Interest, Run};
+use super::run::{Interest, Origin, Run, RunPage};
 use super::{Filler, Target, Turn};
 use crate::memory::Urgency;
 
@@ -22,7 +23,10 @@ impl Filler {
         let filler = self.clone();
         let task = async move {
             let ending = Ending::new(&filler, &target, block, &run);
-            let filled = filler.fill(&target, block, &run).await;
+            let filled = match run.origin {
+                Origin::Ufs => filler.fill(&target, block, &run).await,
+                Origin::Disk => filler.promote(&target, block, &run).await,
+            };
             ending.settle(filled);
         };
         // A tracker that is closed still runs what is spawned; the stop token ends it at once.
@@ -43,7 +47,7 @@ impl Filler {
         let task = async move {
             let ending = Ending::new(&filler, &target, block, &run);
             let filled = match filler.memory_for(&target, block, &run) {
-                Ok(cells) => filler.pump(&target, block, &run, cells, stream).await,
+                Ok(cells) => filler.pump(&target, block, &run, (0, cells), stream).await,
                 Err(failure) => Err(failure),
             };
             drop(turn);
@@ -53,23 +57,40 @@ impl Filler {
         Some(interest)
     }
 
-    async fn fill(&self, target: &Target, block: BlockIndex, run: &Run) -> Result<(), Failure> {
+    pub(super) async fn fill(&self, target: &Target, block: BlockIndex, run: &Run) -> Result<(), Failure> {
         let _turn = self.turn(u64::from(run.bytes())).await?;
         // Memory comes after the turn: a fill that waits holds none, and one that has memory waits only for the UFS.
         let cells = self.memory_for(target, block, run)?;
-        let bytes: u32 = run.pages[..cells.len()].last().map_or(0, super::run::RunPage::end);
-        let first = u64::from(block.0) * u64::from(self.geometry.block_bytes)
+        self.ask(target, block, run, (0, cells)).await
+    }
+
+    /// Asks the UFS for the pages from `from` on that there are cells for.
+    pub(super) async fn ask(
+        &self,
+        target: &Target,
+        block: BlockIndex,
+        run: &Run,
+        (from, cells): (usize, VecDeque<Option<CellWriter>>),
+    ) -> Result<(), Failure> {
+        let end = run.pages[..from + cells.len()].last().map_or(0, RunPage::end);
+        let base = u64::from(block.0) * u64::from(self.geometry.block_bytes)
             + u64::from(run.first_page) * u64::from(self.geometry.page_bytes);
-        let stream = self.request(target, first..=first + u64::from(bytes) - 1).await?;
-        self.pump(target, block, run, cells, stream).await
+        let first = base + u64::from(run.pages[from].start);
+        let stream = self.request(target, first..=base + u64::from(end) - 1).await?;
+        self.pump(target, block, run, (from, cells), stream).await
     }
 
     /// Memory for the run's pages, as many from its start as there is memory for; the others are refused at once.
-    fn memory_for(&self, target: &Target, block: BlockIndex, run: &Run) -> Result<Vec<Option<CellWriter>>, Failure> {
-        let mut writers = Vec::with_capacity(run.pages.len());
+    pub(super) fn memory_for(
+        &self,
+        target: &Target,
+        block: BlockIndex,
+        run: &Run,
+    ) -> Result<VecDeque<Option<CellWriter>>, Failure> {
+        let mut writers = VecDeque::with_capacity(run.pages.len());
         for (index, page) in run.pages.iter().enumerate() {
             if !page.owned {
-                writers.push(None);
+                writers.push_back(None);
                 continue;
             }
             let urgency = if run.is_ahead(index) { Urgency::Ahead } else { Urgency::Demand };
@@ -92,7 +113,7 @@ impl Filler {
             };
             let (writer, reader) = cell.split();
             run.set_cell(index, reader);
-            writers.push(Some(writer));
+            writers.push_back(Some(writer));
         }
         Ok(writers)
     }
@@ -160,10 +181,11 @@ impl Filler {
         target: &Target,
         block: BlockIndex,
         run: &Run,
-        cells: Vec<Option<CellWriter>>,
+        (from, cells): (usize, VecDeque<Option<CellWriter>>),
         mut stream: ObjectStream,
     ) -> Result<(), Failure> {
-        let mut pump = Pump::new(self, target, block, run, cells);
+        let wanted = u64::from(run.bytes() - run.pages[from].start);
+        let mut pump = Pump::new(self, target, block, run, (from, cells));
         while !pump.is_done() {
             let chunk = tokio::select! {
                 biased;
@@ -184,7 +206,7 @@ impl Filler {
         }
         // Read to its very end, the connection can be used again. Everyone has been served by now; the bound on silence is the
         // UFS's own, and a body that goes on is none of ours.
-        if u64::from(run.bytes()) == stream.range.end - stream.range.start {
+        if wanted == stream.range.end - stream.range.start {
             tokio::select! {
                 biased;
                 () = self.stop.cancelled() => {}

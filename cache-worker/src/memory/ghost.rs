@@ -3,22 +3,22 @@
 //! A table that forgets by being overwritten: 4 bytes a page, no lists. A false memory costs a page of one-time data some
 //! time in the longer list, nothing else.
 
-pub(super) struct Ghosts {
+pub(crate) struct Ghosts {
     fingerprints: Vec<u32>,
 }
 
 impl Ghosts {
-    pub(super) fn new(count: usize) -> Self {
+    pub(crate) fn new(count: usize) -> Self {
         Self { fingerprints: vec![0; count.max(64)] }
     }
 
-    pub(super) fn remember(&mut self, key: [u64; 2]) {
+    pub(crate) fn remember(&mut self, key: [u64; 2]) {
         let (slot, fingerprint) = self.place(key);
         self.fingerprints[slot] = fingerprint;
     }
 
     /// Whether the page was remembered; forgets it.
-    pub(super) fn recall(&mut self, key: [u64; 2]) -> bool {
+    pub(crate) fn recall(&mut self, key: [u64; 2]) -> bool {
         let (slot, fingerprint) = self.place(key);
         let known = self.fingerprints[slot] == fingerprint;
         if known {

@@ -7,10 +7,10 @@
 use hashbrown::HashTable;
 use verbs3_rdma::arena::{CellReader, ExtentId};
 
-use super::Page;
 use super::ghost::Ghosts;
 use super::queue::List;
 use super::slab::{Entry, NONE, Queue, Slab, halves};
+use super::{Page, Unsaved};
 use crate::digest::PageKey;
 
 /// What a search for a page to give up came to.
@@ -61,22 +61,30 @@ impl Shard {
         self.small.bytes() + self.main.bytes()
     }
 
-    pub(super) fn get(&mut self, key: PageKey, now_s: u32) -> Option<Page> {
+    pub(super) fn get(&mut self, key: PageKey, now_s: u32) -> Option<(Page, Option<Unsaved>)> {
         let slot = self.find(key)?;
         let entry = self.slab.at(slot);
         entry.uses = (entry.uses + 1).min(USES_MAX);
         entry.used_s = now_s;
         let cell = entry.cell.clone()?;
-        Some(Page { cell, bytes: entry.bytes, checksum: entry.checksum })
+        let unsaved = (!entry.saved).then_some(Unsaved { uses: entry.uses, returned: entry.queue == Queue::Main });
+        Some((Page { cell, bytes: entry.bytes, checksum: entry.checksum }, unsaved))
+    }
+
+    pub(super) fn saved(&mut self, key: PageKey) {
+        if let Some(slot) = self.find(key) {
+            self.slab.at(slot).saved = true;
+        }
     }
 
     pub(super) fn holds(&self, key: PageKey) -> bool {
         self.find(key).is_some()
     }
 
-    pub(super) fn insert(&mut self, key: PageKey, page: Page, now_s: u32) {
+    /// Whether the page was here before, not long ago.
+    pub(super) fn insert(&mut self, key: PageKey, page: Page, now_s: u32) -> bool {
         if self.holds(key) {
-            return;
+            return false;
         }
         let key = halves(key.0);
         let queue = if self.ghosts.recall(key) { Queue::Main } else { Queue::Small };
@@ -93,12 +101,14 @@ impl Shard {
             extent_previous: NONE,
             queue,
             uses: 0,
+            saved: false,
         });
         let (list, slab) = self.list(queue);
         list.push(slab, slot);
         self.link_extent(slot, extent);
         let Self { table, slab, .. } = self;
         table.insert_unique(key[0], slot, |&slot| slab.get(slot).key[0]);
+        queue == Queue::Main
     }
 
     /// Gives up one page.

@@ -34,6 +34,8 @@ pub(super) struct Entry {
     pub(super) queue: Queue,
     /// Uses since it was inserted or last passed over, up to 3.
     pub(super) uses: u8,
+    /// On disk too, or on its way there.
+    pub(super) saved: bool,
 }
 
 pub(super) fn halves(key: u128) -> [u64; 2] {

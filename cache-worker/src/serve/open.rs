@@ -198,8 +198,11 @@ impl Worker {
     /// With the pages, unless they seem to be here already: then only the attributes have to be renewed.
     fn plan(&self, opening: &Opening, generation: Generation) -> Plan {
         let get = plan::get(opening.want, self.geometry).filter(|_| opening.bytes_max > 0).filter(|range| {
-            let Some(known) = self.attributes.hint(opening.subject.key, generation) else { return true };
             let page = (range.start() / u64::from(self.geometry.page_bytes)) as u16;
+            let Some(known) = self.attributes.hint(opening.subject.key, generation) else {
+                // Pages outlive a restart, attributes don't: a question without bytes tells whether they are of use.
+                return !self.filler.may_hold(&opening.subject.object, page);
+            };
             let digest = self.digests.version(&opening.subject.object, &known.version);
             known.version.bytes > *range.start() && !self.filler.holds(digest, page)
         });

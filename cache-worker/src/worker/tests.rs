@@ -3,6 +3,7 @@
 
 mod bed;
 mod coherence;
+mod disk;
 mod fills;
 mod history;
 mod life;

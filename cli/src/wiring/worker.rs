@@ -6,10 +6,12 @@ use std::sync::Arc;
 use anyhow::Context;
 use prometheus::Registry;
 use tokio_util::sync::CancellationToken;
-use verbs3_cache_worker::{Volumes, WorkerOptions};
-use verbs3_config::{Config, Worker, WorkerFill, WorkerIndex, WorkerWrites};
+use verbs3_cache_worker::{DiskFolder, DiskOptions, DiskVolume, Volumes, WorkerOptions};
+use verbs3_config::{
+    Config, Worker, WorkerDisk, WorkerDiskFolder, WorkerDiskVolume, WorkerFill, WorkerIndex, WorkerWrites,
+};
 use verbs3_gateway::{Admin, Readiness};
-use verbs3_protocol::{Epoch, Geometry, Placement};
+use verbs3_protocol::{Epoch, Geometry, Placement, Volume};
 use verbs3_rdma::arena::Arena;
 use verbs3_ufs::Ufs;
 
@@ -70,8 +72,18 @@ pub fn start(
     registry: &Registry,
 ) -> anyhow::Result<Arc<verbs3_cache_worker::Worker>> {
     // Addresses and memory are the caller's; the ways to it are the servers'.
-    let Worker { id: _, listen: _, admin_listen: _, admin_bind_device: _, memory: _, fill, index, writes, shm: _ } =
-        worker;
+    let Worker {
+        id: _,
+        listen: _,
+        admin_listen: _,
+        admin_bind_device: _,
+        memory: _,
+        fill,
+        disk,
+        index,
+        writes,
+        shm: _,
+    } = worker;
     let WorkerFill {
         reserve,
         in_flight_max,
@@ -102,7 +114,42 @@ pub fn start(
         generation_slots: *generation_slots as usize,
         attributes_entries_max: *attributes_max as usize,
         checks_in_flight_max: *checks_in_flight_max as usize,
+        disk: disk_options(disk),
     };
     let volumes = Volumes::of_stores(stores.values().cloned());
     verbs3_cache_worker::Worker::new(options, arena, volumes, registry).context("can't start the worker")
+}
+
+/// `None`: no folder is configured.
+fn disk_options(disk: &WorkerDisk) -> Option<DiskOptions> {
+    let WorkerDisk {
+        queue_max,
+        write_rate_max,
+        reads_in_flight_max,
+        direct,
+        page_age_max,
+        flush_max,
+        folders,
+        volumes,
+    } = disk;
+    let age = |period: &verbs3_config::Period| (!period.0.is_zero()).then_some(period.0);
+    let folder = |WorkerDiskFolder { path, capacity }: &WorkerDiskFolder| DiskFolder {
+        path: path.clone(),
+        capacity_bytes: capacity.0,
+    };
+    let volume = |WorkerDiskVolume { volume, capacity, page_age_max }: &WorkerDiskVolume| DiskVolume {
+        volume: Volume(volume.clone()),
+        bytes_max: (capacity.0 > 0).then_some(capacity.0),
+        age_max: age(page_age_max),
+    };
+    (!folders.is_empty()).then(|| DiskOptions {
+        folders: folders.iter().map(folder).collect(),
+        queue_bytes_max: queue_max.0,
+        write_bytes_per_second_max: write_rate_max.0,
+        reads_in_flight_max: *reads_in_flight_max as usize,
+        direct: *direct,
+        page_age_max: age(page_age_max),
+        volumes: volumes.iter().map(volume).collect(),
+        flush_max: flush_max.0,
+    })
 }

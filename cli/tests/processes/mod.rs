@@ -58,12 +58,17 @@ impl Process {
 
     /// The same with variables of the environment.
     pub fn start_in(folder: &Path, name: &str, words: &[&str], variables: &[(&str, &str)]) -> Self {
+        let mut command = verbs3();
+        command.envs(variables.iter().copied()).args(words);
+        Self::start_command(folder, name, command)
+    }
+
+    /// The same by a command that becomes verbs3.
+    pub fn start_command(folder: &Path, name: &str, mut command: Command) -> Self {
         let (ready, log) = (folder.join(format!("{name}.ready")), folder.join(format!("{name}.log")));
         let _ = fs::remove_file(&ready);
         let file = fs::OpenOptions::new().create(true).append(true).open(&log).unwrap();
-        let mut command = verbs3();
-        command.envs(variables.iter().copied());
-        command.args(words).arg("--ready-file").arg(&ready).stdout(file.try_clone().unwrap()).stderr(file);
+        command.arg("--ready-file").arg(&ready).stdout(file.try_clone().unwrap()).stderr(file);
         let mut process = Self { child: command.spawn().unwrap(), log, listen: String::new(), admin: String::new() };
         process.wait_for("it does not serve", |process| {
             if let Some(status) = process.child.try_wait().unwrap() {

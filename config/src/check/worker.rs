@@ -9,7 +9,7 @@ use crate::worker::{Worker, WorkerFill, WorkerIndex, WorkerWrites};
 
 pub(super) fn check(worker: &Worker, cluster: &Cluster, roles: &[Role], findings: &mut Findings) {
     // `shm` is checked with the other ways.
-    let Worker { id, listen, admin_listen, admin_bind_device, memory, fill, index, writes, shm: _ } = worker;
+    let Worker { id, listen, admin_listen, admin_bind_device, memory, fill, disk, index, writes, shm: _ } = worker;
     if roles.contains(&Role::Worker) {
         check_worker_id(id, listen.port(), cluster, findings);
     }
@@ -19,6 +19,7 @@ pub(super) fn check(worker: &Worker, cluster: &Cluster, roles: &[Role], findings
     check_device("worker.admin_bind_device", admin_bind_device.as_deref(), findings);
     check_memory("worker.memory", memory, findings);
     check_fill(fill, cluster, findings);
+    super::disk::check(disk, findings);
     let WorkerIndex { attributes_max, checks_in_flight_max, generation_slots } = index;
     let at = |field: &str| format!("worker.index.{field}");
     findings.range(at("attributes_max"), *attributes_max, 1_000, 100_000_000);

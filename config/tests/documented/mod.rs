@@ -27,9 +27,20 @@ impl Structs {
     pub fn read() -> Self {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
         let mut structs = BTreeMap::new();
-        for file in
-            ["root", "cluster", "ufs", "mount", "gateway", "worker", "dev", "tcp", "verbs", "process", "telemetry"]
-        {
+        for file in [
+            "root",
+            "cluster",
+            "ufs",
+            "mount",
+            "gateway",
+            "worker",
+            "disk",
+            "dev",
+            "tcp",
+            "verbs",
+            "process",
+            "telemetry",
+        ] {
             read_source(&std::fs::read_to_string(source.join(file).with_extension("rs")).unwrap(), &mut structs);
         }
         Self(structs)

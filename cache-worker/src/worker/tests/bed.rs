@@ -137,7 +137,12 @@ impl Bed {
     }
 
     pub(super) fn with(mode: Mode, mebibytes: usize, options: WorkerOptions) -> Self {
-        let (store, clock, arena) = (Arc::new(Store::default()), Arc::new(ManualClock::default()), map(mebibytes));
+        Self::before(Arc::new(Store::default()), mode, mebibytes, options)
+    }
+
+    /// A worker in front of a store that was there before it.
+    pub(super) fn before(store: Arc<Store>, mode: Mode, mebibytes: usize, options: WorkerOptions) -> Self {
+        let (clock, arena) = (Arc::new(ManualClock::default()), map(mebibytes));
         let retries = RetryLimits { attempts_max: 1, ..RetryLimits::default() };
         let limits = UfsLimits { retries, ..UfsLimits::default() };
         let ufs = Ufs::new("main".into(), store.clone(), limits);

@@ -1,0 +1,312 @@
+//! The disk tier: pages of versions, in slots of segment files on one or more folders, kept over restarts.
+//!
+//! Owns which pages are written, where, and what is given up for them. Knows pages and versions, and nothing of attributes: whether
+//! a version is the current one is never asked here. What is read is right or absent, whatever the disk did in between.
+
+mod files;
+mod folder;
+mod header;
+mod health;
+mod index;
+mod layout;
+mod medium;
+mod metrics;
+mod opening;
+mod options;
+mod queue;
+mod rebuild;
+mod room;
+mod table;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use parking_lot::Mutex;
+use prometheus::IntCounter;
+use tokio::sync::Semaphore;
+use verbs3_protocol::BlockIndex;
+use verbs3_rdma::arena::CellReader;
+
+use crate::digest::{PageKey, VersionDigest};
+use crate::memory::Ghosts;
+use folder::Folder;
+use header::PageHeader;
+use metrics::DiskMetrics;
+use queue::{Budget, Job, Queue, Writer};
+
+pub use metrics::TABLE as METRICS;
+pub(crate) use opening::Opening;
+pub use options::{DiskError, DiskFolder, DiskOptions, DiskVolume};
+
+/// Whether memory holds a page.
+pub(crate) type Resident = Arc<dyn Fn(PageKey) -> bool + Send + Sync>;
+
+/// Pages that were not taken because nothing spoke for them, remembered so that their return does: 16 MiB at most.
+const GHOSTS_MAX: u64 = 4 << 20;
+
+/// Smallest folder: some segments, so that pages of several sizes have room side by side.
+pub(crate) const FOLDER_BYTES_MIN: u64 = 4 * layout::SEGMENT_BYTES_MIN;
+
+/// Slots of each folder that one look-over checks for age.
+const SWEEP_STEPS: usize = 16_384;
+
+/// Uses of a page in memory that speak for it, where another page has to go. The first is the reader's that it was filled for.
+const USES_MIN: u8 = 2;
+
+/// A page that could be written.
+pub(crate) struct Offer<'a> {
+    pub(crate) version: VersionDigest,
+    pub(crate) block: BlockIndex,
+    pub(crate) page: u16,
+    pub(crate) object: u64,
+    pub(crate) volume: u64,
+    pub(crate) cell: &'a CellReader,
+    pub(crate) length: u32,
+    pub(crate) checksum: u64,
+    /// Uses since it came to memory.
+    pub(crate) uses: u8,
+    /// Memory remembers it from before.
+    pub(crate) returned: bool,
+}
+
+/// A folder and its writer.
+struct Shelf {
+    folder: Arc<Folder>,
+    queue: Arc<Queue>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// The disk tier of a worker.
+pub(crate) struct Disk {
+    shelves: Vec<Shelf>,
+    ghosts: Mutex<Ghosts>,
+    budget: Budget,
+    reads: Arc<Semaphore>,
+    flush_max: Duration,
+    metrics: DiskMetrics,
+    hits: IntCounter,
+    misses: IntCounter,
+}
+
+/// Seconds since 1970. A clock that is set wrong makes pages older or younger than they are, nothing else.
+fn now_s() -> u32 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u32::try_from(now.as_secs()).unwrap_or(u32::MAX)
+}
+
+impl Disk {
+    fn new(
+        options: &DiskOptions,
+        folders: Vec<Folder>,
+        metrics: DiskMetrics,
+        arena_bytes: u64,
+        resident: Resident,
+    ) -> Result<Self, DiskError> {
+        let budget = Budget {
+            used: Arc::new(AtomicU64::new(0)),
+            bytes_max: options.queue_bytes_max.min(arena_bytes / 8),
+            bytes_per_second_max: options.write_bytes_per_second_max / (folders.len().max(1) as u64),
+        };
+        metrics.queue_bytes.with_label_values(&["max"]).set(budget.bytes_max as i64);
+        let capacity: u64 = folders.iter().map(Folder::capacity_bytes).sum();
+        let shelf = |(number, folder): (usize, Folder)| {
+            let (folder, queue) = (Arc::new(folder), Arc::new(Queue::new(budget.clone())));
+            let (metrics, resident) = (metrics.clone(), resident.clone());
+            let writer = Writer { folder: folder.clone(), queue: queue.clone(), metrics, resident, now_s };
+            let thread = writer.start(number).map_err(|source| DiskError::Thread {
+                folder: options.folders.get(number).map(|folder| folder.path.clone()).unwrap_or_default(),
+                source,
+            })?;
+            Ok(Shelf { folder, queue, thread: Mutex::new(Some(thread)) })
+        };
+        let shelves = folders.into_iter().enumerate().map(shelf).collect::<Result<Vec<_>, DiskError>>()?;
+        let lookups = |found: &str| metrics.lookups.with_label_values(&[found]);
+        let (hits, misses) = (lookups("hit"), lookups("miss"));
+        let disk = Self {
+            shelves,
+            ghosts: Mutex::new(Ghosts::new((capacity >> 16).min(GHOSTS_MAX) as usize)),
+            budget,
+            reads: Arc::new(Semaphore::new(options.reads_in_flight_max.clamp(1, Semaphore::MAX_PERMITS))),
+            flush_max: options.flush_max,
+            metrics,
+            hits,
+            misses,
+        };
+        disk.look_over();
+        Ok(disk)
+    }
+
+    /// Whether the page can be read here. Counts.
+    pub(crate) fn finds(&self, key: PageKey) -> bool {
+        let found = self.holds(key);
+        if found {
+            self.hits.inc()
+        } else {
+            self.misses.inc()
+        }
+        found
+    }
+
+    pub(crate) fn holds(&self, key: PageKey) -> bool {
+        let now_s = now_s();
+        self.shelves.iter().any(|shelf| shelf.folder.holds(key, now_s))
+    }
+
+    /// Whether some version of the object has this page of its first block here.
+    pub(crate) fn knows(&self, object: u64, page: u16) -> bool {
+        self.shelves.iter().any(|shelf| shelf.folder.knows(object, page))
+    }
+
+    /// The bound on reads under way; take a permit before [`Disk::read`].
+    pub(crate) fn reads(&self) -> Arc<Semaphore> {
+        self.reads.clone()
+    }
+
+    /// Reads a page of exactly that length into memory, which holds garbage if the answer is `None`: it is not here, or was
+    /// not what it should have been. `Some`: its checksum. Blocks.
+    pub(crate) fn read(&self, key: PageKey, into: &mut [u8]) -> Option<u64> {
+        let now_s = now_s();
+        self.shelves.iter().find_map(|shelf| shelf.folder.read(key, into, now_s))
+    }
+
+    /// Takes a page to be written, if it is worth it. True: it will be, or is there already. Never waits.
+    pub(crate) fn offer(&self, offer: &Offer<'_>) -> bool {
+        let dropped = |reason: &str| {
+            self.metrics.dropped.with_label_values(&[reason]).inc();
+            false
+        };
+        let key = offer.version.page(offer.block, offer.page);
+        if self.holds(key) {
+            return true;
+        }
+        let Some(shelf) = self.shelf_for(key) else { return dropped("folder") };
+        if !shelf.folder.has_room(offer.length) && !self.is_worth_a_place(key, offer) {
+            return dropped("cold");
+        }
+        let header = PageHeader {
+            version: offer.version.stored(),
+            object: offer.object,
+            volume: offer.volume,
+            block: offer.block.0,
+            page: offer.page,
+            length: offer.length,
+            checksum: offer.checksum,
+            sequence: 0,
+            written_s: 0,
+            pinned_until_s: 0,
+        };
+        shelf.queue.offer(Job::Write { header, cell: offer.cell.clone() }) || dropped("queue")
+    }
+
+    /// Keeps the pages that are here until then, restarts included; `None`: no longer. How many of them are here.
+    pub(crate) fn pin(&self, keys: impl IntoIterator<Item = PageKey>, until: Option<SystemTime>) -> u64 {
+        let seconds = |until: SystemTime| until.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let until_s = until.map_or(0, |until| u32::try_from(seconds(until)).unwrap_or(u32::MAX));
+        let mut pinned = 0;
+        for key in keys {
+            if let Some(shelf) = self.shelves.iter().find(|shelf| shelf.folder.pin(key, until_s)) {
+                shelf.queue.offer(Job::Pin(key));
+                pinned += 1;
+            }
+        }
+        pinned
+    }
+
+    /// Gives up pages whose time is over, and sets the gauges.
+    pub(crate) fn look_over(&self) {
+        let now_s = now_s();
+        for shelf in &self.shelves {
+            shelf.folder.look_over(now_s, SWEEP_STEPS);
+        }
+        self.metrics.queue_bytes.with_label_values(&["now"]).set(self.budget.used.load(Ordering::Relaxed) as i64);
+    }
+
+    /// Writes what waits, within the configured time, and ends the writers. Blocks.
+    pub(crate) fn shutdown(&self) {
+        let end = std::time::Instant::now() + self.flush_max;
+        for shelf in &self.shelves {
+            shelf.queue.flush(end.saturating_duration_since(std::time::Instant::now()));
+            shelf.queue.close();
+        }
+        for shelf in &self.shelves {
+            let Some(thread) = shelf.thread.lock().take() else { continue };
+            // One that hangs in its device is left behind: the process ends.
+            while !thread.is_finished() && std::time::Instant::now() < end {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            if thread.is_finished() {
+                let _ = thread.join();
+            }
+        }
+    }
+
+    /// Ends the writers as they are.
+    #[cfg(test)]
+    pub(crate) fn abandon(&self) {
+        for shelf in &self.shelves {
+            shelf.queue.close();
+            if let Some(thread) = shelf.thread.lock().take() {
+                thread.join().expect("a writer does not panic");
+            }
+        }
+    }
+
+    /// Waits until all that was offered is written.
+    #[cfg(test)]
+    pub(crate) fn settle(&self) {
+        for shelf in &self.shelves {
+            shelf.queue.flush(Duration::from_secs(60));
+        }
+    }
+
+    fn is_worth_a_place(&self, key: PageKey, offer: &Offer<'_>) -> bool {
+        if offer.returned || offer.uses >= USES_MIN {
+            return true;
+        }
+        if offer.uses > 0 {
+            // The very reader that it was filled for.
+            return false;
+        }
+        let key = [key.0 as u64, (key.0 >> 64) as u64];
+        let mut ghosts = self.ghosts.lock();
+        let returned = ghosts.recall(key);
+        if !returned {
+            ghosts.remember(key);
+        }
+        returned
+    }
+
+    /// Spreads pages over the folders that are up, by their capacity.
+    fn shelf_for(&self, key: PageKey) -> Option<&Shelf> {
+        let up: Vec<(&Shelf, u64)> = self
+            .shelves
+            .iter()
+            .filter(|shelf| shelf.folder.is_up())
+            .map(|shelf| (shelf, shelf.folder.capacity_bytes() >> 20))
+            .collect();
+        let sum: u64 = up.iter().map(|(_, weight)| weight).sum();
+        let mut at = (key.0 >> 32) as u64 % sum.max(1);
+        for (shelf, weight) in &up {
+            if at < *weight {
+                return Some(shelf);
+            }
+            at -= weight;
+        }
+        up.first().map(|(shelf, _)| *shelf)
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        for shelf in &self.shelves {
+            shelf.queue.close();
+        }
+    }
+}
+
+#[cfg(test)]
+mod simulated;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,370 @@
+//! One folder: writes pages into slots, reads them back, and knows whether its medium can be used.
+//!
+//! One thread writes (its `queue`'s); any thread reads. The order of a write: clear the slot's old header, the bytes, the new header,
+//! then the index. The medium may lose or tear any of them: what is read is held against its checksum, always.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crc_fast::{CrcAlgorithm, checksum};
+use parking_lot::Mutex;
+
+use super::header::{FolderId, HEADER_BYTES, PageHeader, SegmentHeader, Spot};
+use super::health::{Change, Health};
+use super::index::{Found, Held, Index};
+use super::layout::Layout;
+use super::medium::{Medium, Trouble};
+use super::metrics::FolderMetrics;
+use super::rebuild::rebuild;
+use super::room::{Judge, Refusal, Reserved, Step};
+use super::table::Place;
+use crate::digest::PageKey;
+
+pub(super) struct Folder {
+    path: PathBuf,
+    id: FolderId,
+    medium: Box<dyn Medium>,
+    index: Mutex<Index>,
+    health: Mutex<Health>,
+    began: Instant,
+    sequence: AtomicU64,
+    metrics: FolderMetrics,
+}
+
+/// What became of a page that was to be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Written {
+    Done,
+    Refused(Refusal),
+    /// Noted, and counted.
+    Failed,
+    /// The folder rests.
+    Resting,
+}
+
+impl Folder {
+    /// Reads what the medium has. An error: it can't even be listed.
+    pub(super) fn open(
+        path: &Path,
+        id: FolderId,
+        medium: Box<dyn Medium>,
+        mut index: Index,
+        metrics: FolderMetrics,
+    ) -> io::Result<Self> {
+        let began = Instant::now();
+        let rebuilt = rebuild(&*medium, id, &mut index)?;
+        let took = began.elapsed();
+        metrics.corrupt("header", rebuilt.damaged);
+        for error in &rebuilt.errors {
+            metrics.error("list", Trouble::of(error));
+            tracing::warn!(folder = %path.display(), %error, "a segment of the disk tier can't be read, and is left out");
+        }
+        metrics.rebuild_ms().set(took.as_millis() as i64);
+        metrics.folder_up().set(1);
+        let held = index.held;
+        tracing::info!(
+            folder = %path.display(), pages = held.pages, bytes = held.bytes, damaged = rebuilt.damaged,
+            segments_removed = rebuilt.removed, ?took, "disk tier: folder read"
+        );
+        let sequence = AtomicU64::new(rebuilt.sequence + 1);
+        let index = Mutex::new(index);
+        Ok(Self { path: path.to_owned(), id, medium, index, health: Mutex::default(), began, sequence, metrics })
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        self.health.lock().is_up(self.began.elapsed())
+    }
+
+    pub(super) fn holds(&self, key: PageKey, now_s: u32) -> bool {
+        self.is_up() && self.index.lock().find_fresh(key, now_s).is_some()
+    }
+
+    pub(super) fn knows(&self, object: u64, page: u16) -> bool {
+        self.is_up() && self.index.lock().knows(object, page)
+    }
+
+    /// Whether a page of this length could be kept without giving up another.
+    pub(super) fn has_room(&self, length: u32) -> bool {
+        let may_grow = self.may_grow();
+        self.index.lock().has_room(length, may_grow)
+    }
+
+    pub(super) fn capacity_bytes(&self) -> u64 {
+        self.index.lock().capacity_bytes
+    }
+
+    /// Reads a page of exactly this length. `Some`: its checksum, which the bytes match. `None`: it is not here, or not any more.
+    pub(super) fn read(&self, key: PageKey, into: &mut [u8], now_s: u32) -> Option<u64> {
+        if !self.is_up() {
+            return None;
+        }
+        let found = self.index.lock().find_fresh(key, now_s)?;
+        let began = Instant::now();
+        if found.length as usize != into.len() {
+            // Of the same version, block and page, and yet of another length: nothing that we wrote.
+            self.corrupt(found);
+            return None;
+        }
+        if let Err(error) = self.medium.read(found.place.segment, found.at, into) {
+            self.failed("read", &error);
+            self.index.lock().remove_if_still(found);
+            return None;
+        }
+        if checksum(CrcAlgorithm::Crc64Nvme, into) != found.checksum {
+            self.corrupt(found);
+            return None;
+        }
+        self.succeeded();
+        self.index.lock().touch(found.place, now_s);
+        self.metrics.promoted(into.len(), began.elapsed());
+        Some(found.checksum)
+    }
+
+    /// Writes a page. From one thread only.
+    pub(super) fn write(
+        &self,
+        mut header: PageHeader,
+        bytes: &[u8],
+        resident: &dyn Fn(PageKey) -> bool,
+        now_s: u32,
+    ) -> Written {
+        if !self.is_up() {
+            return Written::Resting;
+        }
+        debug_assert_eq!(header.length as usize, bytes.len());
+        let began = Instant::now();
+        header.sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
+        header.written_s = now_s;
+        let reserved = match self.place_for(&header, resident, now_s) {
+            Ok(Ok(reserved)) => reserved,
+            Ok(Err(refusal)) => return Written::Refused(refusal),
+            Err(()) => return Written::Failed,
+        };
+        let written = self.write_slot(&header, bytes, reserved);
+        let mut index = self.index.lock();
+        if let Err(error) = written {
+            index.remove(reserved.place);
+            drop(index);
+            self.failed("write", &error);
+            return Written::Failed;
+        }
+        index.commit(reserved.place, &header);
+        drop(index);
+        self.succeeded();
+        self.metrics.demoted(bytes.len(), began.elapsed());
+        Written::Done
+    }
+
+    /// Keeps a page until then (seconds since 1970; 0: no longer). False: it is not here. `write_pin` makes it outlive a restart.
+    pub(super) fn pin(&self, key: PageKey, until_s: u32) -> bool {
+        let mut index = self.index.lock();
+        let Some(found) = index.find(key) else { return false };
+        index.pin(found.place, until_s);
+        true
+    }
+
+    /// Writes a pinned page's header anew. From the writing thread only: nobody else gives the slot away meanwhile.
+    pub(super) fn write_pin(&self, key: PageKey) {
+        let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
+        let again = {
+            let mut index = self.index.lock();
+            index.find(key).and_then(|found| {
+                let header = index.renew(found.place, sequence)?;
+                let cut = index.cut_of(found.place.segment)?;
+                Some((
+                    found.place,
+                    cut.layout.header_at(found.place.slot),
+                    header.encode(self.spot(found.place, cut.era)),
+                ))
+            })
+        };
+        let Some((place, at, bytes)) = again else { return };
+        if let Err(error) = self.medium.write(place.segment, at, &bytes) {
+            self.failed("write", &error);
+        }
+    }
+
+    /// Drops a page that nobody should be given any more.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for explicit eviction by the coordinator's API"))]
+    pub(super) fn evict(&self, key: PageKey) -> bool {
+        let found = self.index.lock().find(key);
+        found.is_some_and(|found| {
+            self.clear(found);
+            self.index.lock().remove_if_still(found)
+        })
+    }
+
+    /// Gives up pages whose time is over, and sets the gauges.
+    pub(super) fn look_over(&self, now_s: u32, steps: usize) {
+        let mut index = self.index.lock();
+        let expired = index.sweep(now_s, steps);
+        let room = std::mem::take(&mut index.given_up);
+        let (Held { pages, bytes, file_bytes, pinned_pages }, capacity) = (index.held, index.capacity_bytes);
+        let index_bytes = index.index_bytes();
+        drop(index);
+        self.metrics.evicted("age", expired);
+        self.metrics.evicted("room", room);
+        self.metrics.pages().set(pages as i64);
+        self.metrics.bytes().set(bytes as i64);
+        self.metrics.file_bytes().set(file_bytes as i64);
+        self.metrics.capacity_bytes().set(capacity as i64);
+        self.metrics.pinned_pages().set(pinned_pages as i64);
+        self.metrics.index_bytes().set(index_bytes as i64);
+        let health = self.health.lock();
+        self.metrics.folder_up().set(i64::from(!health.is_suspect()));
+        self.metrics.folder_full().set(i64::from(health.is_full()));
+    }
+
+    #[cfg(test)]
+    pub(super) fn held(&self) -> (Held, u64) {
+        let index = self.index.lock();
+        (index.held, index.index_bytes())
+    }
+
+    /// Goes through the steps that it takes until there is a slot. An error was noted.
+    fn place_for(
+        &self,
+        header: &PageHeader,
+        resident: &dyn Fn(PageKey) -> bool,
+        now_s: u32,
+    ) -> Result<Result<Reserved, Refusal>, ()> {
+        loop {
+            let judge = Judge { now_s, may_grow: self.may_grow(), resident };
+            let step = self.index.lock().reserve(header, &judge);
+            match step {
+                Step::Write(reserved) => return Ok(Ok(reserved)),
+                Step::Refused(refusal) => return Ok(Err(refusal)),
+                Step::Cut { segment, layout } => self.cut(segment, layout, now_s)?,
+                // A full disk refuses growth, and `may_grow` is false the next time.
+                Step::Grow { segment, bytes } => match self.medium.create(segment, bytes) {
+                    Ok(()) => {
+                        self.index.lock().add_segment(segment, bytes);
+                        let change = self.health.lock().grew();
+                        self.say(change, None);
+                    }
+                    Err(error) => self.create_failed(&error)?,
+                },
+            }
+        }
+    }
+
+    fn cut(&self, segment: u32, layout: Layout, now_s: u32) -> Result<(), ()> {
+        // Random, so that it is none of the eras whose headers are still in the table, known or not.
+        let era = rand::random();
+        let header = SegmentHeader { folder: self.id, segment, era, width: layout.width };
+        match self.medium.write(segment, 0, &header.encode()) {
+            Ok(()) => {
+                self.index.lock().cut(segment, layout, era, now_s);
+                Ok(())
+            }
+            Err(error) => {
+                self.failed("write", &error);
+                Err(())
+            }
+        }
+    }
+
+    fn write_slot(&self, header: &PageHeader, bytes: &[u8], reserved: Reserved) -> io::Result<()> {
+        let Reserved { place, layout, era, stale } = reserved;
+        let header_at = layout.header_at(place.slot);
+        if stale {
+            self.medium.write(place.segment, header_at, &[0; HEADER_BYTES])?;
+        }
+        self.medium.write(place.segment, layout.data_at(place.slot), bytes)?;
+        self.medium.write(place.segment, header_at, &header.encode(self.spot(place, era)))
+    }
+
+    fn spot(&self, place: Place, era: u32) -> Spot {
+        Spot { folder: self.id, segment: place.segment, era, slot: place.slot }
+    }
+
+    fn may_grow(&self) -> bool {
+        self.health.lock().may_grow(self.began.elapsed())
+    }
+
+    /// A page whose bytes are not what was written. If its slot has been given to another page since, that is no wonder.
+    fn corrupt(&self, found: Found) {
+        self.clear(found);
+        if self.index.lock().remove_if_still(found) {
+            self.metrics.corrupt("page", 1);
+            tracing::warn!(
+                folder = %self.path.display(), segment = found.place.segment, slot = found.place.slot,
+                "a page on disk does not match its checksum; it is dropped, and filled again"
+            );
+        }
+    }
+
+    /// Clears a slot's header, so that a restart does not find the page again. Best effort: the page's checksum guards it, and a
+    /// page that takes the slot at this moment is only lost at the next restart.
+    fn clear(&self, found: Found) {
+        let at = {
+            let index = self.index.lock();
+            let Some(cut) = index.cut_of(found.place.segment) else { return };
+            let entry = cut.entries.get(found.place.slot as usize);
+            if !entry.is_some_and(|entry| entry.is_live() && entry.stamp == found.stamp) {
+                return;
+            }
+            cut.layout.header_at(found.place.slot)
+        };
+        if let Err(error) = self.medium.write(found.place.segment, at, &[0; HEADER_BYTES]) {
+            self.failed("write", &error);
+        }
+    }
+
+    fn create_failed(&self, error: &io::Error) -> Result<(), ()> {
+        let trouble = Trouble::of(error);
+        self.metrics.error("create", trouble);
+        let now = self.began.elapsed();
+        let change = match trouble {
+            Trouble::Full => self.health.lock().full(now),
+            _ => self.health.lock().failed(now),
+        };
+        self.say(change, Some(error));
+        if trouble == Trouble::Full { Ok(()) } else { Err(()) }
+    }
+
+    fn failed(&self, op: &str, error: &io::Error) {
+        self.metrics.error(op, Trouble::of(error));
+        let now = self.began.elapsed();
+        let change = match Trouble::of(error) {
+            // What is there can be read; only what is new has no place.
+            Trouble::Full => self.health.lock().full(now),
+            _ => self.health.lock().failed(now),
+        };
+        tracing::debug!(folder = %self.path.display(), op, %error, "disk tier: an operation failed");
+        self.say(change, Some(error));
+    }
+
+    fn succeeded(&self) {
+        let change = self.health.lock().succeeded(self.began.elapsed());
+        self.say(change, None);
+    }
+
+    /// Once for each change.
+    fn say(&self, change: Option<Change>, error: Option<&io::Error>) {
+        let folder = self.path.display();
+        let error = error.map(tracing::field::display);
+        match change {
+            None => {}
+            Some(Change::Rests(rest)) => {
+                self.metrics.folder_up().set(0);
+                let rest: Duration = rest;
+                tracing::warn!(%folder, error, ?rest, "a folder of the disk tier failed too often and rests");
+            }
+            Some(Change::Returned) => {
+                self.metrics.folder_up().set(1);
+                tracing::info!(%folder, "a folder of the disk tier works again");
+            }
+            Some(Change::Full) => {
+                self.metrics.folder_full().set(1);
+                tracing::warn!(%folder, error, "the disk is full; the disk tier goes on with the space that it has");
+            }
+            Some(Change::HasSpace) => {
+                self.metrics.folder_full().set(0);
+                tracing::info!(%folder, "the disk has space again");
+            }
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! The headers on disk: of a slot, of a segment, of a folder. Encoded and decoded here and nowhere else; no I/O.
+//!
+//! All numbers are little-endian. Each header ends with the CRC64NVME of what stands before it, and names the folder, segment and
+//! slot that it was written for: one that was torn, lost, or landed elsewhere is no header. Nothing is believed of what fails.
+
+use crc_fast::{CrcAlgorithm, checksum};
+
+/// Bytes of a slot's header.
+pub(super) const HEADER_BYTES: usize = 128;
+
+/// Raised whenever a header or the layout changes its meaning.
+pub(super) const FORMAT: u16 = 1;
+
+const PAGE_MAGIC: [u8; 6] = *b"v3page";
+const SEGMENT_MAGIC: [u8; 6] = *b"v3segm";
+const FOLDER_MAGIC: [u8; 6] = *b"v3disk";
+
+/// Random, of one folder: pages copied from another one are not taken for its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct FolderId(pub(super) u64);
+
+/// Where a header belongs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Spot {
+    pub(super) folder: FolderId,
+    pub(super) segment: u32,
+    /// Raised each time the segment is cut anew: headers of an earlier cut describe slots that are not there any more.
+    pub(super) era: u32,
+    pub(super) slot: u32,
+}
+
+/// What a slot holds: a page of one version, and how to know its bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PageHeader {
+    /// Keyed hash of volume, key, ETag, length and version id: see `digest`.
+    pub(crate) version: u128,
+    /// Keyed hash of volume and key.
+    pub(crate) object: u64,
+    /// Keyed hash of the volume, for its quota.
+    pub(crate) volume: u64,
+    pub(crate) block: u32,
+    pub(crate) page: u16,
+    pub(crate) length: u32,
+    /// CRC64NVME of the page.
+    pub(crate) checksum: u64,
+    /// Counts the writes of a folder.
+    pub(crate) sequence: u64,
+    /// Seconds since 1970.
+    pub(crate) written_s: u32,
+    /// Seconds since 1970; 0: not pinned.
+    pub(crate) pinned_until_s: u32,
+}
+
+/// What a segment is cut into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct SegmentHeader {
+    pub(super) folder: FolderId,
+    pub(super) segment: u32,
+    pub(super) era: u32,
+    pub(super) width: u32,
+}
+
+/// Who a folder belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct FolderHeader {
+    pub(super) id: FolderId,
+    /// Keys of the hashes in the pages' headers. A secret: who knows it can make names that collide.
+    pub(super) keys: (u64, u64),
+}
+
+/// Why a folder's header is not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NotOurs {
+    Foreign,
+    Newer(u16),
+    Damaged,
+}
+
+/// Fields one after the other, at fixed places.
+struct Writer {
+    bytes: [u8; HEADER_BYTES],
+    at: usize,
+}
+
+impl Writer {
+    fn new(magic: [u8; 6]) -> Self {
+        let mut writer = Self { bytes: [0; HEADER_BYTES], at: 0 };
+        writer.put(magic);
+        writer.put(FORMAT.to_le_bytes());
+        writer
+    }
+
+    fn put<const N: usize>(&mut self, field: [u8; N]) -> &mut Self {
+        self.bytes[self.at..self.at + N].copy_from_slice(&field);
+        self.at += N;
+        self
+    }
+
+    fn seal(mut self) -> [u8; HEADER_BYTES] {
+        let (body, seal) = self.bytes.split_at_mut(HEADER_BYTES - 8);
+        seal.copy_from_slice(&checksum(CrcAlgorithm::Crc64Nvme, body).to_le_bytes());
+        self.bytes
+    }
+}
+
+struct Reader<'a> {
+    bytes: &'a [u8; HEADER_BYTES],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    /// The fields, if magic and seal are right and the format is ours.
+    fn new(bytes: &'a [u8; HEADER_BYTES], magic: [u8; 6]) -> Option<Self> {
+        let mut reader = Self { bytes, at: 0 };
+        // Most slots of a new segment are empty: told by the magic, before a checksum is computed.
+        let ours = reader.take::<6>() == magic && reader.u16() == FORMAT;
+        (ours && is_sealed(bytes)).then_some(reader)
+    }
+
+    fn take<const N: usize>(&mut self) -> [u8; N] {
+        let mut field = [0; N];
+        field.copy_from_slice(&self.bytes[self.at..self.at + N]);
+        self.at += N;
+        field
+    }
+
+    fn u16(&mut self) -> u16 {
+        u16::from_le_bytes(self.take())
+    }
+
+    fn u32(&mut self) -> u32 {
+        u32::from_le_bytes(self.take())
+    }
+
+    fn u64(&mut self) -> u64 {
+        u64::from_le_bytes(self.take())
+    }
+}
+
+fn is_sealed(bytes: &[u8; HEADER_BYTES]) -> bool {
+    let (body, seal) = bytes.split_at(HEADER_BYTES - 8);
+    checksum(CrcAlgorithm::Crc64Nvme, body).to_le_bytes() == *seal
+}
+
+impl PageHeader {
+    pub(super) fn encode(&self, spot: Spot) -> [u8; HEADER_BYTES] {
+        let mut writer = Writer::new(PAGE_MAGIC);
+        writer.put(spot.folder.0.to_le_bytes()).put(spot.segment.to_le_bytes());
+        writer.put(spot.era.to_le_bytes()).put(spot.slot.to_le_bytes());
+        writer.put(self.version.to_le_bytes()).put(self.object.to_le_bytes()).put(self.volume.to_le_bytes());
+        writer.put(self.block.to_le_bytes()).put(self.page.to_le_bytes()).put(self.length.to_le_bytes());
+        writer.put(self.checksum.to_le_bytes()).put(self.sequence.to_le_bytes());
+        writer.put(self.written_s.to_le_bytes()).put(self.pinned_until_s.to_le_bytes());
+        writer.seal()
+    }
+
+    /// The page that a slot of `width` bytes is said to hold. `None`: the slot is empty, or its header is not to be believed.
+    pub(super) fn decode(bytes: &[u8; HEADER_BYTES], spot: Spot, width: u32) -> Option<Self> {
+        let mut reader = Reader::new(bytes, PAGE_MAGIC)?;
+        let found =
+            Spot { folder: FolderId(reader.u64()), segment: reader.u32(), era: reader.u32(), slot: reader.u32() };
+        let header = Self {
+            version: u128::from_le_bytes(reader.take()),
+            object: reader.u64(),
+            volume: reader.u64(),
+            block: reader.u32(),
+            page: reader.u16(),
+            length: reader.u32(),
+            checksum: reader.u64(),
+            sequence: reader.u64(),
+            written_s: reader.u32(),
+            pinned_until_s: reader.u32(),
+        };
+        (found == spot && (1..=width).contains(&header.length)).then_some(header)
+    }
+
+    /// Whether something was written there that is neither a page nor nothing: to be counted.
+    pub(super) fn is_damaged(bytes: &[u8; HEADER_BYTES]) -> bool {
+        bytes[..6] == PAGE_MAGIC && !is_sealed(bytes)
+    }
+}
+
+impl SegmentHeader {
+    pub(super) fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut writer = Writer::new(SEGMENT_MAGIC);
+        writer.put(self.folder.0.to_le_bytes()).put(self.segment.to_le_bytes());
+        writer.put(self.era.to_le_bytes()).put(self.width.to_le_bytes());
+        writer.seal()
+    }
+
+    pub(super) fn decode(bytes: &[u8; HEADER_BYTES], folder: FolderId, segment: u32) -> Option<Self> {
+        let mut reader = Reader::new(bytes, SEGMENT_MAGIC)?;
+        let found =
+            Self { folder: FolderId(reader.u64()), segment: reader.u32(), era: reader.u32(), width: reader.u32() };
+        (found.folder == folder && found.segment == segment).then_some(found)
+    }
+}
+
+impl FolderHeader {
+    pub(super) fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut writer = Writer::new(FOLDER_MAGIC);
+        writer.put(self.id.0.to_le_bytes()).put(self.keys.0.to_le_bytes()).put(self.keys.1.to_le_bytes());
+        writer.seal()
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self, NotOurs> {
+        if bytes.len() < 8 || bytes[..6] != FOLDER_MAGIC {
+            return Err(NotOurs::Foreign);
+        }
+        // Before the seal: another format may be sealed otherwise.
+        let format = u16::from_le_bytes([bytes[6], bytes[7]]);
+        if format > FORMAT {
+            return Err(NotOurs::Newer(format));
+        }
+        let bytes: &[u8; HEADER_BYTES] = bytes.try_into().map_err(|_| NotOurs::Damaged)?;
+        let mut reader = Reader::new(bytes, FOLDER_MAGIC).ok_or(NotOurs::Damaged)?;
+        Ok(Self { id: FolderId(reader.u64()), keys: (reader.u64(), reader.u64()) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    const SPOT: Spot = Spot { folder: FolderId(7), segment: 3, era: 2, slot: 9 };
+
+    fn page() -> PageHeader {
+        PageHeader {
+            version: 1 << 100 | 5,
+            object: 6,
+            volume: 7,
+            block: 8,
+            page: 9,
+            length: 4000,
+            checksum: 11,
+            sequence: 12,
+            written_s: 13,
+            pinned_until_s: 14,
+        }
+    }
+
+    #[test]
+    fn a_header_is_believed_at_its_own_spot_only() {
+        let bytes = page().encode(SPOT);
+        assert_eq!(PageHeader::decode(&bytes, SPOT, 4096), Some(page()));
+        let elsewhere = [
+            Spot { folder: FolderId(8), ..SPOT },
+            Spot { segment: 4, ..SPOT },
+            Spot { era: 3, ..SPOT },
+            Spot { slot: 8, ..SPOT },
+        ];
+        for spot in elsewhere {
+            assert_eq!(PageHeader::decode(&bytes, spot, 4096), None, "{spot:?}");
+        }
+        assert_eq!(PageHeader::decode(&bytes, SPOT, 3999), None, "longer than its slot");
+    }
+
+    #[test]
+    fn every_flipped_bit_is_noticed() {
+        let (bytes, segment) =
+            (page().encode(SPOT), SegmentHeader { folder: FolderId(7), segment: 3, era: 1, width: 4096 });
+        for bit in 0..HEADER_BYTES * 8 {
+            let mut torn = bytes;
+            torn[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(PageHeader::decode(&torn, SPOT, 4096), None, "bit {bit}");
+            let mut torn = segment.encode();
+            torn[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(SegmentHeader::decode(&torn, FolderId(7), 3), None, "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn a_folder_of_another_program_or_a_later_format_is_told_apart_from_a_damaged_one() {
+        let folder = FolderHeader { id: FolderId(1), keys: (2, 3) };
+        let bytes = folder.encode();
+        assert_eq!(FolderHeader::decode(&bytes), Ok(folder));
+        assert_eq!(FolderHeader::decode(b"something else altogether"), Err(NotOurs::Foreign));
+        assert_eq!(FolderHeader::decode(&[]), Err(NotOurs::Foreign));
+        let mut newer = bytes;
+        newer[6] = 9;
+        assert_eq!(FolderHeader::decode(&newer), Err(NotOurs::Newer(9)));
+        let mut damaged = bytes;
+        damaged[20] ^= 1;
+        assert_eq!(FolderHeader::decode(&damaged), Err(NotOurs::Damaged));
+        assert_eq!(FolderHeader::decode(&bytes[..50]), Err(NotOurs::Damaged));
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_is_no_header_and_no_panic(bytes in proptest::collection::vec(any::<u8>(), HEADER_BYTES), ours in any::<bool>()) {
+            let mut bytes: [u8; HEADER_BYTES] = bytes.try_into().unwrap();
+            if ours {
+                bytes[..6].copy_from_slice(&PAGE_MAGIC);
+                bytes[6..8].copy_from_slice(&FORMAT.to_le_bytes());
+            }
+            prop_assert_eq!(PageHeader::decode(&bytes, SPOT, u32::MAX), None);
+            prop_assert_eq!(SegmentHeader::decode(&bytes, FolderId(7), 3), None);
+            prop_assert!(FolderHeader::decode(&bytes).is_err());
+        }
+
+        #[test]
+        fn what_was_written_is_read(version in any::<u128>(), checksum in any::<u64>(), length in 1u32..=4096, block in any::<u32>(), page in any::<u16>()) {
+            let header = PageHeader { version, checksum, length, block, page, ..self::page() };
+            prop_assert_eq!(PageHeader::decode(&header.encode(SPOT), SPOT, 4096), Some(header));
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Whether a folder is used, now. Pure: takes the time, and says what changed.
+//!
+//! Errors close together make a folder rest, longer each time that it fails again; after its rest it is tried by itself. A full disk is no
+//! failure: the folder goes on with the segments that it has, and asks for more a while later.
+
+use std::time::Duration;
+
+/// Errors within the window that make a folder rest. The same measures as for a rail.
+const ERRORS_MAX: usize = 3;
+const WINDOW: Duration = Duration::from_secs(10);
+const REST_MIN: Duration = Duration::from_secs(30);
+const REST_MAX: Duration = Duration::from_secs(300);
+
+/// After how long a full disk is asked for another segment.
+const FULL_FOR: Duration = Duration::from_secs(60);
+
+/// What a caller should say in the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Change {
+    Rests(Duration),
+    Returned,
+    Full,
+    HasSpace,
+}
+
+/// Times are since the process's start.
+#[derive(Debug, Default)]
+pub(super) struct Health {
+    /// When the last errors were.
+    errors: Vec<Duration>,
+    rest: Option<Rest>,
+    full_until: Option<Duration>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Rest {
+    until: Duration,
+    length: Duration,
+}
+
+impl Health {
+    pub(super) fn is_up(&self, now: Duration) -> bool {
+        self.rest.is_none_or(|rest| rest.until <= now)
+    }
+
+    /// Whether it rests, or is being tried after a rest.
+    pub(super) fn is_suspect(&self) -> bool {
+        self.rest.is_some()
+    }
+
+    /// Whether more space may be asked for.
+    pub(super) fn may_grow(&self, now: Duration) -> bool {
+        self.full_until.is_none_or(|until| until <= now)
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.full_until.is_some()
+    }
+
+    pub(super) fn failed(&mut self, now: Duration) -> Option<Change> {
+        if !self.is_up(now) {
+            return None;
+        }
+        if let Some(rest) = self.rest {
+            return Some(self.rest_for(now, (rest.length * 2).min(REST_MAX)));
+        }
+        self.errors.retain(|&at| now.saturating_sub(at) <= WINDOW);
+        self.errors.push(now);
+        (self.errors.len() >= ERRORS_MAX).then(|| self.rest_for(now, REST_MIN))
+    }
+
+    pub(super) fn succeeded(&mut self, now: Duration) -> Option<Change> {
+        if !self.is_up(now) {
+            return None;
+        }
+        self.rest.take().map(|_| {
+            self.errors.clear();
+            Change::Returned
+        })
+    }
+
+    pub(super) fn full(&mut self, now: Duration) -> Option<Change> {
+        self.full_until.replace(now + FULL_FOR).is_none().then_some(Change::Full)
+    }
+
+    pub(super) fn grew(&mut self) -> Option<Change> {
+        self.full_until.take().map(|_| Change::HasSpace)
+    }
+
+    fn rest_for(&mut self, now: Duration, length: Duration) -> Change {
+        self.errors.clear();
+        self.rest = Some(Rest { until: now + length, length });
+        Change::Rests(length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn s(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn errors_far_apart_change_nothing() {
+        let mut health = Health::default();
+        for at in 0..20 {
+            assert_eq!(health.failed(s(at * 6)), None, "at {at}");
+        }
+        assert!(health.is_up(s(200)));
+    }
+
+    #[test]
+    fn a_failing_folder_rests_longer_each_time_and_returns_by_itself() {
+        let mut health = Health::default();
+        assert_eq!((health.failed(s(0)), health.failed(s(1))), (None, None));
+        assert_eq!(health.failed(s(2)), Some(Change::Rests(s(30))));
+        assert!(!health.is_up(s(31)) && health.is_up(s(32)));
+        // What was under way when it began to rest says nothing new.
+        assert_eq!((health.failed(s(3)), health.succeeded(s(3))), (None, None));
+        for (at, rest) in [(32, 60), (92, 120), (212, 240), (452, 300), (752, 300)] {
+            assert_eq!(health.failed(s(at)), Some(Change::Rests(s(rest))));
+        }
+        assert_eq!(health.succeeded(s(1052)), Some(Change::Returned));
+        assert!(!health.is_suspect());
+        assert_eq!((health.failed(s(1053)), health.succeeded(s(1054))), (None, None));
+    }
+
+    #[test]
+    fn a_full_disk_is_told_of_once_and_asked_again_later() {
+        let mut health = Health::default();
+        assert_eq!((health.full(s(0)), health.full(s(1))), (Some(Change::Full), None));
+        assert!(health.is_up(s(1)) && !health.may_grow(s(60)) && health.may_grow(s(61)) && health.is_full());
+        assert_eq!((health.grew(), health.grew()), (Some(Change::HasSpace), None));
+    }
+}

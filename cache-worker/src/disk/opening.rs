@@ -1,0 +1,114 @@
+//! A start: which folders can be used, whose they are, and what they have.
+
+use std::collections::HashMap;
+
+use prometheus::Registry;
+use verbs3_protocol::Geometry;
+
+use super::files::{self, Files};
+use super::folder::Folder;
+use super::header::FolderHeader;
+use super::index::{Index, Rule};
+use super::medium::Medium;
+use super::metrics::{DiskMetrics, FolderMetrics};
+use super::{Disk, DiskError, DiskFolder, DiskOptions, Resident, layout};
+use crate::digest::Digests;
+
+/// Folders that are locked and known to be ours, before their pages are read.
+pub(crate) struct Opening {
+    options: DiskOptions,
+    folders: Vec<(DiskFolder, FolderHeader, Files)>,
+    /// Folders that can't be read or written.
+    failed: Vec<DiskError>,
+    keys: (u64, u64),
+    metrics: DiskMetrics,
+}
+
+impl Opening {
+    /// Locks the folders. One that fails (a dead drive) is left out, with a warning; one that is another's is an error: the
+    /// configuration is wrong.
+    pub(crate) fn open(options: DiskOptions, registry: &Registry) -> Result<Self, DiskError> {
+        let metrics = DiskMetrics::new(registry).map_err(DiskError::Metrics)?;
+        let mut opened = Vec::new();
+        let mut failed = Vec::new();
+        for folder in &options.folders {
+            match Files::open(&folder.path, options.direct) {
+                Ok(found) => opened.push((folder.clone(), found)),
+                Err(error @ DiskError::Io { .. }) => failed.push(error),
+                Err(error) => return Err(error),
+            }
+        }
+        let known = |found: &files::Opened| found.header.map(|header| header.keys);
+        let first = opened.iter().find_map(|(folder, found)| Some((&folder.path, known(found)?)));
+        let keys = first.map_or_else(|| (rand::random(), rand::random()), |(_, keys)| keys);
+        for (folder, found) in &opened {
+            if let (Some((other, keys)), Some(own)) = (first, known(found))
+                && own != keys
+            {
+                return Err(DiskError::Mixed { folder: folder.path.clone(), other: other.clone() });
+            }
+        }
+        let mut folders = Vec::new();
+        for (folder, found) in opened {
+            if found.damaged {
+                tracing::warn!(folder = %folder.path.display(), "the disk tier's header is damaged; the folder starts empty");
+                FolderMetrics::new(&metrics, &folder.path).corrupt("header", 1);
+            }
+            let header = match found.header {
+                Some(header) => Ok(header),
+                None => found.files.begin(keys),
+            };
+            match header {
+                Ok(header) => folders.push((folder, header, found.files)),
+                Err(source) => failed.push(DiskError::Io { folder: folder.path.clone(), source }),
+            }
+        }
+        Ok(Self { options, folders, failed, keys, metrics })
+    }
+
+    /// The hashes that pages are known by here. Another geometry cuts objects otherwise: its pages have other names.
+    pub(crate) fn digests(&self, geometry: Geometry) -> Digests {
+        Digests::of_tier(self.keys, geometry)
+    }
+
+    /// Reads what the folders have, each in a thread of its own, and starts their writers. Blocks.
+    pub(crate) fn start(self, digests: &Digests, arena_bytes: u64, resident: Resident) -> Result<Disk, DiskError> {
+        let Self { options, folders, mut failed, metrics, .. } = self;
+        let parts = folders.len() as u64;
+        let rules: HashMap<u64, Rule> = options
+            .volumes
+            .iter()
+            .map(|rule| {
+                let bytes_max = rule.bytes_max.map(|bytes| bytes / parts.max(1));
+                (digests.volume(&rule.volume), Rule { bytes_max, age_max: rule.age_max })
+            })
+            .collect();
+        let default_rule = Rule { bytes_max: None, age_max: options.page_age_max };
+        let open = |(place, header, files): (DiskFolder, FolderHeader, Files)| {
+            let (capacity, segment) = (place.capacity_bytes, layout::segment_bytes(place.capacity_bytes));
+            let index = Index::new(capacity, segment, default_rule, rules.clone());
+            let medium: Box<dyn Medium> = Box::new(files);
+            let opened = Folder::open(&place.path, header.id, medium, index, FolderMetrics::new(&metrics, &place.path));
+            opened.map_err(|source| DiskError::Io { folder: place.path.clone(), source })
+        };
+        let results: Vec<Result<Folder, DiskError>> = std::thread::scope(|scope| {
+            let threads: Vec<_> = folders.into_iter().map(|folder| scope.spawn(|| open(folder))).collect();
+            threads.into_iter().map(|thread| thread.join().expect("reading a folder does not panic")).collect()
+        });
+        let mut opened = Vec::new();
+        for result in results {
+            match result {
+                Ok(folder) => opened.push(folder),
+                Err(error) => failed.push(error),
+            }
+        }
+        for error in &failed {
+            let cause = std::error::Error::source(error).map(ToString::to_string);
+            tracing::warn!(%error, cause, "a folder of the disk tier can't be used, and is left out until the next start");
+            if let DiskError::Io { folder, .. } = error {
+                FolderMetrics::new(&metrics, folder).folder_up().set(0);
+            }
+        }
+        Disk::new(&options, opened, metrics, arena_bytes, resident)
+    }
+}

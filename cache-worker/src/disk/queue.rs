@@ -1,0 +1,188 @@
+//! Pages on their way to a folder, and the thread that takes them there.
+//!
+//! Bounded in bytes: who offers never waits. What is queued stays leased from the arena until it is written.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use verbs3_rdma::arena::CellReader;
+
+use super::folder::{Folder, Written};
+use super::header::PageHeader;
+use super::metrics::DiskMetrics;
+use super::room::Refusal;
+use crate::digest::PageKey;
+
+/// Something for the writing thread to do.
+pub(super) enum Job {
+    Write { header: PageHeader, cell: CellReader },
+    Pin(PageKey),
+}
+
+impl Job {
+    fn bytes(&self) -> u64 {
+        match self {
+            Self::Write { header, .. } => u64::from(header.length),
+            Self::Pin(_) => 0,
+        }
+    }
+}
+
+/// Pins that wait at once; they carry no bytes that would bound them.
+const PINS_MAX: usize = 1 << 20;
+
+/// Shared by the queues of all folders.
+#[derive(Clone)]
+pub(super) struct Budget {
+    pub(super) used: Arc<AtomicU64>,
+    pub(super) bytes_max: u64,
+    /// 0: as fast as the folder can.
+    pub(super) bytes_per_second_max: u64,
+}
+
+impl Budget {
+    fn take(&self, bytes: u64) -> bool {
+        let fits = |used: u64| used.checked_add(bytes).filter(|&sum| sum <= self.bytes_max);
+        self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
+    }
+
+    fn give_back(&self, bytes: u64) {
+        self.used.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+#[derive(Default)]
+struct State {
+    jobs: VecDeque<Job>,
+    /// A job is with the thread.
+    busy: bool,
+    /// The bound on speed is off: the process ends.
+    hurry: bool,
+    closed: bool,
+}
+
+pub(super) struct Queue {
+    state: Mutex<State>,
+    /// There is a job, or the end.
+    more: Condvar,
+    /// There is no job left.
+    idle: Condvar,
+    budget: Budget,
+}
+
+impl Queue {
+    pub(super) fn new(budget: Budget) -> Self {
+        Self { state: Mutex::default(), more: Condvar::new(), idle: Condvar::new(), budget }
+    }
+
+    /// Whether the job was taken.
+    pub(super) fn offer(&self, job: Job) -> bool {
+        let mut state = self.state.lock();
+        if state.closed || (job.bytes() == 0 && state.jobs.len() >= PINS_MAX) || !self.budget.take(job.bytes()) {
+            return false;
+        }
+        state.jobs.push_back(job);
+        drop(state);
+        self.more.notify_one();
+        true
+    }
+
+    /// Waits until everything is written, at full speed, but not longer than this.
+    pub(super) fn flush(&self, within: Duration) {
+        let end = Instant::now() + within;
+        let mut state = self.state.lock();
+        state.hurry = true;
+        self.more.notify_all();
+        while !state.jobs.is_empty() || state.busy {
+            if self.idle.wait_until(&mut state, end).timed_out() {
+                return;
+            }
+        }
+    }
+
+    /// Drops what is still there and ends the thread.
+    pub(super) fn close(&self) {
+        let mut state = self.state.lock();
+        state.closed = true;
+        let left: Vec<Job> = state.jobs.drain(..).collect();
+        drop(state);
+        left.iter().for_each(|job| self.budget.give_back(job.bytes()));
+        self.more.notify_all();
+        self.idle.notify_all();
+    }
+
+    /// The next job; `None`: the end.
+    fn next(&self) -> Option<Job> {
+        let mut state = self.state.lock();
+        state.busy = false;
+        loop {
+            if state.closed {
+                return None;
+            }
+            if let Some(job) = state.jobs.pop_front() {
+                state.busy = true;
+                return Some(job);
+            }
+            self.idle.notify_all();
+            self.more.wait(&mut state);
+        }
+    }
+
+    /// Waits before the next page, so that the thread writes no faster than it may.
+    fn pace(&self, bytes: u64, began: Instant) {
+        let rate = self.budget.bytes_per_second_max;
+        if rate == 0 {
+            return;
+        }
+        let end = began + Duration::from_secs_f64(bytes as f64 / rate as f64);
+        let mut state = self.state.lock();
+        while !state.closed && !state.hurry && Instant::now() < end {
+            self.more.wait_until(&mut state, end);
+        }
+    }
+}
+
+/// What the thread works with.
+pub(super) struct Writer {
+    pub(super) folder: Arc<Folder>,
+    pub(super) queue: Arc<Queue>,
+    pub(super) metrics: DiskMetrics,
+    pub(super) resident: Arc<dyn Fn(PageKey) -> bool + Send + Sync>,
+    pub(super) now_s: fn() -> u32,
+}
+
+impl Writer {
+    /// Runs until the queue is closed.
+    pub(super) fn start(self, number: usize) -> std::io::Result<JoinHandle<()>> {
+        std::thread::Builder::new().name(format!("verbs3-disk-{number}")).spawn(move || self.run())
+    }
+
+    fn run(self) {
+        while let Some(job) = self.queue.next() {
+            let (began, bytes) = (Instant::now(), job.bytes());
+            match job {
+                Job::Write { header, cell } => self.write(header, &cell),
+                Job::Pin(key) => self.folder.write_pin(key),
+            }
+            self.queue.budget.give_back(bytes);
+            self.queue.pace(bytes, began);
+        }
+    }
+
+    fn write(&self, header: PageHeader, cell: &CellReader) {
+        let Some(bytes) = cell.bytes(0..header.length as usize) else { return };
+        let reason = match self.folder.write(header, &bytes, &*self.resident, (self.now_s)()) {
+            Written::Done => return,
+            Written::Refused(Refusal::Known) => "known",
+            Written::Refused(Refusal::Quota) => "quota",
+            Written::Refused(Refusal::NoRoom) => "room",
+            Written::Failed => "error",
+            Written::Resting => "folder",
+        };
+        self.metrics.dropped.with_label_values(&[reason]).inc();
+    }
+}

@@ -1,0 +1,8 @@
+//! A folder over a medium that breaks, held against what was written: every page that is served is right.
+#![allow(clippy::unwrap_used)]
+
+mod bed;
+mod crashes;
+mod real;
+mod room;
+mod size;

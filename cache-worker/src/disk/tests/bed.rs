@@ -1,0 +1,158 @@
+//! A folder, its pages, and what each must hold.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::time::Duration;
+
+use crc_fast::{CrcAlgorithm, checksum};
+use prometheus::Registry;
+use verbs3_protocol::BlockIndex;
+
+use super::super::folder::{Folder, Written};
+use super::super::header::{FolderId, PageHeader};
+use super::super::index::{Index, Rule};
+use super::super::medium::Medium;
+use super::super::metrics::{DiskMetrics, FolderMetrics};
+use crate::digest::{PageKey, VersionDigest};
+
+pub(super) const SEGMENT: u64 = 256 << 10;
+pub(super) const FOLDER: FolderId = FolderId(99);
+
+pub(super) struct Options {
+    pub(super) capacity: u64,
+    pub(super) segment: u64,
+    pub(super) age_max: Option<Duration>,
+    pub(super) rules: HashMap<u64, Rule>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { capacity: 2 << 20, segment: SEGMENT, age_max: None, rules: HashMap::new() }
+    }
+}
+
+pub(super) struct Bed {
+    pub(super) folder: Folder,
+    pub(super) metrics: DiskMetrics,
+}
+
+impl Bed {
+    pub(super) fn open(medium: impl Medium + 'static, options: &Options) -> Self {
+        let metrics = DiskMetrics::new(&Registry::new()).unwrap();
+        let default_rule = Rule { bytes_max: None, age_max: options.age_max };
+        let index = Index::new(options.capacity, options.segment, default_rule, options.rules.clone());
+        let path = Path::new("/simulated");
+        let folder = Folder::open(path, FOLDER, Box::new(medium), index, FolderMetrics::new(&metrics, path)).unwrap();
+        Self { folder, metrics }
+    }
+
+    pub(super) fn write(&self, page: &Page, now_s: u32) -> Written {
+        self.write_as(page, 1, now_s)
+    }
+
+    pub(super) fn write_as(&self, page: &Page, volume: u64, now_s: u32) -> Written {
+        self.folder.write(PageHeader { volume, ..page.header() }, &page.content(), &|_| false, now_s)
+    }
+
+    /// Whether the page is there. Panics if it is, and is wrong.
+    pub(super) fn serves(&self, page: &Page, now_s: u32) -> bool {
+        let mut bytes = vec![0xee; page.length as usize];
+        let Some(found) = self.folder.read(page.key(), &mut bytes, now_s) else { return false };
+        assert!(bytes == page.content(), "page {} holds other bytes", page.number);
+        assert_eq!(found, page.header().checksum, "page {} has another checksum", page.number);
+        true
+    }
+
+    pub(super) fn corrupt(&self) -> u64 {
+        self.metrics.corrupt.with_label_values(&["/simulated", "page"]).get()
+    }
+
+    pub(super) fn errors(&self, op: &str, kind: &str) -> u64 {
+        self.metrics.errors.with_label_values(&["/simulated", op, kind]).get()
+    }
+}
+
+/// A page whose content follows from its number. Pages of one length differ in every 8 bytes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Page {
+    pub(super) number: u64,
+    pub(super) length: u32,
+}
+
+impl Page {
+    pub(super) fn of(number: u64) -> Self {
+        // Few lengths, so that slots are used again by pages of exactly the same one.
+        let length = [4096, 4096, 1, 700, 8192, 20_000][(number % 6) as usize];
+        Self { number, length }
+    }
+
+    pub(super) fn content(&self) -> Vec<u8> {
+        let word = |at: u64| (at + 1).wrapping_mul(self.number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1).to_le_bytes();
+        let words = u64::from(self.length).div_ceil(8);
+        let mut content: Vec<u8> = (0..words).flat_map(word).collect();
+        content.truncate(self.length as usize);
+        content
+    }
+
+    fn version(&self) -> u128 {
+        u128::from(self.number / 4 + 1).wrapping_mul(0x1234_5678_9abc_def1_0fed_cba9_8765_4321)
+    }
+
+    pub(super) fn header(&self) -> PageHeader {
+        PageHeader {
+            version: self.version(),
+            object: self.number / 4,
+            volume: 1,
+            block: (self.number % 2) as u32,
+            page: (self.number / 2 % 2) as u16,
+            length: self.length,
+            checksum: checksum(CrcAlgorithm::Crc64Nvme, &self.content()),
+            sequence: 0,
+            written_s: 0,
+            pinned_until_s: 0,
+        }
+    }
+
+    pub(super) fn key(&self) -> PageKey {
+        let header = self.header();
+        VersionDigest::restored(self.version()).page(BlockIndex(header.block), header.page)
+    }
+}
+
+/// A medium whose process is killed at a given call that changes something: that one and all after it are not made.
+pub(super) struct Dying<M> {
+    medium: M,
+    left: std::sync::atomic::AtomicI64,
+}
+
+impl<M> Dying<M> {
+    pub(super) fn new(medium: M, after: u64) -> Self {
+        Self { medium, left: std::sync::atomic::AtomicI64::new(after as i64) }
+    }
+
+    fn is_dead(&self) -> bool {
+        self.left.fetch_sub(1, std::sync::atomic::Ordering::Relaxed) <= 0
+    }
+}
+
+impl<M: Medium> Medium for Dying<M> {
+    fn segments(&self) -> std::io::Result<Vec<(u32, u64)>> {
+        self.medium.segments()
+    }
+
+    fn create(&self, segment: u32, bytes: u64) -> std::io::Result<()> {
+        if self.is_dead() { Ok(()) } else { self.medium.create(segment, bytes) }
+    }
+
+    fn remove(&self, segment: u32) -> std::io::Result<()> {
+        if self.is_dead() { Ok(()) } else { self.medium.remove(segment) }
+    }
+
+    fn read(&self, segment: u32, at: u64, into: &mut [u8]) -> std::io::Result<()> {
+        self.medium.read(segment, at, into)
+    }
+
+    fn write(&self, segment: u32, at: u64, bytes: &[u8]) -> std::io::Result<()> {
+        if self.is_dead() { Ok(()) } else { self.medium.write(segment, at, bytes) }
+    }
+}

@@ -1,0 +1,201 @@
+//! Random writes, reads, pins, crashes and faults: what is served afterwards is right, whatever happened.
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+use super::super::folder::Written;
+use super::super::simulated::{Faults, Simulated};
+use super::bed::{Bed, Options, Page};
+
+/// How a run is interrupted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Killed,
+    PowerCut,
+    BitsFlipped,
+    Misdirected,
+}
+
+fn seed() -> u64 {
+    let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random::<u64>);
+    println!("SEED={seed}");
+    seed
+}
+
+/// Schedules of one run of the tests; SCHEDULES=n for more.
+fn schedules() -> u64 {
+    std::env::var("SCHEDULES").ok().and_then(|count| count.parse().ok()).unwrap_or(if cfg!(debug_assertions) {
+        15
+    } else {
+        300
+    })
+}
+
+/// More pages than fit, so that slots are used again all the time.
+const PAGES: u64 = 600;
+
+#[test]
+fn whatever_a_crash_leaves_every_page_served_is_right() {
+    let seed = seed();
+    let (mut served, mut corrupt) = (0u64, 0);
+    for schedule in 0..schedules() {
+        let mut rng = StdRng::seed_from_u64(seed ^ schedule.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let medium = Simulated::new(rng.random());
+        for life in 0..4u32 {
+            medium.set_faults(Faults { io_per_mille: [0, 0, 20][rng.random_range(0..3)], ..Faults::default() });
+            let bed = Bed::open(medium.clone(), &Options::default());
+            served += read_all(&bed, life);
+            for _ in 0..rng.random_range(0..400) {
+                step(&bed, &medium, &mut rng, life);
+            }
+            corrupt += bed.corrupt();
+            drop(bed);
+            match [End::Killed, End::PowerCut, End::BitsFlipped, End::Misdirected][rng.random_range(0..4)] {
+                End::Killed => {}
+                End::PowerCut => medium.cut_power(),
+                End::BitsFlipped => medium.flip_bits(20),
+                End::Misdirected => (0..20).for_each(|_| medium.misdirect()),
+            }
+        }
+        medium.set_faults(Faults::default());
+        served += read_all(&Bed::open(medium, &Options::default()), 9);
+    }
+    // Else the test looks away.
+    assert!(served > 5000 && corrupt > 100, "{served} pages served after restarts, {corrupt} found corrupt");
+}
+
+fn step(bed: &Bed, medium: &Simulated, rng: &mut StdRng, now_s: u32) {
+    let page = Page::of(rng.random_range(0..PAGES));
+    match rng.random_range(0..20) {
+        0 => medium.flush(),
+        1 => {
+            bed.folder.pin(page.key(), [0, u32::MAX][rng.random_range(0..2)]);
+            bed.folder.write_pin(page.key());
+        }
+        2 => {
+            bed.folder.evict(page.key());
+        }
+        3..8 => {
+            bed.serves(&page, now_s);
+        }
+        _ => {
+            bed.write(&page, now_s);
+        }
+    }
+}
+
+fn read_all(bed: &Bed, now_s: u32) -> u64 {
+    (0..PAGES).filter(|&number| bed.serves(&Page::of(number), now_s)).count() as u64
+}
+
+#[test]
+fn a_killed_process_loses_nothing_that_it_had_written_and_finds_nothing_corrupt() {
+    for seed in 0..if cfg!(debug_assertions) { 5 } else { 50 } {
+        let medium = Simulated::new(seed);
+        let mut rng = StdRng::seed_from_u64(seed);
+        let mut kept = Vec::new();
+        for _life in 0..5 {
+            let bed = Bed::open(medium.clone(), &Options::default());
+            for page in &kept {
+                assert!(bed.serves(page, 1), "{page:?} is gone after a restart");
+            }
+            assert_eq!(bed.corrupt(), 0);
+            for _ in 0..rng.random_range(0..300) {
+                bed.write(&Page::of(rng.random_range(0..PAGES)), 1);
+            }
+            kept = (0..PAGES).map(Page::of).filter(|page| bed.serves(page, 1)).collect();
+        }
+        assert!(kept.len() > 50, "{}", kept.len());
+    }
+}
+
+/// The call at which a process is killed is chosen in turn: no step of a write leaves a slot that lies.
+#[test]
+fn a_kill_between_any_two_calls_of_a_reused_slot_leaves_no_page_that_lies() {
+    // One segment of 8 KiB slots, all of them in use, and one page more.
+    let options = || Options { capacity: super::bed::SEGMENT, ..Options::default() };
+    let page = |number: u64| Page { number, length: 8192 };
+    for dies_at in 0..6 {
+        let medium = Simulated::new(dies_at);
+        let bed = Bed::open(medium.clone(), &options());
+        let slots = (0..100)
+            .take_while(|&number| {
+                bed.write(&page(number), 1) == Written::Done && bed.folder.held().0.pages == number + 1
+            })
+            .count() as u64;
+        assert!((20..40).contains(&slots), "{slots}");
+        let dying = super::bed::Dying::new(medium.clone(), dies_at);
+        let bed = Bed::open(dying, &options());
+        bed.write(&page(1000), 2);
+        drop(bed);
+        let bed = Bed::open(medium, &options());
+        let there = (0..=slots).chain([1000]).filter(|&number| bed.serves(&page(number), 3)).count() as u64;
+        assert_eq!(bed.corrupt(), 0, "dies at call {dies_at}");
+        assert!(there >= slots - 1, "{there} of {slots} left, dies at call {dies_at}");
+    }
+}
+
+#[test]
+fn a_page_that_rots_is_dropped_counted_and_can_be_written_again() {
+    let medium = Simulated::new(1);
+    let bed = Bed::open(medium.clone(), &Options::default());
+    let pages: Vec<Page> = (0..60).map(Page::of).collect();
+    for page in &pages {
+        assert_eq!(bed.write(page, 1), Written::Done);
+    }
+    while bed.corrupt() == 0 {
+        medium.flip_bits(10);
+        for page in &pages {
+            bed.serves(page, 1);
+        }
+    }
+    let rotten: Vec<&Page> = pages.iter().filter(|page| !bed.folder.holds(page.key(), 1)).collect();
+    assert_eq!(rotten.len() as u64, bed.corrupt());
+    for page in rotten {
+        assert!(bed.write(page, 1) == Written::Done && bed.serves(page, 1));
+    }
+}
+
+#[test]
+fn a_failing_disk_rests_and_what_it_holds_is_not_asked_for() {
+    let medium = Simulated::new(1);
+    let bed = Bed::open(medium.clone(), &Options::default());
+    let page = Page::of(0);
+    assert_eq!(bed.write(&page, 1), Written::Done);
+    medium.set_faults(Faults { io_per_mille: 1000, ..Faults::default() });
+    for number in 1..4 {
+        assert_eq!(bed.write(&Page::of(number * 6), 1), Written::Failed);
+    }
+    let calls = medium.calls();
+    assert_eq!(bed.write(&Page::of(5), 1), Written::Resting);
+    assert!(!bed.folder.holds(page.key(), 1) && !bed.serves(&page, 1));
+    assert_eq!(medium.calls(), calls, "a resting folder is left alone");
+    assert_eq!(bed.errors("write", "io"), 3);
+    // A restart tries it at once, and has what is there.
+    medium.set_faults(Faults::default());
+    assert!(Bed::open(medium, &Options::default()).serves(&page, 1));
+}
+
+#[test]
+fn a_full_disk_keeps_the_tier_at_the_size_that_it_has() {
+    let medium = Simulated::new(1);
+    medium.set_faults(Faults { space: Some(700 << 10), ..Faults::default() });
+    let bed = Bed::open(medium.clone(), &Options::default());
+    for number in 0..PAGES {
+        assert!(matches!(bed.write(&Page::of(number), 1), Written::Done), "page {number}");
+        assert!(bed.serves(&Page::of(number), 1));
+    }
+    assert_eq!(bed.folder.held().0.file_bytes, 2 * super::bed::SEGMENT);
+    assert_eq!(bed.errors("create", "full"), 1, "asked once, and again only a while later");
+}
+
+#[test]
+fn a_disk_that_turned_read_only_still_serves_until_it_rests() {
+    let medium = Simulated::new(1);
+    let bed = Bed::open(medium.clone(), &Options::default());
+    assert_eq!(bed.write(&Page::of(0), 1), Written::Done);
+    medium.set_faults(Faults { read_only: true, ..Faults::default() });
+    assert_eq!(bed.write(&Page::of(6), 1), Written::Failed);
+    assert!(bed.serves(&Page::of(0), 1));
+    assert_eq!(bed.errors("write", "read_only"), 1);
+}

@@ -1,0 +1,101 @@
+//! Real files: who may use a folder, and what a restart finds there.
+
+use std::path::Path;
+
+use super::super::Opening;
+use super::super::files::Files;
+use super::super::medium::Medium;
+use super::super::options::DiskError;
+use super::super::{DiskFolder, DiskOptions};
+
+fn begin(folder: &Path) -> Files {
+    let opened = Files::open(folder, true).unwrap();
+    assert!(opened.header.is_none() && !opened.damaged);
+    opened.files.begin((1, 2)).unwrap();
+    opened.files
+}
+
+#[test]
+fn a_folder_has_one_process_at_a_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = begin(folder.path());
+    assert!(matches!(Files::open(folder.path(), true), Err(DiskError::InUse { .. })));
+    drop(files);
+    let opened = Files::open(folder.path(), true).unwrap();
+    assert_eq!(opened.header.unwrap().keys, (1, 2));
+}
+
+#[test]
+fn a_folder_of_something_else_is_refused_and_left_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("thesis.tex"), "x").unwrap();
+    let error = Files::open(folder.path(), true).err().unwrap();
+    assert!(matches!(&error, DiskError::Foreign { found, .. } if found == "thesis.tex"), "{error}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn a_later_format_is_refused_and_a_damaged_header_starts_an_empty_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = begin(folder.path());
+    files.create(3, 1 << 20).unwrap();
+    drop(files);
+    let header = folder.path().join("verbs3-disk");
+    let good = std::fs::read(&header).unwrap();
+    let mut newer = good.clone();
+    newer[6] = 200;
+    std::fs::write(&header, newer).unwrap();
+    let error = Files::open(folder.path(), true).err().unwrap();
+    assert!(matches!(error, DiskError::Newer { format: 200, .. }), "{error}");
+    let mut damaged = good;
+    damaged[40] ^= 1;
+    std::fs::write(&header, damaged).unwrap();
+    let opened = Files::open(folder.path(), true).unwrap();
+    assert!(opened.damaged && opened.header.is_none());
+    opened.files.begin((3, 4)).unwrap();
+    assert_eq!(opened.files.segments().unwrap(), [], "pages of other keys are of no use");
+}
+
+#[test]
+fn folders_of_different_tiers_are_not_mixed() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = |names: &[&str]| DiskOptions {
+        folders: names
+            .iter()
+            .map(|name| DiskFolder { path: folder.path().join(name), capacity_bytes: 16 << 20 })
+            .collect(),
+        ..DiskOptions::default()
+    };
+    let open = |names: &[&str]| Opening::open(options(names), &prometheus::Registry::new());
+    open(&["a", "b"]).unwrap();
+    open(&["c"]).unwrap();
+    open(&["b", "a", "new"]).unwrap();
+    let error = open(&["a", "c"]).err().unwrap();
+    assert!(matches!(error, DiskError::Mixed { .. }), "{error}");
+}
+
+#[test]
+fn bytes_are_the_same_past_the_page_cache_and_through_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = begin(folder.path());
+    files.create(0, 1 << 20).unwrap();
+    // Lengths and places that O_DIRECT takes, and some that it does not.
+    let mut memory = vec![0u8; 64 << 10];
+    let shift = memory.as_ptr().align_offset(4096);
+    for (at, length, skew) in [(4096, 8192, 0), (8192, 4096, 1), (100, 128, 3), (12_288, 5000, 0), (65_536, 16_384, 0)]
+    {
+        let piece = &mut memory[shift + skew..shift + skew + length];
+        piece.iter_mut().enumerate().for_each(|(at, byte)| *byte = (at * 7 + length) as u8);
+        files.write(0, at, piece).unwrap();
+        let wanted = piece.to_vec();
+        piece.fill(0);
+        files.read(0, at, piece).unwrap();
+        assert!(*piece == wanted[..], "{length} bytes at {at}");
+        let mut elsewhere = vec![0; length];
+        files.read(0, at, &mut elsewhere).unwrap();
+        assert!(elsewhere == wanted, "{length} bytes at {at}");
+    }
+    assert!(files.read(0, (1 << 20) - 10, &mut [0; 20]).is_err(), "past the end");
+    assert!(files.read(9, 0, &mut [0; 20]).is_err(), "no such segment");
+    assert_eq!(files.segments().unwrap(), [(0, 1 << 20)]);
+}

@@ -1,0 +1,88 @@
+//! What a million small objects cost.
+
+use super::super::folder::Folder;
+use super::super::header::{FolderId, PageHeader, SegmentHeader, Spot};
+use super::super::index::{Index, Rule};
+use super::super::layout::Layout;
+use super::super::medium::Medium;
+use super::super::metrics::{DiskMetrics, FolderMetrics};
+
+/// Tables of headers without the pages: as a start reads them, and nothing else.
+struct Tables {
+    layout: Layout,
+    pages: u64,
+}
+
+const SEGMENT: u64 = 64 << 20;
+const FOLDER: FolderId = FolderId(5);
+
+impl Tables {
+    fn header(&self, segment: u32, slot: u32) -> Option<[u8; 128]> {
+        let number = u64::from(segment) * u64::from(self.layout.slots) + u64::from(slot);
+        let header = PageHeader {
+            version: u128::from(number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835),
+            object: (number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15),
+            volume: 1,
+            block: 0,
+            page: 0,
+            length: 4096,
+            checksum: number,
+            sequence: number + 1,
+            written_s: 1,
+            pinned_until_s: 0,
+        };
+        (number < self.pages).then(|| header.encode(Spot { folder: FOLDER, segment, era: 1, slot }))
+    }
+}
+
+impl Medium for Tables {
+    fn segments(&self) -> std::io::Result<Vec<(u32, u64)>> {
+        Ok((0..self.pages.div_ceil(u64::from(self.layout.slots)) as u32).map(|segment| (segment, SEGMENT)).collect())
+    }
+
+    fn read(&self, segment: u32, at: u64, into: &mut [u8]) -> std::io::Result<()> {
+        if at == 0 {
+            let header = SegmentHeader { folder: FOLDER, segment, era: 1, width: 4096 };
+            into.copy_from_slice(&header.encode());
+            return Ok(());
+        }
+        let first = ((at - self.layout.header_at(0)) / 128) as u32;
+        for (slot, bytes) in (first..).zip(into.as_chunks_mut::<128>().0) {
+            *bytes = self.header(segment, slot).unwrap_or([0; 128]);
+        }
+        Ok(())
+    }
+
+    fn create(&self, _: u32, _: u64) -> std::io::Result<()> {
+        unreachable!("nothing is written")
+    }
+
+    fn remove(&self, _: u32) -> std::io::Result<()> {
+        unreachable!("nothing is written")
+    }
+
+    fn write(&self, _: u32, _: u64, _: &[u8]) -> std::io::Result<()> {
+        unreachable!("nothing is written")
+    }
+}
+
+#[test]
+fn a_small_object_costs_the_index_less_than_200_bytes() {
+    // The worst for tables that double is just above a power of two times their load.
+    for pages in [100_000, 460_000, 1_000_000] {
+        let medium = Tables { layout: Layout::new(SEGMENT, 4096).unwrap(), pages };
+        let metrics = DiskMetrics::new(&prometheus::Registry::new()).unwrap();
+        let path = std::path::Path::new("/tables");
+        let index = Index::new(1 << 40, SEGMENT, Rule::default(), Default::default());
+        let began = std::time::Instant::now();
+        let folder = Folder::open(path, FOLDER, Box::new(medium), index, FolderMetrics::new(&metrics, path)).unwrap();
+        let (held, index_bytes) = folder.held();
+        println!(
+            "{pages} objects: {} bytes each, {:?} with the making of the headers",
+            index_bytes / pages,
+            began.elapsed()
+        );
+        assert_eq!(held.pages, pages);
+        assert!(index_bytes / pages < 200, "{} bytes a page of {pages}", index_bytes / pages);
+    }
+}

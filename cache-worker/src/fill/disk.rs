@@ -1,0 +1,109 @@
+//! Runs that are read from disk, and pages that are offered to it.
+//!
+//! What the disk can't give comes from the UFS, in the same run: who waits notices the time and nothing else.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use tokio::sync::OwnedSemaphorePermit;
+use verbs3_protocol::BlockIndex;
+use verbs3_rdma::arena::CellWriter;
+
+use super::failure::Failure;
+use super::run::Run;
+use super::{Filler, Target};
+use crate::disk::{Disk, Offer};
+use crate::memory::{Page, Unsaved};
+
+impl Filler {
+    /// Offers a page to the disk. Never waits.
+    pub(super) fn save(&self, target: &Target, block: BlockIndex, page: u16, kept: &Page, unsaved: Unsaved) {
+        let Some(disk) = &self.disk else { return };
+        let offer = Offer {
+            version: target.digest,
+            block,
+            page,
+            object: self.digests.any_version(&target.object),
+            volume: self.digests.volume(&target.object.volume),
+            cell: &kept.cell,
+            length: kept.bytes,
+            checksum: kept.checksum,
+            uses: unsaved.uses,
+            returned: unsaved.returned,
+        };
+        if disk.offer(&offer) {
+            self.memory.saved(target.digest.page(block, page));
+        }
+    }
+
+    /// Reads a run from the disk. What the disk can't give is asked of the UFS, into the same memory.
+    pub(super) async fn promote(
+        self: &Arc<Self>,
+        target: &Arc<Target>,
+        block: BlockIndex,
+        run: &Arc<Run>,
+    ) -> Result<(), Failure> {
+        let Some(disk) = self.disk.clone() else { return self.fill(target, block, run).await };
+        let turn = self.disk_turn(&disk).await?;
+        let cells = self.memory_for(target, block, run)?;
+        let (filler, own_target, own_run) = (self.clone(), target.clone(), run.clone());
+        let reading =
+            tokio::task::spawn_blocking(move || filler.read_pages(&disk, &own_target, block, &own_run, cells));
+        let read = reading.await;
+        drop(turn);
+        // An error: the runtime ends, or a bug; nothing more is known of the cells.
+        let (from, cells) = read.map_err(|_| Failure::Busy("a read from disk was cut off"))?;
+        if cells.is_empty() {
+            return Ok(());
+        }
+        // It waits with memory in hand: for a turn that no wait for memory can keep from coming.
+        let left = run.pages[from..from + cells.len()].iter().map(|page| u64::from(page.bytes)).sum();
+        let _turn = self.turn(left).await?;
+        self.ask(target, block, run, (from, cells)).await
+    }
+
+    /// Reads what the disk can give of a run. The first page that it can't, and the cells from there to the last such page: none
+    /// for those between that were read. Blocks.
+    fn read_pages(
+        &self,
+        disk: &Disk,
+        target: &Target,
+        block: BlockIndex,
+        run: &Run,
+        mut cells: VecDeque<Option<CellWriter>>,
+    ) -> (usize, VecDeque<Option<CellWriter>>) {
+        for (index, cell) in cells.iter_mut().enumerate() {
+            let page = &run.pages[index];
+            let Some(writer) = cell else { continue };
+            let bytes = page.bytes as usize;
+            // Straight into the arena; published only once it has proved to be the page.
+            let into = writer.spare().get_mut(..bytes).filter(|_| !self.stop.is_cancelled());
+            let Some(checksum) = into.and_then(|into| disk.read(page.key, into)) else { continue };
+            writer.advance(bytes);
+            *cell = None;
+            self.keep(target, block, run, (index, checksum));
+            run.publish(page.end());
+        }
+        while cells.back().is_some_and(Option::is_none) {
+            cells.pop_back();
+        }
+        let first = cells.iter().position(Option::is_some).unwrap_or(cells.len());
+        (first, cells.split_off(first))
+    }
+
+    /// Waits for the right to read from disk. Bounded as the turns at a UFS are.
+    async fn disk_turn(&self, disk: &Disk) -> Result<OwnedSemaphorePermit, Failure> {
+        let _queued = self.queue()?;
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => Err(Failure::Stopping),
+            got = tokio::time::timeout(self.bounds.wait_max, disk.reads().acquire_owned()) => match got {
+                Ok(permit) => permit.map_err(|_| Failure::Stopping),
+                Err(_) => {
+                    self.metrics.busy_wait.inc();
+                    Err(Failure::Busy("no read from disk ended in time; raise disk.reads_in_flight_max"))
+                }
+            },
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! The disk tier behind a worker: what a restart finds, what memory gives up, what a bad disk costs.
+
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use futures::future::join_all;
+use tempfile::TempDir;
+use verbs3_protocol::{ByteRange, CacheVerdict};
+use verbs3_rdma::inprocess::Mode;
+
+use super::bed::{BLOCK, Bed, PAGE, map, modes, object, open, read, version};
+use super::store::{Store, Stored};
+use crate::disk::{DiskFolder, DiskOptions};
+use crate::options::WorkerOptions;
+use crate::worker::{Worker, WorkerError};
+use crate::{DiskError, Volumes};
+
+const ALL: Option<ByteRange> = Some(ByteRange::All);
+
+fn options(folder: &Path, mebibytes: u64) -> WorkerOptions {
+    let folders = vec![DiskFolder { path: folder.join("tier"), capacity_bytes: mebibytes << 20 }];
+    WorkerOptions { disk: Some(DiskOptions { folders, ..DiskOptions::default() }), ..WorkerOptions::default() }
+}
+
+/// A worker with a disk of 64 MiB and this much memory.
+fn bed(folder: &TempDir, store: &Arc<Store>, mode: Mode, mebibytes: usize) -> Bed {
+    Bed::before(store.clone(), mode, mebibytes, options(folder.path(), 64))
+}
+
+fn disk(bed: &Bed) -> &crate::disk::Disk {
+    bed.worker.filler.disk().unwrap()
+}
+
+/// Objects of some sizes, some in several blocks.
+fn objects() -> Vec<(String, Stored)> {
+    let sizes = [1, 5000, PAGE - 1, PAGE, 3 * PAGE + 17, BLOCK + PAGE / 2, 2 * BLOCK];
+    sizes.iter().enumerate().map(|(n, &bytes)| (format!("k{n}"), Stored::new(n as u64 + 1, bytes))).collect()
+}
+
+async fn read_all(bed: &Bed, objects: &[(String, Stored)]) -> Vec<CacheVerdict> {
+    let mut verdicts = Vec::new();
+    for (key, stored) in objects {
+        let first = bed.open(open(key, ALL)).await;
+        assert_eq!(first.refused(), None, "{key}");
+        verdicts.push(first.verdict());
+        let mut bytes = first.bytes;
+        while (bytes.len() as u64) < stored.bytes {
+            let at = bytes.len() as u64;
+            let end = (stored.bytes - at / BLOCK * BLOCK).min(BLOCK) as u32;
+            let got = bed.read(read(key, stored, (at / BLOCK) as u32, (at % BLOCK) as u32..end)).await;
+            verdicts.push(got.verdict());
+            bytes.extend(got.bytes);
+        }
+        assert!(bytes == stored.content(0..stored.bytes), "{key} has other bytes");
+    }
+    verdicts
+}
+
+#[tokio::test]
+async fn a_restart_keeps_pages_and_no_attributes() {
+    for (mode, orderly) in modes().into_iter().zip([true, false]) {
+        let (folder, store, objects) = (tempfile::tempdir().unwrap(), Arc::new(Store::default()), objects());
+        objects.iter().for_each(|(key, stored)| store.put(key, stored.clone()));
+        let first = bed(&folder, &store, mode.clone(), 128);
+        assert!(read_all(&first, &objects).await.contains(&CacheVerdict::Miss));
+        if orderly {
+            first.assert_nothing_leaked().await;
+        } else {
+            // What a killed process has written is all there is.
+            disk(&first).settle();
+            first.worker.stop_without_a_word();
+            drop(first);
+        }
+        let (bytes, (gets, heads)) = (store.body_bytes(), store.asked());
+        let second = bed(&folder, &store, mode, 128);
+        let verdicts = read_all(&second, &objects).await;
+        assert!(verdicts.iter().all(|&verdict| verdict == CacheVerdict::Hit), "{verdicts:?}");
+        assert_eq!(store.body_bytes(), bytes, "the store was read again");
+        assert_eq!(store.asked(), (gets, heads + objects.len()), "each object's attributes are asked once");
+        second.assert_nothing_leaked().await;
+    }
+}
+
+#[tokio::test]
+async fn an_object_that_changed_while_the_worker_was_away_is_read_as_it_is_now() {
+    let (folder, store, objects) = (tempfile::tempdir().unwrap(), Arc::new(Store::default()), objects());
+    objects.iter().for_each(|(key, stored)| store.put(key, stored.clone()));
+    let first = bed(&folder, &store, Mode::Share, 128);
+    read_all(&first, &objects).await;
+    first.worker.shutdown().await;
+    drop(first);
+    // Of the same length, so that nothing but the version tells them apart.
+    let changed: Vec<(String, Stored)> =
+        objects.iter().map(|(key, stored)| (key.clone(), Stored::new(stored.seed + 100, stored.bytes))).collect();
+    changed.iter().for_each(|(key, stored)| store.put(key, stored.clone()));
+    let second = bed(&folder, &store, Mode::Share, 128);
+    let verdicts = read_all(&second, &changed).await;
+    assert!(verdicts.iter().all(|&verdict| verdict == CacheVerdict::Miss), "{verdicts:?}");
+}
+
+#[tokio::test]
+async fn what_memory_has_no_place_for_is_read_from_disk_and_not_from_the_store() {
+    let (folder, store) = (tempfile::tempdir().unwrap(), Arc::new(Store::default()));
+    let objects: Vec<(String, Stored)> = (0..24).map(|n| (format!("k{n}"), Stored::new(n + 1, 4 * PAGE))).collect();
+    objects.iter().for_each(|(key, stored)| store.put(key, stored.clone()));
+    let bed = bed(&folder, &store, Mode::Share, 8);
+    for object in objects.chunks(1) {
+        read_all(&bed, object).await;
+        disk(&bed).settle();
+    }
+    let bytes = store.body_bytes();
+    for _ in 0..2 {
+        let verdicts = read_all(&bed, &objects).await;
+        assert!(verdicts.iter().all(|&verdict| verdict == CacheVerdict::Hit), "{verdicts:?}");
+    }
+    assert_eq!(store.body_bytes(), bytes);
+    let memory = bed.worker.filler.memory().held().1;
+    assert!(memory <= 8 << 20, "{memory}");
+    bed.assert_nothing_leaked().await;
+}
+
+#[tokio::test]
+async fn readers_of_one_page_share_its_way_from_disk() {
+    let (folder, store) = (tempfile::tempdir().unwrap(), Arc::new(Store::default()));
+    let stored = Stored::new(1, BLOCK);
+    store.put("k", stored.clone());
+    let first = bed(&folder, &store, Mode::Share, 128);
+    read_all(&first, &[("k".into(), stored.clone())]).await;
+    first.worker.shutdown().await;
+    drop(first);
+    let bed = Arc::new(bed(&folder, &store, Mode::Share, 128));
+    let got = join_all((0..50u32).map(|at| bed.read(read("k", &stored, 0, at * 1000..at * 1000 + 3_000_000)))).await;
+    for (at, got) in (0..50u64).zip(got) {
+        assert!(got.bytes == stored.content(at * 1000..at * 1000 + 3_000_000));
+        assert_eq!(got.verdict(), CacheVerdict::Hit);
+    }
+    assert_eq!(bed.worker.metrics.pages_on_disk.get(), 12);
+    assert_eq!(bed.worker.metrics.pages_missed.get(), 0);
+}
+
+/// Overwrites what lies after the tables of headers.
+fn spoil(folder: &Path, every: u64) {
+    for entry in std::fs::read_dir(folder.join("tier")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.file_name().unwrap().to_str().unwrap().starts_with("segment-") {
+            let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+            for at in (150_000..file.metadata().unwrap().len()).step_by(every as usize) {
+                file.write_all_at(b"rot", at).unwrap();
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn rotten_pages_are_filled_again_and_never_served() {
+    for (mode, every) in modes().into_iter().zip([4096, 700_000]) {
+        let (folder, store, objects) = (tempfile::tempdir().unwrap(), Arc::new(Store::default()), objects());
+        objects.iter().for_each(|(key, stored)| store.put(key, stored.clone()));
+        let first = bed(&folder, &store, mode.clone(), 128);
+        read_all(&first, &objects).await;
+        first.worker.shutdown().await;
+        drop(first);
+        spoil(folder.path(), every);
+        let bed = bed(&folder, &store, mode, 128);
+        let before = store.body_bytes();
+        read_all(&bed, &objects).await;
+        assert!(store.body_bytes() > before, "nothing was filled again");
+        // What was filled again is on disk again.
+        disk(&bed).settle();
+        let bytes = store.body_bytes();
+        bed.assert_nothing_leaked().await;
+        let again = self::bed(&folder, &store, Mode::Share, 128);
+        let verdicts = read_all(&again, &objects).await;
+        assert!(verdicts.iter().all(|&verdict| verdict == CacheVerdict::Hit), "{verdicts:?}");
+        assert_eq!(store.body_bytes(), bytes);
+    }
+}
+
+#[tokio::test]
+async fn segments_that_are_gone_or_cut_short_cost_a_fill_and_no_more() {
+    let (folder, store, objects) = (tempfile::tempdir().unwrap(), Arc::new(Store::default()), objects());
+    objects.iter().for_each(|(key, stored)| store.put(key, stored.clone()));
+    let first = bed(&folder, &store, Mode::Share, 128);
+    read_all(&first, &objects).await;
+    first.worker.shutdown().await;
+    drop(first);
+    let bed = bed(&folder, &store, Mode::Share, 128);
+    for entry in std::fs::read_dir(folder.path().join("tier")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.to_str().unwrap().contains("segment-") {
+            std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(10_000).unwrap();
+        }
+    }
+    read_all(&bed, &objects).await;
+    bed.assert_nothing_leaked().await;
+}
+
+#[tokio::test]
+async fn a_scan_does_not_drive_out_what_is_read_again() {
+    let (folder, store) = (tempfile::tempdir().unwrap(), Arc::new(Store::default()));
+    let hot: Vec<(String, Stored)> = (0..16).map(|n| (format!("hot{n}"), Stored::new(n + 1, 4 * PAGE))).collect();
+    let scan: Vec<(String, Stored)> = (0..80).map(|n| (format!("scan{n}"), Stored::new(n + 100, 4 * PAGE))).collect();
+    hot.iter().chain(&scan).for_each(|(key, stored)| store.put(key, stored.clone()));
+    let bed = bed(&folder, &store, Mode::Share, 8);
+    for _ in 0..4 {
+        for one in hot.chunks(1) {
+            read_all(&bed, one).await;
+            disk(&bed).settle();
+        }
+    }
+    for one in scan.chunks(1) {
+        read_all(&bed, one).await;
+        disk(&bed).settle();
+    }
+    let bytes = store.body_bytes();
+    read_all(&bed, &hot).await;
+    assert_eq!(store.body_bytes(), bytes, "a scan of more than the disk holds drove out what was read four times");
+}
+
+#[tokio::test]
+async fn a_queue_that_is_full_drops_pages_and_delays_nobody() {
+    let (folder, store, objects) = (tempfile::tempdir().unwrap(), Arc::new(Store::default()), objects());
+    objects.iter().for_each(|(key, stored)| store.put(key, stored.clone()));
+    let mut options = options(folder.path(), 64);
+    if let Some(disk) = &mut options.disk {
+        (disk.queue_bytes_max, disk.write_bytes_per_second_max, disk.flush_max) = (PAGE, 1, Duration::ZERO);
+    }
+    let bed = Bed::before(store, Mode::Share, 32, options);
+    let reading = tokio::time::timeout(Duration::from_secs(20), read_all(&bed, &objects)).await;
+    assert!(reading.is_ok(), "readers waited for a disk that takes a byte a second");
+    tokio::time::timeout(Duration::from_secs(20), bed.worker.shutdown()).await.expect("the end waited for the disk");
+}
+
+#[tokio::test]
+async fn a_version_can_be_pinned() {
+    let (folder, store) = (tempfile::tempdir().unwrap(), Arc::new(Store::default()));
+    let stored = Stored::new(1, BLOCK + 1);
+    store.put("k", stored.clone());
+    let bed = bed(&folder, &store, Mode::Share, 128);
+    let until = SystemTime::now() + Duration::from_secs(1000);
+    assert_eq!(bed.worker.pin(&object("k"), &version(&stored), Some(until)), 0, "nothing is there yet");
+    read_all(&bed, &[("k".into(), stored.clone())]).await;
+    disk(&bed).settle();
+    assert_eq!(bed.worker.pin(&object("k"), &version(&stored), Some(until)), 17);
+    assert_eq!(bed.worker.pin(&object("k"), &version(&Stored::new(2, BLOCK)), Some(until)), 0);
+    assert_eq!(bed.worker.pin(&object("k"), &version(&stored), None), 17);
+}
+
+#[tokio::test]
+async fn a_second_worker_on_a_folder_is_refused() {
+    let (folder, store) = (tempfile::tempdir().unwrap(), Arc::new(Store::default()));
+    let _first = bed(&folder, &store, Mode::Share, 128);
+    let registry = prometheus::Registry::new();
+    let second = Worker::new(options(folder.path(), 64), map(8), Volumes::default(), &registry);
+    assert!(matches!(second.err(), Some(WorkerError::Disk(DiskError::InUse { .. }))));
+}

@@ -1,0 +1,296 @@
+//! The disk tier under real processes: killed at random times, spoilt files, a full and a failing disk, two workers on one folder.
+#![allow(clippy::unwrap_used)]
+
+mod processes;
+
+use std::net::TcpListener;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use aws_sdk_s3::Client;
+use aws_sdk_s3::primitives::ByteStream;
+use processes::{Process, dev_key, get, get_object, run, text, verbs3};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+const PAGE: usize = 256 << 10;
+
+/// A store, a worker with a disk, and a gateway, each a process. The worker and the gateway come and go.
+struct Cluster {
+    folder: tempfile::TempDir,
+    store: Process,
+    address: String,
+    key: (String, String),
+    objects: Vec<(String, Vec<u8>)>,
+    rng: StdRng,
+}
+
+impl Cluster {
+    async fn start(capacity: &str, objects: usize) -> Self {
+        let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random::<u64>);
+        println!("SEED={seed}");
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("data");
+        let words = ["dev", "--no-demo", "--listen", "127.0.0.1:0", "--dir", data.to_str().unwrap()];
+        let store = Process::start(folder.path(), "store", &words);
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        let key = dev_key(&data);
+        let mut cluster = Self { folder, store, address, key, objects: Vec::new(), rng: StdRng::seed_from_u64(seed) };
+        cluster.write_files(capacity);
+        let client = cluster.store.client(&cluster.key.0, &cluster.key.1);
+        for number in 0..objects {
+            cluster.objects.push((format!("k{number}"), Vec::new()));
+            cluster.overwrite(&client, number).await;
+        }
+        cluster
+    }
+
+    fn write_files(&self, capacity: &str) {
+        let shared = format!(
+            "[cluster]\nsecret = \"0123456789abcdef\"\nworkers = [{{ id = \"w0\", address = \"{}\" }}]\n\
+             [[ufs]]\nname = \"store\"\nendpoint = \"http://{}\"\n\
+             credentials = {{ kind = \"static\", access_key_id = \"{}\", secret_access_key = \"{}\" }}\n\
+             [[mount]]\nname = \"*\"\nufs = \"store\"\n",
+            self.address, self.store.listen, self.key.0, self.key.1
+        );
+        let worker = format!(
+            "[worker]\nid = \"w0\"\nlisten = \"{}\"\nadmin_listen = \"127.0.0.1:0\"\nmemory = {{ capacity = \"32MiB\" }}\n\
+             [worker.shm]\nenabled = false\n[[worker.disk.folders]]\npath = \"{}\"\ncapacity = \"{capacity}\"\n",
+            self.address,
+            self.tier().display()
+        );
+        let gateway = format!(
+            "[gateway]\nlisten = \"127.0.0.1:0\"\nadmin_listen = \"127.0.0.1:0\"\nidentities = \"{}\"\n\
+             memory = {{ capacity = \"64MiB\" }}\n",
+            self.folder.path().join("data/identities.toml").display()
+        );
+        std::fs::write(self.file("worker"), format!("{shared}{worker}")).unwrap();
+        std::fs::write(self.file("gateway"), format!("{shared}{gateway}")).unwrap();
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(format!("{name}.toml"))
+    }
+
+    fn tier(&self) -> PathBuf {
+        self.folder.path().join("tier")
+    }
+
+    fn worker(&self) -> Process {
+        let file = self.file("worker");
+        Process::start(self.folder.path(), "worker", &["worker", "--config", file.to_str().unwrap()])
+    }
+
+    /// A new one each time: an old one would rest its dead worker for a while.
+    fn gateway(&self) -> (Process, Client) {
+        let file = self.file("gateway");
+        let gateway = Process::start(self.folder.path(), "gateway", &["gateway", "--config", file.to_str().unwrap()]);
+        let client = gateway.client(&self.key.0, &self.key.1);
+        (gateway, client)
+    }
+
+    /// Writes an object anew, through whomever.
+    async fn overwrite(&mut self, client: &Client, number: usize) {
+        let bytes = [1, 4096, 5000, 100_000, PAGE, 3 * PAGE + 5, 5 << 20][self.rng.random_range(0..7)];
+        let mut body = vec![0; bytes];
+        self.rng.fill(&mut body[..]);
+        let (key, content) = &mut self.objects[number];
+        content.clone_from(&body);
+        client.put_object().bucket("demo").key(&*key).body(ByteStream::from(body)).send().await.unwrap();
+    }
+
+    /// Reads all objects, compares them, and says how many answers were hits.
+    async fn read_all(&self, client: &Client) -> usize {
+        let mut hits = 0;
+        for number in 0..self.objects.len() {
+            hits += usize::from(self.read(client, number).await);
+        }
+        hits
+    }
+
+    async fn read(&self, client: &Client, number: usize) -> bool {
+        let (key, content) = &self.objects[number];
+        let answer = get_object(client, "demo", key).await;
+        assert_eq!(answer.status, 200, "{}", answer.head);
+        assert!(answer.body == *content, "{key} has other bytes; {}", answer.head);
+        answer.head.contains("x-verbs3-cache: hit")
+    }
+
+    fn pages(&self) -> u64 {
+        self.objects.iter().map(|(_, content)| content.len().div_ceil(PAGE) as u64).sum()
+    }
+}
+
+/// The sum of a metric's samples whose labels have this text in them.
+fn metric(process: &Process, name: &str, label: &str) -> f64 {
+    let shown = text(&get(&process.admin, "/metrics").body);
+    let samples = shown.lines().filter(|line| {
+        line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' '])) && line.contains(label)
+    });
+    samples.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
+}
+
+fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !condition() {
+        assert!(began.elapsed() < Duration::from_secs(60), "{what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn is_root() -> bool {
+    let root = text(&Command::new("id").arg("-u").output().unwrap().stdout).trim() == "0";
+    if !root {
+        assert!(
+            std::env::var_os("VERBS3_TEST_UNPRIVILEGED").is_some(),
+            "this test mounts a file system: run it as root, or set VERBS3_TEST_UNPRIVILEGED=1 to leave it out"
+        );
+        println!("NOT PROVEN: a full disk under a real process (needs root)");
+    }
+    root
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_killed_at_random_times_serves_no_wrong_byte_and_keeps_its_cache() {
+    let mut cluster = Cluster::start("256MiB", 30).await;
+    for _ in 0..4 {
+        let (mut worker, (_gateway, client)) = (cluster.worker(), cluster.gateway());
+        for _ in 0..4 {
+            let number = cluster.rng.random_range(0..cluster.objects.len());
+            cluster.overwrite(&client, number).await;
+        }
+        let dies = Instant::now() + Duration::from_millis(cluster.rng.random_range(0..900));
+        while Instant::now() < dies {
+            let number = cluster.rng.random_range(0..cluster.objects.len());
+            cluster.read(&client, number).await;
+        }
+        let killed = async {
+            worker.signal("-KILL");
+            worker.ended()
+        };
+        let (_, status) = tokio::join!(cluster.read(&client, 0), killed);
+        assert_eq!(status, None, "killed, not ended");
+        cluster.read(&client, 1).await;
+    }
+    // What is read once is on disk soon, and survives one more kill.
+    let (mut worker, (gateway, client)) = (cluster.worker(), cluster.gateway());
+    let began = Instant::now();
+    while (metric(&worker, "verbs3_disk_pages", "") as u64) < cluster.pages() {
+        assert!(began.elapsed() < Duration::from_secs(60), "not all pages came to the disk");
+        cluster.read_all(&client).await;
+    }
+    worker.signal("-KILL");
+    worker.ended();
+    drop((worker, gateway));
+    let (worker, (_gateway, client)) = (cluster.worker(), cluster.gateway());
+    assert_eq!(cluster.read_all(&client).await, cluster.objects.len(), "some answers were no hits");
+    assert_eq!(metric(&worker, "verbs3_worker_filled_bytes_total", ""), 0.0, "the store was read for what is on disk");
+    assert_eq!(metric(&worker, "verbs3_disk_corrupt_total", ""), 0.0, "a kill tears nothing");
+    assert!(metric(&worker, "verbs3_disk_promotions_total", "") as u64 >= cluster.pages());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_spoilt_between_two_runs_cost_fills_and_no_wrong_byte() {
+    let mut cluster = Cluster::start("64MiB", 20).await;
+    let (mut worker, (gateway, client)) = (cluster.worker(), cluster.gateway());
+    cluster.read_all(&client).await;
+    assert_eq!(worker.end(), Some(0));
+    drop(gateway);
+    for entry in std::fs::read_dir(cluster.tier()).unwrap() {
+        let path = entry.unwrap().path();
+        if !path.to_str().unwrap().contains("/segment-") {
+            continue;
+        }
+        let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+        let bytes = file.metadata().unwrap().len();
+        for _ in 0..12 {
+            // Heads, headers and pages alike.
+            let within = [4096, 64 << 10, bytes][cluster.rng.random_range(0..3)];
+            let mut rot = [0u8; 300];
+            cluster.rng.fill(&mut rot[..]);
+            file.write_all_at(&rot, cluster.rng.random_range(0..within - 300)).unwrap();
+        }
+    }
+    let (worker, (_gateway, client)) = (cluster.worker(), cluster.gateway());
+    cluster.read_all(&client).await;
+    assert!(metric(&worker, "verbs3_disk_corrupt_total", "") > 0.0, "nothing was found");
+    cluster.read_all(&client).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_worker_on_a_folder_and_a_folder_of_something_else_are_refused() {
+    let cluster = Cluster::start("64MiB", 1).await;
+    let worker = cluster.worker();
+    let file = cluster.file("worker");
+    let other = ["--set", "worker.listen=127.0.0.1:0"];
+    let second = run(&[&["worker", "--config", file.to_str().unwrap()], &other[..]].concat());
+    let complaint = text(&second.stderr);
+    assert_eq!(second.status.code(), Some(1), "{complaint}");
+    assert!(complaint.contains("in use by another process"), "{complaint}");
+    drop(worker);
+    std::fs::write(cluster.tier().join("notes.txt"), "mine").unwrap();
+    let third = run(&["worker", "--config", file.to_str().unwrap()]);
+    let complaint = text(&third.stderr);
+    assert_eq!(third.status.code(), Some(1), "{complaint}");
+    assert!(complaint.contains("notes.txt") && complaint.contains("worker.disk.folders"), "{complaint}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_shrinks_the_tier_and_costs_no_request() {
+    if !is_root() {
+        return;
+    }
+    let cluster = Cluster::start("256MiB", 60).await;
+    std::fs::create_dir(cluster.tier()).unwrap();
+    // A mount namespace of its own: nobody else sees this file system, and it ends with the process.
+    let script = "mount -t tmpfs -o size=14m tmpfs \"$0\" && exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", script]).arg(cluster.tier()).arg(verbs3().get_program());
+    command.args(["worker", "--config"]).arg(cluster.file("worker"));
+    let worker = Process::start_command(cluster.folder.path(), "worker", command);
+    let (_gateway, client) = cluster.gateway();
+    for _ in 0..3 {
+        cluster.read_all(&client).await;
+    }
+    wait_for("the disk is not said to be full", || metric(&worker, "verbs3_disk_folder_full", "") == 1.0);
+    assert!(metric(&worker, "verbs3_disk_pages", "") > 0.0);
+    assert!(metric(&worker, "verbs3_disk_file_bytes", "") <= (14 << 20) as f64);
+    assert!(metric(&worker, "verbs3_disk_errors_total", "kind=\"full\"") >= 1.0);
+    assert_eq!(metric(&worker, "verbs3_disk_folder_up", ""), 1.0);
+    assert_eq!(worker.log().matches("the disk is full").count(), 1, "{}", worker.log());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failing_disk_is_left_and_costs_no_request() {
+    let cluster = Cluster::start("256MiB", 12).await;
+    let (shim, trigger) = (cluster.folder.path().join("eio.so"), cluster.folder.path().join("failing"));
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/eio/shim.c");
+    let made = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&shim).arg(source).arg("-ldl").status();
+    assert!(made.unwrap().success(), "the build needs cc anyway");
+    let file = cluster.file("worker");
+    let words = ["worker", "--config", file.to_str().unwrap()];
+    let variables = [("LD_PRELOAD", shim.to_str().unwrap()), ("EIO_WHILE", trigger.to_str().unwrap())];
+    // Pages of an earlier life, so that there is something to read.
+    let (mut worker, (gateway, client)) = (cluster.worker(), cluster.gateway());
+    cluster.read_all(&client).await;
+    assert_eq!(worker.end(), Some(0));
+    drop(gateway);
+    let mut worker = Process::start_in(cluster.folder.path(), "worker", &words, &variables);
+    let (gateway, client) = cluster.gateway();
+    cluster.read(&client, 0).await;
+    std::fs::write(&trigger, "").unwrap();
+    cluster.read_all(&client).await;
+    wait_for("the folder goes on", || metric(&worker, "verbs3_disk_folder_up", "") == 0.0);
+    assert!(metric(&worker, "verbs3_disk_errors_total", "kind=\"io\"") >= 3.0);
+    assert_eq!(worker.log().matches("failed too often and rests").count(), 1, "{}", worker.log());
+    cluster.read_all(&client).await;
+    assert_eq!(worker.end(), Some(0));
+    drop(gateway);
+    // The disk is well again: so is what it holds.
+    std::fs::remove_file(&trigger).unwrap();
+    let (worker, (_gateway, client)) = (cluster.worker(), cluster.gateway());
+    cluster.read_all(&client).await;
+    assert!(metric(&worker, "verbs3_disk_promotions_total", "") > 0.0);
+}

@@ -1,0 +1,79 @@
+//! The cache's disk tier: pages that outlive a restart.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::quantity::{ByteSize, Period};
+
+/// The `[worker.disk]` table.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct WorkerDisk {
+    /// Bytes of pages that wait to be written, and stay in memory until they are; beyond, pages are not written. Never more than an eighth of
+    /// the memory. Default: `"256MiB"`. Range: `"1MiB"` to `"64GiB"`.
+    pub queue_max: ByteSize,
+    /// Bytes written in a second, over all folders, to spare the drives; `"0B"`: as fast as they can. Default: `"0B"`. Range: `"0B"` to `"1TiB"`.
+    pub write_rate_max: ByteSize,
+    /// Reads under way at once. Default: `64`. Range: `1` to `512`.
+    pub reads_in_flight_max: u32,
+    /// Read and write past the kernel's page cache (O_DIRECT) what is aligned: whole pages. Default: `true`.
+    pub direct: bool,
+    /// Pages that were written longer ago are dropped; `"0"`: only when their place is needed. Default: `"0"`. Range: `"0"` to `"3650d"`.
+    pub page_age_max: Period,
+    /// How long the end of the process waits for pages to be written. Default: `"10s"`. Range: `"0"` to `"10m"`.
+    pub flush_max: Period,
+    /// A folder on a drive. None: no disk tier.
+    pub folders: Vec<WorkerDiskFolder>,
+    /// A bucket of a store, with rules of its own.
+    pub volumes: Vec<WorkerDiskVolume>,
+}
+
+/// An entry of `worker.disk.folders`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct WorkerDiskFolder {
+    /// Folder of this worker alone, on a local drive (NVMe); made if absent. It holds cached objects: keep it as private as the store. Required.
+    pub path: PathBuf,
+    /// Bytes that its files may take. Default: `"100GiB"`. Range: `"16MiB"` to `"1024TiB"`.
+    pub capacity: ByteSize,
+}
+
+/// An entry of `worker.disk.volumes`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct WorkerDiskVolume {
+    /// The volume behind a mount: name of the UFS, a slash, and the bucket there. Required.
+    pub volume: String,
+    /// Bytes that its pages may take, over all folders; `"0B"`: as many as there are. Default: `"0B"`. Range: `"0B"` to `"1024TiB"`.
+    pub capacity: ByteSize,
+    /// In place of `page_age_max`; `"0"`: that one. Default: `"0"`. Range: `"0"` to `"3650d"`.
+    pub page_age_max: Period,
+}
+
+impl Default for WorkerDisk {
+    fn default() -> Self {
+        Self {
+            queue_max: ByteSize::mib(256),
+            write_rate_max: ByteSize(0),
+            reads_in_flight_max: 64,
+            direct: true,
+            page_age_max: Period::millis(0),
+            flush_max: Period::seconds(10),
+            folders: Vec::new(),
+            volumes: Vec::new(),
+        }
+    }
+}
+
+impl Default for WorkerDiskFolder {
+    fn default() -> Self {
+        Self { path: PathBuf::new(), capacity: ByteSize::mib(100 << 10) }
+    }
+}
+
+impl Default for WorkerDiskVolume {
+    fn default() -> Self {
+        Self { volume: String::new(), capacity: ByteSize(0), page_age_max: Period::millis(0) }
+    }
+}
