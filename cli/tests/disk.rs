@@ -294,3 +294,23 @@ async fn a_failing_disk_is_left_and_costs_no_request() {
     cluster.read_all(&client).await;
     assert!(metric(&worker, "verbs3_disk_promotions_total", "") > 0.0);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dev_keeps_what_it_cached_when_asked_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let words = ["dev", "--no-demo", "--listen", "127.0.0.1:0", "--dir", data.to_str().unwrap(), "--workers", "2"];
+    let sizes = ["worker.memory.capacity=128MiB", "gateway.memory.capacity=32MiB", "dev.disk=64MiB"];
+    let words: Vec<&str> = words.into_iter().chain(sizes.iter().flat_map(|size| ["--set", *size])).collect();
+    let body: Vec<u8> = (0..3_000_000u32).map(|n| (n % 251) as u8).collect();
+    let mut dev = Process::start(folder.path(), "dev", &words);
+    let (access, secret) = dev_key(&data);
+    let client = dev.client(&access, &secret);
+    client.put_object().bucket("demo").key("k").body(ByteStream::from(body.clone())).send().await.unwrap();
+    assert!(get_object(&client, "demo", "k").await.body == body);
+    assert_eq!(dev.end(), Some(0));
+    let dev = Process::start(folder.path(), "dev", &words);
+    let answer = get_object(&dev.client(&access, &secret), "demo", "k").await;
+    assert!(answer.body == body && answer.head.contains("x-verbs3-cache: hit"), "{}", answer.head);
+    assert_eq!(metric(&dev, "verbs3_worker_filled_bytes_total", ""), 0.0);
+}

@@ -17,7 +17,7 @@ pub struct WorkerDisk {
     pub write_rate_max: ByteSize,
     /// Reads under way at once. Default: `64`. Range: `1` to `512`.
     pub reads_in_flight_max: u32,
-    /// Read and write past the kernel's page cache (O_DIRECT) what is aligned: whole pages. Default: `true`.
+    /// Read and write whole pages past the kernel's page cache (O_DIRECT), where the file system can. Default: `true`.
     pub direct: bool,
     /// Pages that were written longer ago are dropped; `"0"`: only when their place is needed. Default: `"0"`. Range: `"0"` to `"3650d"`.
     pub page_age_max: Period,

@@ -1,6 +1,6 @@
 //! A folder of segment files, and the lock that keeps a second process out of it.
 //!
-//! Pages go past the page cache (`O_DIRECT`) where file system, length and memory allow; headers, and what is not aligned, go
+//! Whole pages go past the page cache (`O_DIRECT`) where file system, length and memory allow; headers, small pages and tails go
 //! through it. Never removes a file that it did not make.
 
 use std::collections::HashMap;
@@ -148,7 +148,7 @@ impl Medium for Files {
             OpenOptions::new().create(true).truncate(true).read(true).write(true).mode(0o600).open(&path).and_then(
                 |file| match rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes) {
                     // Not every file system can; a full disk then shows at a write.
-                    Err(rustix::io::Errno::OPNOTSUPP) => file.set_len(bytes),
+                    Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => file.set_len(bytes),
                     other => Ok(other?),
                 },
             );
@@ -166,7 +166,10 @@ impl Medium for Files {
     fn read(&self, segment: u32, at: u64, into: &mut [u8]) -> io::Result<()> {
         let open = self.segment(segment)?;
         match &open.direct {
-            Some(direct) if is_aligned(at, into) => direct.read_exact_at(into, at),
+            Some(direct) if goes_direct(at, into) => match direct.read_exact_at(into, at) {
+                Err(error) if wants_other_alignment(&error) => open.cached.read_exact_at(into, at),
+                other => other,
+            },
             _ => open.cached.read_exact_at(into, at),
         }
     }
@@ -174,15 +177,28 @@ impl Medium for Files {
     fn write(&self, segment: u32, at: u64, bytes: &[u8]) -> io::Result<()> {
         let open = self.segment(segment)?;
         match &open.direct {
-            Some(direct) if is_aligned(at, bytes) => direct.write_all_at(bytes, at),
+            Some(direct) if goes_direct(at, bytes) => match direct.write_all_at(bytes, at) {
+                Err(error) if wants_other_alignment(&error) => open.cached.write_all_at(bytes, at),
+                other => other,
+            },
             _ => open.cached.write_all_at(bytes, at),
         }
     }
 }
 
-fn is_aligned(at: u64, bytes: &[u8]) -> bool {
+/// From here on a page goes past the page cache. Measured (DECISIONS): 256 KiB cost a fifth of the CPU to write and a third
+/// to read; 4 KiB cost eight times as much to write, and a wait for the device.
+const DIRECT_BYTES_MIN: usize = 64 << 10;
+
+fn goes_direct(at: u64, bytes: &[u8]) -> bool {
     let address = bytes.as_ptr().addr() as u64;
-    [at, address, bytes.len() as u64].iter().all(|number| number.is_multiple_of(ALIGN)) && !bytes.is_empty()
+    let aligned = [at, address, bytes.len() as u64].iter().all(|number| number.is_multiple_of(ALIGN));
+    aligned && bytes.len() >= DIRECT_BYTES_MIN
+}
+
+/// What a file system says that takes `O_DIRECT`, but not of these numbers.
+fn wants_other_alignment(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(rustix::io::Errno::INVAL.raw_os_error())
 }
 
 fn segment_number(name: &str) -> Option<u32> {

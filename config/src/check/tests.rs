@@ -514,3 +514,33 @@ fn what_is_no_name_of_a_network_device_is_an_error_for_every_role() {
         assert!(with("bond0.100").is_empty());
     }
 }
+
+#[test]
+fn folders_and_volumes_of_the_disk_tier_are_checked_each() {
+    let disk = r#"
+[[worker.disk.folders]]
+path = "/mnt/a"
+capacity = "1MiB"
+[[worker.disk.folders]]
+path = "/mnt/a"
+[[worker.disk.folders]]
+[[worker.disk.volumes]]
+volume = "ceph"
+[[worker.disk.volumes]]
+volume = "ceph/scratch"
+[[worker.disk.volumes]]
+volume = "ceph/scratch"
+"#;
+    let found = findings(&format!("{GOOD}{disk}"), &[Role::Worker]);
+    for wanted in [
+        "worker.disk.folders[0].capacity: 1MiB is not between 16MiB and 1024TiB",
+        "worker.disk.folders[1].path: /mnt/a is worker.disk.folders[0] too",
+        "worker.disk.folders[2].path: is missing; name a folder on a local drive",
+        "worker.disk.volumes[0].volume: \"ceph\" is not the name of a UFS, a slash and a bucket",
+        "worker.disk.volumes[2].volume: \"ceph/scratch\" is worker.disk.volumes[1] too",
+    ] {
+        assert!(found.iter().any(|line| line.contains(wanted)), "{wanted} in {found:#?}");
+    }
+    let found = findings(&format!("{GOOD}[dev]\nworkers = 4\ndisk = \"32MiB\"\n"), &[Role::Worker]);
+    assert!(found.iter().any(|line| line.contains("dev.disk: 32MiB is too small for 4 workers")), "{found:#?}");
+}

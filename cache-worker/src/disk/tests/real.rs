@@ -80,10 +80,16 @@ fn bytes_are_the_same_past_the_page_cache_and_through_it() {
     let files = begin(folder.path());
     files.create(0, 1 << 20).unwrap();
     // Lengths and places that O_DIRECT takes, and some that it does not.
-    let mut memory = vec![0u8; 64 << 10];
+    let mut memory = vec![0u8; 512 << 10];
     let shift = memory.as_ptr().align_offset(4096);
-    for (at, length, skew) in [(4096, 8192, 0), (8192, 4096, 1), (100, 128, 3), (12_288, 5000, 0), (65_536, 16_384, 0)]
-    {
+    for (at, length, skew) in [
+        (4096, 8192, 0),
+        (4096, 65_536, 0),
+        (8192, 65_536, 1),
+        (100, 128, 3),
+        (12_288, 70_000, 0),
+        (65_536, 262_144, 0),
+    ] {
         let piece = &mut memory[shift + skew..shift + skew + length];
         piece.iter_mut().enumerate().for_each(|(at, byte)| *byte = (at * 7 + length) as u8);
         files.write(0, at, piece).unwrap();

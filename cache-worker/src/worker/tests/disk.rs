@@ -256,3 +256,28 @@ async fn a_second_worker_on_a_folder_is_refused() {
     let second = Worker::new(options(folder.path(), 64), map(8), Volumes::default(), &registry);
     assert!(matches!(second.err(), Some(WorkerError::Disk(DiskError::InUse { .. }))));
 }
+
+#[tokio::test]
+async fn pages_are_spread_over_folders_and_a_lost_one_costs_its_own_only() {
+    let (folder, store) = (tempfile::tempdir().unwrap(), Arc::new(Store::default()));
+    let objects: Vec<(String, Stored)> = (0..24).map(|n| (format!("k{n}"), Stored::new(n + 1, PAGE + n))).collect();
+    objects.iter().for_each(|(key, stored)| store.put(key, stored.clone()));
+    let start = || {
+        let mut options = options(folder.path(), 64);
+        if let Some(disk) = &mut options.disk {
+            disk.folders.push(DiskFolder { path: folder.path().join("other"), capacity_bytes: 64 << 20 });
+        }
+        Bed::before(store.clone(), Mode::Share, 128, options)
+    };
+    let first = start();
+    read_all(&first, &objects).await;
+    first.worker.shutdown().await;
+    drop(first);
+    std::fs::remove_dir_all(folder.path().join("other")).unwrap();
+    let second = start();
+    let bytes = store.body_bytes();
+    read_all(&second, &objects).await;
+    let again = store.body_bytes() - bytes;
+    assert!((PAGE..20 * PAGE).contains(&again), "{again} bytes were read again");
+    second.assert_nothing_leaked().await;
+}
