@@ -39,6 +39,8 @@ pub enum Command {
     Gateway(ServeArguments),
     /// A node's share of the cache
     Worker(ServeArguments),
+    /// Membership and the placement map of a cluster
+    Coordinator(ServeArguments),
     /// Look at configuration files
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -164,6 +166,7 @@ pub struct ConfigArguments {
 pub enum RoleArgument {
     Gateway,
     Worker,
+    Coordinator,
     Dev,
 }
 
@@ -232,6 +235,7 @@ impl RoleArgument {
         match self {
             Self::Gateway => Role::Gateway,
             Self::Worker => Role::Worker,
+            Self::Coordinator => Role::Coordinator,
             Self::Dev => Role::Dev,
         }
     }

@@ -44,7 +44,20 @@ pub async fn run(mut config: Config, demo_only: bool, started: Started) -> anyho
         }
     };
     // Ports, secrets and peers of a cluster have no meaning within one process.
-    let Config { cluster, ufs, mount, gateway, worker, tcp: _, verbs: _, dev, process, log: _, telemetry } = config;
+    let Config {
+        cluster,
+        ufs,
+        mount,
+        gateway,
+        worker,
+        coordinator: _,
+        tcp: _,
+        verbs: _,
+        dev,
+        process,
+        log: _,
+        telemetry,
+    } = config;
     let Dev { dir, workers, disk, demo } = &dev;
 
     let registry = Registry::new();

@@ -28,6 +28,9 @@ fn main() -> ExitCode {
         Command::Worker(arguments) => {
             process::run(&arguments.layers(), verbs3_config::Role::Worker, wiring::worker::run)
         }
+        Command::Coordinator(arguments) => {
+            process::run(&arguments.layers(), verbs3_config::Role::Coordinator, wiring::coordinator::run)
+        }
         Command::Config(ConfigCommand::Check(arguments)) => command::config::check(&arguments),
         Command::Config(ConfigCommand::Show(arguments)) => command::config::show(&arguments),
         Command::Doctor(arguments) => command::doctor::run(&arguments),

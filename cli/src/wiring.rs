@@ -3,6 +3,7 @@
 //!
 //! Owns the composition of each process. Knows defaults of none.
 
+pub mod coordinator;
 pub mod gateway;
 pub mod listen;
 pub mod stores;

@@ -27,6 +27,7 @@ fn rows() -> Rows {
         verbs3_gateway::metrics::TABLE,
         verbs3_gateway::metrics::READ_TABLE,
         verbs3_gateway::telemetry::TABLE,
+        verbs3_coordinator::metrics::TABLE,
     ];
     let mut rows = Rows::new();
     for &(name, labels, help) in tables.into_iter().flatten() {

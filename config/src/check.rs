@@ -1,6 +1,7 @@
 //! What must hold between settings, and the range of each. Every problem is collected; nothing is changed.
 
 mod cluster;
+mod coordinator;
 mod disk;
 mod gateway;
 mod mount;
@@ -22,6 +23,7 @@ use crate::root::Config;
 pub enum Role {
     Gateway,
     Worker,
+    Coordinator,
     Dev,
 }
 
@@ -58,12 +60,13 @@ impl Findings {
 /// Everything that is wrong with `config` for a process that plays `roles`.
 pub(crate) fn check(config: &Config, roles: &[Role]) -> Vec<Problem> {
     let mut findings = Findings::default();
-    let Config { cluster, ufs, mount, gateway, worker, tcp, verbs, dev, process, log, telemetry } = config;
+    let Config { cluster, ufs, mount, gateway, worker, coordinator, tcp, verbs, dev, process, log, telemetry } = config;
     cluster::check(cluster, roles, &mut findings);
     ufs::check(ufs, roles, &mut findings);
     mount::check(mount, ufs, roles, &mut findings);
     gateway::check(gateway, cluster, roles, &mut findings);
     worker::check(worker, cluster, roles, &mut findings);
+    coordinator::check(coordinator, roles, &mut findings);
     worker::check_tcp(tcp, &mut findings);
     verbs::check(verbs, worker, gateway, &mut findings);
     findings.range("dev.workers", dev.workers, 1, 64);

@@ -27,8 +27,11 @@ pub struct Cluster {
     /// Workers that each block may be served by: its owner, and those that are asked when the owner does not answer.
     /// Default: `2`. Range: `1` to `8`.
     pub replicas: u16,
-    /// The workers. Order does not matter; the same list everywhere. Default: `[]`.
+    /// The workers, where there is no coordinator. Order does not matter; the same list everywhere. Default: `[]`.
     pub workers: Vec<ClusterWorker>,
+    /// URLs of the coordinators, such as `"http://coordinator-0:9500"`, in place of `workers`: workers register with them, and
+    /// gateways follow the placement map. Default: `[]`.
+    pub coordinators: Vec<String>,
 }
 
 /// One `[[cluster.workers]]` entry.
@@ -42,6 +45,8 @@ pub struct ClusterWorker {
     pub address: String,
     /// Share of the blocks, relative to the other workers: usually its memory. Default: `1.0`. Range: `0.001` to `1000000.0`.
     pub weight: f64,
+    /// What fails together, such as a rack: replicas of a block go to different zones where there are any. Default: `""`.
+    pub zone: String,
 }
 
 impl Default for Cluster {
@@ -54,13 +59,14 @@ impl Default for Cluster {
             page: ByteSize::kib(256),
             replicas: 2,
             workers: Vec::new(),
+            coordinators: Vec::new(),
         }
     }
 }
 
 impl Default for ClusterWorker {
     fn default() -> Self {
-        Self { id: String::new(), address: String::new(), weight: 1.0 }
+        Self { id: String::new(), address: String::new(), weight: 1.0, zone: String::new() }
     }
 }
 

@@ -181,7 +181,8 @@ fn note_origins(value: &Value, at: &mut Vec<String>, origin: &Origin, origins: &
 }
 
 fn roles_in(file: &toml::Table) -> Vec<Role> {
-    let roles = [("gateway", Role::Gateway), ("worker", Role::Worker), ("dev", Role::Dev)];
+    let roles =
+        [("gateway", Role::Gateway), ("worker", Role::Worker), ("coordinator", Role::Coordinator), ("dev", Role::Dev)];
     roles.into_iter().filter(|(section, _)| file.contains_key(*section)).map(|(_, role)| role).collect()
 }
 

@@ -4,6 +4,7 @@
 
 mod check;
 mod cluster;
+mod coordinator;
 mod dev;
 mod disk;
 mod environment;
@@ -25,6 +26,7 @@ mod worker;
 
 pub use check::Role;
 pub use cluster::{Cluster, ClusterWorker};
+pub use coordinator::{Coordinator, CoordinatorStore, CoordinatorStoreKind};
 pub use dev::Dev;
 pub use disk::{WorkerDisk, WorkerDiskFolder, WorkerDiskVolume};
 pub use environment::Environment;

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::Cluster;
+use crate::coordinator::Coordinator;
 use crate::dev::Dev;
 use crate::gateway::Gateway;
 use crate::mount::Mount;
@@ -13,7 +14,8 @@ use crate::ufs::Ufs;
 use crate::verbs::Verbs;
 use crate::worker::Worker;
 
-/// Every section. `gateway` reads all but `worker` and `dev`; `worker` all but `gateway` and `dev`; `dev` all.
+/// Every section. `gateway` reads all but `worker`, `coordinator` and `dev`; `worker` all but `gateway`, `coordinator` and `dev`;
+/// `coordinator` only `cluster` and its own; `dev` all but `coordinator`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
@@ -27,6 +29,8 @@ pub struct Config {
     pub gateway: Gateway,
     /// The cache.
     pub worker: Worker,
+    /// Membership and the placement map.
+    pub coordinator: Coordinator,
     /// How gateways and workers talk: the way that works everywhere.
     pub tcp: Tcp,
     /// The same by RDMA, where both hosts have it.

@@ -13,7 +13,7 @@ use crate::quantity::{ByteSize, Period};
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Worker {
-    /// Name of this worker; one of `cluster.workers`. Usually given as `VERBS3_WORKER__ID`. Required.
+    /// Name of this worker, unique in the cluster; one of `cluster.workers` where these are listed. Usually given as `VERBS3_WORKER__ID`. Required.
     pub id: String,
     /// Address that gateways connect to; its port is the one in `cluster.workers`. Default: `"0.0.0.0:9400"`.
     pub listen: SocketAddr,
@@ -22,6 +22,11 @@ pub struct Worker {
     /// Network device, such as `"eth0"`, that requests to `admin_listen` must come in over; none: over any. (That of `listen` is
     /// `tcp.bind_device`.) Default: none.
     pub admin_bind_device: Option<String>,
+    /// Where gateways and other workers reach this one, `host:port`, as it tells the coordinators; none means `listen`, or this
+    /// host's name where that is no single address. Default: none.
+    pub advertise: Option<String>,
+    /// What fails together, such as a rack: replicas of a block go to different zones where there are any. Default: `""`.
+    pub zone: String,
     /// Memory that pages are cached in.
     pub memory: Memory,
     /// How pages come from the UFS.
@@ -109,6 +114,8 @@ impl Default for Worker {
             listen: SocketAddr::from(([0, 0, 0, 0], 9400)),
             admin_listen: SocketAddr::from(([127, 0, 0, 1], 9401)),
             admin_bind_device: None,
+            advertise: None,
+            zone: String::new(),
             memory: Memory::default(),
             fill: WorkerFill::default(),
             disk: WorkerDisk::default(),

@@ -33,7 +33,7 @@ const CLUSTER: [(&str, &str); 7] = [
     ("mount.ufs", "\"ceph\""),
 ];
 
-const EXAMPLES: [Example; 3] = [
+const EXAMPLES: [Example; 4] = [
     Example {
         file: "dev.toml",
         role: Role::Dev,
@@ -59,10 +59,23 @@ const EXAMPLES: [Example; 3] = [
             ("worker.disk.volumes.volume", "\"ceph/scratch\""),
         ],
     },
+    Example {
+        file: "coordinator.toml",
+        role: Role::Coordinator,
+        intro: "verbs3 coordinator --config coordinator.toml: membership and the placement map.",
+        sections: &["cluster", "coordinator", "process", "log", "telemetry"],
+        values: &[],
+    },
 ];
 
 /// What a setting without a default could be, where the example leaves it out.
-const SAMPLES: [(&str, &str); 29] = [
+const SAMPLES: [(&str, &str); 35] = [
+    ("coordinator.advertise", "\"http://coordinator-0:9500\""),
+    ("store.certificate", "\"/etc/verbs3/tls.crt\""),
+    ("store.key", "\"/etc/verbs3/tls.key\""),
+    ("store.user", "\"verbs3\""),
+    ("store.password_file", "\"/etc/verbs3/etcd.secret\""),
+    ("worker.advertise", "\"10.0.0.1:9400\""),
     ("cluster.secret_file", "\"/etc/verbs3/cluster.secret\""),
     ("cluster.secret", "\"at least 16 characters\""),
     ("ca_file", "\"/etc/verbs3/store-ca.pem\""),
@@ -163,7 +176,7 @@ fn examples_have_every_setting_with_its_documentation() {
 fn load_example(example: &Example, text: &str) -> Result<Vec<String>, Vec<String>> {
     let folder = tempfile::tempdir().unwrap();
     let mut text = text.to_owned();
-    for name in ["cluster.secret", "identities.toml", "tls.crt", "tls.key", "ufs.secret"] {
+    for name in ["cluster.secret", "identities.toml", "tls.crt", "tls.key", "ufs.secret", "etcd.secret"] {
         let file = folder.path().join(name);
         std::fs::write(&file, "0123456789abcdef").unwrap();
         text = text.replace(&format!("/etc/verbs3/{name}"), file.to_str().unwrap());

@@ -4,7 +4,8 @@
 #   packages.sh [build]     only what a build needs with `build`, everything without
 set -euo pipefail
 
-build=(cmake g++ pkg-config libclang1-14 libclang-common-14-dev libnl-3-dev libnl-route-3-dev)
+build=(cmake g++ pkg-config libclang1-14 libclang-common-14-dev libnl-3-dev libnl-route-3-dev
+    protobuf-compiler libprotobuf-dev)
 tests=(python3-venv mmdebstrap qemu-system-x86 busybox-static cpio kmod gcc-12 make xz-utils iproute2 rdma-core ibverbs-utils
     ibverbs-providers rdmacm-utils perftest procps curl openssl rclone s3fs)
 # Debian's npm brings hundreds of packages along: only where there is none of another origin.
@@ -16,9 +17,10 @@ missing=()
 for package in "${wanted[@]}"; do
     dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q "install ok installed" || missing+=("$package")
 done
-[ ${#missing[@]} -gt 0 ] || exit 0
-
-as_root=(); [ "$(id -u)" -eq 0 ] || as_root=(sudo)
-echo "installing ${missing[*]}"
-"${as_root[@]}" apt-get update -q
-"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"
+if [ ${#missing[@]} -gt 0 ]; then
+    as_root=(); [ "$(id -u)" -eq 0 ] || as_root=(sudo)
+    echo "installing ${missing[*]}"
+    "${as_root[@]}" apt-get update -q
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"
+fi
+[ "${1:-}" = build ] || "$(dirname "$0")/etcd.sh" >/dev/null

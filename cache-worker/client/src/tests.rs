@@ -110,7 +110,7 @@ fn tier(workers: &[&TestWorker]) -> Arc<Tier> {
 }
 
 fn tier_in(workers: &[&TestWorker], arena: Arena) -> Arc<Tier> {
-    let members = workers.iter().map(|worker| Member { id: worker.id.clone(), weight: 1.0 }).collect();
+    let members = workers.iter().map(|worker| Member::new(worker.id.clone(), 1.0)).collect();
     let placement = Placement::new(Epoch(1), members, workers.len()).unwrap();
     let peers = workers.iter().map(|worker| (worker.id.clone(), worker.peer.clone()));
     Tier::new(options(), placement, peers.collect::<HashMap<_, _>>(), arena, &Registry::new()).unwrap()

@@ -3,6 +3,7 @@
 
 mod geometry;
 mod ids;
+mod membership;
 mod messages;
 mod placement;
 
@@ -11,6 +12,7 @@ pub use ids::{
     BlockIndex, Epoch, Generation, KeyHash, ObjectKey, PageIndex, Slot, Version, Volume, WorkerId, WriteId,
     is_strong_etag,
 };
+pub use membership::{ClusterMember, Membership, MembershipChange};
 pub use messages::{
     Absent, Announce, Attributes, ByteRange, CacheVerdict, DecodeError, Forget, Lease, Listed, ListedEntry, Open,
     Opened, PROTOCOL_VERSION, Piece, Read, Refusal, RefusalKind, Reply, Report, Request, Shown, UfsAnswer,

@@ -35,7 +35,20 @@ pub struct Serving {
 /// Serves until it is told to stop, then lets requests under way end.
 pub async fn run(config: Config, started: Started) -> anyhow::Result<()> {
     // The sections that other processes read, and those that `process` has read.
-    let Config { cluster, ufs, mount, gateway, worker: _, tcp, verbs, dev: _, process, log: _, telemetry } = config;
+    let Config {
+        cluster,
+        ufs,
+        mount,
+        gateway,
+        worker: _,
+        coordinator: _,
+        tcp,
+        verbs,
+        dev: _,
+        process,
+        log: _,
+        telemetry,
+    } = config;
     let registry = Registry::new();
     verbs3_ufs::metrics::register(&registry)?;
     verbs3_rdma::metrics::register(&registry)?;

@@ -17,8 +17,10 @@ use super::transports::Requesters;
 
 /// The workers that the configuration lists.
 pub fn members(cluster: &Cluster) -> Vec<Member> {
-    let member =
-        |ClusterWorker { id, address: _, weight }: &ClusterWorker| Member { id: WorkerId(id.clone()), weight: *weight };
+    let member = |ClusterWorker { id, address: _, weight, zone }: &ClusterWorker| Member {
+        zone: zone.clone(),
+        ..Member::new(WorkerId(id.clone()), *weight)
+    };
     cluster.workers.iter().map(member).collect()
 }
 
@@ -43,7 +45,8 @@ impl Ways {
         let requesters = Requesters::new(tcp, verbs, cluster, &gateway_name(), arena)?;
         let options = peer_options(peers, verbs);
         let mut ways = Self { members: Vec::new(), peers: HashMap::new(), requesters: None };
-        for ClusterWorker { id, address, weight } in &cluster.workers {
+        for (member, worker) in members(cluster).into_iter().zip(&cluster.workers) {
+            let ClusterWorker { id, address, weight: _, zone: _ } = worker;
             let tcp =
                 resolve(address).await.with_context(|| format!("worker {id}: can't find the address {address}"))?;
             let peer = Peer::new(
@@ -52,7 +55,7 @@ impl Ways {
                 requesters.transports.clone(),
                 options.clone(),
             );
-            ways.add(WorkerId(id.clone()), *weight, Arc::new(peer));
+            ways.add(member, Arc::new(peer));
         }
         ways.requesters = Some(requesters);
         Ok(ways)
@@ -62,14 +65,14 @@ impl Ways {
     pub fn local(peers: impl IntoIterator<Item = (WorkerId, Peer)>) -> Self {
         let mut ways = Self { members: Vec::new(), peers: HashMap::new(), requesters: None };
         for (id, peer) in peers {
-            ways.add(id, 1.0, Arc::new(peer));
+            ways.add(Member::new(id, 1.0), Arc::new(peer));
         }
         ways
     }
 
-    fn add(&mut self, id: WorkerId, weight: f64, peer: Arc<Peer>) {
-        self.members.push(Member { id: id.clone(), weight });
-        self.peers.insert(id, peer);
+    fn add(&mut self, member: Member, peer: Arc<Peer>) {
+        self.peers.insert(member.id.clone(), peer);
+        self.members.push(member);
     }
 
     /// Closes what is idle and waits for the peers' tasks.

@@ -24,7 +24,20 @@ use crate::process::Started;
 /// Serves until it is told to stop, then lets calls under way end.
 pub async fn run(config: Config, started: Started) -> anyhow::Result<()> {
     // The sections that other processes read, and those that `process` has read.
-    let Config { cluster, ufs, mount: _, gateway: _, worker, tcp, verbs, dev: _, process, log: _, telemetry } = config;
+    let Config {
+        cluster,
+        ufs,
+        mount: _,
+        gateway: _,
+        worker,
+        coordinator: _,
+        tcp,
+        verbs,
+        dev: _,
+        process,
+        log: _,
+        telemetry,
+    } = config;
     let registry = Registry::new();
     verbs3_ufs::metrics::register(&registry)?;
     verbs3_rdma::metrics::register(&registry)?;
@@ -32,6 +45,10 @@ pub async fn run(config: Config, started: Started) -> anyhow::Result<()> {
     let arena = arena(&worker.memory, 1, geometry)?;
     verbs3_rdma::metrics::register_arena(&registry, arena.clone())?;
     let stores = stores::open(&ufs, &registry).await?;
+    anyhow::ensure!(
+        cluster.coordinators.is_empty(),
+        "cluster.coordinators is not followed by this release; list cluster.workers"
+    );
     // The same computation as a gateway's, from this worker's own list.
     let epoch = Placement::static_epoch(&members(&cluster), usize::from(cluster.replicas));
     let epoch = (!cluster.workers.is_empty()).then_some(epoch);
@@ -77,6 +94,8 @@ pub fn start(
         listen: _,
         admin_listen: _,
         admin_bind_device: _,
+        advertise: _,
+        zone: _,
         memory: _,
         fill,
         disk,

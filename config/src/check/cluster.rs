@@ -11,7 +11,7 @@ use crate::secret::Secret;
 const SECRET_CHARS_MIN: usize = 16;
 
 pub(super) fn check(cluster: &Cluster, roles: &[Role], findings: &mut Findings) {
-    let Cluster { name, secret: _, secret_file: _, block, page, replicas, workers } = cluster;
+    let Cluster { name, secret: _, secret_file: _, block, page, replicas, workers, coordinators } = cluster;
     if name.trim().is_empty() {
         findings.error("cluster.name", "is empty; name the cluster");
     }
@@ -19,11 +19,18 @@ pub(super) fn check(cluster: &Cluster, roles: &[Role], findings: &mut Findings) 
     check_geometry(*block, *page, findings);
     findings.range("cluster.replicas", *replicas, 1, 8);
     check_workers(workers, findings);
-    if workers.is_empty() && roles.iter().any(|role| matches!(role, Role::Gateway | Role::Worker)) {
+    for (index, url) in coordinators.iter().enumerate() {
+        super::coordinator::check_url(&format!("cluster.coordinators[{index}]"), url, &["http://"], findings);
+    }
+    let needs_workers = roles.iter().any(|role| matches!(role, Role::Gateway | Role::Worker));
+    if workers.is_empty() && coordinators.is_empty() && needs_workers {
         findings.error(
             "cluster.workers",
-            "is empty; list every worker: [[cluster.workers]] id = \"…\", address = \"host:9400\"",
+            "is empty; list every worker: [[cluster.workers]] id = \"…\", address = \"host:9400\"; or name cluster.coordinators",
         );
+    }
+    if !workers.is_empty() && !coordinators.is_empty() && needs_workers {
+        findings.error("cluster.coordinators", "cluster.workers is set too; keep one: a map has one maker");
     }
 }
 
@@ -46,7 +53,7 @@ fn check_secret(cluster: &Cluster, roles: &[Role], findings: &mut Findings) {
         Some(secret) if secret.reveal().chars().count() < SECRET_CHARS_MIN => {
             findings.error(path, format!("is shorter than {SECRET_CHARS_MIN} characters; `openssl rand -hex 32` makes a good one"));
         }
-        None if roles.iter().any(|role| matches!(role, Role::Gateway | Role::Worker)) => findings.error(
+        None if roles.iter().any(|role| !matches!(role, Role::Dev)) => findings.error(
             path,
             "gateways and workers prove a shared secret to each other; set cluster.secret_file, or VERBS3_CLUSTER__SECRET",
         ),
@@ -70,7 +77,7 @@ const WORKER_ID_BYTES_MAX: usize = 64;
 fn check_workers(workers: &[ClusterWorker], findings: &mut Findings) {
     let mut ids = BTreeMap::new();
     let mut addresses = BTreeMap::new();
-    for (index, ClusterWorker { id, address, weight }) in workers.iter().enumerate() {
+    for (index, ClusterWorker { id, address, weight, zone: _ }) in workers.iter().enumerate() {
         let path = |field: &str| format!("cluster.workers[{index}].{field}");
         if id.trim().is_empty() {
             findings.error(path("id"), "is missing; a worker has the name that its own worker.id says");

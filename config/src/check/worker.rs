@@ -9,7 +9,21 @@ use crate::worker::{Worker, WorkerFill, WorkerIndex, WorkerWrites};
 
 pub(super) fn check(worker: &Worker, cluster: &Cluster, roles: &[Role], findings: &mut Findings) {
     // `shm` is checked with the other ways.
-    let Worker { id, listen, admin_listen, admin_bind_device, memory, fill, disk, index, writes, shm: _ } = worker;
+    let Worker {
+        id,
+        listen,
+        admin_listen,
+        admin_bind_device,
+        advertise,
+        zone,
+        memory,
+        fill,
+        disk,
+        index,
+        writes,
+        shm: _,
+    } = worker;
+    check_place(advertise.as_deref(), zone, findings);
     if roles.contains(&Role::Worker) {
         check_worker_id(id, listen.port(), cluster, findings);
     }
@@ -88,9 +102,20 @@ pub(super) fn check_tcp(tcp: &Tcp, findings: &mut Findings) {
     findings.range(at("handshakes_max"), *handshakes_max, 1, 65_536);
 }
 
+fn check_place(advertise: Option<&str>, zone: &str, findings: &mut Findings) {
+    if let Some(address) = advertise
+        && address.rsplit_once(':').is_none_or(|(host, port)| host.is_empty() || port.parse::<u16>().unwrap_or(0) == 0)
+    {
+        findings.error("worker.advertise", format!("{address:?} is not host:port"));
+    }
+    if zone.len() > 256 || zone.chars().any(char::is_control) {
+        findings.error("worker.zone", "is longer than 256 bytes or has control characters");
+    }
+}
+
 fn check_worker_id(id: &str, port: u16, cluster: &Cluster, findings: &mut Findings) {
     if id.is_empty() {
-        return findings.error("worker.id", "is missing; it is this worker's name in cluster.workers");
+        return findings.error("worker.id", "is missing; it is this worker's name in the cluster");
     }
     match cluster.workers.iter().find(|worker| worker.id == id) {
         None if cluster.workers.is_empty() => {}

@@ -30,6 +30,7 @@ impl Structs {
         for file in [
             "root",
             "cluster",
+            "coordinator",
             "ufs",
             "mount",
             "gateway",

@@ -106,7 +106,7 @@ impl Make {
                 }
             };
             peers.insert(id.clone(), Arc::new(peer));
-            members.push(Member { id, weight: 1.0 });
+            members.push(Member::new(id, 1.0));
             workers.push(worker);
         }
         let placement = Placement::new(Epoch(1), members, self.workers).unwrap();

@@ -132,7 +132,7 @@ async fn attributes_are_never_asked_of_another_worker_than_the_home() {
 #[tokio::test]
 async fn an_arena_whose_cells_hold_no_page_is_refused_at_the_start() {
     let a = TestWorker::new("a", silent());
-    let placement = Placement::new(Epoch(1), vec![Member { id: a.id.clone(), weight: 1.0 }], 1).unwrap();
+    let placement = Placement::new(Epoch(1), vec![Member::new(a.id.clone(), 1.0)], 1).unwrap();
     let arena = Arena::map(ArenaOptions { capacity_bytes: 8 << 20, cell_bytes_max: 4096, populate: false }).unwrap();
     let peers = HashMap::from([(a.id.clone(), a.peer.clone())]);
     let made = crate::Tier::new(options(), placement, peers, arena, &Registry::new());

@@ -44,8 +44,12 @@ mod tests {
     #[test]
     fn a_peer_is_a_name_or_an_address_with_a_port_or_the_workers() {
         let mut config = Config::default();
-        let worker =
-            |id: &str, address: &str| ClusterWorker { id: id.to_owned(), address: address.to_owned(), weight: 1.0 };
+        let worker = |id: &str, address: &str| ClusterWorker {
+            id: id.to_owned(),
+            address: address.to_owned(),
+            weight: 1.0,
+            zone: String::new(),
+        };
         config.cluster.workers = vec![worker("gpu-01", "10.0.0.1:9411"), worker("gpu-02", "[fd00::2]:9412")];
         let target = |text: &str| target(text, &config).unwrap();
         for (text, host, port) in [

@@ -1,0 +1,173 @@
+#![allow(clippy::unwrap_used)]
+use super::*;
+use proptest::prelude::*;
+
+fn members(weights: &[f64]) -> Vec<Member> {
+    weights.iter().enumerate().map(|(i, &weight)| Member::new(WorkerId(format!("w{i}")), weight)).collect()
+}
+
+fn map_of(members: Vec<Member>) -> Placement {
+    Placement::new(Epoch(1), members, 2).unwrap()
+}
+
+fn map(weights: &[f64]) -> Placement {
+    map_of(members(weights))
+}
+
+fn slots() -> impl Iterator<Item = Slot> {
+    (0..SLOTS).map(|slot| Slot(slot as u16))
+}
+
+fn owned(map: &Placement, id: &str) -> usize {
+    slots().filter(|&slot| map.owner(slot).id.0 == id).count()
+}
+
+/// The most that one owns, as a multiple of its share by weight.
+fn imbalance(map: &Placement) -> f64 {
+    let mut owned = vec![0u32; map.members().len()];
+    slots().for_each(|slot| owned[usize::from(map.owners(slot)[0])] += 1);
+    let weights: f64 = map.members().iter().map(|member| member.weight).sum();
+    let ratios = owned.iter().zip(map.members()).map(|(&owned, member)| f64::from(owned) / (member.weight / weights));
+    ratios.fold(0.0, f64::max) / SLOTS as f64
+}
+
+#[test]
+fn shares_follow_weights() {
+    let map = map(&[1.0, 1.0, 2.0]);
+    for (id, share) in [("w0", 0.25), ("w1", 0.25), ("w2", 0.5)] {
+        let got = owned(&map, id) as f64 / SLOTS as f64;
+        assert!((got - share).abs() < 0.01, "{id} owns {got}, wants {share}");
+    }
+}
+
+#[test]
+fn among_few_a_joining_worker_moves_only_what_it_wins() {
+    let (before, after) = (map(&[1.0; 4]), map(&[1.0; 5]));
+    for slot in slots() {
+        let now = &after.owner(slot).id;
+        assert!(now == &before.owner(slot).id || now.0 == "w4");
+    }
+}
+
+#[test]
+fn a_thousand_workers_are_balanced_and_one_more_moves_its_share() {
+    let (before, after) = (map(&[1.0; 1000]), map(&[1.0; 1001]));
+    for map in [&before, &after] {
+        assert!(imbalance(map) <= 1.15, "{}", imbalance(map));
+    }
+    let moved = before.moved(&after) as f64 / SLOTS as f64;
+    assert!(moved <= 1.0 / 1001.0 + 0.02, "{moved} of the slots moved");
+}
+
+#[test]
+fn replicas_stand_in_different_zones() {
+    let mut members = members(&[1.0; 9]);
+    for (index, member) in members.iter_mut().enumerate() {
+        member.zone = format!("rack-{}", index % 3);
+    }
+    let map = Placement::new(Epoch(1), members, 4).unwrap();
+    for slot in slots() {
+        let zone = |rank: usize| map.members()[usize::from(map.owners(slot)[rank])].zone.as_str();
+        assert!(zone(0) != zone(1) && zone(1) != zone(2) && zone(0) != zone(2), "three racks, three replicas");
+        let distinct: std::collections::BTreeSet<_> = map.owners(slot).iter().collect();
+        assert_eq!(distinct.len(), 4, "the fourth is another worker at least");
+    }
+}
+
+#[test]
+fn a_draining_worker_owns_nothing_and_the_others_keep_theirs() {
+    let before = map(&[1.0; 5]);
+    let mut drained = members(&[1.0; 5]);
+    drained[2].draining = true;
+    let after = map_of(drained);
+    assert_eq!(after.members().len(), 5);
+    assert!(slots().all(|slot| after.owners(slot).iter().all(|&at| at != 2)));
+    let kept = |slot: &Slot| before.owner(*slot).id == after.owner(*slot).id || before.owner(*slot).id.0 == "w2";
+    assert!(slots().all(|slot| kept(&slot)));
+    assert_eq!(
+        Placement::new(Epoch(1), vec![Member { draining: true, ..members(&[1.0])[0].clone() }], 1),
+        Err(PlacementError::NoWorkers)
+    );
+}
+
+#[test]
+fn a_static_epoch_is_that_of_its_members_weights_and_ranks() {
+    let epoch = |members: &[Member], ranks| Placement::static_epoch(members, ranks);
+    let three = members(&[1.0, 3.0, 2.0]);
+    let mut reversed = three.clone();
+    reversed.reverse();
+    assert_eq!(epoch(&three, 2), epoch(&reversed, 2));
+    assert_eq!(epoch(&three, 3), epoch(&three, 9), "more ranks than members are as many as members");
+    let changed = |change: fn(&mut Member)| {
+        let mut changed = three.clone();
+        change(&mut changed[0]);
+        changed
+    };
+    let others = [
+        epoch(&three, 1),
+        epoch(&three[..2], 2),
+        epoch(&changed(|member| member.id = WorkerId("w9".into())), 2),
+        epoch(&changed(|member| member.zone = "a".into()), 2),
+        epoch(&changed(|member| member.draining = true), 2),
+        epoch(&members(&[1.0, 3.0, 2.5]), 2),
+        epoch(&members(&[3.0, 1.0, 2.0]), 2),
+    ];
+    for other in others {
+        assert_ne!(other, epoch(&three, 2));
+    }
+}
+
+/// Releases that disagree here would send one key to two homes.
+#[test]
+fn maps_and_static_epochs_stay_as_they_are() {
+    use std::hash::Hasher;
+    let digest = |map: &Placement| {
+        let mut hasher = SipHasher13::new();
+        slots().for_each(|slot| map.owners(slot).iter().for_each(|&at| hasher.write_u16(at)));
+        hasher.finish()
+    };
+    let zoned = members(&[1.0, 3.0, 2.0, 0.7]).into_iter().enumerate();
+    let zoned = zoned.map(|(at, member)| Member { zone: format!("z{}", at / 2), ..member }).collect::<Vec<_>>();
+    assert_eq!(
+        (digest(&map(&[1.0; 3])), digest(&map_of(zoned.clone())), Placement::static_epoch(&zoned, 2)),
+        (9_315_718_526_747_298_268, 5_684_357_835_780_551_997, Epoch(12_954_336_129_782_408_370))
+    );
+}
+
+#[test]
+fn the_order_of_the_list_does_not_matter() {
+    let mut reversed = members(&[1.0, 3.0, 2.0]);
+    reversed.reverse();
+    assert_eq!(map_of(reversed), map(&[1.0, 3.0, 2.0]));
+}
+
+#[test]
+fn replicas_are_different_workers() {
+    let map = map(&[1.0; 3]);
+    assert!(slots().all(|slot| map.owners(slot).len() == 2 && map.owners(slot)[0] != map.owners(slot)[1]));
+}
+
+#[test]
+fn bad_lists_are_refused() {
+    assert_eq!(Placement::new(Epoch(1), vec![], 1), Err(PlacementError::NoWorkers));
+    let twice = vec![members(&[1.0])[0].clone(), members(&[1.0])[0].clone()];
+    assert!(matches!(Placement::new(Epoch(1), twice, 1), Err(PlacementError::Duplicate(_))));
+    assert!(matches!(Placement::new(Epoch(1), members(&[0.0]), 1), Err(PlacementError::Weight { .. })));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+    #[test]
+    fn who_joins_or_leaves_moves_its_share_and_little_more(
+        weights in prop::collection::vec(1u32..5, 2..40), joining in 1u32..5
+    ) {
+        let mut weights: Vec<f64> = weights.into_iter().map(f64::from).collect();
+        let fewer = map(&weights);
+        weights.push(f64::from(joining));
+        let more = map(&weights);
+        let share = f64::from(joining) / weights.iter().sum::<f64>();
+        let moved = fewer.moved(&more) as f64 / SLOTS as f64;
+        prop_assert!(moved <= share + 0.02, "moved {moved}, share {share}");
+        prop_assert!(imbalance(&fewer) <= 1.15 && imbalance(&more) <= 1.15);
+    }
+}

@@ -1,0 +1,194 @@
+//! The coordinator process, and the way of every other process to the coordinators.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use prometheus::Registry;
+use tokio_util::sync::CancellationToken;
+use verbs3_config::{Cluster, Config, Coordinator, CoordinatorStore, CoordinatorStoreKind};
+use verbs3_coordinator::cluster::ClusterOptions;
+use verbs3_coordinator::store::SharedStore;
+use verbs3_coordinator::store::etcd::{EtcdOptions, EtcdStore};
+use verbs3_coordinator::store::file::FileStore;
+use verbs3_coordinator::{ClaimError, CoordinatorError, CoordinatorOptions};
+use verbs3_coordinator_client::proof::Secret;
+use verbs3_coordinator_client::{Client, ClientOptions};
+use verbs3_gateway::{Admin, Readiness};
+
+use super::listen::Place;
+use crate::process::Started;
+
+/// For connecting to a coordinator, and for its answer. Nobody's request waits for either.
+#[allow(dead_code, reason = "workers and gateways do not follow the map yet")]
+const CONNECT_DEADLINE: Duration = Duration::from_secs(1);
+#[allow(dead_code, reason = "workers and gateways do not follow the map yet")]
+const DEADLINE: Duration = Duration::from_secs(2);
+/// Pause before a store that is away is asked again at start.
+const STORE_PAUSE: Duration = Duration::from_secs(1);
+
+/// Serves until it is told to stop.
+pub async fn run(config: Config, started: Started) -> anyhow::Result<()> {
+    // The sections that other processes read, and those that `process` has read.
+    let Config {
+        cluster,
+        coordinator,
+        ufs: _,
+        mount: _,
+        gateway: _,
+        worker: _,
+        tcp: _,
+        verbs: _,
+        dev: _,
+        process: _,
+        log: _,
+        telemetry,
+    } = config;
+    let registry = Registry::new();
+    let socket = place(coordinator.listen, "coordinator.listen").listen()?;
+    let listen = socket.local_addr()?;
+    let store = open_store(&coordinator.store).await?;
+    let options = options(&coordinator, &cluster, listen)?;
+    let advertised = options.advertise.clone();
+    let made = started.stop.run_until_cancelled(claimed(options, store, &registry)).await;
+    let Some(made) = made else { return Ok(()) };
+    let serving = made?;
+    let admin_socket = place(coordinator.admin_listen, "coordinator.admin_listen").listen()?;
+    let admin_address = admin_socket.local_addr()?;
+    let exported = super::telemetry::start(&telemetry, ("verbs3-coordinator", &advertised), &registry)?;
+    serving.start(socket);
+    let ready = serving.clone();
+    let readiness =
+        vec![Readiness::until_shutdown(started.stop.clone()), Readiness::new("map", move || ready.is_ready())];
+    let over = CancellationToken::new();
+    // Joined below, once all else has ended.
+    let admin = tokio::spawn(Admin { registry, readiness, stop: over.clone() }.serve(admin_socket));
+    started.ready(listen, Some(admin_address))?;
+    started.stop.cancelled().await;
+    serving.shutdown().await;
+    super::telemetry::end(exported).await;
+    over.cancel();
+    admin.await.context("the admin endpoints ended badly")
+}
+
+fn place(address: SocketAddr, address_setting: &str) -> Place<'_> {
+    Place { address, address_setting, device: None, device_setting: "" }
+}
+
+/// Waits for a store that is away: coordinators and etcd may be started in any order.
+async fn claimed(
+    options: CoordinatorOptions,
+    store: SharedStore,
+    registry: &Registry,
+) -> anyhow::Result<Arc<verbs3_coordinator::Coordinator>> {
+    loop {
+        match verbs3_coordinator::Coordinator::new(options.clone(), store.clone(), registry).await {
+            Ok(made) => return Ok(made),
+            Err(CoordinatorError::Claim(ClaimError::Store(error))) => {
+                tracing::warn!(%error, "waiting for the coordinators' store");
+                tokio::time::sleep(STORE_PAUSE).await;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// A client of the coordinators; `None` where the configuration names none.
+#[allow(dead_code, reason = "workers and gateways do not follow the map yet")]
+pub fn client(cluster: &Cluster) -> anyhow::Result<Option<Arc<Client>>> {
+    if cluster.coordinators.is_empty() {
+        return Ok(None);
+    }
+    let options = ClientOptions {
+        coordinators: cluster.coordinators.iter().map(|url| url.trim_end_matches('/').to_owned()).collect(),
+        secret: secret(cluster)?,
+        connect_deadline: CONNECT_DEADLINE,
+        deadline: DEADLINE,
+    };
+    Ok(Some(Arc::new(Client::new(options))))
+}
+
+fn secret(cluster: &Cluster) -> anyhow::Result<Secret> {
+    let secret = cluster.resolve_secret()?.context("cluster.secret is missing")?;
+    Ok(Secret::new(&cluster.name, secret.reveal()))
+}
+
+fn options(coordinator: &Coordinator, cluster: &Cluster, listen: SocketAddr) -> anyhow::Result<CoordinatorOptions> {
+    let Coordinator {
+        listen: _,
+        admin_listen: _,
+        advertise,
+        lease,
+        outage,
+        gather,
+        leadership,
+        clock_skew,
+        workers_max,
+        connections_max,
+        wait_max,
+        store: _,
+    } = coordinator;
+    let advertise = match advertise {
+        Some(url) => url.trim_end_matches('/').to_owned(),
+        None => format!("http://{}", reachable(listen)?),
+    };
+    Ok(CoordinatorOptions {
+        name: cluster.name.clone(),
+        secret: secret(cluster)?,
+        advertise,
+        cluster: ClusterOptions {
+            lease: lease.0,
+            outage: outage.0,
+            gather: gather.0,
+            replicas: cluster.replicas,
+            workers_max: *workers_max as usize,
+        },
+        leadership: leadership.0,
+        clock_skew: clock_skew.0,
+        connections_max: *connections_max as usize,
+        wait_max: wait_max.0,
+    })
+}
+
+/// `host:port` at which others reach what listens at `listen`: that address, or this host's name where it is all of them.
+pub fn reachable(listen: SocketAddr) -> anyhow::Result<String> {
+    if !listen.ip().is_unspecified() {
+        return Ok(listen.to_string());
+    }
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").context("can't read this host's name")?;
+    let host = host.trim();
+    if host.is_empty() {
+        bail!("this host has no name; set the address that others reach it at (advertise)");
+    }
+    Ok(format!("{host}:{}", listen.port()))
+}
+
+async fn open_store(store: &CoordinatorStore) -> anyhow::Result<SharedStore> {
+    let CoordinatorStore { kind, path, endpoints, prefix, ca_file, certificate, key, user, password_file, deadline } =
+        store;
+    let read = |path: &Path| std::fs::read(path).with_context(|| format!("can't read {}", path.display()));
+    Ok(match kind {
+        CoordinatorStoreKind::Folder => {
+            let path = path.clone();
+            let opened = tokio::task::spawn_blocking(move || FileStore::open(&path)).await;
+            Arc::new(opened.context("the store's thread panicked")?.context("coordinator.store.path")?)
+        }
+        CoordinatorStoreKind::Etcd => {
+            let password = password_file.as_deref().map(verbs3_config::Secret::read).transpose()?;
+            let options = EtcdOptions {
+                endpoints: endpoints.clone(),
+                prefix: prefix.clone(),
+                ca: ca_file.as_deref().map(read).transpose()?,
+                identity: match (certificate, key) {
+                    (Some(certificate), Some(key)) => Some((read(certificate)?, read(key)?)),
+                    _ => None,
+                },
+                user: user.clone().zip(password.map(|password| password.reveal().to_owned())),
+                deadline: deadline.0,
+            };
+            Arc::new(EtcdStore::connect(options).await.context("coordinator.store.endpoints")?)
+        }
+    })
+}

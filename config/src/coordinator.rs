@@ -1,0 +1,111 @@
+//! The coordinator: where it listens, what it keeps where, and how long leases last.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::quantity::Period;
+
+/// The `[coordinator]` section.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Coordinator {
+    /// Address that workers, gateways, other coordinators and `verbs3 status` connect to. Default: `"0.0.0.0:9500"`.
+    pub listen: SocketAddr,
+    /// Address of `/metrics`, `/healthz` and `/readyz`: unauthenticated, so keep it inside. Default: `"127.0.0.1:9501"`.
+    pub admin_listen: SocketAddr,
+    /// URL at which the others reach this coordinator; none means `http://HOSTNAME:PORT` with this host's name and the port of
+    /// `listen`. Default: none.
+    pub advertise: Option<String>,
+    /// How long a worker may answer for attributes without being heard of. A worker that vanishes is out of the map after so
+    /// long, and until then writes of its keys wait, or get 503 after `gateway.tier.announce_deadline`. Default: `"4s"`. Range: `"1s"` to `"5m"`.
+    pub lease: Period,
+    /// How long after their leases workers go on to take writes while no coordinator answers anybody; and so how long a map
+    /// waits to replace one whose workers all vanished at once. Default: `"10m"`. Range: `"0"` to `"1d"`.
+    pub outage: Period,
+    /// How long joins and leaves are gathered into one change of the map. Default: `"200ms"`. Range: `"0"` to `"1m"`.
+    pub gather: Period,
+    /// How long the leadership outlives a leader that vanishes. Default: `"4s"`. Range: `"2s"` to `"5m"`.
+    pub leadership: Period,
+    /// How far the clocks of a cluster may be apart in requests that change something. Default: `"1m"`. Range: `"1s"` to `"1h"`.
+    pub clock_skew: Period,
+    /// Workers that may be registered. Default: `4000`. Range: `1` to `4000`.
+    pub workers_max: u32,
+    /// Connections to `listen`: each gateway and each worker has one or two. Default: `32768`. Range: `16` to `1000000`.
+    pub connections_max: u32,
+    /// Longest time that a request may wait for news. Default: `"30s"`. Range: `"1s"` to `"10m"`.
+    pub wait_max: Period,
+    /// Where the membership is kept.
+    pub store: CoordinatorStore,
+}
+
+/// The `[coordinator.store]` table.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CoordinatorStore {
+    /// `"folder"`: on this host, for a single coordinator. `"etcd"`: for several, of which one leads. Default: `"folder"`.
+    pub kind: CoordinatorStoreKind,
+    /// Folder of a folder store, made if absent. Default: `"/var/lib/verbs3/coordinator"`.
+    pub path: PathBuf,
+    /// URLs of an etcd cluster's members, such as `"http://etcd-0:2379"`. Default: `[]`.
+    pub endpoints: Vec<String>,
+    /// What every key in etcd begins with; each cluster needs its own. Default: `"/verbs3"`.
+    pub prefix: String,
+    /// PEM file of the certificates to trust, for `https` endpoints. Default: none.
+    pub ca_file: Option<PathBuf>,
+    /// PEM file of this coordinator's certificate, for etcd that asks for one. Default: none.
+    pub certificate: Option<PathBuf>,
+    /// PEM file of its key. Default: none.
+    pub key: Option<PathBuf>,
+    /// User of etcd. Default: none.
+    pub user: Option<String>,
+    /// File that holds the user's password; white space at its end is ignored. Default: none.
+    pub password_file: Option<PathBuf>,
+    /// For one request to etcd. Default: `"2s"`. Range: `"100ms"` to `"1m"`.
+    pub deadline: Period,
+}
+
+/// What keeps the membership.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CoordinatorStoreKind {
+    Folder,
+    Etcd,
+}
+
+impl Default for Coordinator {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([0, 0, 0, 0], 9500)),
+            admin_listen: SocketAddr::from(([127, 0, 0, 1], 9501)),
+            advertise: None,
+            lease: Period::seconds(4),
+            outage: Period::seconds(600),
+            gather: Period::millis(200),
+            leadership: Period::seconds(4),
+            clock_skew: Period::seconds(60),
+            workers_max: 4000,
+            connections_max: 32768,
+            wait_max: Period::seconds(30),
+            store: CoordinatorStore::default(),
+        }
+    }
+}
+
+impl Default for CoordinatorStore {
+    fn default() -> Self {
+        Self {
+            kind: CoordinatorStoreKind::Folder,
+            path: PathBuf::from("/var/lib/verbs3/coordinator"),
+            endpoints: Vec::new(),
+            prefix: "/verbs3".to_owned(),
+            ca_file: None,
+            certificate: None,
+            key: None,
+            user: None,
+            password_file: None,
+            deadline: Period::seconds(2),
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! What the coordinators' HTTP API carries, as JSON.
+
+use serde::{Deserialize, Serialize};
+use verbs3_protocol::{Epoch, Membership, MembershipChange, WorkerId};
+
+/// Every path begins with it.
+pub const PREFIX: &str = "/v1";
+/// Open writes that one worker hands over; one that has more hands over none, and its slots are asked at the UFS for a while.
+pub const OPEN_WRITES_MAX: usize = 1000;
+
+/// One life of a worker process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Incarnation(pub String);
+
+impl Incarnation {
+    pub fn new() -> Self {
+        Self(format!("{:032x}", rand::random::<u128>()))
+    }
+}
+
+impl Default for Incarnation {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A place where a worker keeps blocks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tier {
+    /// `memory` or `disk`.
+    pub kind: String,
+    pub bytes: u64,
+}
+
+/// `POST /v1/workers`: a worker that wants to belong. Answered with [`Granted`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Registration {
+    pub id: WorkerId,
+    pub incarnation: Incarnation,
+    /// Where gateways reach it by tcp, `host:port`.
+    pub address: String,
+    /// Relative capacity; usually its bytes.
+    pub weight: f64,
+    #[serde(default)]
+    pub zone: String,
+    #[serde(default)]
+    pub tiers: Vec<Tier>,
+    /// Addresses of its rails.
+    #[serde(default)]
+    pub rails: Vec<String>,
+}
+
+/// `POST /v1/workers/ID/renew`. Answered with [`Granted`], at once if there is news, else after `wait_ms`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Renewal {
+    pub incarnation: Incarnation,
+    /// Epoch under which the worker answers; 0: none.
+    pub active: Epoch,
+    /// Epoch for which it has given up the active one; 0: none. From here on it answers under no older one.
+    pub prepared: Epoch,
+    /// Together with `prepared`: writes that are announced and not reported. `None`: too many to say.
+    #[serde(default)]
+    pub open_writes: Option<Vec<OpenWrite>>,
+    #[serde(default)]
+    pub wait_ms: u64,
+}
+
+/// `POST /v1/workers/ID/leave`: the worker ends, and has answered its last question already.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Leave {
+    pub incarnation: Incarnation,
+    #[serde(default)]
+    pub open_writes: Option<Vec<OpenWrite>>,
+}
+
+/// A write that is announced and not reported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenWrite {
+    pub hash: u64,
+    pub gateway: u64,
+    pub sequence: u64,
+    pub remaining_ms: u64,
+}
+
+/// A lease, and what the worker is to do.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Granted {
+    /// From the moment at which the worker sent its question.
+    pub lease_ms: u64,
+    /// How long after the lease's end the worker may take part in writes that all members of its map stand by.
+    pub outage_ms: u64,
+    /// The map in force; 0: none yet.
+    pub active: Epoch,
+    /// The map, if the worker said that it has another.
+    #[serde(default)]
+    pub activation: Option<Activation>,
+    /// A map that is to come into force: give up the active one, and say so.
+    #[serde(default)]
+    pub prepare: Option<Epoch>,
+}
+
+/// A map that came into force, and what a worker has to know of the one before.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Activation {
+    pub membership: Membership,
+    /// The map before; without members: there was none.
+    pub former: Membership,
+    /// Members of the former map that gave it up and handed over their open writes.
+    pub handed_over: Vec<WorkerId>,
+    pub open_writes: Vec<OpenWrite>,
+    /// The process of this worker before this one ended in order, under this very map, and handed over these.
+    #[serde(default)]
+    pub resumes: Option<Vec<OpenWrite>>,
+}
+
+/// To `GET /v1/map?epoch=E&wait_ms=W`: 200 with a later map, 204 where there is none within that time.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MapAnswer {
+    Membership(Membership),
+    Change(MembershipChange),
+}
+
+/// Why a request is not answered.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refused {
+    pub kind: RefusedKind,
+    pub reason: String,
+    /// With [`RefusedKind::NotLeader`]: who is.
+    #[serde(default)]
+    pub leader: Option<String>,
+    /// With [`RefusedKind::Clock`]: milliseconds since 1970, here.
+    #[serde(default)]
+    pub now_ms: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RefusedKind {
+    /// 421: ask the leader.
+    NotLeader,
+    /// 401: the proof's time is too far from this host's.
+    Clock,
+    /// 401.
+    Unproven,
+    /// 404: the worker has to register.
+    Unknown,
+    /// 409: another worker has this id.
+    Taken,
+    /// 410: this worker was registered anew by another process.
+    Superseded,
+    /// 400, 404, 405, 413.
+    Malformed,
+    /// 503.
+    Unavailable,
+}
+
+/// One worker as `GET /v1/workers` lists it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WorkerView {
+    pub id: WorkerId,
+    pub address: String,
+    pub weight: f64,
+    pub zone: String,
+    pub state: WorkerState,
+    /// What is left of its lease, as the leader sees it.
+    pub lease_ms: u64,
+    pub tiers: Vec<Tier>,
+    pub rails: Vec<String>,
+    /// Epoch that the worker said last that it answers under.
+    pub active: Epoch,
+    /// Slots that it owns in the map in force.
+    pub slots: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WorkerState {
+    /// Registered, and not in the map yet.
+    Joining,
+    Serving,
+    /// In the map without slots; what it has is asked for by the new owners.
+    Draining,
+    /// In the map, and its lease is over: the next map is without it.
+    Lost,
+}
+
+/// `GET /v1/cluster`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ClusterView {
+    pub name: String,
+    pub leader: Option<String>,
+    pub epoch: Epoch,
+    /// An epoch that is being prepared, and the members that have not given up the present one.
+    pub preparing: Option<Preparing>,
+    pub replicas: u16,
+    pub workers: Vec<WorkerView>,
+    /// What is not as it should be, and the remedy.
+    pub findings: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Preparing {
+    pub epoch: Epoch,
+    pub waiting_for: Vec<WorkerId>,
+}

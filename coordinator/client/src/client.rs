@@ -1,0 +1,216 @@
+//! Asks the coordinators: any of them, or their leader. Each question has a deadline and goes to one after another until one
+//! answers; who answered last is asked first.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, StatusCode, Uri, header};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper_util::client::legacy::Client as Http;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use parking_lot::Mutex;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::time::{Instant, timeout_at};
+
+use crate::api::{Refused, RefusedKind};
+use crate::proof::{ANSWER_HEADER, REQUEST_HEADER, Said, Secret, wall_clock_ms};
+
+/// Longest answer that is read: a map of some ten thousand workers.
+const ANSWER_BYTES_MAX: usize = 16 << 20;
+/// Hints of who leads that one question follows.
+const HINTS_MAX: usize = 4;
+
+#[derive(Debug, Clone)]
+pub struct ClientOptions {
+    /// `http://host:port`, at least one.
+    pub coordinators: Vec<String>,
+    pub secret: Secret,
+    /// For connecting.
+    pub connect_deadline: Duration,
+    /// For one coordinator to answer one question; waiting that the question asks for comes on top.
+    pub deadline: Duration,
+}
+
+/// Why a question has no answer.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum AskError {
+    #[error("no coordinator answers: {0}")]
+    Away(String),
+    #[error("{url} refused: {}", refused.reason)]
+    Refused { url: String, refused: Refused },
+    #[error("{url} gave an answer that makes no sense: {reason}; do both sides run the same version?")]
+    Senseless { url: String, reason: String },
+}
+
+impl AskError {
+    pub fn kind(&self) -> Option<RefusedKind> {
+        match self {
+            Self::Refused { refused, .. } => Some(refused.kind),
+            Self::Away(_) | Self::Senseless { .. } => None,
+        }
+    }
+}
+
+/// The client. Cheap to share.
+pub struct Client {
+    options: ClientOptions,
+    http: Http<HttpConnector, Full<Bytes>>,
+    /// Who is asked first.
+    preferred: Mutex<String>,
+    /// What the coordinators' clocks are ahead of ours.
+    ahead_ms: AtomicI64,
+}
+
+/// What came of one question to one coordinator.
+enum Once {
+    Answer(StatusCode, Bytes),
+    /// Says who leads, if that is known.
+    Elsewhere(Option<String>),
+    /// Worth asking the same one again.
+    ClockCorrected,
+    Failed(AskError),
+}
+
+impl Client {
+    pub fn new(options: ClientOptions) -> Self {
+        let mut connector = HttpConnector::new();
+        connector.set_connect_timeout(Some(options.connect_deadline));
+        connector.set_nodelay(true);
+        let http = Http::builder(TokioExecutor::new()).pool_max_idle_per_host(4).build(connector);
+        let preferred = Mutex::new(options.coordinators.first().cloned().unwrap_or_default());
+        Self { options, http, preferred, ahead_ms: AtomicI64::new(0) }
+    }
+
+    /// Asks without a body. `wait`: how long the coordinator was asked to wait for news. `None`: there is none (204).
+    pub async fn get<A: DeserializeOwned>(&self, path: &str, wait: Duration) -> Result<Option<A>, AskError> {
+        self.ask(Method::GET, path, Bytes::new(), wait).await
+    }
+
+    pub async fn post<Q: Serialize, A: DeserializeOwned>(
+        &self,
+        path: &str,
+        question: &Q,
+        wait: Duration,
+    ) -> Result<Option<A>, AskError> {
+        let body = serde_json::to_vec(question).unwrap_or_default();
+        self.ask(Method::POST, path, body.into(), wait).await
+    }
+
+    pub async fn delete(&self, path: &str) -> Result<(), AskError> {
+        self.ask::<serde_json::Value>(Method::DELETE, path, Bytes::new(), Duration::ZERO).await.map(|_| ())
+    }
+
+    async fn ask<A: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+        wait: Duration,
+    ) -> Result<Option<A>, AskError> {
+        let preferred = self.preferred.lock().clone();
+        let others = self.options.coordinators.iter().filter(|url| **url != preferred).cloned();
+        let mut order: Vec<String> = others.collect();
+        order.insert(0, preferred);
+        let (mut hints, mut corrected, mut at) = (0, false, 0);
+        let mut last = AskError::Away("cluster.coordinators is empty".to_owned());
+        while let Some(url) = order.get(at).cloned() {
+            at += 1;
+            let until = Instant::now() + self.options.deadline + wait;
+            let once = timeout_at(until, self.once(&url, &method, path, body.clone())).await;
+            match once.unwrap_or_else(|_| Once::Failed(AskError::Away(format!("{url} was silent")))) {
+                Once::Answer(status, body) => {
+                    self.preferred.lock().clone_from(&url);
+                    return decoded(&url, status, &body);
+                }
+                Once::Elsewhere(Some(leader)) if hints < HINTS_MAX && leader != url => {
+                    hints += 1;
+                    order.insert(at, leader);
+                }
+                Once::Elsewhere(_) => last = AskError::Away(format!("{url} knows no leader yet")),
+                Once::ClockCorrected if !corrected => {
+                    corrected = true;
+                    at -= 1;
+                }
+                Once::ClockCorrected => last = AskError::Away(format!("{url} does not accept the time that it said")),
+                Once::Failed(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    async fn once(&self, url: &str, method: &Method, path: &str, body: Bytes) -> Once {
+        let away = |reason: &dyn std::fmt::Display| Once::Failed(AskError::Away(format!("{url}: {reason}")));
+        let uri: Uri = match format!("{}{path}", url.trim_end_matches('/')).parse() {
+            Ok(uri) => uri,
+            Err(error) => return away(&error),
+        };
+        let said = Said { method: method.as_str(), path_and_query: path, body: &body };
+        let time = wall_clock_ms().saturating_add_signed(self.ahead_ms.load(Ordering::Relaxed));
+        let (header, proof) = self.options.secret.prove(said, time);
+        let request = Request::builder()
+            .method(method)
+            .uri(uri)
+            .header(REQUEST_HEADER, header)
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(Full::new(body));
+        let request = match request {
+            Ok(request) => request,
+            Err(error) => return away(&error),
+        };
+        let answer = match self.http.request(request).await {
+            Ok(answer) => answer,
+            Err(error) => {
+                let cause = std::error::Error::source(&error).map(|source| format!(": {source}")).unwrap_or_default();
+                return away(&format!("{error}{cause}"));
+            }
+        };
+        let status = answer.status();
+        let given = answer.headers().get(ANSWER_HEADER).and_then(|header| header.to_str().ok()).map(str::to_owned);
+        let body = match Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await {
+            Ok(body) => body.to_bytes(),
+            Err(error) => return away(&error),
+        };
+        if !self.options.secret.check_answer(&proof, status.as_u16(), &body, given.as_deref()) {
+            return away(&"its answer does not prove the cluster's secret; compare cluster.name and cluster.secret");
+        }
+        self.judged(url, status, body)
+    }
+
+    fn judged(&self, url: &str, status: StatusCode, body: Bytes) -> Once {
+        if status.is_success() {
+            return Once::Answer(status, body);
+        }
+        let refused: Refused = match serde_json::from_slice(&body) {
+            Ok(refused) => refused,
+            Err(error) => {
+                let reason = format!("status {status} with a body that is no refusal: {error}");
+                return Once::Failed(AskError::Senseless { url: url.to_owned(), reason });
+            }
+        };
+        match (refused.kind, refused.now_ms) {
+            (RefusedKind::NotLeader, _) => Once::Elsewhere(refused.leader),
+            (RefusedKind::Clock, Some(there)) => {
+                self.ahead_ms.store(there.wrapping_sub(wall_clock_ms()).cast_signed(), Ordering::Relaxed);
+                Once::ClockCorrected
+            }
+            (RefusedKind::Unavailable, _) => Once::Failed(AskError::Away(format!("{url}: {}", refused.reason))),
+            // The others would say the same.
+            _ => Once::Answer(status, body),
+        }
+    }
+}
+
+fn decoded<A: DeserializeOwned>(url: &str, status: StatusCode, body: &[u8]) -> Result<Option<A>, AskError> {
+    let senseless = |error: serde_json::Error| AskError::Senseless { url: url.to_owned(), reason: error.to_string() };
+    if status == StatusCode::NO_CONTENT {
+        return Ok(None);
+    }
+    if status.is_success() {
+        return serde_json::from_slice(body).map(Some).map_err(senseless);
+    }
+    let refused = serde_json::from_slice(body).map_err(senseless)?;
+    Err(AskError::Refused { url: url.to_owned(), refused })
+}

@@ -1,0 +1,13 @@
+//! How other processes speak with the coordinators: what is said, its proof, the client, and the following of the map. Decides
+//! nothing about placement.
+#![forbid(unsafe_code)]
+
+pub mod api;
+mod client;
+pub mod clock;
+mod follow;
+pub mod proof;
+pub mod tenure;
+
+pub use client::{AskError, Client, ClientOptions};
+pub use follow::{Follower, MapWatch};

@@ -1,0 +1,258 @@
+//! Proof of the cluster secret, of requests and of answers.
+//!
+//! A request names a time and a nonce, and an HMAC-SHA256 over both, its method, its path with the query, and its body. An
+//! answer carries an HMAC over the request's nonce, its status and its body. So neither can be made, changed, or used
+//! elsewhere without the secret; a request that changes something can't be used again either ([`Seen`]).
+
+use std::collections::HashSet;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use hmac::{Hmac, KeyInit, Mac};
+use parking_lot::Mutex;
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+
+/// Header of requests: `TIME.NONCE.MAC`.
+pub const REQUEST_HEADER: &str = "x-verbs3-proof";
+/// Header of answers: the MAC.
+pub const ANSWER_HEADER: &str = "x-verbs3-answer-proof";
+
+const NONCE_BYTES: usize = 16;
+
+/// Shared by the cluster. Not shown by `Debug`.
+#[derive(Clone)]
+pub struct Secret(Vec<u8>);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+impl Secret {
+    /// Of a cluster: two that share a secret by accident do not understand each other.
+    pub fn new(cluster: &str, secret: &str) -> Self {
+        Self(format!("{cluster}\n{secret}").into_bytes())
+    }
+
+    /// Tells one cluster from another, and nothing about the secret.
+    pub fn cluster_id(&self) -> String {
+        hex::encode(&self.mac(&[b"verbs3 cluster id 1"])[..16])
+    }
+
+    fn mac(&self, parts: &[&[u8]]) -> Vec<u8> {
+        let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(&self.0).expect("HMAC takes keys of any length");
+        for part in parts {
+            // With its length, so that no two lists of parts are the same bytes.
+            mac.update(&(part.len() as u64).to_be_bytes());
+            mac.update(part);
+        }
+        mac.finalize().into_bytes().to_vec()
+    }
+}
+
+/// What is proved of a request.
+#[derive(Debug, Clone, Copy)]
+pub struct Said<'a> {
+    pub method: &'a str,
+    pub path_and_query: &'a str,
+    pub body: &'a [u8],
+}
+
+/// What a request was proved by; its answer refers to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Proof {
+    pub time_ms: u64,
+    pub nonce: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ProofError {
+    #[error("the request proves nothing; send {REQUEST_HEADER}")]
+    Missing,
+    #[error("the proof is not one of this cluster's secret; compare cluster.name and cluster.secret on both sides")]
+    Wrong,
+    #[error("the request's time is too far from this host's; compare the clocks")]
+    Clock,
+    #[error("the request was seen before")]
+    Replayed,
+}
+
+/// Milliseconds since 1970.
+pub fn wall_clock_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl Secret {
+    /// The header of a request that is sent at `time_ms`, and what its answer will refer to.
+    pub fn prove(&self, said: Said<'_>, time_ms: u64) -> (String, Proof) {
+        let proof = Proof { time_ms, nonce: hex::encode(rand::random::<[u8; NONCE_BYTES]>()) };
+        let mac = hex::encode(self.of_request(said, &proof));
+        (format!("{}.{}.{mac}", proof.time_ms, proof.nonce), proof)
+    }
+
+    /// Checks a request's header, but for its time and for whether it was seen before.
+    pub fn check(&self, said: Said<'_>, header: Option<&str>) -> Result<Proof, ProofError> {
+        let header = header.ok_or(ProofError::Missing)?;
+        let mut parts = header.split('.');
+        let (Some(time), Some(nonce), Some(mac), None) = (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return Err(ProofError::Missing);
+        };
+        let (Ok(time_ms), Ok(mac)) = (time.parse(), hex::decode(mac)) else { return Err(ProofError::Wrong) };
+        if nonce.len() != 2 * NONCE_BYTES {
+            return Err(ProofError::Wrong);
+        }
+        let proof = Proof { time_ms, nonce: nonce.to_owned() };
+        match bool::from(self.of_request(said, &proof).ct_eq(&mac)) {
+            true => Ok(proof),
+            false => Err(ProofError::Wrong),
+        }
+    }
+
+    /// The header of an answer.
+    pub fn prove_answer(&self, proof: &Proof, status: u16, body: &[u8]) -> String {
+        hex::encode(self.of_answer(proof, status, body))
+    }
+
+    pub fn check_answer(&self, proof: &Proof, status: u16, body: &[u8], header: Option<&str>) -> bool {
+        let given = header.and_then(|header| hex::decode(header).ok());
+        given.is_some_and(|given| bool::from(self.of_answer(proof, status, body).ct_eq(&given)))
+    }
+
+    fn of_request(&self, said: Said<'_>, proof: &Proof) -> Vec<u8> {
+        let time = proof.time_ms.to_be_bytes();
+        let body = Sha256::digest(said.body);
+        self.mac(&[
+            b"verbs3 coordinator request 1",
+            said.method.as_bytes(),
+            said.path_and_query.as_bytes(),
+            &time,
+            proof.nonce.as_bytes(),
+            &body,
+        ])
+    }
+
+    fn of_answer(&self, proof: &Proof, status: u16, body: &[u8]) -> Vec<u8> {
+        let body = Sha256::digest(body);
+        self.mac(&[b"verbs3 coordinator answer 1", proof.nonce.as_bytes(), &status.to_be_bytes(), &body])
+    }
+}
+
+/// Requests that were seen, as long as their times would be believed. Bounded by the rate at which proven requests come: who
+/// has no secret adds nothing.
+#[derive(Debug)]
+pub struct Seen {
+    skew: Duration,
+    state: Mutex<SeenState>,
+}
+
+#[derive(Debug, Default)]
+struct SeenState {
+    /// Of this stretch of time, and of the one before; each is two skews long, as long as a proof may be believed.
+    now: HashSet<String>,
+    before: HashSet<String>,
+    began_ms: u64,
+}
+
+impl Seen {
+    /// `skew`: how far clocks may be apart.
+    pub fn new(skew: Duration) -> Self {
+        Self { skew, state: Mutex::default() }
+    }
+
+    /// Whether a proven request is of our time.
+    pub fn is_timely(&self, proof: &Proof, now_ms: u64) -> bool {
+        now_ms.abs_diff(proof.time_ms) <= self.skew_ms()
+    }
+
+    /// Takes a proven request, once.
+    pub fn admit(&self, proof: &Proof, now_ms: u64) -> Result<(), ProofError> {
+        if !self.is_timely(proof, now_ms) {
+            return Err(ProofError::Clock);
+        }
+        let mut state = self.state.lock();
+        if now_ms.abs_diff(state.began_ms) > 2 * self.skew_ms() {
+            state.before = std::mem::take(&mut state.now);
+            state.began_ms = now_ms;
+        }
+        if state.before.contains(&proof.nonce) || !state.now.insert(proof.nonce.clone()) {
+            return Err(ProofError::Replayed);
+        }
+        Ok(())
+    }
+
+    fn skew_ms(&self) -> u64 {
+        u64::try_from(self.skew.as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const SAID: Said<'static> = Said { method: "POST", path_and_query: "/v1/workers?x=1", body: b"{}" };
+
+    fn secret() -> Secret {
+        Secret::new("train", "a secret of some length")
+    }
+
+    #[test]
+    fn a_proof_holds_for_one_request_alone() {
+        let (header, proof) = secret().prove(SAID, 1000);
+        assert_eq!(secret().check(SAID, Some(&header)), Ok(proof));
+        let others = [
+            Said { method: "GET", ..SAID },
+            Said { path_and_query: "/v1/workers?x=2", ..SAID },
+            Said { body: b"{} ", ..SAID },
+            Said { method: "POS", path_and_query: "T/v1/workers?x=1", ..SAID },
+        ];
+        for said in others {
+            assert_eq!(secret().check(said, Some(&header)), Err(ProofError::Wrong), "{said:?}");
+        }
+        for other in [Secret::new("train", "another secret"), Secret::new("prod", "a secret of some length")] {
+            assert_eq!(other.check(SAID, Some(&header)), Err(ProofError::Wrong));
+            assert_ne!(other.cluster_id(), secret().cluster_id());
+        }
+        let later = header.replacen("1000.", "1001.", 1);
+        assert_eq!(secret().check(SAID, Some(&later)), Err(ProofError::Wrong));
+        for garbage in ["", "1", "1.2.3", "x.y.z", "1.00.zz", "....."] {
+            assert!(secret().check(SAID, Some(garbage)).is_err());
+        }
+        assert_eq!(secret().check(SAID, None), Err(ProofError::Missing));
+    }
+
+    #[test]
+    fn an_answer_belongs_to_its_request() {
+        let (_, proof) = secret().prove(SAID, 1000);
+        let (_, other) = secret().prove(SAID, 1000);
+        let header = secret().prove_answer(&proof, 200, b"map");
+        assert!(secret().check_answer(&proof, 200, b"map", Some(&header)));
+        assert!(!secret().check_answer(&other, 200, b"map", Some(&header)));
+        assert!(!secret().check_answer(&proof, 204, b"map", Some(&header)));
+        assert!(!secret().check_answer(&proof, 200, b"mop", Some(&header)));
+        assert!(!secret().check_answer(&proof, 200, b"map", None));
+    }
+
+    #[test]
+    fn a_request_is_taken_once_and_in_time() {
+        let seen = Seen::new(Duration::from_secs(60));
+        let at = |time_ms| secret().prove(SAID, time_ms).1;
+        let first = at(1_000_000);
+        assert_eq!(seen.admit(&first, 1_000_000), Ok(()));
+        // As long as its time is believed, whenever that is within the stretches.
+        for now in (1_000_000..=1_060_000).step_by(1000) {
+            assert_eq!(seen.admit(&first, now), Err(ProofError::Replayed));
+            assert_eq!(seen.admit(&at(now), now), Ok(()));
+        }
+        assert_eq!(seen.admit(&first, 1_060_001), Err(ProofError::Clock));
+        let ahead = at(1_200_000);
+        assert_eq!(seen.admit(&ahead, 1_140_000), Ok(()));
+        for now in (1_140_000..=1_260_000).step_by(1000) {
+            assert_eq!(seen.admit(&ahead, now), Err(ProofError::Replayed), "{now}");
+            assert_eq!(seen.admit(&at(now), now), Ok(()));
+        }
+    }
+}

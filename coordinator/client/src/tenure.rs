@@ -1,0 +1,100 @@
+//! A worker's side of its lease: a pure state machine over what it sends, what it is granted, and its clock.
+//!
+//! Every lease is counted from the moment at which its question was *sent*, and ends a tenth early: whatever the network and
+//! the drift of clocks do, the worker stops before the coordinator believes that it has.
+
+use std::time::Duration;
+
+use verbs3_protocol::Epoch;
+
+use crate::api::{Activation, Granted, Incarnation, Leave, OpenWrite, Renewal};
+use crate::clock::Moment;
+
+/// Part of a lease by which this host's clock may be slow against the coordinator's.
+const DRIFT: u32 = 10;
+/// Questions in one lease, so that some may be lost.
+const RENEWALS: u32 = 4;
+
+/// What a worker has to do after an answer, in this order.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Duty {
+    /// Answer under the present epoch no more: another is in force.
+    GiveUp,
+    /// Answer under the present epoch no more; then ask again at once, and say so.
+    Prepare(Epoch),
+    /// Answer under this map.
+    Activate(Box<Activation>),
+    /// It answers from what it knows until the first moment, and takes part in writes of an outage until the second. The last
+    /// of all duties: nothing old is answered under a new lease.
+    Lease { until: Moment, outage_until: Moment },
+}
+
+/// What a worker holds.
+#[derive(Debug, Clone)]
+pub struct Tenure {
+    incarnation: Incarnation,
+    active: Epoch,
+    prepared: Epoch,
+    open_writes: Option<Vec<OpenWrite>>,
+    lease: Duration,
+}
+
+impl Tenure {
+    pub fn new(incarnation: Incarnation) -> Self {
+        Self { incarnation, active: Epoch(0), prepared: Epoch(0), open_writes: None, lease: Duration::ZERO }
+    }
+
+    pub fn incarnation(&self) -> &Incarnation {
+        &self.incarnation
+    }
+
+    /// The next question. With news to tell, an answer is wanted at once.
+    pub fn renewal(&self) -> Renewal {
+        let wait = if self.active.0 == 0 { Duration::ZERO } else { self.lease / RENEWALS };
+        Renewal {
+            incarnation: self.incarnation.clone(),
+            active: self.active,
+            prepared: self.prepared,
+            open_writes: self.open_writes.clone(),
+            wait_ms: u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+
+    /// How long to pause before the next question, where the coordinator did not wait.
+    pub fn pause(&self) -> Duration {
+        self.lease / RENEWALS / 8
+    }
+
+    pub fn leave(&self, open_writes: Option<Vec<OpenWrite>>) -> Leave {
+        Leave { incarnation: self.incarnation.clone(), open_writes }
+    }
+
+    /// The answer to a question that was sent at `sent`. Answers to older questions must not be given.
+    pub fn granted(&mut self, sent: Moment, granted: Granted) -> Vec<Duty> {
+        self.lease = Duration::from_millis(granted.lease_ms);
+        let outage = Duration::from_millis(granted.outage_ms);
+        let until = sent.after(self.lease - self.lease / DRIFT);
+        let mut duties = Vec::new();
+        if self.active.0 != 0 && self.active != granted.active {
+            self.active = Epoch(0);
+            duties.push(Duty::GiveUp);
+        }
+        if let Some(epoch) = granted.prepare {
+            duties.push(Duty::Prepare(epoch));
+        } else if let Some(activation) = granted.activation {
+            duties.push(Duty::Activate(Box::new(activation)));
+        }
+        duties.push(Duty::Lease { until, outage_until: until.after(outage - outage / DRIFT) });
+        duties
+    }
+
+    /// The worker has done so: it answers under no epoch, and hands over its open writes (`None`: too many).
+    pub fn prepared(&mut self, epoch: Epoch, open_writes: Option<Vec<OpenWrite>>) {
+        (self.active, self.prepared, self.open_writes) = (Epoch(0), epoch, open_writes);
+    }
+
+    /// The worker has done so.
+    pub fn activated(&mut self, epoch: Epoch) {
+        (self.active, self.prepared, self.open_writes) = (epoch, Epoch(0), None);
+    }
+}

@@ -1,0 +1,53 @@
+//! One store, one cluster: the first coordinator leaves the cluster's name there, and others of another cluster refuse to start.
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use verbs3_coordinator_client::proof::Secret;
+
+use crate::store::{Expect, Store, StoreError};
+
+const KEY: &str = "cluster";
+
+/// Why the store is not this cluster's.
+#[derive(Debug, thiserror::Error)]
+pub enum ClaimError {
+    #[error(
+        "{store} belongs to cluster {owner:?}{}; give each cluster a prefix or folder of its own",
+        if *.same_name { " with another secret" } else { "" }
+    )]
+    Other { store: String, owner: String, same_name: bool },
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Claim {
+    name: String,
+    /// Of name and secret; says nothing about the secret.
+    id: String,
+}
+
+/// Claims the store, or finds that it is ours.
+pub(crate) async fn claim(store: &dyn Store, name: &str, secret: &Secret) -> Result<(), ClaimError> {
+    let ours = Claim { name: name.to_owned(), id: secret.cluster_id() };
+    let value = Bytes::from(serde_json::to_vec(&ours).unwrap_or_default());
+    match store.put(KEY, value, Expect::Absent, None).await {
+        Ok(_) => return Ok(()),
+        Err(StoreError::Conflict { .. }) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let found = store.get(KEY).await?.map(|entry| serde_json::from_slice::<Claim>(&entry.value));
+    match found {
+        Some(Ok(found)) if found == ours => Ok(()),
+        Some(Ok(found)) => {
+            let same_name = found.name == ours.name;
+            Err(ClaimError::Other { store: store.name().to_owned(), owner: found.name, same_name })
+        }
+        Some(Err(error)) => {
+            let (store, reason) = (store.name().to_owned(), format!("{KEY}: {error}"));
+            Err(StoreError::Damaged { store, reason }.into())
+        }
+        // Removed in between: by a person, who may do it again.
+        None => Err(StoreError::Conflict { key: KEY.to_owned() }.into()),
+    }
+}

@@ -1,0 +1,300 @@
+//! Membership as the leader decides it: who holds a lease, which map is in force, and when the next one may be. Pure: takes
+//! events and the time, and says what to persist.
+//!
+//! # A change of the map
+//! 1. The leader takes an epoch that was never used (persisted) and asks every worker to prepare: to answer under the present
+//!    epoch no more.
+//! 2. The new map comes into force (persisted) once every member of the present one has prepared, or its lease is over; and
+//!    at least one has prepared or left. Where none has, all of them may be cut off from the coordinators alone and go on
+//!    with writes among themselves: then their outage time is waited for, too.
+//! 3. Workers and gateways are told. No worker answered under the old map when the first one began under the new.
+//!
+//! A new leader assumes that every member holds a lease that was granted the moment before it was elected.
+
+mod change;
+mod view;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use verbs3_coordinator_client::api::{Activation, Granted, Incarnation, Leave, OpenWrite, Registration, Renewal, Tier};
+use verbs3_coordinator_client::clock::Moment;
+use verbs3_protocol::{ClusterMember, Epoch, Membership, WorkerId};
+
+use change::Change;
+
+#[derive(Debug, Clone)]
+pub struct ClusterOptions {
+    /// How long a worker may answer for attributes without renewing.
+    pub lease: Duration,
+    /// How long after its lease a worker may take part in writes that all members of its map stand by.
+    pub outage: Duration,
+    /// How long joins and leaves are gathered into one change.
+    pub gather: Duration,
+    pub replicas: u16,
+    pub workers_max: usize,
+}
+
+/// What is persisted.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Document {
+    /// Elections that were won: a leader's first write raises it, which ends every write of the one before.
+    pub term: u64,
+    /// No epoch above was ever used.
+    pub highest: Epoch,
+    /// The map in force.
+    pub active: Membership,
+    /// The one before.
+    pub former: Membership,
+}
+
+impl Document {
+    /// Of a cluster that begins. Epochs begin with the time, so that who knew an earlier cluster of this name follows this
+    /// one.
+    pub fn new(epoch: Epoch, replicas: u16) -> Self {
+        let none = Membership { epoch: Epoch(0), replicas, members: Vec::new() };
+        Self { term: 0, highest: epoch, active: none.clone(), former: none }
+    }
+}
+
+/// Why a worker's request is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MembershipError {
+    #[error("worker {0} is not registered here")]
+    Unknown(WorkerId),
+    #[error(
+        "worker id {id} is held by {address} for another {left_ms} ms; give this worker another worker.id, or wait if it has moved"
+    )]
+    Taken { id: WorkerId, address: String, left_ms: u64 },
+    #[error("another process has registered as worker {0}; give each its own worker.id")]
+    Superseded(WorkerId),
+    #[error("worker {id} can't be registered: {reason}")]
+    Malformed { id: WorkerId, reason: String },
+    #[error("{0} workers are registered, as many as there may be; raise coordinator.workers_max")]
+    TooMany(usize),
+    #[error("a new map is coming into force this moment; ask again")]
+    Changing,
+}
+
+struct Record {
+    /// `None`: known from the persisted map alone.
+    incarnation: Option<Incarnation>,
+    member: ClusterMember,
+    tiers: Vec<Tier>,
+    rails: Vec<String>,
+    lease_until: Moment,
+    /// Left by itself, or was declared dead.
+    gone: bool,
+    /// As it said last.
+    active: Epoch,
+    /// The process before this one, under the present map, ended in order, and handed over these.
+    resumes: Option<Vec<OpenWrite>>,
+}
+
+impl Record {
+    fn is_live(&self, now: Moment) -> bool {
+        !self.gone && self.lease_until > now
+    }
+}
+
+/// What the leader has to do next.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Step {
+    /// Nothing before this moment, or another event.
+    Wait(Moment),
+    /// Persist the document, then [`Cluster::persisted`].
+    Persist(Box<Document>),
+}
+
+/// The leader's view.
+pub struct Cluster {
+    options: ClusterOptions,
+    document: Document,
+    records: BTreeMap<WorkerId, Record>,
+    change: Option<Change>,
+    /// The map of `change` is being persisted: whoever has not prepared gets no lease any more.
+    activating: bool,
+    /// Since when the live workers are not those of the map.
+    differs_since: Option<Moment>,
+    /// What members of the former map handed over when they gave it up. Lost with the leader.
+    handed_over: BTreeMap<WorkerId, Vec<OpenWrite>>,
+    /// Members that ended in order, and what they handed over; until the map is without them.
+    left: BTreeMap<WorkerId, Option<Vec<OpenWrite>>>,
+    /// Members that a person has declared dead; until the map is without them.
+    forgotten: BTreeSet<WorkerId>,
+}
+
+impl Cluster {
+    /// A leader that was elected at `now`, and has persisted `document` in its own term.
+    pub fn new(options: ClusterOptions, document: Document, now: Moment) -> Self {
+        let record = |member: &ClusterMember| Record {
+            incarnation: None,
+            member: member.clone(),
+            tiers: Vec::new(),
+            rails: Vec::new(),
+            lease_until: now.after(options.lease),
+            gone: false,
+            active: Epoch(0),
+            resumes: None,
+        };
+        let records = document.active.members.iter().map(|member| (member.id.clone(), record(member))).collect();
+        Self {
+            options,
+            document,
+            records,
+            change: None,
+            activating: false,
+            differs_since: None,
+            handed_over: BTreeMap::new(),
+            left: BTreeMap::new(),
+            forgotten: BTreeSet::new(),
+        }
+    }
+
+    pub fn document(&self) -> &Document {
+        &self.document
+    }
+
+    pub fn options(&self) -> &ClusterOptions {
+        &self.options
+    }
+
+    /// A worker joins, or a new process of one that was here.
+    pub fn register(&mut self, asked: Registration, now: Moment) -> Result<Granted, MembershipError> {
+        let Registration { id, incarnation, address, weight, zone, tiers, rails } = asked;
+        let malformed = |reason: &str| Err(MembershipError::Malformed { id: id.clone(), reason: reason.to_owned() });
+        if id.0.is_empty() || id.0.len() > 64 || id.0.contains(|c: char| c.is_control() || c == '/') {
+            return malformed("an id has 1 to 64 bytes, and no slash or control character");
+        }
+        if !weight.is_finite() || weight <= 0.0 {
+            return malformed("its weight is not above 0");
+        }
+        if address.is_empty() || address.len() > 256 || zone.len() > 256 || tiers.len() > 16 || rails.len() > 64 {
+            return malformed("its address, zone, tiers or rails make no sense");
+        }
+        // At the same address it is a process that was started again: one address has one listener.
+        let other =
+            |record: &&Record| record.incarnation.as_ref() != Some(&incarnation) && record.member.address != address;
+        match self.records.get(&id) {
+            Some(record) if record.is_live(now) && other(&record) => {
+                let left = record.lease_until.since(now).as_millis();
+                let (address, left_ms) = (record.member.address.clone(), u64::try_from(left).unwrap_or(u64::MAX));
+                return Err(MembershipError::Taken { id, address, left_ms });
+            }
+            None if self.records.len() >= self.options.workers_max => {
+                return Err(MembershipError::TooMany(self.records.len()));
+            }
+            Some(_) | None => {}
+        }
+        if self.activating {
+            return Err(MembershipError::Changing);
+        }
+        // The new process has given up nothing, and answers where the one before did.
+        let mut resumes = None;
+        if self.document.active.get(&id).is_some_and(|member| member.address == address) {
+            resumes = self.left.remove(&id).flatten();
+            self.forgotten.remove(&id);
+            if let Some(change) = &mut self.change {
+                change.prepared.remove(&id);
+            }
+        }
+        // Who was told to drain stays so until it leaves: a restart must not bring its slots back.
+        let draining = self.records.get(&id).is_some_and(|record| record.member.draining && record.is_live(now));
+        let member = ClusterMember { id: id.clone(), address, weight, zone, draining };
+        let lease_until = now.after(self.options.lease);
+        let (incarnation, active) = (Some(incarnation), Epoch(0));
+        let record = Record { incarnation, member, tiers, rails, lease_until, gone: false, active, resumes };
+        self.records.insert(id.clone(), record);
+        Ok(self.granted(&id, Epoch(0), Epoch(0)))
+    }
+
+    /// A worker is alive; it says under which epoch it answers, and which it has prepared.
+    pub fn renew(&mut self, id: &WorkerId, asked: &Renewal, now: Moment) -> Result<Granted, MembershipError> {
+        let lease_until = now.after(self.options.lease);
+        let gave_up = self.change.as_ref().is_some_and(|change| change.prepared.contains_key(id));
+        let changing = self.activating && !gave_up;
+        let record = self.known(id, &asked.incarnation)?;
+        if changing {
+            return Err(MembershipError::Changing);
+        }
+        record.lease_until = lease_until;
+        record.active = asked.active;
+        if let Some(change) = &mut self.change
+            && change.membership.epoch == asked.prepared
+        {
+            change.prepared.insert(id.clone(), asked.open_writes.clone());
+        }
+        Ok(self.granted(id, asked.active, asked.prepared))
+    }
+
+    /// As [`Cluster::renew`], without a new lease: what to say to who has waited for news.
+    pub fn news(&self, id: &WorkerId, asked: &Renewal) -> Granted {
+        self.granted(id, asked.active, asked.prepared)
+    }
+
+    /// A worker ends, and answers nobody any more.
+    pub fn leave(&mut self, id: &WorkerId, asked: Leave) -> Result<(), MembershipError> {
+        let record = self.known(id, &asked.incarnation)?;
+        record.gone = true;
+        self.left.insert(id.clone(), asked.open_writes);
+        Ok(())
+    }
+
+    /// A person says that this worker is dead. Its lease is waited for nevertheless.
+    pub fn forget(&mut self, id: &WorkerId) -> Result<(), MembershipError> {
+        let record = self.records.get_mut(id).ok_or_else(|| MembershipError::Unknown(id.clone()))?;
+        record.gone = true;
+        self.forgotten.insert(id.clone());
+        Ok(())
+    }
+
+    /// Takes a worker's slots away, or gives them back. It stays a member.
+    pub fn drain(&mut self, id: &WorkerId, draining: bool) -> Result<(), MembershipError> {
+        let record = self.records.get_mut(id).ok_or_else(|| MembershipError::Unknown(id.clone()))?;
+        record.member.draining = draining;
+        Ok(())
+    }
+
+    fn known(&mut self, id: &WorkerId, incarnation: &Incarnation) -> Result<&mut Record, MembershipError> {
+        let record = self.records.get_mut(id).filter(|record| !record.gone);
+        let record = record.ok_or_else(|| MembershipError::Unknown(id.clone()))?;
+        match &record.incarnation {
+            Some(known) if known == incarnation => Ok(record),
+            Some(_) => Err(MembershipError::Superseded(id.clone())),
+            None => Err(MembershipError::Unknown(id.clone())),
+        }
+    }
+
+    fn granted(&self, id: &WorkerId, active: Epoch, prepared: Epoch) -> Granted {
+        let map = &self.document.active;
+        // At another address it is not whom the members of the map reach.
+        let record = self.records.get(id);
+        let member = record.filter(|record| map.get(id).is_some_and(|member| member.address == record.member.address));
+        let prepare = self.change.as_ref().map(|change| change.membership.epoch).filter(|&epoch| epoch != prepared);
+        // Nobody begins to answer under a map that is being given up.
+        let activation = member.filter(|_| active != map.epoch).filter(|_| self.change.is_none());
+        let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        Granted {
+            lease_ms: ms(self.options.lease),
+            outage_ms: ms(self.options.outage),
+            active: map.epoch,
+            activation: activation.map(|record| self.activation(record)),
+            prepare: prepare.filter(|_| member.is_some()),
+        }
+    }
+
+    fn activation(&self, record: &Record) -> Activation {
+        let Document { active, former, .. } = &self.document;
+        Activation {
+            membership: active.clone(),
+            former: former.clone(),
+            handed_over: self.handed_over.keys().cloned().collect(),
+            open_writes: self.handed_over.values().flatten().copied().collect(),
+            resumes: record.resumes.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,137 @@
+//! From one map to the next: when it is wanted, and when it may come into force.
+
+use std::collections::BTreeMap;
+
+use verbs3_coordinator_client::api::OpenWrite;
+use verbs3_coordinator_client::clock::Moment;
+use verbs3_protocol::{ClusterMember, Epoch, Membership, WorkerId};
+
+use super::{Cluster, Document, Step};
+
+/// A map on its way into force. Its epoch is persisted as used.
+pub(super) struct Change {
+    pub(super) membership: Membership,
+    /// Members of the present map that answer under it no more, with their open writes (`None`: too many to say).
+    pub(super) prepared: BTreeMap<WorkerId, Option<Vec<OpenWrite>>>,
+}
+
+/// Whether a change may come into force.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Readiness {
+    Ready,
+    /// Of these members, until then at the latest.
+    WaitsFor(Vec<WorkerId>, Moment),
+}
+
+impl Cluster {
+    /// What is to be done now. Called after every event, and when its moment has come. What is to be persisted must be: a
+    /// leader whose write fails, or may have failed, has to step down.
+    pub fn step(&mut self, now: Moment) -> Step {
+        if let Some(change) = &self.change {
+            if let Readiness::WaitsFor(_, until) = self.readiness(change, now) {
+                return Step::Wait(until);
+            }
+            let (active, former) = (change.membership.clone(), self.document.active.clone());
+            self.activating = true;
+            return Step::Persist(Box::new(Document { active, former, ..self.document.clone() }));
+        }
+        self.records.retain(|id, record| record.is_live(now) || self.document.active.get(id).is_some());
+        if !self.is_wanted(&self.live(now)) {
+            self.differs_since = None;
+            return Step::Wait(self.next_end(now));
+        }
+        let since = *self.differs_since.get_or_insert(now);
+        let due = since.after(self.options.gather);
+        if now < due {
+            return Step::Wait(due.min(self.next_end(now)));
+        }
+        Step::Persist(Box::new(Document { highest: Epoch(self.document.highest.0 + 1), ..self.document.clone() }))
+    }
+
+    /// The document of the last step is durable.
+    pub fn persisted(&mut self, document: Document, now: Moment) {
+        let before = std::mem::replace(&mut self.document, document);
+        if self.document.active.epoch != before.active.epoch {
+            self.activated(&before.active);
+        } else if self.document.highest != before.highest {
+            let members = self.live(now);
+            // A worker may have come or gone while this was written; what is not wanted any more has only used up a number.
+            if self.is_wanted(&members) {
+                let membership = Membership::new(self.document.highest, self.options.replicas, members);
+                self.change = Some(Change { membership, prepared: BTreeMap::new() });
+            }
+            self.differs_since = None;
+        }
+    }
+
+    /// Members that the present change waits for.
+    pub(super) fn waiting_for(&self, now: Moment) -> Option<(Epoch, Vec<WorkerId>)> {
+        let change = self.change.as_ref()?;
+        let waiting = match self.readiness(change, now) {
+            Readiness::Ready => Vec::new(),
+            Readiness::WaitsFor(waiting, _) => waiting,
+        };
+        Some((change.membership.epoch, waiting))
+    }
+
+    fn activated(&mut self, former: &Membership) {
+        self.activating = false;
+        for record in self.records.values_mut() {
+            record.resumes = None;
+        }
+        let Some(change) = self.change.take() else { return };
+        let all = change.prepared.into_iter().chain(self.left.clone());
+        // Only of members, and only of those that could say all.
+        let handed = all.filter_map(|(id, writes)| former.get(&id).and(writes).map(|writes| (id, writes)));
+        self.handed_over = handed.collect();
+        // Who has left answers under the new map as little as under the old one.
+        self.left.retain(|id, _| self.document.active.get(id).is_some());
+        self.forgotten.retain(|id| self.document.active.get(id).is_some());
+    }
+
+    fn readiness(&self, change: &Change, now: Moment) -> Readiness {
+        let mut waiting = Vec::new();
+        let (mut gave_up, mut latest_end) = (0, Moment::default());
+        for member in &self.document.active.members {
+            // A process at another address is not the one that members of the present map reach.
+            let record = self.records.get(&member.id).filter(|record| record.member.address == member.address);
+            let end = record.map_or(now, |record| record.lease_until);
+            latest_end = latest_end.max(end);
+            if self.left.contains_key(&member.id) || (record.is_some() && change.prepared.contains_key(&member.id)) {
+                gave_up += 1;
+            } else if record.is_some_and(|record| record.lease_until > now) {
+                waiting.push((member.id.clone(), end));
+            } else if self.forgotten.contains(&member.id) {
+                gave_up += 1;
+            }
+        }
+        if !waiting.is_empty() {
+            let until = waiting.iter().map(|(_, end)| *end).max().unwrap_or(now);
+            return Readiness::WaitsFor(waiting.into_iter().map(|(id, _)| id).collect(), until);
+        }
+        let certain = latest_end.after(self.options.outage);
+        if gave_up > 0 || self.document.active.members.is_empty() || now >= certain {
+            return Readiness::Ready;
+        }
+        let all = self.document.active.members.iter().map(|member| member.id.clone()).collect();
+        Readiness::WaitsFor(all, certain)
+    }
+
+    fn live(&self, now: Moment) -> Vec<ClusterMember> {
+        // In the order of the ids, as a membership is.
+        self.records.values().filter(|record| record.is_live(now)).map(|record| record.member.clone()).collect()
+    }
+
+    /// Another map than the present one, that somebody owns. A map of nobody would be worse than one of absent workers.
+    fn is_wanted(&self, members: &[ClusterMember]) -> bool {
+        let owned = members.iter().any(|member| !member.draining);
+        let replicas = self.document.active.replicas != self.options.replicas;
+        owned && (members != self.document.active.members || replicas)
+    }
+
+    /// The next moment at which a lease ends.
+    fn next_end(&self, now: Moment) -> Moment {
+        let ends = self.records.values().filter(|record| record.is_live(now)).map(|record| record.lease_until);
+        ends.min().unwrap_or(Moment::END)
+    }
+}

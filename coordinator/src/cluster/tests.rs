@@ -1,0 +1,198 @@
+//! Cases by hand; what chance finds is in `chaos`.
+#![allow(clippy::unwrap_used)]
+
+mod chaos;
+
+use super::*;
+
+const LEASE: Duration = Duration::from_secs(10);
+const OUTAGE: Duration = Duration::from_secs(600);
+const GATHER: Duration = Duration::from_millis(500);
+
+fn options() -> ClusterOptions {
+    ClusterOptions { lease: LEASE, outage: OUTAGE, gather: GATHER, replicas: 2, workers_max: 100 }
+}
+
+fn seconds(seconds: u64) -> Moment {
+    Moment::default().after(Duration::from_secs(seconds))
+}
+
+fn registration(id: &str, incarnation: &str) -> Registration {
+    Registration {
+        id: WorkerId(id.into()),
+        incarnation: Incarnation(incarnation.into()),
+        address: format!("{id}:9400"),
+        weight: 1.0,
+        zone: String::new(),
+        tiers: Vec::new(),
+        rails: Vec::new(),
+    }
+}
+
+fn renewal(incarnation: &str, active: Epoch, prepared: Epoch) -> Renewal {
+    let open_writes = (prepared.0 > 0).then(Vec::new);
+    Renewal { incarnation: Incarnation(incarnation.into()), active, prepared, open_writes, wait_ms: 0 }
+}
+
+fn id(id: &str) -> WorkerId {
+    WorkerId(id.into())
+}
+
+/// Does what is due at `now`; the moment of the next step.
+fn settle(cluster: &mut Cluster, now: Moment) -> Moment {
+    loop {
+        match cluster.step(now) {
+            Step::Wait(until) => return until,
+            Step::Persist(document) => cluster.persisted(*document, now),
+        }
+    }
+}
+
+fn members(cluster: &Cluster) -> Vec<&str> {
+    cluster.document().active.members.iter().map(|member| member.id.0.as_str()).collect()
+}
+
+/// A cluster in whose map these workers are, at second 1. Each is its own incarnation.
+fn cluster_of(ids: &[&str]) -> Cluster {
+    let mut cluster = Cluster::new(options(), Document::new(Epoch(100), 2), seconds(0));
+    for id in ids {
+        cluster.register(registration(id, id), seconds(0)).unwrap();
+    }
+    settle(&mut cluster, seconds(0));
+    settle(&mut cluster, seconds(1));
+    assert_eq!(members(&cluster), ids);
+    for name in ids {
+        let granted = cluster.renew(&id(name), &renewal(name, Epoch(0), Epoch(0)), seconds(1)).unwrap();
+        assert_eq!(granted.activation.unwrap().membership, cluster.document().active);
+    }
+    cluster
+}
+
+fn epoch(cluster: &Cluster) -> Epoch {
+    cluster.document().active.epoch
+}
+
+#[test]
+fn joins_of_one_moment_are_one_change() {
+    let cluster = cluster_of(&["a", "b", "c"]);
+    assert_eq!(epoch(&cluster), Epoch(101));
+}
+
+#[test]
+fn a_map_comes_into_force_when_all_members_have_given_up_the_one_before() {
+    let mut cluster = cluster_of(&["a", "b"]);
+    cluster.register(registration("c", "c"), seconds(2)).unwrap();
+    settle(&mut cluster, seconds(2));
+    settle(&mut cluster, seconds(3));
+    let granted = cluster.renew(&id("a"), &renewal("a", Epoch(101), Epoch(0)), seconds(3)).unwrap();
+    assert_eq!((granted.prepare, granted.activation), (Some(Epoch(102)), None));
+    cluster.renew(&id("a"), &renewal("a", Epoch(0), Epoch(102)), seconds(3)).unwrap();
+    settle(&mut cluster, seconds(3));
+    assert_eq!(members(&cluster), ["a", "b"], "b has not prepared");
+    cluster.renew(&id("b"), &renewal("b", Epoch(0), Epoch(102)), seconds(3)).unwrap();
+    settle(&mut cluster, seconds(3));
+    assert_eq!(members(&cluster), ["a", "b", "c"]);
+    let granted = cluster.renew(&id("a"), &renewal("a", Epoch(0), Epoch(102)), seconds(3)).unwrap();
+    let activation = granted.activation.unwrap();
+    assert_eq!(activation.handed_over, [id("a"), id("b")]);
+    assert_eq!(activation.former.members.len(), 2);
+}
+
+#[test]
+fn a_silent_worker_is_waited_for_until_its_lease_is_over_and_then_left_out() {
+    let mut cluster = cluster_of(&["a", "b"]);
+    for second in 2..=12 {
+        let prepared = cluster.renew(&id("a"), &renewal("a", Epoch(101), Epoch(0)), seconds(second)).unwrap().prepare;
+        if let Some(epoch) = prepared {
+            cluster.renew(&id("a"), &renewal("a", Epoch(0), epoch), seconds(second)).unwrap();
+        }
+        settle(&mut cluster, seconds(second));
+        assert_eq!(members(&cluster).len(), 2, "at {second}");
+    }
+    // Its lease ended at 11; the change was gathered from then on, and a has prepared since.
+    let prepare = cluster.renew(&id("a"), &renewal("a", Epoch(101), Epoch(0)), seconds(13)).unwrap().prepare;
+    cluster.renew(&id("a"), &renewal("a", Epoch(0), prepare.unwrap_or(Epoch(0))), seconds(13)).unwrap();
+    settle(&mut cluster, seconds(13));
+    assert_eq!(members(&cluster), ["a"]);
+}
+
+#[test]
+fn without_any_member_that_gave_up_the_outage_time_is_waited_for() {
+    let mut cluster = cluster_of(&["a"]);
+    cluster.register(registration("b", "b"), seconds(20)).unwrap();
+    settle(&mut cluster, seconds(20));
+    let until = settle(&mut cluster, seconds(21));
+    assert_eq!(members(&cluster), ["a"]);
+    assert_eq!(until, seconds(11).after(OUTAGE));
+    // A person who knows better.
+    cluster.forget(&id("a")).unwrap();
+    settle(&mut cluster, seconds(21));
+    assert_eq!(members(&cluster), ["b"]);
+}
+
+#[test]
+fn who_leaves_in_order_is_not_waited_for() {
+    let mut cluster = cluster_of(&["a"]);
+    cluster.register(registration("b", "b"), seconds(2)).unwrap();
+    let writes = vec![OpenWrite { hash: 1, gateway: 2, sequence: 3, remaining_ms: 4 }];
+    cluster.leave(&id("a"), Leave { incarnation: Incarnation("a".into()), open_writes: Some(writes.clone()) }).unwrap();
+    settle(&mut cluster, seconds(2));
+    settle(&mut cluster, seconds(3));
+    assert_eq!(members(&cluster), ["b"]);
+    let granted = cluster.renew(&id("b"), &renewal("b", Epoch(0), Epoch(0)), seconds(3)).unwrap();
+    let activation = granted.activation.unwrap();
+    assert_eq!((activation.handed_over, activation.open_writes), (vec![id("a")], writes));
+}
+
+#[test]
+fn the_last_worker_that_leaves_stays_in_the_map_and_resumes() {
+    let mut cluster = cluster_of(&["a"]);
+    cluster.leave(&id("a"), Leave { incarnation: Incarnation("a".into()), open_writes: Some(Vec::new()) }).unwrap();
+    settle(&mut cluster, seconds(2));
+    assert_eq!(members(&cluster), ["a"]);
+    let granted = cluster.register(registration("a", "a2"), seconds(3)).unwrap();
+    let activation = granted.activation.unwrap();
+    assert_eq!((activation.membership.epoch, activation.resumes), (Epoch(101), Some(Vec::new())));
+}
+
+#[test]
+fn an_id_is_one_workers_as_long_as_its_lease_lasts() {
+    let mut cluster = cluster_of(&["a", "b"]);
+    let moved = Registration { address: "elsewhere:1".into(), ..registration("a", "other") };
+    let refused = cluster.register(moved.clone(), seconds(5)).unwrap_err();
+    assert_eq!(refused, MembershipError::Taken { id: id("a"), address: "a:9400".into(), left_ms: 6000 });
+    cluster.register(moved, seconds(12)).unwrap();
+    // The same address is the same place: the process there was started again.
+    cluster.register(registration("b", "b2"), seconds(5)).unwrap();
+    let old = cluster.renew(&id("b"), &renewal("b", Epoch(101), Epoch(0)), seconds(6));
+    assert_eq!(old.unwrap_err(), MembershipError::Superseded(id("b")));
+}
+
+#[test]
+fn a_new_leader_grants_to_nobody_it_does_not_know_and_waits_for_those_that_it_does() {
+    let document = cluster_of(&["a", "b"]).document().clone();
+    let mut cluster = Cluster::new(options(), document, seconds(50));
+    let unknown = cluster.renew(&id("a"), &renewal("a", Epoch(101), Epoch(0)), seconds(51));
+    assert_eq!(unknown.unwrap_err(), MembershipError::Unknown(id("a")));
+    cluster.register(registration("a", "a"), seconds(51)).unwrap();
+    settle(&mut cluster, seconds(59));
+    assert_eq!(epoch(&cluster), Epoch(101));
+    assert_eq!(cluster.renew(&id("a"), &renewal("a", Epoch(101), Epoch(0)), seconds(59)).unwrap().activation, None);
+}
+
+#[test]
+fn drained_workers_stay_members_and_own_nothing() {
+    let mut cluster = cluster_of(&["a", "b"]);
+    cluster.drain(&id("a"), true).unwrap();
+    settle(&mut cluster, seconds(2));
+    settle(&mut cluster, seconds(3));
+    for name in ["a", "b"] {
+        cluster.renew(&id(name), &renewal(name, Epoch(0), Epoch(102)), seconds(3)).unwrap();
+    }
+    settle(&mut cluster, seconds(3));
+    assert!(cluster.document().active.get(&id("a")).unwrap().draining);
+    cluster.drain(&id("b"), true).unwrap();
+    settle(&mut cluster, seconds(4));
+    settle(&mut cluster, seconds(6));
+    assert_eq!(epoch(&cluster), Epoch(102), "a map that nobody owns is no map");
+}

@@ -1,0 +1,346 @@
+//! Random histories of workers, leaders and a network that loses and delays, against what coherence rests on:
+//!
+//! 1. a worker that answers from what it knows, under epoch E and with a lease by its own clock, does so only while no later
+//!    map has come into force;
+//! 2. nor has one while every member of E would say that it is at E, and its time for outages is not over.
+//!
+//! Workers run the real [`Tenure`]; leaders the real [`Cluster`].
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use verbs3_coordinator_client::tenure::{Duty, Tenure};
+
+use super::*;
+
+const IDS: [&str; 4] = ["a", "b", "c", "d"];
+
+struct Worker {
+    tenure: Tenure,
+    address: String,
+    active: Option<Membership>,
+    lease_until: Moment,
+    outage_until: Moment,
+    registered: bool,
+    /// A question that the leader has, or will have; and when it was sent.
+    asked: Option<(Moment, Question)>,
+    answer: Option<(Moment, Granted)>,
+}
+
+#[derive(Clone)]
+enum Question {
+    Register,
+    Renew(Renewal),
+}
+
+#[derive(Debug, Clone)]
+enum Event {
+    Pass {
+        ms: u64,
+    },
+    /// A worker sends; what it sent before is lost to it, though it may still arrive.
+    Send {
+        worker: usize,
+    },
+    Arrive {
+        worker: usize,
+    },
+    /// Sends, arrives, and is answered.
+    Round {
+        worker: usize,
+    },
+    /// The leader does all that it can, undisturbed.
+    Settle,
+    /// A question that was given up arrives after all.
+    ArriveLate {
+        worker: usize,
+    },
+    Answer {
+        worker: usize,
+    },
+    Step,
+    Persisted,
+    NewLeader,
+    Crash {
+        worker: usize,
+    },
+    Move {
+        worker: usize,
+    },
+    Leave {
+        worker: usize,
+    },
+    Drain {
+        worker: usize,
+        draining: bool,
+    },
+}
+
+fn events() -> impl Strategy<Value = Vec<Event>> {
+    let worker = 0..IDS.len();
+    let event = prop_oneof![
+        4 => (1u64..3000).prop_map(|ms| Event::Pass { ms }),
+        1 => (1u64..700_000).prop_map(|ms| Event::Pass { ms }),
+        8 => worker.clone().prop_map(|worker| Event::Send { worker }),
+        9 => worker.clone().prop_map(|worker| Event::Arrive { worker }),
+        2 => worker.clone().prop_map(|worker| Event::ArriveLate { worker }),
+        9 => worker.clone().prop_map(|worker| Event::Answer { worker }),
+        30 => worker.clone().prop_map(|worker| Event::Round { worker }),
+        12 => Just(Event::Settle),
+        8 => Just(Event::Step),
+        8 => Just(Event::Persisted),
+        1 => Just(Event::NewLeader),
+        1 => worker.clone().prop_map(|worker| Event::Crash { worker }),
+        1 => worker.clone().prop_map(|worker| Event::Move { worker }),
+        1 => worker.clone().prop_map(|worker| Event::Leave { worker }),
+        1 => (worker, any::<bool>()).prop_map(|(worker, draining)| Event::Drain { worker, draining }),
+    ];
+    prop::collection::vec(event, 100..400)
+}
+
+struct World {
+    now: Moment,
+    /// As the store has it.
+    document: Document,
+    cluster: Cluster,
+    /// Being written: it is in the store already, or will be, or never.
+    writing: Option<Document>,
+    workers: Vec<Worker>,
+    /// Processes that were cut off when their worker moved: they go on by themselves.
+    ghosts: Vec<Worker>,
+    late: Vec<Option<(Question, String)>>,
+    lives: u64,
+    maps: u64,
+}
+
+impl World {
+    fn new() -> Self {
+        let document = Document::new(Epoch(100), 2);
+        let cluster = Cluster::new(options(), document.clone(), Moment::default());
+        let mut world = Self {
+            now: Moment::default(),
+            document,
+            cluster,
+            writing: None,
+            workers: Vec::new(),
+            ghosts: Vec::new(),
+            late: vec![None; IDS.len()],
+            lives: 0,
+            maps: 0,
+        };
+        for name in IDS {
+            let worker = world.fresh(format!("{name}:9400"));
+            world.workers.push(worker);
+        }
+        world
+    }
+
+    fn fresh(&mut self, address: String) -> Worker {
+        self.lives += 1;
+        let never = Moment::default();
+        Worker {
+            tenure: Tenure::new(Incarnation(format!("life {}", self.lives))),
+            address,
+            active: None,
+            lease_until: never,
+            outage_until: never,
+            registered: false,
+            asked: None,
+            answer: None,
+        }
+    }
+
+    fn ask(&mut self, worker: usize, question: &Question, incarnation: Incarnation, address: &str) -> Option<Granted> {
+        let id = WorkerId(IDS[worker].into());
+        let result = match question {
+            Question::Register => {
+                let asked = Registration { address: address.to_owned(), ..registration(IDS[worker], &incarnation.0) };
+                self.cluster.register(asked, self.now)
+            }
+            Question::Renew(renewal) => self.cluster.renew(&id, renewal, self.now),
+        };
+        match result {
+            Ok(granted) => Some(granted),
+            Err(MembershipError::Unknown(_) | MembershipError::Superseded(_)) => {
+                self.workers[worker].registered = false;
+                None
+            }
+            Err(_) => None,
+        }
+    }
+
+    fn apply(&mut self, event: &Event) {
+        match *event {
+            Event::Pass { ms } => self.now = self.now.after(Duration::from_millis(ms)),
+            Event::Send { worker } => {
+                let state = &mut self.workers[worker];
+                let question = match state.registered {
+                    true => Question::Renew(state.tenure.renewal()),
+                    false => Question::Register,
+                };
+                if let Some((_, lost)) = state.asked.take() {
+                    self.late[worker] = Some((lost, state.address.clone()));
+                }
+                state.answer = None;
+                state.asked = Some((self.now, question));
+            }
+            Event::Arrive { worker } => {
+                let Some((sent, question)) = self.workers[worker].asked.clone() else { return };
+                let state = &self.workers[worker];
+                let (incarnation, address) = (state.tenure.incarnation().clone(), state.address.clone());
+                let granted = self.ask(worker, &question, incarnation, &address);
+                self.workers[worker].asked = None;
+                self.workers[worker].answer = granted.map(|granted| (sent, granted));
+            }
+            Event::Round { worker } => {
+                for part in [Event::Send { worker }, Event::Arrive { worker }, Event::Answer { worker }] {
+                    self.apply(&part);
+                }
+            }
+            Event::Settle => {
+                for _ in 0..2 {
+                    self.apply(&Event::Persisted);
+                    self.apply(&Event::Step);
+                }
+                self.apply(&Event::Persisted);
+            }
+            Event::ArriveLate { worker } => {
+                // Of this process, or of one before it.
+                let Some((Question::Renew(renewal), address)) = self.late[worker].take() else { return };
+                let incarnation = renewal.incarnation.clone();
+                self.ask(worker, &Question::Renew(renewal), incarnation, &address);
+            }
+            Event::Answer { worker } => self.answered(worker),
+            Event::Step => {
+                if self.writing.is_none()
+                    && let Step::Persist(document) = self.cluster.step(self.now)
+                {
+                    // Durable from some moment on; the worst for the workers is at once.
+                    self.store(*document.clone());
+                    self.writing = Some(*document);
+                }
+            }
+            Event::Persisted => {
+                if let Some(document) = self.writing.take() {
+                    self.cluster.persisted(document, self.now);
+                }
+            }
+            Event::NewLeader => {
+                self.writing = None;
+                let document = Document { term: self.document.term + 1, ..self.document.clone() };
+                self.store(document.clone());
+                self.cluster = Cluster::new(options(), document, self.now);
+            }
+            Event::Crash { worker } => {
+                let address = self.workers[worker].address.clone();
+                self.workers[worker] = self.fresh(address);
+            }
+            Event::Move { worker } => {
+                let moved = self.fresh(format!("{}:{}", IDS[worker], self.lives));
+                let ghost = std::mem::replace(&mut self.workers[worker], moved);
+                self.ghosts.push(ghost);
+            }
+            Event::Leave { worker } => {
+                let state = &mut self.workers[worker];
+                // It answers no more, whether or not the coordinator hears of it.
+                (state.active, state.lease_until) = (None, Moment::default());
+                let leave = state.tenure.leave(Some(Vec::new()));
+                let _ = self.cluster.leave(&WorkerId(IDS[worker].into()), leave);
+                let address = self.workers[worker].address.clone();
+                self.workers[worker] = self.fresh(address);
+            }
+            Event::Drain { worker, draining } => {
+                let _ = self.cluster.drain(&WorkerId(IDS[worker].into()), draining);
+            }
+        }
+    }
+
+    fn store(&mut self, document: Document) {
+        if document.active.epoch != self.document.active.epoch {
+            self.maps += 1;
+        }
+        self.document = document;
+    }
+
+    fn answered(&mut self, worker: usize) {
+        let state = &mut self.workers[worker];
+        let Some((sent, granted)) = state.answer.take() else { return };
+        state.registered = true;
+        for duty in state.tenure.granted(sent, granted) {
+            match duty {
+                Duty::Lease { until, outage_until } => {
+                    (state.lease_until, state.outage_until) = (until, outage_until);
+                }
+                Duty::GiveUp => state.active = None,
+                Duty::Prepare(epoch) => {
+                    state.active = None;
+                    state.tenure.prepared(epoch, Some(Vec::new()));
+                }
+                Duty::Activate(activation) => {
+                    state.tenure.activated(activation.membership.epoch);
+                    state.active = Some(activation.membership);
+                }
+            }
+        }
+    }
+
+    /// All processes that somebody may reach, by address.
+    fn processes(&self) -> BTreeMap<&str, &Worker> {
+        let all = self.ghosts.iter().chain(&self.workers);
+        all.map(|worker| (worker.address.as_str(), worker)).collect()
+    }
+
+    fn check(&self) -> Result<(), TestCaseError> {
+        let processes = self.processes();
+        for worker in processes.values() {
+            let Some(map) = &worker.active else { continue };
+            // Only whom its map names at this address is asked under it.
+            if map.members.iter().all(|member| member.address != worker.address) {
+                continue;
+            }
+            let newest = self.document.active.epoch;
+            if worker.lease_until > self.now {
+                prop_assert_eq!(map.epoch, newest, "{} answers under an old map", worker.address);
+            }
+            let stand_by = |member: &ClusterMember| {
+                let there = processes.get(member.address.as_str());
+                there.and_then(|worker| worker.active.as_ref()).is_some_and(|active| active.epoch == map.epoch)
+            };
+            if worker.outage_until > self.now && map.members.iter().all(stand_by) {
+                prop_assert_eq!(map.epoch, newest, "{} takes writes under an old map", worker.address);
+            }
+        }
+        Ok(())
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 600, max_shrink_iters: 20_000, ..ProptestConfig::default() })]
+    #[test]
+    fn nobody_answers_under_a_map_that_was_replaced(events in events()) {
+        let mut world = World::new();
+        for event in &events {
+            world.apply(event);
+            world.check()?;
+        }
+    }
+}
+
+/// The property above means something: in such histories maps come into force, and leases are held.
+#[test]
+fn histories_have_maps_and_leases() {
+    use proptest::strategy::ValueTree;
+    use proptest::test_runner::TestRunner;
+    let mut runner = TestRunner::deterministic();
+    let (mut maps, mut leases) = (0, 0);
+    for _ in 0..100 {
+        let events = events().new_tree(&mut runner).unwrap().current();
+        let mut world = World::new();
+        for event in &events {
+            world.apply(event);
+            leases += world.workers.iter().filter(|w| w.active.is_some() && w.lease_until > world.now).count();
+        }
+        maps += world.maps;
+    }
+    assert!(maps > 300 && leases > 5000, "{maps} maps, {leases} leases");
+}

@@ -1,0 +1,86 @@
+//! What people are shown of the cluster.
+
+use std::collections::BTreeMap;
+
+use verbs3_coordinator_client::api::{ClusterView, Preparing, WorkerState, WorkerView};
+use verbs3_coordinator_client::clock::Moment;
+use verbs3_protocol::{Membership, WorkerId};
+
+use super::Cluster;
+
+impl Cluster {
+    /// `slots`: how many each worker owns in the map in force.
+    pub fn view(&self, name: &str, leader: &str, slots: &BTreeMap<WorkerId, u32>, now: Moment) -> ClusterView {
+        let preparing = self.waiting_for(now).map(|(epoch, waiting_for)| Preparing { epoch, waiting_for });
+        let workers = self.workers(slots, now);
+        let findings = findings(&self.document.active, &workers, preparing.as_ref());
+        ClusterView {
+            name: name.to_owned(),
+            leader: Some(leader.to_owned()),
+            epoch: self.document.active.epoch,
+            preparing,
+            replicas: self.options.replicas,
+            workers,
+            findings,
+        }
+    }
+
+    fn workers(&self, slots: &BTreeMap<WorkerId, u32>, now: Moment) -> Vec<WorkerView> {
+        let shown =
+            self.records.iter().filter(|(id, record)| record.is_live(now) || self.document.active.get(id).is_some());
+        let view = shown.map(|(id, record)| {
+            let state = match self.document.active.get(id) {
+                _ if !record.is_live(now) => WorkerState::Lost,
+                None => WorkerState::Joining,
+                Some(member) if member.draining || record.member.draining => WorkerState::Draining,
+                Some(_) => WorkerState::Serving,
+            };
+            WorkerView {
+                id: id.clone(),
+                address: record.member.address.clone(),
+                weight: record.member.weight,
+                zone: record.member.zone.clone(),
+                state,
+                lease_ms: u64::try_from(record.lease_until.since(now).as_millis()).unwrap_or(u64::MAX),
+                tiers: record.tiers.clone(),
+                rails: record.rails.clone(),
+                active: record.active,
+                slots: slots.get(id).copied().unwrap_or_default(),
+            }
+        });
+        view.collect()
+    }
+}
+
+/// What is not as it should be, and the remedy.
+fn findings(map: &Membership, workers: &[WorkerView], preparing: Option<&Preparing>) -> Vec<String> {
+    let mut findings = Vec::new();
+    if map.members.is_empty() {
+        findings.push("no worker has joined; start workers with cluster.coordinators = [this coordinator]".to_owned());
+    }
+    let of = |state: WorkerState| workers.iter().filter(move |worker| worker.state == state);
+    for worker in of(WorkerState::Lost) {
+        findings.push(format!(
+            "worker {} at {} does not answer; start it again, or say that it is dead: verbs3 worker forget {}",
+            worker.id, worker.address, worker.id
+        ));
+    }
+    for worker in of(WorkerState::Draining).filter(|worker| worker.slots == 0) {
+        findings.push(format!("worker {} owns nothing any more and may be stopped", worker.id));
+    }
+    for worker in of(WorkerState::Serving).filter(|worker| worker.active != map.epoch && worker.active.0 != 0) {
+        findings
+            .push(format!("worker {} still follows epoch {}; it asks the UFS meanwhile", worker.id, worker.active.0));
+    }
+    let owning = map.members.iter().filter(|member| !member.draining).count();
+    if owning > 0 && owning < usize::from(map.replicas) {
+        findings.push(format!("{owning} workers are fewer than {} replicas; add workers", map.replicas));
+    }
+    if let Some(Preparing { epoch, waiting_for }) = preparing
+        && !waiting_for.is_empty()
+    {
+        let ids: Vec<&str> = waiting_for.iter().map(|id| id.0.as_str()).collect();
+        findings.push(format!("epoch {} waits for {} to give up the present map", epoch.0, ids.join(", ")));
+    }
+    findings
+}

@@ -1,0 +1,130 @@
+//! A coordinator, put together: its store, its part in the election, and what its API needs of both.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use prometheus::Registry;
+use tokio::net::TcpListener;
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use verbs3_coordinator_client::clock::{BootClock, Moment, SharedClock};
+use verbs3_coordinator_client::proof::{Secret, Seen};
+
+use crate::claim::{ClaimError, claim};
+use crate::cluster::{Cluster, ClusterOptions};
+use crate::metrics::Metrics;
+use crate::publish::Published;
+use crate::store::{Leadership, SharedStore};
+
+#[derive(Debug, Clone)]
+pub struct CoordinatorOptions {
+    /// Name of the cluster.
+    pub name: String,
+    pub secret: Secret,
+    /// Where others reach this one: `http://host:port`.
+    pub advertise: String,
+    pub cluster: ClusterOptions,
+    /// How long the leadership outlives a leader that vanishes.
+    pub leadership: Duration,
+    /// How far clocks may be apart in requests that change something.
+    pub clock_skew: Duration,
+    pub connections_max: usize,
+    /// Longest time that a request may ask to wait for news.
+    pub wait_max: Duration,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum CoordinatorError {
+    #[error(transparent)]
+    Claim(#[from] ClaimError),
+    #[error("can't register the coordinator's metrics")]
+    Metrics(#[from] prometheus::Error),
+}
+
+/// While this coordinator leads.
+pub(crate) struct Leading {
+    pub(crate) cluster: Cluster,
+    pub(crate) leadership: Arc<Leadership>,
+}
+
+/// One of the coordinators of a cluster.
+pub struct Coordinator {
+    pub(crate) options: CoordinatorOptions,
+    pub(crate) store: SharedStore,
+    pub(crate) clock: SharedClock,
+    pub(crate) metrics: Metrics,
+    pub(crate) seen: Seen,
+    pub(crate) published: Published,
+    /// `None`: another leads, or nobody does.
+    pub(crate) leading: Mutex<Option<Leading>>,
+    /// Something has happened that the leader's loop has to look at.
+    pub(crate) happened: Notify,
+    /// Counts what workers may wait for.
+    pub(crate) news: watch::Sender<u64>,
+    /// Who leads, and when that was asked.
+    pub(crate) hint: tokio::sync::Mutex<Option<(Moment, Option<String>)>>,
+    pub(crate) tasks: TaskTracker,
+    pub(crate) stop: CancellationToken,
+}
+
+impl Coordinator {
+    /// Claims the store for the cluster. Serves and takes part in the election from [`Coordinator::start`] on.
+    pub async fn new(
+        options: CoordinatorOptions,
+        store: SharedStore,
+        registry: &Registry,
+    ) -> Result<Arc<Self>, CoordinatorError> {
+        claim(&*store, &options.name, &options.secret).await?;
+        Ok(Arc::new(Self {
+            seen: Seen::new(options.clock_skew),
+            metrics: Metrics::new(registry)?,
+            options,
+            store,
+            clock: Arc::new(BootClock),
+            published: Published::new(),
+            leading: Mutex::new(None),
+            happened: Notify::new(),
+            news: watch::channel(0).0,
+            hint: tokio::sync::Mutex::default(),
+            tasks: TaskTracker::new(),
+            stop: CancellationToken::new(),
+        }))
+    }
+
+    /// Serves the API, follows the store, and stands for election.
+    pub fn start(self: &Arc<Self>, socket: TcpListener) {
+        self.tasks.spawn(self.clone().serve(socket));
+        self.tasks.spawn(self.clone().follow_store());
+        self.tasks.spawn(self.clone().stand());
+    }
+
+    /// Resigns, ends the API, and waits for both.
+    pub async fn shutdown(&self) {
+        self.stop.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    /// Whether this coordinator leads, or can say who does.
+    pub fn is_ready(&self) -> Result<(), String> {
+        if self.leading.lock().is_some() || self.published.current().epoch.0 > 0 {
+            return Ok(());
+        }
+        Err("leads not, and knows no map yet".to_owned())
+    }
+
+    pub fn is_leader(&self) -> bool {
+        self.leading.lock().is_some()
+    }
+
+    /// Runs `act` as leader; `None`: this one leads not, or can't be certain.
+    pub(crate) fn as_leader<T>(&self, act: impl FnOnce(&mut Cluster, Moment) -> T) -> Option<T> {
+        let mut leading = self.leading.lock();
+        // Read under the lock: what is granted now is granted before the leadership ends.
+        let now = self.clock.now();
+        let leading = leading.as_mut().filter(|leading| !leading.leadership.is_lost())?;
+        (leading.leadership.certain_until() > now).then(|| act(&mut leading.cluster, now))
+    }
+}

@@ -1,0 +1,167 @@
+//! The API: HTTP/1.1, JSON, every request and answer proved by the cluster's secret.
+//!
+//! Owns connections, proofs and bounds; what is asked and answered is [`routes`]'.
+
+mod routes;
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use verbs3_coordinator_client::api::{Refused, RefusedKind};
+use verbs3_coordinator_client::proof::{ANSWER_HEADER, Proof, ProofError, REQUEST_HEADER, Said, wall_clock_ms};
+
+use crate::coordinator::Coordinator;
+
+/// Longest body: a worker's open writes.
+const BODY_BYTES_MAX: usize = 1 << 20;
+const HEADER_READ_MAX: Duration = Duration::from_secs(10);
+const BODY_READ_MAX: Duration = Duration::from_secs(10);
+
+/// What a route answers.
+pub(crate) struct Answer {
+    status: StatusCode,
+    body: Bytes,
+}
+
+impl Answer {
+    fn json(status: StatusCode, value: &impl serde::Serialize) -> Self {
+        match serde_json::to_vec(value) {
+            Ok(body) => Self { status, body: body.into() },
+            Err(error) => Self::refused(StatusCode::INTERNAL_SERVER_ERROR, RefusedKind::Unavailable, error.to_string()),
+        }
+    }
+
+    fn nothing() -> Self {
+        Self { status: StatusCode::NO_CONTENT, body: Bytes::new() }
+    }
+
+    fn refused(status: StatusCode, kind: RefusedKind, reason: impl Into<String>) -> Self {
+        Self::refusal(status, &Refused { kind, reason: reason.into(), leader: None, now_ms: None })
+    }
+
+    fn refusal(status: StatusCode, refused: &Refused) -> Self {
+        Self { status, body: serde_json::to_vec(refused).unwrap_or_default().into() }
+    }
+}
+
+/// A request whose proof holds.
+pub(crate) struct Asked {
+    method: http::Method,
+    path: String,
+    query: String,
+    body: Bytes,
+}
+
+impl Coordinator {
+    /// Until the coordinator stops, then ends with its connections: waiting requests are cut, and their askers go elsewhere.
+    pub(crate) async fn serve(self: Arc<Self>, socket: TcpListener) {
+        let places = Arc::new(Semaphore::new(self.options.connections_max));
+        while let Some(accepted) = self.stop.run_until_cancelled(socket.accept()).await {
+            match (accepted, places.clone().try_acquire_owned()) {
+                (Ok((stream, _)), Ok(place)) => {
+                    let _ = stream.set_nodelay(true);
+                    let coordinator = self.clone();
+                    self.tasks.spawn(async move {
+                        coordinator.metrics.connections.inc();
+                        coordinator.stop.run_until_cancelled(coordinator.connection(stream)).await;
+                        coordinator.metrics.connections.dec();
+                        drop(place);
+                    });
+                }
+                (Ok(_), Err(_)) => tracing::warn!("a connection was closed: coordinator.connections_max are open"),
+                (Err(error), _) => {
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            }
+        }
+    }
+
+    async fn connection(&self, stream: TcpStream) {
+        let service = service_fn(|request| async move { Ok::<_, Infallible>(self.answer(request).await) });
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEADER_READ_MAX)
+            .serve_connection(TokioIo::new(stream), service);
+        if let Err(error) = connection.await {
+            tracing::debug!(%error, "a connection ended early");
+        }
+    }
+
+    async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+        let (proof, route, answer) = match self.proven(request).await {
+            Ok((asked, proof)) => {
+                let (route, answer) = self.route(&asked).await;
+                (Some(proof), route, answer)
+            }
+            Err((proof, answer)) => {
+                self.metrics.unproven.inc();
+                (proof, "unproven", answer)
+            }
+        };
+        let Answer { status, body } = answer;
+        self.metrics.requests.with_label_values(&[route, status.as_str()]).inc();
+        // Only to who has proved the secret: else this would be a machine that signs.
+        let header = proof.map(|proof| self.options.secret.prove_answer(&proof, status.as_u16(), &body));
+        let mut response = Response::new(Full::new(body));
+        *response.status_mut() = status;
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some(Ok(header)) = header.map(|header| HeaderValue::from_str(&header)) {
+            headers.insert(ANSWER_HEADER, header);
+        }
+        response
+    }
+
+    async fn proven(&self, request: Request<Incoming>) -> Result<(Asked, Proof), (Option<Proof>, Answer)> {
+        let (head, body) = request.into_parts();
+        let body = tokio::time::timeout(BODY_READ_MAX, Limited::new(body, BODY_BYTES_MAX).collect()).await;
+        let Ok(Ok(body)) = body else {
+            let reason = format!("the body is longer than {BODY_BYTES_MAX} bytes, or did not come");
+            return Err((None, Answer::refused(StatusCode::PAYLOAD_TOO_LARGE, RefusedKind::Malformed, reason)));
+        };
+        let body = body.to_bytes();
+        let path_and_query = head.uri.path_and_query().map_or("/", |path| path.as_str());
+        let said = Said { method: head.method.as_str(), path_and_query, body: &body };
+        let header = head.headers.get(REQUEST_HEADER).and_then(|header| header.to_str().ok());
+        let proof = self.options.secret.check(said, header).map_err(|error| (None, unproven(error)))?;
+        let now = wall_clock_ms();
+        // A question that changes nothing may be asked twice.
+        let timely = match head.method {
+            http::Method::GET => {
+                if self.seen.is_timely(&proof, now) {
+                    Ok(())
+                } else {
+                    Err(ProofError::Clock)
+                }
+            }
+            _ => self.seen.admit(&proof, now),
+        };
+        timely.map_err(|error| (Some(proof.clone()), unproven(error)))?;
+        let asked = Asked {
+            path: head.uri.path().to_owned(),
+            query: head.uri.query().unwrap_or_default().to_owned(),
+            method: head.method,
+            body,
+        };
+        Ok((asked, proof))
+    }
+}
+
+fn unproven(error: ProofError) -> Answer {
+    let (kind, now_ms) = match error {
+        ProofError::Clock => (RefusedKind::Clock, Some(wall_clock_ms())),
+        ProofError::Missing | ProofError::Wrong | ProofError::Replayed => (RefusedKind::Unproven, None),
+    };
+    Answer::refusal(StatusCode::UNAUTHORIZED, &Refused { kind, reason: error.to_string(), leader: None, now_ms })
+}

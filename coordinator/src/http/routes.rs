@@ -1,0 +1,235 @@
+//! What can be asked of a coordinator. Reads of the map are answered by all, everything else by the leader.
+
+use std::time::Duration;
+
+use http::{Method, StatusCode};
+use percent_encoding::percent_decode_str;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use verbs3_coordinator_client::api::{Granted, Leave, PREFIX, Refused, RefusedKind, Registration, Renewal};
+use verbs3_protocol::{BlockIndex, Epoch, ObjectKey, Slot, Volume, WorkerId};
+
+use super::{Answer, Asked};
+use crate::cluster::{Cluster, MembershipError};
+use crate::coordinator::Coordinator;
+
+/// For how long the leader's name is believed without asking the store again.
+const HINT_FOR: Duration = Duration::from_millis(300);
+
+impl Coordinator {
+    /// The route's name for metrics, and the answer.
+    pub(super) async fn route(&self, asked: &Asked) -> (&'static str, Answer) {
+        let path = asked.path.strip_prefix(PREFIX).unwrap_or_default();
+        let parts: Vec<String> =
+            path.split('/').skip(1).map(|part| percent_decode_str(part).decode_utf8_lossy().into_owned()).collect();
+        let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+        match (&asked.method, &parts[..]) {
+            (&Method::GET, ["map"]) => ("map", self.map(asked).await),
+            (&Method::GET, ["placement"]) => ("placement", self.placement(asked).await),
+            (&Method::GET, ["cluster"]) => ("cluster", self.cluster_view().await),
+            (&Method::GET, ["workers"]) => ("workers", self.workers_view().await),
+            (&Method::POST, ["workers"]) => ("register", self.register(asked).await),
+            (&Method::POST, ["workers", id, "renew"]) => ("renew", self.renew(id, asked).await),
+            (&Method::POST, ["workers", id, "leave"]) => ("leave", self.leave(id, asked).await),
+            (&Method::POST, ["workers", id, "drain"]) => ("drain", self.drain(id, true).await),
+            (&Method::POST, ["workers", id, "undrain"]) => ("undrain", self.drain(id, false).await),
+            (&Method::DELETE, ["workers", id]) => ("forget", self.forget(id).await),
+            _ => ("unknown", malformed(StatusCode::NOT_FOUND, format!("no {} {} here", asked.method, asked.path))),
+        }
+    }
+
+    async fn map(&self, asked: &Asked) -> Answer {
+        let epoch = Epoch(number(&asked.query, "epoch").unwrap_or_default());
+        match self.published.later_than(epoch, self.wait(number(&asked.query, "wait_ms"))).await {
+            Some(answer) => Answer::json(StatusCode::OK, &answer),
+            None => Answer::nothing(),
+        }
+    }
+
+    /// Where a block lives: `?volume=UFS/BUCKET&key=…&block=N`, or `?slot=N`. Without: how many slots each worker owns.
+    async fn placement(&self, asked: &Asked) -> Answer {
+        let Some(placement) = self.published.placement().await else {
+            return unavailable("there is no map yet");
+        };
+        let slot = match (text(&asked.query, "volume"), text(&asked.query, "key"), number(&asked.query, "slot")) {
+            (Some(volume), Some(key), _) => {
+                let block =
+                    number(&asked.query, "block").and_then(|block| u32::try_from(block).ok()).unwrap_or_default();
+                Some(ObjectKey { volume: Volume(volume), key }.block_slot(BlockIndex(block)))
+            }
+            (_, _, Some(slot)) => match u16::try_from(slot) {
+                Ok(slot) => Some(Slot(slot)),
+                Err(_) => return malformed(StatusCode::BAD_REQUEST, "a slot is a number below 65536"),
+            },
+            _ => None,
+        };
+        let answer = match slot {
+            Some(slot) => {
+                let owners = placement.owners(slot).iter();
+                let owners: Vec<&str> = owners.map(|&at| placement.members()[usize::from(at)].id.0.as_str()).collect();
+                json!({ "epoch": placement.epoch().0, "slot": slot.0, "workers": owners })
+            }
+            None => json!({ "epoch": placement.epoch().0, "slots": self.published.slots().await }),
+        };
+        Answer::json(StatusCode::OK, &answer)
+    }
+
+    async fn cluster_view(&self) -> Answer {
+        let slots = self.published.slots().await;
+        let options = &self.options;
+        match self.as_leader(|cluster, now| cluster.view(&options.name, &options.advertise, &slots, now)) {
+            Some(view) => Answer::json(StatusCode::OK, &view),
+            None => self.not_leader().await,
+        }
+    }
+
+    async fn workers_view(&self) -> Answer {
+        let slots = self.published.slots().await;
+        let options = &self.options;
+        match self.as_leader(|cluster, now| cluster.view(&options.name, &options.advertise, &slots, now).workers) {
+            Some(workers) => Answer::json(StatusCode::OK, &workers),
+            None => self.not_leader().await,
+        }
+    }
+
+    async fn register(&self, asked: &Asked) -> Answer {
+        let registration: Registration = match parsed(asked) {
+            Ok(registration) => registration,
+            Err(answer) => return answer,
+        };
+        let id = registration.id.clone();
+        let answer = self.led(|cluster, now| cluster.register(registration, now)).await;
+        if answer.status.is_success() {
+            tracing::info!(worker = %id, "a worker has registered");
+        }
+        answer
+    }
+
+    async fn renew(&self, id: &str, asked: &Asked) -> Answer {
+        let renewal: Renewal = match parsed(asked) {
+            Ok(renewal) => renewal,
+            Err(answer) => return answer,
+        };
+        let id = WorkerId(id.to_owned());
+        let mut news = self.news.subscribe();
+        news.mark_unchanged();
+        let granted: Option<Result<Granted, MembershipError>> =
+            self.as_leader(|cluster, now| cluster.renew(&id, &renewal, now));
+        // What it has prepared may be what a change waits for.
+        if renewal.prepared.0 > 0 {
+            self.happened.notify_one();
+        }
+        let granted = match granted {
+            Some(Ok(granted)) => granted,
+            Some(Err(error)) => return refused(&error),
+            None => return self.not_leader().await,
+        };
+        if granted.activation.is_some() || granted.prepare.is_some() {
+            return Answer::json(StatusCode::OK, &granted);
+        }
+        let until = tokio::time::Instant::now() + self.wait(Some(renewal.wait_ms));
+        // The lease was granted when the question came. Waiting adds nothing to it.
+        while tokio::time::timeout_at(until, news.changed()).await.is_ok_and(|changed| changed.is_ok()) {
+            match self.as_leader(|cluster, _| cluster.news(&id, &renewal)) {
+                Some(news) if news.activation.is_some() || news.prepare.is_some() => {
+                    return Answer::json(StatusCode::OK, &news);
+                }
+                Some(_) => {}
+                None => return self.not_leader().await,
+            }
+        }
+        Answer::json(StatusCode::OK, &granted)
+    }
+
+    async fn leave(&self, id: &str, asked: &Asked) -> Answer {
+        let leave: Leave = match parsed(asked) {
+            Ok(leave) => leave,
+            Err(answer) => return answer,
+        };
+        tracing::info!(worker = id, "a worker leaves");
+        self.led(|cluster, _| cluster.leave(&WorkerId(id.to_owned()), leave)).await
+    }
+
+    async fn drain(&self, id: &str, draining: bool) -> Answer {
+        tracing::info!(worker = id, draining, "a worker is to be drained, or no more");
+        self.led(|cluster, _| cluster.drain(&WorkerId(id.to_owned()), draining)).await
+    }
+
+    async fn forget(&self, id: &str) -> Answer {
+        tracing::warn!(worker = id, "a worker was declared dead");
+        self.led(|cluster, _| cluster.forget(&WorkerId(id.to_owned()))).await
+    }
+
+    /// Changes the membership, as leader.
+    async fn led<T: serde::Serialize>(
+        &self,
+        act: impl FnOnce(&mut Cluster, verbs3_coordinator_client::clock::Moment) -> Result<T, MembershipError>,
+    ) -> Answer {
+        let answer = match self.as_leader(act) {
+            Some(Ok(done)) => Answer::json(StatusCode::OK, &done),
+            Some(Err(error)) => refused(&error),
+            None => return self.not_leader().await,
+        };
+        self.happened.notify_one();
+        answer
+    }
+
+    async fn not_leader(&self) -> Answer {
+        let mut hint = self.hint.lock().await;
+        let now = self.clock.now();
+        let leader = match &*hint {
+            Some((asked, leader)) if now.since(*asked) < HINT_FOR => leader.clone(),
+            _ => {
+                let leader = self.store.leader().await.ok().flatten();
+                *hint = Some((now, leader.clone()));
+                leader
+            }
+        };
+        // Not yet, or not for certain: asking here again is the best that can be done.
+        let leader = leader.filter(|leader| *leader != self.options.advertise);
+        let reason = "another coordinator leads, or none at this moment".to_owned();
+        let refused = Refused { kind: RefusedKind::NotLeader, reason, leader, now_ms: None };
+        Answer::refusal(StatusCode::MISDIRECTED_REQUEST, &refused)
+    }
+
+    fn wait(&self, wait_ms: Option<u64>) -> Duration {
+        Duration::from_millis(wait_ms.unwrap_or_default()).min(self.options.wait_max)
+    }
+}
+
+fn refused(error: &MembershipError) -> Answer {
+    let (status, kind) = match error {
+        MembershipError::Unknown(_) => (StatusCode::NOT_FOUND, RefusedKind::Unknown),
+        MembershipError::Taken { .. } => (StatusCode::CONFLICT, RefusedKind::Taken),
+        MembershipError::Superseded(_) => (StatusCode::GONE, RefusedKind::Superseded),
+        MembershipError::Malformed { .. } => (StatusCode::BAD_REQUEST, RefusedKind::Malformed),
+        MembershipError::TooMany(_) | MembershipError::Changing => {
+            (StatusCode::SERVICE_UNAVAILABLE, RefusedKind::Unavailable)
+        }
+    };
+    Answer::refused(status, kind, error.to_string())
+}
+
+fn malformed(status: StatusCode, reason: impl Into<String>) -> Answer {
+    Answer::refused(status, RefusedKind::Malformed, reason)
+}
+
+fn unavailable(reason: &str) -> Answer {
+    Answer::refused(StatusCode::SERVICE_UNAVAILABLE, RefusedKind::Unavailable, reason)
+}
+
+fn parsed<T: DeserializeOwned>(asked: &Asked) -> Result<T, Answer> {
+    serde_json::from_slice(&asked.body).map_err(|error| {
+        malformed(StatusCode::BAD_REQUEST, format!("the body is not what {} takes: {error}", asked.path))
+    })
+}
+
+fn text(query: &str, name: &str) -> Option<String> {
+    let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+    let (_, value) = pairs.find(|(key, _)| *key == name)?;
+    Some(percent_decode_str(&value.replace('+', "%20")).decode_utf8_lossy().into_owned())
+}
+
+fn number(query: &str, name: &str) -> Option<u64> {
+    text(query, name)?.parse().ok()
+}

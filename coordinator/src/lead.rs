@@ -1,0 +1,181 @@
+//! Standing for election, and leading: what the pure [`crate::cluster::Cluster`] decides is persisted here, then published.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use verbs3_protocol::Epoch;
+
+use crate::cluster::{Cluster, Document, Step};
+use crate::coordinator::{Coordinator, Leading};
+use crate::store::{Expect, Leadership, Revision, StoreError};
+
+/// The document's key.
+const KEY: &str = "map";
+/// Pause after the store has failed.
+const PAUSE: Duration = Duration::from_millis(500);
+/// Longest sleep: a moment counts suspended time, and a sleep does not.
+const SLEEP_MAX: Duration = Duration::from_secs(1);
+
+impl Coordinator {
+    /// Publishes whatever map comes into force, whoever leads.
+    pub(crate) async fn follow_store(self: Arc<Self>) {
+        let following = async {
+            loop {
+                if let Err(error) = self.follow_once().await {
+                    self.store_failed(&error);
+                    tokio::time::sleep(PAUSE).await;
+                }
+            }
+        };
+        self.stop.run_until_cancelled(following).await;
+    }
+
+    async fn follow_once(&self) -> Result<(), StoreError> {
+        let mut watch = self.store.watch(KEY).await?;
+        loop {
+            if let Some((document, _)) = self.load().await? {
+                self.publish(&document);
+            }
+            watch.changed().await;
+        }
+    }
+
+    /// Wants to lead until told to stop. A leadership that is dropped is resigned.
+    pub(crate) async fn stand(self: Arc<Self>) {
+        let standing = async {
+            loop {
+                match self.store.campaign(&self.options.advertise, self.options.leadership).await {
+                    Ok(leadership) => self.lead(Arc::new(leadership)).await,
+                    Err(error) => self.store_failed(&error),
+                }
+                tokio::time::sleep(PAUSE).await;
+            }
+        };
+        self.stop.run_until_cancelled(standing).await;
+        self.step_down();
+    }
+
+    async fn lead(&self, leadership: Arc<Leadership>) {
+        match self.take_over(leadership.clone()).await {
+            Ok(revision) => {
+                self.metrics.elections.inc();
+                self.metrics.leader.set(1);
+                tracing::info!(store = self.store.name(), "this coordinator leads");
+                if let Err(error) = self.decide(&leadership, revision).await {
+                    self.store_failed(&error);
+                }
+                tracing::info!("this coordinator leads no more");
+            }
+            Err(error) => self.store_failed(&error),
+        }
+        self.step_down();
+    }
+
+    fn step_down(&self) {
+        self.metrics.leader.set(0);
+        *self.leading.lock() = None;
+        self.news.send_modify(|news| *news += 1);
+    }
+
+    /// The first write of a term ends all writes of the term before.
+    async fn take_over(&self, leadership: Arc<Leadership>) -> Result<Revision, StoreError> {
+        let found = self.load().await?;
+        let replicas = self.options.cluster.replicas;
+        let (document, expect) = match found {
+            Some((document, revision)) => (document, Expect::Revision(revision)),
+            None => (Document::new(first_epoch(), replicas), Expect::Absent),
+        };
+        let document = Document { term: document.term + 1, ..document };
+        let revision = self.save(&document, expect, &leadership).await?;
+        self.publish(&document);
+        let cluster = Cluster::new(self.options.cluster.clone(), document, self.clock.now());
+        *self.leading.lock() = Some(Leading { cluster, leadership });
+        self.news.send_modify(|news| *news += 1);
+        Ok(revision)
+    }
+
+    /// Returns when the leadership is over, or must be given up because a write may or may not have happened.
+    async fn decide(&self, leadership: &Leadership, mut revision: Revision) -> Result<(), StoreError> {
+        loop {
+            let now = self.clock.now();
+            let step = match self.leading.lock().as_mut() {
+                Some(leading) => leading.cluster.step(now),
+                None => return Ok(()),
+            };
+            match step {
+                Step::Persist(document) => {
+                    revision = self.save(&document, Expect::Revision(revision), leadership).await?;
+                    self.count_change(&document).await;
+                    if let Some(leading) = self.leading.lock().as_mut() {
+                        leading.cluster.persisted(Document::clone(&document), self.clock.now());
+                    }
+                    self.publish(&document);
+                    self.news.send_modify(|news| *news += 1);
+                }
+                Step::Wait(until) => {
+                    let sleep = until.since(now).min(SLEEP_MAX);
+                    tokio::select! {
+                        () = leadership.lost() => return Ok(()),
+                        () = self.happened.notified() => {}
+                        () = tokio::time::sleep(sleep) => {}
+                    }
+                }
+            }
+        }
+    }
+
+    async fn load(&self) -> Result<Option<(Document, Revision)>, StoreError> {
+        let Some(entry) = self.store.get(KEY).await? else { return Ok(None) };
+        let document = serde_json::from_slice(&entry.value).map_err(|error| StoreError::Damaged {
+            store: self.store.name().to_owned(),
+            reason: format!("{KEY}: {error}"),
+        })?;
+        Ok(Some((document, entry.revision)))
+    }
+
+    async fn save(&self, document: &Document, expect: Expect, leadership: &Leadership) -> Result<Revision, StoreError> {
+        let value = Bytes::from(serde_json::to_vec(document).unwrap_or_default());
+        self.store.put(KEY, value, expect, Some(leadership.fence())).await
+    }
+
+    fn publish(&self, document: &Document) {
+        self.published.publish(&document.active);
+        let current = self.published.current();
+        self.metrics.epoch.set(i64::try_from(current.epoch.0).unwrap_or(i64::MAX));
+        self.metrics.members.set(i64::try_from(current.members.len()).unwrap_or(i64::MAX));
+    }
+
+    /// What a map moves, once it is in force.
+    async fn count_change(&self, document: &Document) {
+        let before = self.published.current();
+        if document.active.epoch == before.epoch {
+            return;
+        }
+        self.metrics.maps.inc();
+        let after = document.active.clone();
+        tracing::info!(
+            epoch = after.epoch.0,
+            workers = after.members.len(),
+            before = before.members.len(),
+            "a new placement map is in force"
+        );
+        let metrics = self.metrics.clone();
+        // Joined at shutdown; nobody waits for it.
+        self.tasks.spawn_blocking(move || {
+            if let (Ok(before), Ok(after)) = (before.placement(), after.placement()) {
+                metrics.slots_moved.inc_by(before.moved(&after) as u64);
+            }
+        });
+    }
+
+    fn store_failed(&self, error: &StoreError) {
+        self.metrics.store_failures.inc();
+        tracing::warn!(%error, "the coordinators' store");
+    }
+}
+
+/// Seconds since 1970: more than any epoch of an earlier store of this cluster that was lost, unless it changed every second.
+fn first_epoch() -> Epoch {
+    Epoch(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs())
+}

@@ -1,0 +1,14 @@
+//! The control plane: who belongs to the cluster, and the placement map that follows from it. Never on the read path.
+#![forbid(unsafe_code)]
+
+mod claim;
+pub mod cluster;
+mod coordinator;
+mod http;
+mod lead;
+pub mod metrics;
+mod publish;
+pub mod store;
+
+pub use claim::ClaimError;
+pub use coordinator::{Coordinator, CoordinatorError, CoordinatorOptions};

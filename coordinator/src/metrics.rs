@@ -1,0 +1,67 @@
+//! The coordinator's metrics. `METRICS.md` lists them.
+
+use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts, Registry};
+
+/// Name, labels, meaning.
+pub type Row = (&'static str, &'static [&'static str], &'static str);
+
+pub const TABLE: &[Row] = &[
+    ("verbs3_coordinator_leader", &[], "1 while this coordinator leads"),
+    ("verbs3_coordinator_elections_total", &[], "Elections that this coordinator has won"),
+    ("verbs3_coordinator_epoch", &[], "Epoch of the placement map in force, as this coordinator knows it"),
+    ("verbs3_coordinator_members", &[], "Workers in the placement map in force"),
+    ("verbs3_coordinator_maps_total", &[], "Placement maps that this coordinator has brought into force"),
+    ("verbs3_coordinator_slots_moved_total", &[], "Slots that got another owner by those maps"),
+    ("verbs3_coordinator_requests_total", &["route", "status"], "Requests to the API"),
+    ("verbs3_coordinator_unproven_total", &[], "Requests that did not prove the cluster's secret, or not in time"),
+    ("verbs3_coordinator_store_failures_total", &[], "Writes and reads of the store that failed"),
+    ("verbs3_coordinator_connections", &[], "Open connections to the API"),
+];
+
+#[derive(Clone)]
+pub(crate) struct Metrics {
+    pub(crate) leader: IntGauge,
+    pub(crate) elections: IntCounter,
+    pub(crate) epoch: IntGauge,
+    pub(crate) members: IntGauge,
+    pub(crate) maps: IntCounter,
+    pub(crate) slots_moved: IntCounter,
+    pub(crate) requests: IntCounterVec,
+    pub(crate) unproven: IntCounter,
+    pub(crate) store_failures: IntCounter,
+    pub(crate) connections: IntGauge,
+}
+
+impl Metrics {
+    pub(crate) fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let opts = |name: &str| {
+            let row = TABLE.iter().find(|(known, ..)| *known == name);
+            let (name, _, help) = row.ok_or_else(|| prometheus::Error::Msg(format!("{name} is not in the table")))?;
+            Ok::<_, prometheus::Error>(Opts::new(*name, *help))
+        };
+        let counter = |name: &str| {
+            let made = IntCounter::with_opts(opts(name)?)?;
+            registry.register(Box::new(made.clone()))?;
+            Ok::<_, prometheus::Error>(made)
+        };
+        let gauge = |name: &str| {
+            let made = IntGauge::with_opts(opts(name)?)?;
+            registry.register(Box::new(made.clone()))?;
+            Ok::<_, prometheus::Error>(made)
+        };
+        let requests = IntCounterVec::new(opts("verbs3_coordinator_requests_total")?, &["route", "status"])?;
+        registry.register(Box::new(requests.clone()))?;
+        Ok(Self {
+            leader: gauge("verbs3_coordinator_leader")?,
+            elections: counter("verbs3_coordinator_elections_total")?,
+            epoch: gauge("verbs3_coordinator_epoch")?,
+            members: gauge("verbs3_coordinator_members")?,
+            maps: counter("verbs3_coordinator_maps_total")?,
+            slots_moved: counter("verbs3_coordinator_slots_moved_total")?,
+            requests,
+            unproven: counter("verbs3_coordinator_unproven_total")?,
+            store_failures: counter("verbs3_coordinator_store_failures_total")?,
+            connections: gauge("verbs3_coordinator_connections")?,
+        })
+    }
+}

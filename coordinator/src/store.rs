@@ -1,0 +1,152 @@
+//! Where a coordinator keeps what must outlive it: a small ordered map with compare-and-swap, watching and leadership.
+//!
+//! One conformance suite (`tests/store_conformance`) holds for both implementations: a folder for one coordinator ([`file`]),
+//! etcd for several ([`etcd`]). Knows nothing of what is kept.
+
+pub mod etcd;
+pub mod file;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use tokio::sync::watch;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use verbs3_coordinator_client::clock::Moment;
+
+/// Bytes of a key. Both stores could hold longer ones; nobody needs them.
+pub const KEY_BYTES_MAX: usize = 512;
+/// Bytes of a value; etcd refuses requests above 1.5 MiB by default.
+pub const VALUE_BYTES_MAX: usize = 1 << 20;
+
+/// When an entry was written last: grows with every write to the store, and never repeats.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Revision(pub u64);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    pub key: String,
+    pub value: Bytes,
+    pub revision: Revision,
+}
+
+/// What must be there for a write to happen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expect {
+    Any,
+    Absent,
+    /// Unchanged since it was read.
+    Revision(Revision),
+}
+
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum StoreError {
+    #[error("{key} in the store is not what was expected: another has written it")]
+    Conflict { key: String },
+    #[error("this coordinator is not the leader any more, and may not write {key}")]
+    Fenced { key: String },
+    #[error("the store at {store} can't be used: {reason}")]
+    Unavailable { store: String, reason: String },
+    #[error("the store at {store} is damaged: {reason}")]
+    Damaged { store: String, reason: String },
+    #[error("{key} can't be kept: {reason}")]
+    Refused { key: String, reason: String },
+}
+
+/// The right to write as leader: a write that carries it fails once another has been elected.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fence {
+    /// Of the election, in this store.
+    pub(crate) term: u64,
+}
+
+/// An election that was won. Dropping it resigns.
+#[derive(Debug)]
+pub struct Leadership {
+    pub(crate) fence: Fence,
+    pub(crate) until: watch::Receiver<Moment>,
+    pub(crate) lost: CancellationToken,
+    /// Ends what keeps it.
+    pub(crate) _keeping: DropGuard,
+}
+
+impl Leadership {
+    pub fn fence(&self) -> &Fence {
+        &self.fence
+    }
+
+    /// Nobody else is elected before this moment of this host's clock. It moves on as long as the store confirms it.
+    pub fn certain_until(&self) -> Moment {
+        *self.until.borrow()
+    }
+
+    /// Ends when the leadership is over.
+    pub async fn lost(&self) {
+        self.lost.cancelled().await;
+    }
+
+    pub fn is_lost(&self) -> bool {
+        self.lost.is_cancelled()
+    }
+}
+
+/// Tells that something below a prefix has changed, without saying what: read it again. Changes that follow each other fast are
+/// told once, and an interruption of the watch is told as a change, so that nothing is missed.
+#[derive(Debug)]
+pub struct Watch {
+    pub(crate) changes: watch::Receiver<u64>,
+    pub(crate) _keeping: Option<DropGuard>,
+}
+
+impl Watch {
+    /// Returns once something was changed after the watch was made, or after the last return. May be cancelled.
+    pub async fn changed(&mut self) {
+        if self.changes.changed().await.is_err() {
+            // The store is being dropped. Nothing changes any more.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// A store of some megabytes in all.
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    async fn get(&self, key: &str) -> Result<Option<Entry>, StoreError>;
+
+    /// Entries whose keys begin with `prefix`, in the order of the keys.
+    async fn list(&self, prefix: &str) -> Result<Vec<Entry>, StoreError>;
+
+    /// Writes, durably, if what is there is as expected and `fence`, where one is given, is of the present leader.
+    async fn put(&self, key: &str, value: Bytes, expect: Expect, fence: Option<&Fence>)
+    -> Result<Revision, StoreError>;
+
+    /// Removes. What is not there is removed already, unless a revision is expected.
+    async fn delete(&self, key: &str, expect: Expect, fence: Option<&Fence>) -> Result<(), StoreError>;
+
+    async fn watch(&self, prefix: &str) -> Result<Watch, StoreError>;
+
+    /// Waits until no other is the leader, and is it then. `value` is what others see of the leader; `lease` is how long the
+    /// leadership outlives a leader that vanishes. May be cancelled.
+    async fn campaign(&self, value: &str, lease: Duration) -> Result<Leadership, StoreError>;
+
+    /// What the present leader, if there is one, has said of itself.
+    async fn leader(&self) -> Result<Option<String>, StoreError>;
+
+    /// For messages.
+    fn name(&self) -> &str;
+}
+
+pub type SharedStore = Arc<dyn Store>;
+
+/// Both stores hold what is given here.
+fn check(key: &str, value: &[u8]) -> Result<(), StoreError> {
+    let refused = |reason: String| Err(StoreError::Refused { key: key.to_owned(), reason });
+    if key.is_empty() || key.len() > KEY_BYTES_MAX || key.starts_with('/') || key.ends_with('/') {
+        return refused(format!("keys have 1 to {KEY_BYTES_MAX} bytes, and slashes only within"));
+    }
+    if value.len() > VALUE_BYTES_MAX {
+        return refused(format!("{} bytes are more than {VALUE_BYTES_MAX}", value.len()));
+    }
+    Ok(())
+}

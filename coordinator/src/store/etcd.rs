@@ -1,0 +1,221 @@
+//! A store in etcd, below a prefix, for several coordinators.
+//!
+//! The leader is whoever made the key `…leader`, which lives as long as its etcd lease. A fenced write happens only while that
+//! key is the one that was made at the election: the comparison and the write are one transaction.
+
+mod leader;
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use etcd_client::{
+    Certificate, Client, Compare, CompareOp, ConnectOptions, GetOptions, Identity, KeyValue, TlsOptions, Txn, TxnOp,
+    WatchOptions,
+};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::{Entry, Expect, Fence, Leadership, Revision, Store, StoreError, Watch, check};
+
+/// How to reach etcd.
+#[derive(Debug, Clone)]
+pub struct EtcdOptions {
+    /// `http://host:2379` or `https://…`, of any members of one etcd cluster.
+    pub endpoints: Vec<String>,
+    /// Every key begins with it. One cluster, one prefix.
+    pub prefix: String,
+    /// PEM of the certificates to trust.
+    pub ca: Option<Vec<u8>>,
+    /// PEM of a certificate and its key, to prove who we are.
+    pub identity: Option<(Vec<u8>, Vec<u8>)>,
+    pub user: Option<(String, String)>,
+    /// For one request.
+    pub deadline: Duration,
+}
+
+/// Pause before a watch or an election is tried again.
+const RETRY_PAUSE: Duration = Duration::from_millis(250);
+/// The leader's key, below the prefix.
+const LEADER: &str = "leader";
+
+/// The store.
+pub struct EtcdStore {
+    client: Client,
+    name: String,
+    prefix: String,
+    deadline: Duration,
+}
+
+impl EtcdStore {
+    /// Connects when it is first needed: an etcd that is away is no reason not to start.
+    pub async fn connect(options: EtcdOptions) -> Result<Self, StoreError> {
+        let EtcdOptions { endpoints, prefix, ca, identity, user, deadline } = options;
+        let prefix = format!("{}/", prefix.trim_end_matches('/'));
+        let name = format!("etcd {} {prefix}", endpoints.join(","));
+        let mut connect = ConnectOptions::new()
+            .with_connect_timeout(deadline)
+            .with_keep_alive(deadline, deadline)
+            .with_keep_alive_while_idle(true);
+        if endpoints.iter().any(|endpoint| endpoint.starts_with("https:")) {
+            let mut tls = TlsOptions::new();
+            if let Some(ca) = ca {
+                tls = tls.ca_certificate(Certificate::from_pem(ca));
+            }
+            if let Some((certificate, key)) = identity {
+                tls = tls.identity(Identity::from_pem(certificate, key));
+            }
+            connect = connect.with_tls(tls);
+        }
+        if let Some((user, password)) = user {
+            connect = connect.with_user(user, password);
+        }
+        let client = Client::connect(&endpoints, Some(connect)).await;
+        let client =
+            client.map_err(|error| StoreError::Unavailable { store: name.clone(), reason: error.to_string() })?;
+        Ok(Self { client, name, prefix, deadline })
+    }
+
+    fn full(&self, key: &str) -> String {
+        format!("{}{key}", self.prefix)
+    }
+
+    fn entry(&self, found: &KeyValue) -> Option<Entry> {
+        let key = found.key_str().ok()?.strip_prefix(&self.prefix)?.to_owned();
+        Some(Entry { key, value: Bytes::copy_from_slice(found.value()), revision: revision(found.mod_revision()) })
+    }
+
+    fn unavailable(&self, reason: impl ToString) -> StoreError {
+        StoreError::Unavailable { store: self.name.clone(), reason: reason.to_string() }
+    }
+
+    /// Every request has a deadline.
+    async fn within<T>(&self, request: impl Future<Output = Result<T, etcd_client::Error>>) -> Result<T, StoreError> {
+        match tokio::time::timeout(self.deadline, request).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(error)) => Err(self.unavailable(error)),
+            Err(_) => Err(self.unavailable("it did not answer in time")),
+        }
+    }
+
+    /// One transaction: the write, if all comparisons hold; else the present entry and leader, to say why not.
+    async fn write(
+        &self,
+        key: &str,
+        write: TxnOp,
+        expect: Expect,
+        fence: Option<&Fence>,
+    ) -> Result<Revision, StoreError> {
+        let full = self.full(key);
+        let mut compares = Vec::new();
+        match expect {
+            Expect::Any => {}
+            Expect::Absent => compares.push(Compare::create_revision(full.clone(), CompareOp::Equal, 0)),
+            Expect::Revision(Revision(at)) => {
+                compares.push(Compare::mod_revision(full.clone(), CompareOp::Equal, at as i64));
+            }
+        }
+        if let Some(Fence { term }) = fence {
+            compares.push(Compare::create_revision(self.full(LEADER), CompareOp::Equal, *term as i64));
+        }
+        let otherwise = [TxnOp::get(self.full(LEADER), Some(GetOptions::new().with_keys_only()))];
+        let txn = Txn::new().when(compares).and_then([write]).or_else(otherwise);
+        let answer = self.within(self.client.kv_client().txn(txn)).await?;
+        if answer.succeeded() {
+            return Ok(revision(answer.header().map_or(0, etcd_client::ResponseHeader::revision)));
+        }
+        let term = answer.op_responses().iter().find_map(|response| match response {
+            etcd_client::TxnOpResponse::Get(found) => found.kvs().first().map(KeyValue::create_revision),
+            _ => None,
+        });
+        match fence {
+            Some(fence) if term != Some(fence.term as i64) => Err(StoreError::Fenced { key: key.to_owned() }),
+            _ => Err(StoreError::Conflict { key: key.to_owned() }),
+        }
+    }
+}
+
+#[async_trait]
+impl Store for EtcdStore {
+    async fn get(&self, key: &str) -> Result<Option<Entry>, StoreError> {
+        let answer = self.within(self.client.kv_client().get(self.full(key), None)).await?;
+        Ok(answer.kvs().first().and_then(|found| self.entry(found)))
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<Entry>, StoreError> {
+        let options = GetOptions::new().with_prefix();
+        let answer = self.within(self.client.kv_client().get(self.full(prefix), Some(options))).await?;
+        // The leader's key is this module's own.
+        let leader = self.full(LEADER);
+        let shown = answer.kvs().iter().filter(|found| found.key() != leader.as_bytes());
+        Ok(shown.filter_map(|found| self.entry(found)).collect())
+    }
+
+    async fn put(
+        &self,
+        key: &str,
+        value: Bytes,
+        expect: Expect,
+        fence: Option<&Fence>,
+    ) -> Result<Revision, StoreError> {
+        check(key, &value)?;
+        self.write(key, TxnOp::put(self.full(key), value, None), expect, fence).await
+    }
+
+    async fn delete(&self, key: &str, expect: Expect, fence: Option<&Fence>) -> Result<(), StoreError> {
+        self.write(key, TxnOp::delete(self.full(key), None), expect, fence).await.map(|_| ())
+    }
+
+    async fn watch(&self, prefix: &str) -> Result<Watch, StoreError> {
+        let full = self.full(prefix);
+        let options = || Some(WatchOptions::new().with_prefix());
+        let mut client = self.client.watch_client();
+        // Before the return: what changes afterwards must be told.
+        let mut stream = self.within(client.watch(full.clone(), options())).await?;
+        let (sender, changes) = watch::channel(0);
+        let stop = CancellationToken::new();
+        let (ended, name) = (stop.clone(), self.name.clone());
+        // Ends with the watch.
+        tokio::spawn(ended.run_until_cancelled_owned(async move {
+            loop {
+                match stream.message().await {
+                    Ok(Some(message)) if message.canceled() => {}
+                    Ok(Some(message)) => {
+                        if !message.events().is_empty() {
+                            sender.send_modify(|changes| *changes += 1);
+                        }
+                        continue;
+                    }
+                    Ok(None) => {}
+                    Err(error) => tracing::debug!(store = name, %error, "a watch broke"),
+                }
+                stream = loop {
+                    tokio::time::sleep(RETRY_PAUSE).await;
+                    if let Ok(again) = client.watch(full.clone(), options()).await {
+                        break again;
+                    }
+                };
+                // Whatever happened meanwhile.
+                sender.send_modify(|changes| *changes += 1);
+            }
+        }));
+        Ok(Watch { changes, _keeping: Some(stop.drop_guard()) })
+    }
+
+    async fn campaign(&self, value: &str, lease: Duration) -> Result<Leadership, StoreError> {
+        self.elected(value, lease).await
+    }
+
+    async fn leader(&self) -> Result<Option<String>, StoreError> {
+        let answer = self.within(self.client.kv_client().get(self.full(LEADER), None)).await?;
+        Ok(answer.kvs().first().and_then(|found| found.value_str().ok()).map(str::to_owned))
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+fn revision(number: i64) -> Revision {
+    Revision(u64::try_from(number).unwrap_or_default())
+}

@@ -1,0 +1,118 @@
+//! Election in etcd, and the keeping of what was won.
+
+use std::time::Duration;
+
+use etcd_client::{Compare, CompareOp, LeaseClient, PutOptions, Txn, TxnOp};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use verbs3_coordinator_client::clock::{BootClock, Clock, Moment};
+
+use super::super::{Fence, Leadership, Store, StoreError};
+use super::{EtcdStore, LEADER, RETRY_PAUSE, revision};
+
+/// Part of a lease by which this host's clock may be slow against etcd's.
+const DRIFT: u32 = 10;
+/// Tries to renew in one lease.
+const RENEWALS: u32 = 4;
+
+impl EtcdStore {
+    pub(super) async fn elected(&self, value: &str, lease: Duration) -> Result<Leadership, StoreError> {
+        let key = self.full(LEADER);
+        // etcd counts in whole seconds, and may grant more than was asked for.
+        let seconds = i64::try_from(lease.as_secs().max(1)).unwrap_or(i64::MAX);
+        loop {
+            let mut gone = self.watch(LEADER).await?;
+            let asked = BootClock.now();
+            let granted = self.within(self.client.lease_client().grant(seconds, None)).await?;
+            let held = Held { id: granted.id(), leases: self.client.lease_client(), deadline: self.deadline };
+            let put = TxnOp::put(key.clone(), value, Some(PutOptions::new().with_lease(held.id)));
+            let absent = Compare::create_revision(key.clone(), CompareOp::Equal, 0);
+            let txn = Txn::new().when([absent]).and_then([put]);
+            match self.within(self.client.kv_client().txn(txn)).await {
+                Ok(answer) if answer.succeeded() => {
+                    let term = revision(answer.header().map_or(0, etcd_client::ResponseHeader::revision)).0;
+                    return Ok(keep(held, Fence { term }, certain(asked, granted.ttl()), self.name.clone()));
+                }
+                Ok(_) => held.revoke().await,
+                Err(error) => {
+                    // It may have been written: then it is ours no longer.
+                    held.revoke().await;
+                    return Err(error);
+                }
+            }
+            gone.changed().await;
+            // Every candidate wakes: a pause of chance would not help, one of them wins at once.
+            tokio::time::sleep(RETRY_PAUSE / 10).await;
+        }
+    }
+}
+
+/// An etcd lease.
+struct Held {
+    id: i64,
+    leases: LeaseClient,
+    deadline: Duration,
+}
+
+impl Held {
+    async fn revoke(mut self) {
+        // Without an answer it ends by itself.
+        let _ = tokio::time::timeout(self.deadline, self.leases.revoke(self.id)).await;
+    }
+
+    /// Seconds that it has from the moment of asking on; `None`: it is over.
+    async fn renew(&mut self) -> Result<Option<i64>, etcd_client::Error> {
+        match self.leases.keep_alive(self.id).await {
+            Ok((mut keeper, mut answers)) => {
+                // The first answer is to the question that opened the stream, and is not shown: ask once more.
+                keeper.keep_alive().await?;
+                Ok(answers.message().await?.map(|answer| answer.ttl()).filter(|&ttl| ttl > 0))
+            }
+            Err(etcd_client::Error::LeaseKeepAliveError(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn certain(asked: Moment, seconds: i64) -> Moment {
+    let lease = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
+    asked.after(lease - lease / DRIFT)
+}
+
+/// Renews until the leadership is dropped, or can't be kept.
+fn keep(mut held: Held, fence: Fence, until: Moment, store: String) -> Leadership {
+    let (sender, receiver) = watch::channel(until);
+    let (lost, dropped) = (CancellationToken::new(), CancellationToken::new());
+    let (over, ended) = (lost.clone(), dropped.clone());
+    tokio::spawn(async move {
+        let mut until = until;
+        loop {
+            let left = until.since(BootClock.now());
+            if left.is_zero() {
+                tracing::warn!(store, "the leadership could not be renewed in time");
+                break;
+            }
+            if ended.run_until_cancelled(tokio::time::sleep((left / RENEWALS).min(left))).await.is_none() {
+                break;
+            }
+            let asked = BootClock.now();
+            let left = until.since(asked).min(held.deadline);
+            match tokio::time::timeout(left, held.renew()).await {
+                Ok(Ok(Some(seconds))) => {
+                    until = certain(asked, seconds);
+                    sender.send_replace(until);
+                }
+                Ok(Ok(None)) => {
+                    tracing::warn!(store, "the lease of the leadership is over");
+                    break;
+                }
+                Ok(Err(error)) => tracing::debug!(store, %error, "the leadership could not be renewed; trying again"),
+                Err(_) => tracing::debug!(store, "the leadership could not be renewed in time; trying again"),
+            }
+        }
+        sender.send_replace(Moment::default());
+        over.cancel();
+        held.revoke().await;
+    });
+    Leadership { fence, until: receiver, lost, _keeping: dropped.drop_guard() }
+}

@@ -1,0 +1,214 @@
+//! A store in a folder, for one coordinator: a file for each entry, replaced as a whole.
+//!
+//! Written beside, synced, renamed, and the folder synced: after a crash at any instant an entry is what it was or what it
+//! became. A lock on the folder keeps a second process out, so leadership and fences live in memory. Revisions grow across
+//! restarts: their upper half counts the openings.
+
+mod record;
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use rustix::fs::{FlockOperation, flock};
+use tokio::sync::{Semaphore, watch};
+use tokio_util::sync::CancellationToken;
+use verbs3_coordinator_client::clock::Moment;
+
+use super::{Entry, Expect, Fence, Leadership, Revision, Store, StoreError, Watch, check};
+
+/// File that is locked, and that counts the openings.
+const LOCK: &str = "lock";
+/// Entries are files below this folder.
+const ENTRIES: &str = "entries";
+/// Revisions of one opening.
+const OPENING_SHIFT: u32 = 40;
+
+/// The store. Clones of its handle share it.
+pub struct FileStore {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    name: String,
+    entries: PathBuf,
+    state: Mutex<State>,
+    /// The place of the leader.
+    seat: Arc<Semaphore>,
+    /// Held for its lock.
+    _lock: File,
+}
+
+struct State {
+    map: BTreeMap<String, Entry>,
+    revision: u64,
+    /// Counts elections; `leader` holds what the present one has said.
+    term: u64,
+    leader: Option<String>,
+    watches: Vec<(String, watch::Sender<u64>)>,
+}
+
+impl FileStore {
+    /// Opens the folder, and makes it if there is none. Blocks on the disk.
+    pub fn open(folder: &Path) -> Result<Self, StoreError> {
+        let name = folder.display().to_string();
+        let failed = |what: &str, error: io::Error| StoreError::Unavailable {
+            store: name.clone(),
+            reason: format!("can't {what}: {error}"),
+        };
+        let entries = folder.join(ENTRIES);
+        fs::create_dir_all(&entries).map_err(|error| failed("make the folder", error))?;
+        let lock = fs::OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .read(true)
+            .write(true)
+            .open(folder.join(LOCK))
+            .map_err(|error| failed("open its lock", error))?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
+            rustix::io::Errno::WOULDBLOCK => StoreError::Unavailable {
+                store: name.clone(),
+                reason: "another coordinator uses the folder; give this one its own, or use etcd for several"
+                    .to_owned(),
+            },
+            error => failed("lock it", error.into()),
+        })?;
+        let opening = record::count_opening(&folder.join(LOCK), folder).map_err(|error| failed("count", error))?;
+        let map = record::read_all(&entries).map_err(|reason| StoreError::Damaged { store: name.clone(), reason })?;
+        let state = State { map, revision: opening << OPENING_SHIFT, term: 0, leader: None, watches: Vec::new() };
+        let seat = Arc::new(Semaphore::new(1));
+        Ok(Self { inner: Arc::new(Inner { name, entries, state: Mutex::new(state), seat, _lock: lock }) })
+    }
+
+    /// Changes the store on a thread that may wait for the disk.
+    async fn change<T: Send + 'static>(
+        &self,
+        change: impl FnOnce(&Inner, &mut State) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let inner = self.inner.clone();
+        let task = tokio::task::spawn_blocking(move || change(&inner, &mut inner.state.lock()));
+        task.await.unwrap_or_else(|error| {
+            Err(StoreError::Unavailable { store: self.inner.name.clone(), reason: error.to_string() })
+        })
+    }
+}
+
+impl State {
+    fn admit(&self, key: &str, expect: Expect, fence: Option<&Fence>) -> Result<(), StoreError> {
+        if fence.is_some_and(|fence| self.leader.is_none() || fence.term != self.term) {
+            return Err(StoreError::Fenced { key: key.to_owned() });
+        }
+        let met = match (expect, self.map.get(key)) {
+            (Expect::Any, _) | (Expect::Absent, None) => true,
+            (Expect::Revision(revision), Some(entry)) => entry.revision == revision,
+            (Expect::Absent, Some(_)) | (Expect::Revision(_), None) => false,
+        };
+        if met { Ok(()) } else { Err(StoreError::Conflict { key: key.to_owned() }) }
+    }
+
+    fn tell(&mut self, key: &str) {
+        self.watches.retain(|(_, sender)| !sender.is_closed());
+        for (_, sender) in self.watches.iter().filter(|(prefix, _)| key.starts_with(prefix.as_str())) {
+            sender.send_modify(|changes| *changes += 1);
+        }
+    }
+}
+
+impl Inner {
+    fn failed(&self, key: &str, error: &io::Error) -> StoreError {
+        StoreError::Unavailable { store: self.name.clone(), reason: format!("can't write {key}: {error}") }
+    }
+}
+
+#[async_trait]
+impl Store for FileStore {
+    async fn get(&self, key: &str) -> Result<Option<Entry>, StoreError> {
+        Ok(self.inner.state.lock().map.get(key).cloned())
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<Entry>, StoreError> {
+        let state = self.inner.state.lock();
+        let from = state.map.range(prefix.to_owned()..);
+        Ok(from.take_while(|(key, _)| key.starts_with(prefix)).map(|(_, entry)| entry.clone()).collect())
+    }
+
+    async fn put(
+        &self,
+        key: &str,
+        value: Bytes,
+        expect: Expect,
+        fence: Option<&Fence>,
+    ) -> Result<Revision, StoreError> {
+        check(key, &value)?;
+        let (key, fence) = (key.to_owned(), fence.cloned());
+        self.change(move |inner, state| {
+            state.admit(&key, expect, fence.as_ref())?;
+            // Taken even if the write fails: it may have been written nevertheless.
+            state.revision += 1;
+            let entry = Entry { key: key.clone(), value, revision: Revision(state.revision) };
+            record::write(&inner.entries, &entry).map_err(|error| inner.failed(&key, &error))?;
+            state.map.insert(key.clone(), entry);
+            state.tell(&key);
+            Ok(Revision(state.revision))
+        })
+        .await
+    }
+
+    async fn delete(&self, key: &str, expect: Expect, fence: Option<&Fence>) -> Result<(), StoreError> {
+        let (key, fence) = (key.to_owned(), fence.cloned());
+        self.change(move |inner, state| {
+            state.admit(&key, expect, fence.as_ref())?;
+            if state.map.contains_key(&key) {
+                record::remove(&inner.entries, &key).map_err(|error| inner.failed(&key, &error))?;
+                state.map.remove(&key);
+                state.tell(&key);
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    async fn watch(&self, prefix: &str) -> Result<Watch, StoreError> {
+        let (sender, changes) = watch::channel(0);
+        self.inner.state.lock().watches.push((prefix.to_owned(), sender));
+        Ok(Watch { changes, _keeping: None })
+    }
+
+    async fn campaign(&self, value: &str, _lease: Duration) -> Result<Leadership, StoreError> {
+        let seat = self.inner.seat.clone().acquire_owned().await;
+        let Ok(seat) = seat else { return std::future::pending().await };
+        let term = {
+            let mut state = self.inner.state.lock();
+            state.term += 1;
+            state.leader = Some(value.to_owned());
+            state.term
+        };
+        // Nobody else can have the folder.
+        let (until_sender, until) = watch::channel(Moment::END);
+        let (lost, dropped) = (CancellationToken::new(), CancellationToken::new());
+        let (inner, ended, over) = (self.inner.clone(), dropped.clone(), lost.clone());
+        // Ends with the leadership, or with the runtime.
+        tokio::spawn(async move {
+            ended.cancelled().await;
+            over.cancel();
+            until_sender.send_replace(Moment::default());
+            inner.state.lock().leader = None;
+            drop(seat);
+        });
+        Ok(Leadership { fence: Fence { term }, until, lost, _keeping: dropped.drop_guard() })
+    }
+
+    async fn leader(&self) -> Result<Option<String>, StoreError> {
+        Ok(self.inner.state.lock().leader.clone())
+    }
+
+    fn name(&self) -> &str {
+        &self.inner.name
+    }
+}

@@ -1,0 +1,105 @@
+//! Entries as files: a line that says revision and checksum, then the value.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use crc_fast::{CrcAlgorithm, checksum};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+use super::super::{Entry, Revision};
+
+const MAGIC: &str = "verbs3-store-1";
+/// Ends the names of files that were never renamed: a crash left them.
+const UNFINISHED: &str = ".new";
+/// What stands in a file name as it is. Not the dot, so that no name is a folder's or ends as an unfinished file's does.
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_');
+/// A file's name may have 255 bytes; longer ones are cut, and made unique by a checksum.
+const NAME_BYTES_MAX: usize = 200;
+
+/// Writes an entry so that it is there, whole, whatever happens after the return.
+pub(super) fn write(folder: &Path, entry: &Entry) -> io::Result<()> {
+    let key = entry.key.as_bytes();
+    let mut text = format!("{MAGIC} {} {} {:016x}\n", entry.revision.0, key.len(), sum(key, &entry.value)).into_bytes();
+    text.extend_from_slice(key);
+    text.extend_from_slice(&entry.value);
+    replace(&path(folder, &entry.key), &text, folder)
+}
+
+pub(super) fn remove(folder: &Path, key: &str) -> io::Result<()> {
+    match fs::remove_file(path(folder, key)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    File::open(folder)?.sync_all()
+}
+
+/// Every entry. Drops what was never finished; says what is damaged.
+pub(super) fn read_all(folder: &Path) -> Result<BTreeMap<String, Entry>, String> {
+    let mut map = BTreeMap::new();
+    let at = |path: &Path, error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+    for file in fs::read_dir(folder).map_err(|error| at(folder, &error))? {
+        let path = file.map_err(|error| at(folder, &error))?.path();
+        if path.to_string_lossy().ends_with(UNFINISHED) {
+            fs::remove_file(&path).map_err(|error| at(&path, &error))?;
+            continue;
+        }
+        let bytes = fs::read(&path).map_err(|error| at(&path, &error))?;
+        let entry =
+            parse(bytes).ok_or_else(|| at(&path, &"is not whole; restore it, or remove it if it can be lost"))?;
+        map.insert(entry.key.clone(), entry);
+    }
+    Ok(map)
+}
+
+/// One more than the last time, kept in `file`.
+pub(super) fn count_opening(file: &Path, folder: &Path) -> io::Result<u64> {
+    // Beside the lock, which must stay the same file.
+    let file = file.with_extension("openings");
+    let before = match fs::read_to_string(&file) {
+        Ok(text) => text.trim().parse().map_err(|_| io::Error::other(format!("{} is no number", file.display())))?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => 0u64,
+        Err(error) => return Err(error),
+    };
+    replace(&file, format!("{}\n", before + 1).as_bytes(), folder)?;
+    Ok(before + 1)
+}
+
+fn replace(path: &Path, bytes: &[u8], folder: &Path) -> io::Result<()> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(UNFINISHED);
+    let mut file = File::create(&beside)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(&beside, path)?;
+    File::open(folder)?.sync_all()
+}
+
+fn path(folder: &Path, key: &str) -> PathBuf {
+    let mut name = utf8_percent_encode(key, ENCODED).to_string();
+    if name.len() > NAME_BYTES_MAX {
+        name.truncate(NAME_BYTES_MAX);
+        name.push_str(&format!("~{:016x}", checksum(CrcAlgorithm::Crc64Nvme, key.as_bytes())));
+    }
+    folder.join(name)
+}
+
+fn sum(key: &[u8], value: &[u8]) -> u64 {
+    checksum(CrcAlgorithm::Crc64Nvme, &[key, value].concat())
+}
+
+fn parse(bytes: Vec<u8>) -> Option<Entry> {
+    let end = bytes.iter().position(|&byte| byte == b'\n')?;
+    let head = std::str::from_utf8(&bytes[..end]).ok()?;
+    let [magic, revision, key_bytes, expected] = head.split(' ').collect::<Vec<_>>().try_into().ok()?;
+    let (revision, key_bytes): (u64, usize) = (revision.parse().ok()?, key_bytes.parse().ok()?);
+    let rest = &bytes[end + 1..];
+    let (key, value) = rest.split_at_checked(key_bytes)?;
+    if magic != MAGIC || expected != format!("{:016x}", sum(key, value)) {
+        return None;
+    }
+    let key = String::from_utf8(key.to_vec()).ok()?;
+    Some(Entry { key, value: Bytes::copy_from_slice(value), revision: Revision(revision) })
+}

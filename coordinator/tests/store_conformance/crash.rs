@@ -1,0 +1,97 @@
+//! A store in a folder is whole after kill -9 at any instant, and keeps what was acknowledged.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use bytes::Bytes;
+use rand::RngExt;
+use verbs3_coordinator::store::file::FileStore;
+use verbs3_coordinator::store::{Expect, Revision, Store, StoreError};
+
+const CHILD: &str = "VERBS3_TEST_STORE_FOLDER";
+const KEYS: u64 = 5;
+
+fn content(key: u64, number: u64) -> Bytes {
+    Bytes::from(format!("{key}:{number}:").repeat(1 + (number % 700) as usize))
+}
+
+/// Runs in a process of its own: writes for ever, and says what is done.
+#[tokio::test]
+async fn writes_until_it_is_killed() {
+    let Ok(folder) = std::env::var(CHILD) else { return };
+    let store = FileStore::open(folder.as_ref()).unwrap();
+    for number in 0u64.. {
+        let key = number % KEYS;
+        let revision = store.put(&format!("k{key}"), content(key, number), Expect::Any, None).await.unwrap();
+        println!("DONE {key} {number} {}", revision.0);
+    }
+}
+
+#[tokio::test]
+async fn what_was_acknowledged_survives_a_kill_and_nothing_is_torn() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut last = Revision(0);
+    for round in 0..8 {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "crash::writes_until_it_is_killed", "--nocapture"])
+            .env(CHILD, folder.path())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let wait = Duration::from_millis(rand::rng().random_range(100..400));
+        let killer = std::thread::spawn(move || {
+            std::thread::sleep(wait);
+            child.kill().unwrap();
+            child.wait().unwrap();
+        });
+        let mut done: HashMap<u64, (u64, u64)> = HashMap::new();
+        for line in output.lines() {
+            let line = line.unwrap();
+            let Some(at) = line.find("DONE ") else { continue };
+            let words: Vec<u64> = line[at + 5..].split(' ').filter_map(|word| word.parse().ok()).collect();
+            if let [key, number, revision] = words[..] {
+                done.insert(key, (number, revision));
+            }
+        }
+        killer.join().unwrap();
+        let store = FileStore::open(folder.path()).unwrap();
+        for (key, (number, revision)) in &done {
+            let entry = store.get(&format!("k{key}")).await.unwrap().unwrap();
+            assert!(entry.revision >= Revision(*revision), "round {round}: an acknowledged write is lost");
+            let text = String::from_utf8(entry.value.to_vec()).unwrap();
+            let found: u64 = text.split(':').nth(1).unwrap().parse().unwrap();
+            assert!(found >= *number && entry.value == content(*key, found), "round {round}: torn");
+        }
+        let next = store.put("next", Bytes::new(), Expect::Any, None).await.unwrap();
+        assert!(next > last && done.values().all(|(_, revision)| next.0 > *revision));
+        last = next;
+    }
+    assert!(std::fs::read_dir(folder.path().join("entries")).unwrap().count() > 1, "too little happened");
+}
+
+#[tokio::test]
+async fn damage_is_found_and_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = FileStore::open(folder.path()).unwrap();
+    store.put("map", Bytes::from_static(b"precious"), Expect::Any, None).await.unwrap();
+    drop(store);
+    let path = folder.path().join("entries/map");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    let error = FileStore::open(folder.path()).err().unwrap();
+    assert!(matches!(&error, StoreError::Damaged { reason, .. } if reason.contains("entries/map")), "{error}");
+}
+
+#[test]
+fn a_second_process_is_kept_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let _store = FileStore::open(folder.path()).unwrap();
+    let error = FileStore::open(folder.path()).err().unwrap();
+    assert!(error.to_string().contains("another coordinator"), "{error}");
+}

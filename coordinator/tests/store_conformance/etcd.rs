@@ -1,0 +1,106 @@
+//! One etcd process for the tests of this binary; each case has a prefix of its own.
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use verbs3_coordinator::store::etcd::{EtcdOptions, EtcdStore};
+use verbs3_coordinator::store::{Expect, SharedStore, Store};
+
+use crate::Pair;
+
+const START_WITHIN: Duration = Duration::from_secs(60);
+
+/// A process that is ended when it is dropped.
+pub struct Etcd {
+    child: Mutex<Child>,
+    pub endpoint: String,
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        let mut child = self.child.lock().unwrap();
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}
+
+/// Statics are never dropped, so the process is told to end with this one.
+fn shared() -> &'static Etcd {
+    static ETCD: OnceLock<Etcd> = OnceLock::new();
+    ETCD.get_or_init(|| start("shared"))
+}
+
+pub async fn pair(case: &str) -> Pair {
+    let endpoint = shared().endpoint.clone();
+    Pair { one: store(&endpoint, case).await, other: store(&endpoint, case).await }
+}
+
+pub async fn store(endpoint: &str, prefix: &str) -> SharedStore {
+    let options = EtcdOptions {
+        endpoints: vec![endpoint.to_owned()],
+        prefix: format!("/verbs3-tests/{prefix}"),
+        ca: None,
+        identity: None,
+        user: None,
+        deadline: Duration::from_secs(5),
+    };
+    let store = EtcdStore::connect(options).await.unwrap();
+    let began = Instant::now();
+    while let Err(error) = store.get("anything").await {
+        assert!(began.elapsed() < START_WITHIN, "etcd does not answer: {error}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    Arc::new(store)
+}
+
+fn program() -> PathBuf {
+    let cache = std::env::var("VERBS3_CACHE_DIR").map(PathBuf::from);
+    let cache = cache.unwrap_or_else(|_| PathBuf::from(std::env::var("HOME").unwrap()).join(".cache/verbs3"));
+    let program = cache.join("etcd/usr/bin/etcd");
+    assert!(program.exists(), "{} is missing; run tests/testbed/etcd.sh", program.display());
+    program
+}
+
+/// On ports that were free a moment ago.
+pub fn start(name: &str) -> Etcd {
+    // Left behind by a static; so the next run removes it.
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("etcd-{name}"));
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (client, peer) = (format!("http://{}", free()), format!("http://{}", free()));
+    let mut command = Command::new("setpriv");
+    // The test process ends by a signal at times, and nobody else would end this one.
+    command.args(["--pdeathsig", "KILL"]).arg(program()).arg("--data-dir").arg(folder.join("data"));
+    command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
+    command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
+    command.args(["--initial-cluster", &format!("default={peer}"), "--log-level", "error"]);
+    command.env("ETCD_UNSUPPORTED_ARCH", std::env::consts::ARCH);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    // The death that counts is that of the thread which started it: one that ends with the process.
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        sender.send(command.spawn().unwrap()).unwrap();
+        loop {
+            std::thread::park();
+        }
+    });
+    let child = receiver.recv().unwrap();
+    Etcd { child: Mutex::new(child), endpoint: client }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_is_cut_off_knows_it_before_another_is_elected() {
+    use verbs3_coordinator_client::clock::{BootClock, Clock};
+    let etcd = start("cut");
+    let one = store(&etcd.endpoint, "cut").await;
+    let leadership = one.campaign("one", Duration::from_secs(2)).await.unwrap();
+    etcd.child.lock().unwrap().kill().unwrap();
+    tokio::time::timeout(START_WITHIN, leadership.lost()).await.unwrap();
+    assert!(leadership.certain_until() <= BootClock.now());
+    let write = one.put("map", bytes::Bytes::new(), Expect::Any, Some(leadership.fence())).await;
+    assert!(write.is_err());
+}
