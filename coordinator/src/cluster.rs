@@ -237,7 +237,11 @@ impl Cluster {
     pub fn leave(&mut self, id: &WorkerId, asked: Leave) -> Result<(), MembershipError> {
         let record = self.known(id, &asked.incarnation)?;
         record.gone = true;
-        self.left.insert(id.clone(), asked.open_writes);
+        let address = record.member.address.clone();
+        // A process that has come up elsewhere can't speak for the one that the map names, which may be cut off only.
+        if self.document.active.get(id).is_some_and(|member| member.address == address) {
+            self.left.insert(id.clone(), asked.open_writes);
+        }
         Ok(())
     }
 

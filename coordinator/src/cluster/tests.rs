@@ -144,6 +144,19 @@ fn who_leaves_in_order_is_not_waited_for() {
     assert_eq!((activation.handed_over, activation.open_writes), (vec![id("a")], writes));
 }
 
+/// Found by chance: the one that the map names may be cut off only, and go on with writes.
+#[test]
+fn a_process_that_came_up_elsewhere_can_not_leave_for_the_one_before() {
+    let mut cluster = cluster_of(&["a"]);
+    let moved = Registration { address: "elsewhere:1".into(), ..registration("a", "a2") };
+    cluster.register(moved, seconds(20)).unwrap();
+    cluster.leave(&id("a"), Leave { incarnation: Incarnation("a2".into()), open_writes: Some(Vec::new()) }).unwrap();
+    cluster.register(registration("b", "b"), seconds(20)).unwrap();
+    settle(&mut cluster, seconds(20));
+    let until = settle(&mut cluster, seconds(21));
+    assert_eq!((members(&cluster), until), (vec!["a"], seconds(11).after(OUTAGE)));
+}
+
 #[test]
 fn the_last_worker_that_leaves_stays_in_the_map_and_resumes() {
     let mut cluster = cluster_of(&["a"]);
