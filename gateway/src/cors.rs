@@ -85,7 +85,16 @@ impl Cors {
     /// Adds to an answer what lets a page of `origin` read it. An answer for which the configuration can't be had goes without.
     pub async fn decorate(&self, bucket: &str, origin: &HeaderValue, method: &Method, answer: &mut HeaderMap) {
         match self.configuration(bucket).await {
-            Ok(Known::Rules(rules)) => answer.extend(rules.headers(origin, method.as_str(), &[]).unwrap_or_default()),
+            Ok(Known::Rules(rules)) => {
+                for (name, value) in &rules.headers(origin, method.as_str(), &[]).unwrap_or_default() {
+                    // The object's own `Vary` counts as well.
+                    if name == header::VARY {
+                        answer.append(name, value.clone());
+                    } else {
+                        answer.insert(name, value.clone());
+                    }
+                }
+            }
             Ok(Known::NoBucket) => {}
             Err(error) => debug!(bucket, %error, "an answer goes without CORS headers"),
         }

@@ -149,7 +149,7 @@ operations! {
     create_bucket(CreateBucketInput) -> CreateBucketOutput: admin settings nothing bypass create_bucket;
     create_bucket_metadata_table_configuration(CreateBucketMetadataTableConfigurationInput) -> CreateBucketMetadataTableConfigurationOutput: admin settings nothing bypass plain;
     create_multipart_upload(CreateMultipartUploadInput) -> CreateMultipartUploadOutput: write object nothing bypass create_multipart_upload;
-    create_session(CreateSessionInput) -> CreateSessionOutput: admin settings nothing bypass plain;
+    create_session(CreateSessionInput) -> CreateSessionOutput: admin service nothing refused plain;
     delete_bucket(DeleteBucketInput) -> DeleteBucketOutput: admin settings nothing bypass plain;
     delete_bucket_analytics_configuration(DeleteBucketAnalyticsConfigurationInput) -> DeleteBucketAnalyticsConfigurationOutput: admin settings nothing bypass plain;
     delete_bucket_cors(DeleteBucketCorsInput) -> DeleteBucketCorsOutput: admin settings nothing bypass plain;
@@ -244,5 +244,7 @@ operations! {
     write_get_object_response(WriteGetObjectResponseInput) -> WriteGetObjectResponseOutput: admin service nothing refused plain;
 }
 
+#[cfg(test)]
+mod compatibility;
 #[cfg(test)]
 mod tests;

@@ -101,6 +101,7 @@ rgw() {
       "$SUITE" || status=1
     shown "$DIR/through.matrix" || status=1
     "$VENV/bin/python" "$SUITE/compare.py" "$DIR/direct.jsonl" "$DIR/through.jsonl" || status=1
+    "$VENV/bin/python" "$SUITE/results.py" "$DIR/direct.jsonl" "$DIR/through.jsonl" || status=1
     stop_cluster || status=1
   else
     status=1

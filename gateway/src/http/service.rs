@@ -164,6 +164,10 @@ impl Front {
 
     /// What no operation of S3's has is 405, as S3 has it; s3s calls it not implemented.
     fn check_method(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> S3Result<()> {
+        if *method == Method::POST && uri.path() == "/WriteGetObjectResponse" {
+            // An object lambda's answer, for which there is nobody here; s3s would look for a bucket of that name.
+            return Err(S3ErrorCode::NotImplemented.into());
+        }
         let known = match *method {
             Method::GET | Method::HEAD | Method::POST => true,
             Method::PUT | Method::DELETE => uri.path() != "/" || self.bucket_of(uri, headers).is_some(),
@@ -244,7 +248,7 @@ impl Front {
             response = HttpResponse::new(body);
             *response.status_mut() = answer.status;
             *response.headers_mut() = passed(&answer.headers);
-        } else if response.status().is_server_error() && !exchange.entered.load(Ordering::Relaxed) {
+        } else if response.status() == StatusCode::INTERNAL_SERVER_ERROR && !exchange.entered.load(Ordering::Relaxed) {
             // s3s reads documents whole, and calls whatever goes wrong with their bodies an internal error.
             let broken = exchange.identity.get().is_some() && signed_body;
             let fault = exchange.fault.lock().take().or_else(|| broken.then_some(BodyFault::Sha256));

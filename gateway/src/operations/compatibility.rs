@@ -1,0 +1,159 @@
+//! `COMPATIBILITY.md`, made of its template, the operation table, and what the S3 suite found: `BLESS=1 cargo test -p verbs3-gateway
+//! compatibility` writes it. The prose is in `compatibility.template.md`.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::Deserialize;
+
+use super::*;
+
+#[derive(Deserialize)]
+struct Results {
+    operations: BTreeMap<String, Verdict>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Verdict {
+    Same(String),
+    Differs(Vec<String>),
+}
+
+#[derive(Deserialize)]
+struct Differences {
+    allowed: Vec<Difference>,
+}
+
+#[derive(Deserialize)]
+struct Difference {
+    case: Option<String>,
+    reason: String,
+}
+
+#[derive(Deserialize)]
+struct Deviations {
+    deviation: Vec<Difference>,
+}
+
+fn file(path: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+fn read<T: serde::de::DeserializeOwned>(name: &str) -> T {
+    let path = file("../tests/s3suite").join(name);
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    toml::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn way(row: &Row) -> &'static str {
+    match row.way {
+        Way::bypass => "to the UFS",
+        Way::cached => "through the cache",
+        Way::verified => "to the UFS, its body checked on the way",
+        Way::listed => "to the UFS; homes hear what it shows",
+        Way::copied => "to the UFS; both sides are mounts",
+        Way::batch => "to the UFS, key by key authorised",
+        Way::mounts => "answered from the mounts",
+        Way::refused => "refused: 501",
+    }
+}
+
+fn right(row: &Row) -> &'static str {
+    match row.right {
+        Right::read => "read",
+        Right::write => "write",
+        Right::list => "list",
+        Right::delete => "delete",
+        Right::admin => "admin",
+        Right::seen => "any",
+    }
+}
+
+fn operations(results: &Results) -> String {
+    let mut text = "| operation | way | right | on a mount of a part of a bucket | told to the homes | in the suite |\n|---|---|---|---|---|---|\n".to_owned();
+    for row in TABLE {
+        let prefix = match (row.scope, row.way) {
+            (_, Way::refused) => "",
+            (Scope::settings, _) => "refused: 403",
+            (Scope::object | Scope::listing | Scope::bucket | Scope::service, _) => "yes",
+        };
+        let announces = match row.announces {
+            Announces::nothing => "",
+            Announces::key => "the key",
+            Announces::keys => "each key",
+        };
+        let verdict = match results.operations.get(row.name) {
+            None => "",
+            Some(Verdict::Same(same)) => same.as_str(),
+            Some(Verdict::Differs(_)) => "differs, see below",
+        };
+        let right = if row.way == Way::refused { "" } else { right(row) };
+        text += &format!("| {} | {} | {right} | {prefix} | {announces} | {verdict} |\n", row.name, way(row));
+    }
+    text
+}
+
+fn differences(results: &Results) -> String {
+    let mut text = String::new();
+    for (name, verdict) in &results.operations {
+        if let Verdict::Differs(reasons) = verdict {
+            text += &format!("- **{name}**: {}.\n", reasons.join("; "));
+        }
+    }
+    text
+}
+
+/// Each reason once, with the files of the cases that have it.
+fn reasons(entries: &[Difference]) -> String {
+    let mut by_reason: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for entry in entries {
+        let file = entry.case.as_deref().unwrap_or("*").split("::").next().unwrap();
+        let files = by_reason.entry(&entry.reason).or_default();
+        if !files.contains(&file) {
+            files.push(file);
+        }
+    }
+    let shown =
+        |files: &[&str]| if files == ["*"] { "all cases".to_owned() } else { format!("`{}`", files.join("`, `")) };
+    by_reason.iter().map(|(reason, files)| format!("- {reason} ({})\n", shown(files))).collect()
+}
+
+fn document() -> String {
+    let results: Results = read("results.toml");
+    let known = |name: &&String| TABLE.iter().any(|row| row.name == **name);
+    let unknown: Vec<&String> = results.operations.keys().filter(|name| !known(name)).collect();
+    assert!(unknown.is_empty(), "the suite asks for operations that the table has not: {unknown:?}");
+    let (allowed, gateway): (Differences, Deviations) = (read("allowed_differences.toml"), read("gateway.toml"));
+    let dev: Deviations = read("dev.toml");
+    let template = std::fs::read_to_string(file("compatibility.template.md")).unwrap();
+    let parts = [
+        ("operations", operations(&results)),
+        ("differences", differences(&results)),
+        ("allowed", reasons(&allowed.allowed)),
+        ("gateway", reasons(&gateway.deviation)),
+        ("dev", reasons(&dev.deviation)),
+    ];
+    parts.into_iter().fold(template, |text, (name, part)| {
+        let mark = format!("{{{{{name}}}}}\n");
+        assert_eq!(text.matches(&mark).count(), 1, "{mark} in the template");
+        text.replace(&mark, &part)
+    })
+}
+
+#[test]
+fn the_compatibility_document_is_what_table_and_suite_say() {
+    let (path, wanted) = (file("COMPATIBILITY.md"), document());
+    if std::env::var_os("BLESS").is_some_and(|value| value == "1") {
+        std::fs::write(&path, wanted).unwrap();
+        return;
+    }
+    let found = std::fs::read_to_string(&path).unwrap();
+    let missing: Vec<&str> = wanted.lines().filter(|line| !found.lines().any(|other| other == *line)).collect();
+    let stale: Vec<&str> = found.lines().filter(|line| !wanted.lines().any(|other| other == *line)).collect();
+    assert!(
+        found == wanted,
+        "COMPATIBILITY.md is not current: run this with BLESS=1.\nmissing: {missing:#?}\nto go: {stale:#?}"
+    );
+}
