@@ -58,6 +58,7 @@ shaped() {
     --first-byte "$FIRST_BYTE" --ready-file "$ready" >"$DIR/$1.log" 2>&1 </dev/null &
   PIDS+=("$!")
   for _ in $(seq 100); do [ -s "$ready" ] && break; sleep 0.1; done
+  [ -s "$ready" ] || { say "the proxy did not start:"; cat "$DIR/$1.log" >&2; return 1; }
   # shellcheck disable=SC2034  # read by name
   read -r "$1" "$1_COUNTS" < <(python3 -c 'import json,sys; d=json.load(open(sys.argv[1])); print(d["listen"], d["counts"])' "$ready")
 }

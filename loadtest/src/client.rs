@@ -2,14 +2,15 @@
 //!
 //! Owns requests, what an answer must be (status, range, length, bytes), and the connection's life. Not when, and not which.
 
+mod upload;
+
 use std::collections::HashMap;
-use std::io::Write;
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::connection::{Answer, Connection};
-use crate::content::{Check, Content};
+use crate::content::Check;
 use crate::endpoint::Endpoint;
 use crate::failure::Failure;
 use crate::plan::{Kind, Plan, Step};
@@ -23,10 +24,6 @@ const PREPARED_FOR: Duration = Duration::from_secs(300);
 const CHECKSUMS_MAX: u64 = 1 << 20;
 /// What is kept of an error's body.
 const EXPLANATION_BYTES_MAX: usize = 300;
-/// What is kept of the answers to multipart requests.
-const REPLY_BYTES_MAX: usize = 64 << 10;
-/// A piece of a body that is made while it is sent.
-const PIECE_BYTES: usize = 128 << 10;
 
 /// Checksums of whole objects, as the first checked read of each found them. 0 is none.
 pub struct Checksums(Vec<AtomicU64>);
@@ -170,69 +167,6 @@ impl<'a> Client<'a> {
         done
     }
 
-    fn put(&mut self, step: &Step) -> Done {
-        let path = self.endpoint.path(&self.plan.key(step.object));
-        let content = self.plan.content(step.object, step.version);
-        let outcome = self.upload(&path, content, 0, step.bytes).map(|_| ());
-        done(step.bytes, outcome)
-    }
-
-    /// One request with a made body; gives the answer.
-    fn upload(&mut self, path: &str, content: Content, first: u64, bytes: u64) -> Result<Answer, Failure> {
-        let request = self.endpoint.signer.streaming_put(path, bytes).map_err(unsent)?;
-        let mut refused = Vec::new();
-        let answer = self.exchange(
-            &request,
-            |out| send_content(out, content, first, bytes),
-            |part| bounded(&mut refused, part, EXPLANATION_BYTES_MAX),
-        )?;
-        if answer.status == 200 { Ok(answer) } else { Err(refusal(answer.status, &refused)) }
-    }
-
-    /// Creates, sends the parts one after the other, completes. What fails in the middle is aborted.
-    fn multipart(&mut self, step: &Step, part_bytes: u64) -> Result<(), Failure> {
-        let path = self.endpoint.path(&self.plan.key(step.object));
-        let reply = self.post(&format!("{path}?uploads="), b"")?;
-        let id = between(&reply, "<UploadId>", "</UploadId>").ok_or(Failure::Malformed("no UploadId"))?;
-        let id: String = percent_encoding::utf8_percent_encode(&id, percent_encoding::NON_ALPHANUMERIC).collect();
-        let outcome = self.parts(step, part_bytes, &path, &id);
-        if outcome.is_err() {
-            // The failure is what counts; an upload that stays is the store's to expire.
-            if let Ok(request) = self.signed("DELETE", &format!("{path}?uploadId={id}")) {
-                let _ = self.exchange(&request, |_| Ok(()), |_| {});
-            }
-        }
-        outcome
-    }
-
-    fn parts(&mut self, step: &Step, part_bytes: u64, path: &str, id: &str) -> Result<(), Failure> {
-        let content = self.plan.content(step.object, step.version);
-        let mut list = String::from("<CompleteMultipartUpload>");
-        for number in 1..=step.bytes.div_ceil(part_bytes) {
-            let first = (number - 1) * part_bytes;
-            let bytes = part_bytes.min(step.bytes - first);
-            let answer = self.upload(&format!("{path}?partNumber={number}&uploadId={id}"), content, first, bytes)?;
-            let etag = answer.header("etag").ok_or(Failure::Malformed("a part has no ETag"))?;
-            list.push_str(&format!("<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag></Part>"));
-        }
-        list.push_str("</CompleteMultipartUpload>");
-        let reply = self.post(&format!("{path}?uploadId={id}"), list.as_bytes())?;
-        // An error can come with status 200 (Amazon S3 API reference, CompleteMultipartUpload).
-        if reply.contains("<CompleteMultipartUploadResult") { Ok(()) } else { Err(refusal(200, reply.as_bytes())) }
-    }
-
-    fn post(&mut self, path: &str, body: &[u8]) -> Result<String, Failure> {
-        let request = self.endpoint.signer.request("POST", path, body).map_err(unsent)?;
-        let mut reply = Vec::new();
-        let answer =
-            self.exchange(&request, |out| out.write_all(body), |part| bounded(&mut reply, part, REPLY_BYTES_MAX))?;
-        if answer.status == 200 {
-            Ok(String::from_utf8_lossy(&reply).into_owned())
-        } else {
-            Err(refusal(answer.status, &reply))
-        }
-    }
-
     fn exchange(
         &mut self,
         request: &[u8],
@@ -282,7 +216,8 @@ impl<'a> Client<'a> {
     }
 
     fn keep(&mut self, step: &Step, request: Vec<u8>) {
-        if step.whole && self.prepared.len() < PREPARED_MAX {
+        // What was written just now is read once.
+        if step.whole && step.version == 0 && self.prepared.len() < PREPARED_MAX {
             self.prepared.insert(*step, (request, Instant::now()));
         }
     }
@@ -306,20 +241,4 @@ fn refusal(status: u16, body: &[u8]) -> Failure {
 fn between(text: &str, from: &str, to: &str) -> Option<String> {
     let rest = text.split_once(from)?.1;
     Some(rest.split_once(to)?.0.to_owned())
-}
-
-fn bounded(kept: &mut Vec<u8>, part: &[u8], max: usize) {
-    kept.extend_from_slice(&part[..part.len().min(max.saturating_sub(kept.len()))]);
-}
-
-fn send_content(out: &mut TcpStream, content: Content, first: u64, bytes: u64) -> std::io::Result<()> {
-    let mut piece = vec![0; PIECE_BYTES.min(usize::try_from(bytes).unwrap_or(PIECE_BYTES))];
-    let (mut at, end) = (first, first + bytes);
-    while at < end {
-        let part = &mut piece[..(end - at).min(PIECE_BYTES as u64) as usize];
-        content.fill(at, part);
-        out.write_all(part)?;
-        at += part.len() as u64;
-    }
-    Ok(())
 }

@@ -7,6 +7,8 @@ use clap::{Args, ValueEnum};
 use verbs3_loadtest::compare::{Changes, Prepare};
 use verbs3_loadtest::units;
 
+const TARGET: &str = "What to measure: [LABEL=]http://HOST:PORT/BUCKET[/PREFIX]";
+
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "\
 Examples:
@@ -25,8 +27,7 @@ pub struct S3Arguments {
     /// A scenario's file, or the name of one that comes with this binary
     #[arg(required_unless_present = "list")]
     pub scenario: Option<String>,
-    /// What to measure: [LABEL=]http://HOST:PORT/BUCKET[/PREFIX]
-    #[arg(long, value_name = "URL", required_unless_present_any = ["list", "show"])]
+    #[arg(long, value_name = "URL", required_unless_present_any = ["list", "show"], help = TARGET)]
     pub target: Option<String>,
     /// What to hold it against: the same kind of URL, or `nginx`, started here, sending the same objects from memory
     #[arg(long, value_name = "URL")]
