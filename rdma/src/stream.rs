@@ -4,6 +4,7 @@
 //! not what frames mean.
 
 mod intake;
+mod low_water;
 mod outbox;
 
 use std::future::Future;
@@ -11,6 +12,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::net::Shutdown;
 
 use socket2::SockRef;
+use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
 
 pub(crate) use intake::Intake;
@@ -23,6 +25,9 @@ pub(crate) trait Socket: Send + Sync + 'static {
     const KIND: TransportKind;
 
     fn try_read(&self, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize>;
+    /// From now on `readable` need not tell of fewer than `bytes`, unless no more can come. Where the kernel can't be told,
+    /// it tells of each.
+    fn wake_at(&self, bytes: usize) -> io::Result<()>;
     fn try_write(&self, slices: &[IoSlice<'_>]) -> io::Result<usize>;
     fn readable(&self) -> impl Future<Output = io::Result<()>> + Send;
     fn writable(&self) -> impl Future<Output = io::Result<()>> + Send;
@@ -31,12 +36,27 @@ pub(crate) trait Socket: Send + Sync + 'static {
 }
 
 macro_rules! socket {
-    ($stream:ident, $kind:ident) => {
+    ($stream:ident, $kind:ident, $wake_at:expr) => {
         impl Socket for $stream {
             const KIND: TransportKind = TransportKind::$kind;
 
             fn try_read(&self, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-                self.try_read_vectored(slices)
+                let offered: usize = slices.iter().map(|slice| slice.len()).sum();
+                let mut drained = 0;
+                let read = self.try_io(Interest::READABLE, || match rustix::io::readv(self, slices)? {
+                    // All that there was: the next read waits for an event instead of asking in vain. What comes
+                    // after this one gives an event, and what came before was read.
+                    bytes if 0 < bytes && bytes < offered => {
+                        drained = bytes;
+                        Err(io::ErrorKind::WouldBlock.into())
+                    }
+                    bytes => Ok(bytes),
+                });
+                if drained > 0 { Ok(drained) } else { read }
+            }
+
+            fn wake_at(&self, bytes: usize) -> io::Result<()> {
+                $wake_at(self, bytes)
             }
 
             fn try_write(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
@@ -58,5 +78,5 @@ macro_rules! socket {
     };
 }
 
-socket!(TcpStream, Tcp);
-socket!(UnixStream, Shm);
+socket!(TcpStream, Tcp, low_water::set);
+socket!(UnixStream, Shm, |_: &UnixStream, _| Ok(()));

@@ -1,7 +1,7 @@
 //! The read side of a connection: headers, descriptors and messages, and data straight into landings.
 //!
-//! Owns the reads. A `readv` takes the rest of a frame and the next header at once: nothing is read ahead into a buffer,
-//! so no payload byte is copied in user space. Doesn't know what frames mean.
+//! Owns the reads. What is waited for is read together with what may be there behind it: small frames come many at a
+//! time, and of large data no more than a few hundred bytes are copied in user space. Doesn't know what frames mean.
 
 use std::io::{self, IoSliceMut};
 use std::sync::Arc;
@@ -10,57 +10,90 @@ use super::Socket;
 use crate::calls::{HEADER_BYTES, Header, InletError};
 use crate::landing::Fill;
 
-/// Pieces of one `readv`: descriptors and a message, 62 segments, the next header.
+/// Pieces of one `readv`: descriptors and a message, 62 segments, what comes next.
 const SLICES_MAX: usize = 64;
+
+/// Read at once when a header is waited for: a page of 4 KiB with its header and message, or many requests.
+const AHEAD_BYTES: usize = 8 << 10;
+
+/// Read behind data: the next header and most messages. Data that comes along is copied, so this is short.
+const BEHIND_DATA_BYTES: usize = 512;
+
+/// Data still to come of which the reader is not told in smaller pieces: each telling costs both sides a wake-up.
+const WAKE_BYTES_MAX: usize = 128 << 10;
+
+/// Less is not worth telling the kernel.
+const WAKE_BYTES_MIN: usize = 32 << 10;
 
 pub(crate) struct Intake<S: Socket> {
     stream: Arc<S>,
     message_bytes_max: u32,
-    header: [u8; HEADER_BYTES],
-    /// Bytes of the next header that have been read.
-    have: usize,
+    ahead: Ahead,
+    /// Bytes that have to be there before the kernel says so.
+    wake_bytes: usize,
+}
+
+/// Bytes that were read before they were asked for.
+struct Ahead {
+    buffer: Box<[u8; AHEAD_BYTES]>,
+    start: usize,
+    end: usize,
 }
 
 impl<S: Socket> Intake<S> {
     pub(crate) fn new(stream: Arc<S>, message_bytes_max: u32) -> Self {
-        Self { stream, message_bytes_max, header: [0; HEADER_BYTES], have: 0 }
+        let ahead = Ahead { buffer: Box::new([0; AHEAD_BYTES]), start: 0, end: 0 };
+        Self { stream, message_bytes_max, ahead, wake_bytes: 1 }
     }
 
     /// The next header, or `None` when the stream ended between two frames.
     pub(crate) async fn next(&mut self) -> Result<Option<Header>, InletError> {
         // Frames that are all there already would otherwise never let another task of this thread run.
         tokio::task::consume_budget().await;
-        while self.have < HEADER_BYTES {
-            let target = &mut self.header[self.have..];
-            match read(&*self.stream, &mut [IoSliceMut::new(target)]).await? {
-                0 if self.have == 0 => return Ok(None),
+        loop {
+            if let Some(header) = self.ahead.take(HEADER_BYTES).first_chunk::<HEADER_BYTES>() {
+                return Ok(Some(Header::decode(header, self.message_bytes_max)?));
+            }
+            self.ahead.compact();
+            let mut room = [IoSliceMut::new(&mut self.ahead.buffer[self.ahead.end..])];
+            match read(&*self.stream, &mut room, &mut self.wake_bytes, 1).await? {
+                0 if self.ahead.end == 0 => return Ok(None),
                 0 => return Err(InletError::Truncated),
-                bytes => self.have += bytes,
+                bytes => self.ahead.end += bytes,
             }
         }
-        self.have = 0;
-        Ok(Some(Header::decode(&self.header, self.message_bytes_max)?))
     }
 
     /// The rest of a frame: `words` bytes of descriptors and message, which the caller has bounded, then data until `fill`
     /// is full.
     pub(crate) async fn rest(&mut self, words: usize, fill: &mut Fill) -> Result<Vec<u8>, InletError> {
-        let mut words = vec![0; words];
-        let mut have = 0;
+        let there = self.ahead.take_up_to(words);
+        let mut have = there.len();
+        let mut words = if have == words {
+            there.to_vec()
+        } else {
+            let mut all = vec![0; words];
+            all[..have].copy_from_slice(there);
+            all
+        };
+        let copied = fill.copy_from(self.ahead.rest());
+        self.ahead.skip(copied);
         loop {
             let missing = words.len() - have + fill.missing();
             if missing == 0 {
                 return Ok(words);
             }
+            // Something is missing, so what was ahead is used up.
+            let behind = if missing > AHEAD_BYTES { BEHIND_DATA_BYTES } else { AHEAD_BYTES };
             let mut slices: [IoSliceMut<'_>; SLICES_MAX] = std::array::from_fn(|_| IoSliceMut::new(&mut []));
             slices[0] = IoSliceMut::new(&mut words[have..]);
             let used = 1 + fill.slices(&mut slices[1..SLICES_MAX - 1]);
             let offered: usize = slices[..used].iter().map(|slice| slice.len()).sum();
             let last = if offered == missing { used + 1 } else { used };
             if last > used {
-                slices[used] = IoSliceMut::new(&mut self.header[..]);
+                slices[used] = IoSliceMut::new(&mut self.ahead.buffer[..behind]);
             }
-            let bytes = read(&*self.stream, &mut slices[..last]).await?;
+            let bytes = read(&*self.stream, &mut slices[..last], &mut self.wake_bytes, missing).await?;
             if bytes == 0 {
                 return Err(InletError::Truncated);
             }
@@ -68,16 +101,174 @@ impl<S: Socket> Intake<S> {
             have += of_words;
             let of_data = (bytes - of_words).min(fill.missing());
             fill.advance(of_data);
-            self.have = bytes - of_words - of_data;
+            (self.ahead.start, self.ahead.end) = (0, bytes - of_words - of_data);
         }
     }
 }
 
-async fn read<S: Socket>(stream: &S, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+impl Ahead {
+    fn rest(&self) -> &[u8] {
+        &self.buffer[self.start..self.end]
+    }
+
+    fn skip(&mut self, bytes: usize) {
+        self.start += bytes;
+    }
+
+    /// The next `bytes`, or nothing while there are fewer.
+    fn take(&mut self, bytes: usize) -> &[u8] {
+        let bytes = if self.end - self.start < bytes { 0 } else { bytes };
+        self.take_up_to(bytes)
+    }
+
+    fn take_up_to(&mut self, bytes: usize) -> &[u8] {
+        let start = self.start;
+        self.start = self.end.min(start + bytes);
+        &self.buffer[start..self.start]
+    }
+
+    fn compact(&mut self) {
+        self.buffer.copy_within(self.start..self.end, 0);
+        (self.start, self.end) = (0, self.end - self.start);
+    }
+}
+
+/// Reads what is there; when that is nothing, waits. `wake_bytes`: what the kernel was told to wait for last; `missing`: what
+/// it may wait for now.
+async fn read<S: Socket>(
+    stream: &S,
+    slices: &mut [IoSliceMut<'_>],
+    wake_bytes: &mut usize,
+    missing: usize,
+) -> io::Result<usize> {
     loop {
         match stream.try_read(slices) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => stream.readable().await?,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let wanted = if missing < WAKE_BYTES_MIN { 1 } else { missing.min(WAKE_BYTES_MAX) };
+                if wanted != *wake_bytes {
+                    // Says at once what is there already, if it is enough.
+                    stream.wake_at(wanted)?;
+                    *wake_bytes = wanted;
+                }
+                stream.readable().await?;
+            }
             result => return result,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::low_water;
+    use super::*;
+    use crate::arena::{Arena, ArenaOptions};
+    use crate::calls::Kind;
+    use crate::landing::Landing;
+    use bytes::Bytes;
+    use std::time::Duration;
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::{TcpListener, TcpStream};
+
+    const DATA_BYTES: usize = 300 << 10;
+
+    async fn pair() -> (TcpStream, Arc<TcpStream>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (to, from) = tokio::join!(TcpStream::connect(listener.local_addr().unwrap()), listener.accept());
+        (to.unwrap(), Arc::new(from.unwrap().0))
+    }
+
+    fn part(message_bytes: usize, data_bytes: usize) -> [u8; HEADER_BYTES] {
+        let (message_bytes, data_bytes) = (message_bytes as u32, data_bytes as u64);
+        Header { message_bytes, data_bytes, ..Header::new(Kind::Part, 1) }.encode()
+    }
+
+    fn fill(bytes: usize) -> (Landing, Fill) {
+        let options = ArenaOptions { capacity_bytes: 4 << 20, cell_bytes_max: 256 << 10, populate: false };
+        let pages = [bytes.min(100 << 10), bytes.saturating_sub(100 << 10)];
+        let mut landing = Landing::lease(&Arena::map(options).unwrap(), &pages).unwrap();
+        let fill = landing.claim(0, bytes as u64).unwrap();
+        (landing, fill)
+    }
+
+    fn byte_at(at: usize) -> u8 {
+        (at * 7 % 251) as u8
+    }
+
+    fn assert_right(pieces: &[Bytes]) {
+        let all = pieces.concat();
+        assert_eq!(all.len(), DATA_BYTES);
+        assert!(all.iter().enumerate().all(|(at, &byte)| byte == byte_at(at)));
+    }
+
+    /// Without the reset of the low-water mark the second header would never be heard of.
+    #[tokio::test]
+    async fn a_small_frame_is_heard_after_a_large_part_was_waited_for() {
+        let (mut to, from) = pair().await;
+        let mut intake = Intake::new(from.clone(), 1024);
+        let data: Vec<u8> = (0..DATA_BYTES).map(byte_at).collect();
+        let (_landing, mut target) = fill(DATA_BYTES);
+        let reading = async {
+            let header = intake.next().await.unwrap().unwrap();
+            let words = intake.rest(header.message_bytes as usize, &mut target).await.unwrap();
+            (words, intake.next().await.unwrap().unwrap())
+        };
+        let writing = async {
+            to.write_all(&part(5, DATA_BYTES)).await.unwrap();
+            to.write_all(b"hello").await.unwrap();
+            to.write_all(&data[..1000]).await.unwrap();
+            while low_water::get(&from) <= 1 {
+                tokio::task::yield_now().await;
+            }
+            to.write_all(&data[1000..]).await.unwrap();
+            while low_water::get(&from) > 1 {
+                tokio::task::yield_now().await;
+            }
+            to.write_all(&Header::new(Kind::CancelAck, 7).encode()).await.unwrap();
+        };
+        let both = async { tokio::join!(reading, writing).0 };
+        let (words, header) = tokio::time::timeout(Duration::from_secs(20), both).await.unwrap();
+        assert_eq!((&words[..], header.kind, header.call), (&b"hello"[..], Kind::CancelAck, 7));
+        assert_right(&target.vouch());
+    }
+
+    #[tokio::test]
+    async fn frames_arrive_whole_however_they_are_cut() {
+        // Small frames before, between and behind data, so that each kind of read finds something behind what it wants.
+        let data: Vec<u8> = (0..DATA_BYTES).map(byte_at).collect();
+        let mut stream = Vec::new();
+        for message in ["", "a", "some words"] {
+            stream.extend_from_slice(&part(message.len(), 0));
+            stream.extend_from_slice(message.as_bytes());
+        }
+        stream.extend_from_slice(&part(3, DATA_BYTES));
+        stream.extend_from_slice(b"big");
+        stream.extend_from_slice(&data);
+        stream.extend_from_slice(&part(4, 0));
+        stream.extend_from_slice(b"last");
+        for cut in [1009, 8192, 70_001, stream.len()] {
+            let (mut to, from) = pair().await;
+            let mut intake = Intake::new(from, 1024);
+            let (_landing, mut target) = fill(DATA_BYTES);
+            let reading = async {
+                let mut messages = Vec::new();
+                while let Some(header) = intake.next().await.unwrap() {
+                    let mut none = Fill::default();
+                    let wanted = if header.data_bytes > 0 { &mut target } else { &mut none };
+                    messages.push(intake.rest(header.message_bytes as usize, wanted).await.unwrap());
+                }
+                messages
+            };
+            let writing = async {
+                for piece in stream.chunks(cut) {
+                    to.write_all(piece).await.unwrap();
+                    tokio::task::yield_now().await;
+                }
+                drop(to);
+            };
+            let (messages, ()) = tokio::join!(reading, writing);
+            assert_eq!(messages, ["", "a", "some words", "big", "last"].map(|word| word.as_bytes().to_vec()), "{cut}");
+            assert_right(&target.vouch());
         }
     }
 }
