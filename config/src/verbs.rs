@@ -45,7 +45,7 @@ pub struct Verbs {
     /// CPUs for threads that do nothing but drive verbs connections, one each; none means the process's own threads. With `busy_poll`,
     /// choose CPUs of the NIC's NUMA node. Default: `[]`.
     pub poll_cpus: Vec<u16>,
-    /// Silence after which a sign of life is sent. Default: `"15s"`. Range: `"1s"` to `"10m"`.
+    /// Silence after which a sign of life is sent, at most twice as long. Default: `"15s"`. Range: `"1s"` to `"10m"`.
     pub heartbeat: Period,
     /// Longest pause between two attempts to open a rail that is down; the first is a second, and it doubles. Default: `"1m"`.
     /// Range: `"1s"` to `"1h"`.

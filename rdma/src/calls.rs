@@ -8,6 +8,7 @@ mod call;
 mod frame;
 mod gate;
 mod handshake;
+mod nudge;
 mod outgoing;
 mod requester;
 mod room;

@@ -1,5 +1,5 @@
 //! Frames over TCP: Ethernet and IPoIB. Data goes from the owner's memory to the socket and from the socket into the
-//! landing, without a buffer between.
+//! landing, without a buffer between but for some hundred bytes that come with a header.
 //!
 //! Owns the options and the making of sockets. What is said over them is `calls`'.
 

@@ -57,7 +57,7 @@ pub struct VerbsOptions {
     pub tos: Option<u8>,
     /// How long a connection polls after its last completion, before it waits for the NIC's event.
     pub busy_poll: Duration,
-    /// Silence after which a sign of life is sent, so that a peer that is gone is noticed.
+    /// Silence after which a sign of life is sent, at most twice as long, so that a peer that is gone is noticed.
     pub heartbeat: Duration,
     /// Longest pause between two attempts to open a rail that is down.
     pub reopen_max: Duration,

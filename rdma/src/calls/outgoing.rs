@@ -1,5 +1,7 @@
 //! A frame on its way out: header, descriptors, message and data.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
 use super::frame::{HEADER_BYTES, Header, Kind, SEGMENT_BYTES, Segment};
@@ -10,9 +12,10 @@ pub(crate) struct Outgoing {
     pub(crate) message: Bytes,
     pub(crate) data: Vec<Bytes>,
     /// Where the peer lets this side write the data; empty where it does not.
-    pub(crate) target: std::sync::Arc<[Segment]>,
+    pub(crate) target: Arc<[Segment]>,
     /// The header and the descriptors of lent memory, as they go over the wire.
-    head: Vec<u8>,
+    head: [u8; HEADER_BYTES],
+    described: Vec<u8>,
     /// `None` for control frames, which are few: each belongs to a call that the peer was allowed to make.
     room: Option<Room>,
 }
@@ -21,8 +24,8 @@ impl Outgoing {
     pub(crate) fn new(mut header: Header, message: Bytes, data: Vec<Bytes>) -> Self {
         header.message_bytes = message.len() as u32;
         header.data_bytes = data.iter().map(|piece| piece.len() as u64).sum();
-        let head = header.encode().to_vec();
-        Self { header, message, data, target: [].into(), head, room: None }
+        let head = header.encode();
+        Self { header, message, data, target: Arc::default(), head, described: Vec::new(), room: None }
     }
 
     pub(crate) fn control(kind: Kind, call: u64) -> Self {
@@ -40,7 +43,7 @@ impl Outgoing {
         self
     }
 
-    pub(crate) fn aimed(mut self, target: std::sync::Arc<[Segment]>) -> Self {
+    pub(crate) fn aimed(mut self, target: Arc<[Segment]>) -> Self {
         self.target = target;
         self
     }
@@ -49,10 +52,10 @@ impl Outgoing {
     pub(crate) fn describe(&mut self, segments: &[Segment], placed: bool) {
         self.header.segments = segments.len() as u32;
         self.header.placed = placed;
-        self.head.clear();
-        self.head.reserve(HEADER_BYTES + segments.len() * SEGMENT_BYTES);
-        self.head.extend_from_slice(&self.header.encode());
-        segments.iter().for_each(|segment| self.head.extend_from_slice(&segment.encode()));
+        self.head = self.header.encode();
+        self.described.clear();
+        self.described.reserve(segments.len() * SEGMENT_BYTES);
+        segments.iter().for_each(|segment| self.described.extend_from_slice(&segment.encode()));
     }
 
     /// A control frame: not part of the queue's bytes.
@@ -66,8 +69,8 @@ impl Outgoing {
     }
 
     /// Header, descriptors and message, in this order.
-    pub(crate) fn words(&self) -> [&[u8]; 2] {
-        [&self.head, &self.message]
+    pub(crate) fn words(&self) -> [&[u8]; 3] {
+        [&self.head, &self.described, &self.message]
     }
 
     /// Everything, for transports that send data in the stream.

@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::call::{Dialled, Handle};
+use super::nudge::nudged;
 use super::{Agreed, Body, CallOptions, Header, Inlet, InletError, Kind, Outgoing, Outlet};
 use crate::credits::Credits;
 use crate::landing::Fill;
@@ -51,7 +52,7 @@ pub(crate) fn connect<O: Outlet, I: Inlet + 'static>(
         cancelled: Notify::new(),
     });
     let hung_up = CancellationToken::new();
-    tasks.spawn_on(run(line.clone(), inlet, hung_up.clone()), runtime);
+    tasks.spawn_on(nudged(run(line.clone(), inlet, hung_up.clone())), runtime);
     Arc::new(Dialled { handle: Arc::new(Handle { line, hung_up }), ways })
 }
 

@@ -20,6 +20,7 @@ use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::nudge::nudged;
 use super::{Agreed, Header, Inlet, InletError, Kind, Outgoing, Outlet, Segment};
 use crate::landing::{Fill, Landing};
 use crate::metrics::{GaugeGuard, Traffic, metrics};
@@ -91,6 +92,15 @@ impl<O: Outlet> Session<O> {
 /// Serves until the connection ends, `drain` has let every call finish, or `kill` doesn't wait for that.
 pub(crate) async fn serve<O: Outlet>(
     session: Arc<Session<O>>,
+    inlet: impl Inlet,
+    drain: &CancellationToken,
+    kill: &CancellationToken,
+) {
+    nudged(serve_halves(session, inlet, drain, kill)).await;
+}
+
+async fn serve_halves<O: Outlet>(
+    session: Arc<Session<O>>,
     mut inlet: impl Inlet,
     drain: &CancellationToken,
     kill: &CancellationToken,
@@ -147,7 +157,8 @@ impl<O: Outlet> Session<O> {
         self.outlet.control_room().await;
         let body = inlet.body(header, &mut Fill::default()).await.map_err(|error| self.unreadable(error))?;
         if self.admit(header.call)? {
-            self.serve(header, body.message, body.target.into());
+            let target = if body.target.is_empty() { Arc::default() } else { body.target.into() };
+            self.serve(header, body.message, target);
         } else {
             self.outlet.push(Outgoing::new(
                 Header::new(Kind::Fail, header.call),

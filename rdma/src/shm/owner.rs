@@ -11,7 +11,7 @@ use tokio::net::UnixStream;
 use super::pins::Pins;
 use crate::arena::Arena;
 use crate::calls::{
-    Body, HEADER_BYTES, Header, Inlet, InletError, Kind, Outgoing, Outlet, Room, SEGMENT_BYTES, SEGMENTS_MAX, Segment,
+    Body, Header, Inlet, InletError, Kind, Outgoing, Outlet, Room, SEGMENT_BYTES, SEGMENTS_MAX, Segment,
 };
 use crate::landing::{Fill, Landing};
 use crate::metrics::metrics;
@@ -128,8 +128,8 @@ fn pin_of(frame: &Outgoing) -> Option<u32> {
     if !frame.header.placed {
         return None;
     }
-    let [head, _] = frame.words();
-    let segment = head.get(HEADER_BYTES..)?.first_chunk::<SEGMENT_BYTES>()?;
+    let [_, described, _] = frame.words();
+    let segment = described.first_chunk::<SEGMENT_BYTES>()?;
     Some(Segment::decode(segment).key)
 }
 

@@ -1,6 +1,6 @@
 //! The two halves that `calls` speaks over a queue pair, and the words of the handshake.
 
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -137,8 +137,12 @@ impl WireInlet {
                     return Ok(left);
                 }
                 self.current = None;
-                let mut state = self.wire.state.lock();
-                self.wire.repost(&mut state, buffer, &header)?;
+                let copied = {
+                    let mut state = self.wire.state.lock();
+                    self.wire.repost(&mut state, buffer, &header)?;
+                    state.sender.take_copied()
+                };
+                drop(copied);
             }
             {
                 let mut state = self.wire.state.lock();
@@ -225,16 +229,15 @@ impl Inlet for WireInlet {
 impl WireInlet {
     /// Data that rides in the stream.
     async fn fill(&mut self, header: &Header, fill: &mut Fill) -> Result<(), InletError> {
-        let mut left = header.data_bytes;
-        let mut piece = [0; 4096];
-        while left > 0 {
-            let wanted = piece.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-            let bytes = self.read(&mut piece[..wanted]).await?;
+        debug_assert_eq!(header.data_bytes, fill.missing() as u64, "claimed for this frame");
+        while fill.missing() > 0 {
+            let mut piece = [IoSliceMut::new(&mut [])];
+            fill.slices(&mut piece);
+            let bytes = self.read(&mut piece[0]).await?;
             if bytes == 0 {
                 return Err(InletError::Truncated);
             }
-            fill.copy_from(&piece[..bytes]);
-            left -= bytes as u64;
+            fill.advance(bytes);
         }
         Ok(())
     }

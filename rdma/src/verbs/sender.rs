@@ -16,7 +16,8 @@ use crate::calls::{Kind, Outgoing};
 /// Data up to this length rides inside the SEND: a WRITE of its own would cost more than the two copies.
 pub(super) const RIDE_BYTES_MAX: usize = 4 << 10;
 
-/// SENDs after which one is signalled, so that their slots come back in time.
+/// SENDs after which one is signalled, so that their slots come back in time; fewer where there are few slots. One that
+/// nobody waits for and that holds nothing but its slot is not signalled by itself: its completion would wake a thread.
 const SIGNAL_EVERY: u32 = 8;
 
 /// Places in the send queue that only chunks may take: WRITEs never keep their own SEND out.
@@ -65,8 +66,10 @@ pub(super) struct Sender {
     /// WRITEs of the first frame that are not posted.
     writes: VecDeque<Write>,
     open: Option<Open>,
-    /// Frames whose last byte is in the open chunk.
+    /// Frames with WRITEs whose last byte is in the open chunk.
     packed: Vec<Outgoing>,
+    /// Frames of which everything was copied into chunks: the NIC reads none of them.
+    copied: Vec<Outgoing>,
     free: Vec<u16>,
     free_for_grants: Vec<u16>,
     /// By request: slots and frames that the NIC may still read.
@@ -75,6 +78,8 @@ pub(super) struct Sender {
     /// Id of the last request made, and of the last known to be complete.
     made: u64,
     complete: u64,
+    /// Id of the last request whose completion will be told.
+    signalled: u64,
     sends_unsignalled: u32,
     controls: usize,
     /// Data bytes of frames that ride in the stream, since they were last asked for.
@@ -91,12 +96,14 @@ impl Sender {
             writes: VecDeque::new(),
             open: None,
             packed: Vec::new(),
+            copied: Vec::new(),
             free: (0..sizes.slots).collect(),
             free_for_grants: (sizes.slots..sizes.slots + GRANT_SLOTS).collect(),
             held_slots: VecDeque::new(),
             held_frames: VecDeque::new(),
             made: 0,
             complete: 0,
+            signalled: 0,
             sends_unsignalled: 0,
             controls: 0,
             copied_bytes: 0,
@@ -123,14 +130,19 @@ impl Sender {
         self.controls
     }
 
-    /// Everything was sent, and the NIC is done with it.
+    /// Everything was sent, and no completion is due.
     pub(super) fn is_idle(&self) -> bool {
-        self.frames.is_empty() && self.complete == self.made
+        self.frames.is_empty() && self.complete >= self.signalled
     }
 
     /// Requests posted and not known to be complete.
     pub(super) fn outstanding(&self) -> u64 {
         self.made - self.complete
+    }
+
+    /// Frames that are done with because all of them was copied. Drop them outside of locks.
+    pub(super) fn take_copied(&mut self) -> Vec<Outgoing> {
+        std::mem::take(&mut self.copied)
     }
 
     /// Takes out the parts of a call of which nothing is on its way.
@@ -204,7 +216,8 @@ impl Sender {
         self.controls = 0;
         self.writes.clear();
         let held = self.held_frames.drain(..).map(|(_, frame)| frame);
-        held.chain(self.packed.drain(..)).chain(self.frames.drain(..).map(|queued| queued.frame)).collect()
+        let packed = self.packed.drain(..).chain(self.copied.drain(..));
+        held.chain(packed).chain(self.frames.drain(..).map(|queued| queued.frame)).collect()
     }
 
     /// One step; `false` when nothing more can go out now.
@@ -263,7 +276,8 @@ impl Sender {
         }
         if whole {
             self.controls -= usize::from(queued.frame.is_control());
-            self.packed.push(queued.frame);
+            let kept = if placed { &mut self.packed } else { &mut self.copied };
+            kept.push(queued.frame);
         } else {
             self.frames.push_front(queued);
         }
@@ -314,8 +328,8 @@ impl Sender {
         self.held_slots.push_back((id, open.slot));
         self.held_frames.extend(self.packed.drain(..).map(|frame| (id, frame)));
         self.sends_unsignalled += 1;
-        if self.sends_unsignalled >= SIGNAL_EVERY {
-            self.signal_last();
+        if self.sends_unsignalled >= self.signal_every() {
+            self.signal();
         }
     }
 
@@ -340,13 +354,28 @@ impl Sender {
         self.made
     }
 
-    /// Whatever is posted last is signalled: nothing is held for longer than it takes, and a full queue moves on.
+    /// What is posted last is signalled if data is held until it is complete, or frames wait: nothing is held for longer
+    /// than it takes, and a full queue moves on.
     fn signal_last(&mut self) -> &[Work] {
-        if let Some(last) = self.works.last_mut() {
-            last.signalled = true;
-            self.sends_unsignalled = 0;
+        let holds = self.held_frames.back().is_some_and(|(held, _)| *held > self.signalled);
+        if holds || !self.frames.is_empty() {
+            self.signal();
         }
         &self.works
+    }
+
+    fn signal(&mut self) {
+        if let Some(last) = self.works.last_mut() {
+            last.signalled = true;
+            self.signalled = last.id;
+            self.sends_unsignalled = 0;
+        }
+    }
+
+    /// So few that slots and places in the queue never run out behind unsignalled SENDs: what waits for them would wait
+    /// for ever.
+    fn signal_every(&self) -> u32 {
+        SIGNAL_EVERY.min(u32::from(self.sizes.slots) / 2).min(self.sizes.queue / 4).max(1)
     }
 
     fn queue_free(&self) -> u64 {

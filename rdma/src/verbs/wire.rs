@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -15,7 +16,7 @@ use parking_lot::Mutex;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep};
 
 use super::VerbsOptions;
 use super::chunk::{CHUNK_HEADER_BYTES, ChunkHeader, Credits, SPARE_RECEIVES};
@@ -31,7 +32,7 @@ const RECEIVE: u64 = 1 << 63;
 
 /// Times that other tasks of the thread may run before the NIC's event is asked for and waited for, which costs three
 /// system calls: what they do often makes the next completion.
-const YIELDS_MAX: u32 = 2;
+const YIELDS_MAX: u32 = 1;
 
 /// Completions taken at once.
 const POLL_MAX: usize = 16;
@@ -70,6 +71,13 @@ pub(super) struct State {
     pub(super) finishing: bool,
     pub(super) closed: bool,
     failure: Option<String>,
+}
+
+/// When a sign of life is due: after a whole period without a completion. One timer for all waits, since making one costs
+/// more than most of them.
+struct Beat<'a> {
+    timer: Pin<&'a mut Sleep>,
+    silent: bool,
 }
 
 /// What has a descriptor that becomes readable. Shared, since the queue or channel is used while it is waited for.
@@ -176,6 +184,9 @@ impl Wire {
     pub(super) fn pump(&self) {
         let mut state = self.state.lock();
         self.pump_locked(&mut state);
+        let copied = state.sender.take_copied();
+        drop(state);
+        drop(copied);
     }
 
     fn pump_locked(&self, state: &mut State) {
@@ -240,13 +251,14 @@ impl Wire {
     /// Moves the queue pair on until `over`, which is asked whenever something has happened.
     pub(super) async fn drive(&self, over: &mut (dyn FnMut(&mut State) -> bool + Send)) -> io::Result<()> {
         let (mut active, mut yields) = (Instant::now(), 0);
+        let mut beat = Beat { timer: pin!(tokio::time::sleep(self.heartbeat)), silent: true };
         loop {
             let moved = self.progress()?;
             if over(&mut self.state.lock()) {
                 return Ok(());
             }
             if moved {
-                yields = 0;
+                (yields, beat.silent) = (0, false);
                 if !self.busy_poll.is_zero() {
                     active = Instant::now();
                 }
@@ -263,11 +275,11 @@ impl Wire {
             if self.progress()? {
                 continue;
             }
-            self.wait().await?;
+            self.wait(&mut beat).await?;
         }
     }
 
-    async fn wait(&self) -> io::Result<()> {
+    async fn wait(&self, beat: &mut Beat<'_>) -> io::Result<()> {
         tokio::select! {
             ready = self.completions.readable() => {
                 ready?.clear_ready();
@@ -275,11 +287,13 @@ impl Wire {
             }
             event = self.event() => self.happened(&event?),
             () = self.work.notified() => {}
-            () = tokio::time::sleep(self.heartbeat) => {
+            () = beat.timer.as_mut() => {
                 // A peer that is gone without a word is noticed when this is not acknowledged.
-                if self.state.lock().sender.is_idle() {
+                if beat.silent && self.state.lock().sender.is_idle() {
                     self.send_bare(ChunkHeader::default());
                 }
+                beat.silent = true;
+                beat.timer.as_mut().reset(Instant::now() + self.heartbeat);
             }
         }
         Ok(())
@@ -305,7 +319,7 @@ impl Wire {
     fn progress(&self) -> io::Result<bool> {
         let mut polled = [Completion::NONE; POLL_MAX];
         let count = self.completions.get_ref().0.poll(&mut polled)?;
-        let mut done = Vec::new();
+        let (mut done, mut copied) = (Vec::new(), Vec::new());
         let mut state = self.state.lock();
         if let Some(failure) = &state.failure {
             return Err(io::Error::other(failure.clone()));
@@ -316,6 +330,7 @@ impl Wire {
         if count > 0 {
             self.metrics.completions.inc_by(count as u64);
             self.pump_locked(&mut state);
+            copied = state.sender.take_copied();
             let arrived = !state.received.is_empty() || state.ended;
             drop(state);
             if arrived {
@@ -324,7 +339,7 @@ impl Wire {
             self.written.notify_waiters();
         }
         // Frees what the NIC is done with, and wakes who waits for room; outside the lock.
-        drop(done);
+        drop((done, copied));
         Ok(count > 0)
     }
 
