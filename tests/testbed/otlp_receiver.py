@@ -1,7 +1,7 @@
 """Owns a receiver of OTLP over HTTP (protobuf) in a process of its own: decodes by the official schema and notes what came.
 
     otlp_receiver.py serve PORT RECORD    until SIGTERM; one JSON line for each span and for each export of metrics
-    otlp_receiver.py check RECORD         holds the record against itself; exit 1 and a line for each thing that is wrong
+    otlp_receiver.py check RECORD N       holds the record of N processes against itself; exit 1 and a line for each thing that is wrong
 
 Knows verbs3's names of metrics and attributes only in `check`.
 """
@@ -29,11 +29,17 @@ def attributes(pairs) -> dict:
     return {pair.key: value(pair.value) for pair in pairs}
 
 
+def sender(resource) -> str:
+    """The process: what it is, and which."""
+    told = attributes(resource.resource.attributes)
+    return f"{told['service.name']} {told['service.instance.id']}"
+
+
 def spans(message):
     for resource in message.resource_spans:
         for scope in resource.scope_spans:
             for span in scope.spans:
-                yield {"kind": "span", "service": attributes(resource.resource.attributes).get("service.name"), "trace": span.trace_id.hex(),
+                yield {"kind": "span", "from": sender(resource), "trace": span.trace_id.hex(),
                        "span": span.span_id.hex(), "parent": span.parent_span_id.hex(), "name": span.name, "span_kind": span.kind,
                        "began": span.start_time_unix_nano, "ended": span.end_time_unix_nano, "failed": span.status.code == 2,
                        "attributes": attributes(span.attributes)}
@@ -50,7 +56,7 @@ def metrics(message):
                           [list(point.bucket_counts), point.count] if kind == "histogram" else point.as_double for point in data.data_points}
                 cumulative = kind == "gauge" or data.aggregation_temporality == AGGREGATION_TEMPORALITY_CUMULATIVE
                 told[metric.name] = {"kind": kind, "points": points, "cumulative": cumulative}
-        yield {"kind": "metrics", "service": attributes(resource.resource.attributes).get("service.name"), "metrics": told}
+        yield {"kind": "metrics", "from": sender(resource), "metrics": told}
 
 
 SIGNALS = {
@@ -93,13 +99,38 @@ def serve(port: int, record: str) -> None:
     server.serve_forever()
 
 
-def problems(lines: list[dict]):
-    """Of one process that was asked to trace every request and has ended well."""
+def problems(lines: list[dict], processes: int):
+    """Of processes that were asked to trace every request and have ended well."""
+    yield from (f"a message could not be decoded: {line['why']}" for line in lines if line["kind"] == "wrong")
+    senders = collections.defaultdict(list)
+    for line in lines:
+        if "from" in line:
+            senders[line["from"]].append(line)
+    if len(senders) != processes:
+        yield f"{processes} processes should have told something: {sorted(senders)}"
+    for name, told in sorted(senders.items()):
+        of_one = of_worker if name.startswith("verbs3-worker") else of_gateway
+        yield from (f"{name}: {problem}" for problem in of_one(name, told))
+    found = [line for line in lines if line["kind"] == "span"]
+    for name in ("GetObject", "verbs3.open", "verbs3.span"):
+        if not any(span["name"] == name for span in found):
+            yield f"no span is a {name}"
+    if not any(span["name"] == "GetObject" and span["span_kind"] == CLIENT for span in found):
+        yield "no span is a call of the store"
+
+
+def of_worker(name: str, lines: list[dict]):
+    exports = [line["metrics"] for line in lines if line["kind"] == "metrics"]
+    if not exports or not any(metric.startswith("verbs3_worker_") for metric in exports[-1]):
+        yield "it told no metrics of a worker"
+    if len(exports) != len(lines):
+        yield "a worker has no requests of clients to trace"
+    print(f"otlp: {name}: {len(exports)} exports of {len(exports[-1]) if exports else 0} metrics")
+
+
+def of_gateway(name: str, lines: list[dict]):
     found = [line for line in lines if line["kind"] == "span"]
     exports = [line["metrics"] for line in lines if line["kind"] == "metrics"]
-    for line in lines:
-        if line["kind"] == "wrong":
-            yield f"a message could not be decoded: {line['why']}"
     if not exports or not found:
         yield f"{len(found)} spans and {len(exports)} exports of metrics came"
         return
@@ -127,28 +158,23 @@ def problems(lines: list[dict]):
     if len(requests) != counted:
         yield f"{len(requests)} requests were traced and {counted} counted"
     ids = collections.Counter(span["attributes"].get("verbs3.request_id") for span in requests)
-    yield from (f"the request id {name} is that of {times} spans" for name, times in ids.items() if times > 1 or not name)
+    yield from (f"the request id {id} is that of {times} spans" for id, times in ids.items() if times > 1 or not id)
     statuses = collections.Counter(f"{span['attributes']['http.response.status_code'] // 100}xx" for span in requests)
-    for name, times in statuses.items():
+    for status, times in statuses.items():
         # Without an answer, the class is "none".
-        if total("verbs3_gateway_requests_total", status="none" if name == "0xx" else name) != times:
-            yield f"{times} spans say {name}, the counter {total('verbs3_gateway_requests_total', status=name)}"
-    for name, metric in last.items():
+        if total("verbs3_gateway_requests_total", status="none" if status == "0xx" else status) != times:
+            yield f"{times} spans say {status}, the counter {total('verbs3_gateway_requests_total', status=status)}"
+    for title, metric in last.items():
         if not metric["cumulative"]:
-            yield f"{name} is not cumulative"
+            yield f"{title} is not cumulative"
         if metric["kind"] == "histogram" and any(sum(counts) != count for counts, count in metric["points"].values()):
-            yield f"the buckets of {name} do not add up"
-    for name in ("GetObject", "verbs3.open", "verbs3.span"):
-        if not any(span["name"] == name for span in found):
-            yield f"no span is a {name}"
-    if not any(span["name"] == "GetObject" and span["span_kind"] == CLIENT for span in found):
-        yield "no span is a call of the store"
-    print(f"otlp: {len(requests)} requests, {len(found)} spans, {len(exports)} exports of {len(last)} metrics")
+            yield f"the buckets of {title} do not add up"
+    print(f"otlp: {name}: {len(requests)} requests, {len(found)} spans, {len(exports)} exports of {len(last)} metrics")
 
 
-def check(record: str) -> int:
+def check(record: str, processes: int) -> int:
     with open(record, encoding="utf-8") as file:
-        wrong = list(problems([json.loads(line) for line in file]))
+        wrong = list(problems([json.loads(line) for line in file], processes))
     for line in wrong[:20]:
         print(f"DIFFERS  otlp: {line}")
     return 1 if wrong else 0
@@ -158,4 +184,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "serve":
         serve(int(sys.argv[2]), sys.argv[3])
     else:
-        sys.exit(check(sys.argv[2]))
+        sys.exit(check(sys.argv[2], int(sys.argv[3])))
