@@ -54,6 +54,10 @@ pub(super) fn check(gateway: &Gateway, cluster: &Cluster, roles: &[Role], findin
         check_arena(memory, read, tier, findings);
     }
     check_tier(tier, cluster, findings);
+    check_peers(peers, findings);
+}
+
+fn check_peers(peers: &GatewayPeers, findings: &mut Findings) {
     let GatewayPeers {
         connections_max,
         calls_per_connection,
