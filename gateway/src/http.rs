@@ -2,6 +2,7 @@
 //! that is about connections and messages. Knows no operation.
 
 mod admin;
+mod date;
 mod document;
 mod form;
 mod host;

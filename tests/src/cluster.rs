@@ -14,6 +14,10 @@ use aws_sdk_s3::Client;
 use aws_sdk_s3::config::{BehaviorVersion, Credentials, Region};
 use tempfile::TempDir;
 
+use crate::metrics::Metrics;
+use crate::proxy::Proxy;
+use crate::relay::Relay;
+
 const ACCESS_KEY: &str = "VERBS3TESTS";
 const SECRET_KEY: &str = "verbs3-tests-secret-key";
 const CLUSTER_SECRET: &str = "a secret of at least sixteen characters";
@@ -33,6 +37,20 @@ pub struct Builder {
     workers: usize,
     attributes_ttl: &'static str,
     worker_memory: &'static str,
+    faulty_store: bool,
+    relayed_workers: bool,
+    settings: [String; 4],
+    environment: Vec<(String, String)>,
+}
+
+/// A part of the configuration that a test may add settings to, as TOML.
+#[derive(Debug, Clone, Copy)]
+pub enum Section {
+    /// Behind `[[ufs]]`: sub-tables such as `[ufs.deadlines]`.
+    Ufs,
+    Mount,
+    Worker,
+    Gateway,
 }
 
 /// Running processes. Dropping it ends them.
@@ -40,6 +58,9 @@ pub struct Cluster {
     processes: Vec<(String, Child)>,
     gateways: Vec<Gateway>,
     store: Store,
+    proxy: Option<Proxy>,
+    relays: Vec<Relay>,
+    environment: Vec<(String, String)>,
     folder: TempDir,
 }
 
@@ -51,7 +72,16 @@ struct Store {
 
 impl Cluster {
     pub fn builder() -> Builder {
-        Builder { gateways: 1, workers: 1, attributes_ttl: "1h", worker_memory: "96MiB" }
+        Builder {
+            gateways: 1,
+            workers: 1,
+            attributes_ttl: "1h",
+            worker_memory: "96MiB",
+            faulty_store: false,
+            relayed_workers: false,
+            settings: Default::default(),
+            environment: Vec::new(),
+        }
     }
 
     pub fn gateways(&self) -> Vec<Gateway> {
@@ -61,6 +91,27 @@ impl Cluster {
     /// The store itself, around every gateway.
     pub fn store(&self) -> Client {
         client(&self.store.endpoint, &self.store.access_key, &self.store.secret_key)
+    }
+
+    /// The proxy in front of the store, of a cluster with [`Builder::faulty_store`].
+    pub fn proxy(&self) -> &Proxy {
+        self.proxy.as_ref().expect("built with faulty_store")
+    }
+
+    /// What stands between gateways and worker `index`, of a cluster with [`Builder::relayed_workers`].
+    pub fn relay(&self, index: usize) -> &Relay {
+        &self.relays[index]
+    }
+
+    /// Where the process called `name` is reached by its own protocol, as it was told at its start.
+    pub fn address(&self, name: &str) -> anyhow::Result<String> {
+        ready(self.folder.path(), name, "listen").with_context(|| format!("{name} is not ready"))
+    }
+
+    /// What the process called `name` says of itself.
+    pub async fn metrics(&self, name: &str) -> anyhow::Result<Metrics> {
+        let admin = ready(self.folder.path(), name, "admin").with_context(|| format!("{name} is not ready"))?;
+        Metrics::of(&admin).await
     }
 
     /// Makes a bucket in the store whose name starts with `prefix`.
@@ -93,7 +144,22 @@ impl Cluster {
         let config = self.folder.path().join(format!("{name}.toml"));
         let (_, child) = self.processes.iter_mut().find(|(known, _)| known == name).context("no such process")?;
         child.wait()?;
-        *child = spawn(&config, name, self.folder.path())?;
+        *child = spawn(&config, name, self.folder.path(), &self.environment)?;
+        Ok(())
+    }
+
+    /// The same, and waits until it serves again.
+    pub async fn restart_and_wait(&mut self, name: &str) -> anyhow::Result<()> {
+        self.restart(name)?;
+        self.serves(name).await
+    }
+
+    async fn serves(&self, name: &str) -> anyhow::Result<()> {
+        let began = Instant::now();
+        while ready(self.folder.path(), name, "admin").is_none() {
+            ensure!(began.elapsed() < START_WITHIN, "{name} does not serve; its log:\n{}", self.log(name));
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
         Ok(())
     }
 
@@ -156,6 +222,31 @@ impl Builder {
         self
     }
 
+    /// Puts a [`Proxy`] between the cluster and its store. [`Cluster::store`] goes around it.
+    pub fn faulty_store(mut self) -> Self {
+        self.faulty_store = true;
+        self
+    }
+
+    /// Puts a [`Relay`] between gateways and each worker. They then see no other way to it.
+    pub fn relayed_workers(mut self) -> Self {
+        self.relayed_workers = true;
+        self.settings(Section::Worker, "enabled = false")
+    }
+
+    /// A variable of the environment of gateways and workers.
+    pub fn environment(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    pub fn settings(mut self, section: Section, toml: &str) -> Self {
+        let text = &mut self.settings[section as usize];
+        text.push_str(toml);
+        text.push('\n');
+        self
+    }
+
     pub fn worker_memory(mut self, size: &'static str) -> Self {
         self.worker_memory = size;
         self
@@ -183,34 +274,57 @@ impl Builder {
             },
         };
         let own_store = std::env::var("S3_ENDPOINT").is_err();
-        let mut cluster = Cluster { processes: Vec::new(), gateways: Vec::new(), store, folder };
+        let mut cluster = Cluster {
+            processes: Vec::new(),
+            gateways: Vec::new(),
+            store,
+            proxy: None,
+            relays: Vec::new(),
+            environment: self.environment.clone(),
+            folder,
+        };
         if own_store {
             let listen = cluster.store.endpoint.trim_start_matches("http://").to_owned();
             cluster.launch("store", &store_config(cluster.folder.path(), &listen)?)?;
-            answers(&listen, &cluster, "store").await?;
+            cluster.serves("store").await?;
+        }
+        if self.faulty_store {
+            cluster.proxy = Some(Proxy::start(&cluster.store.endpoint).await?);
         }
         let workers = (0..self.workers).map(|_| free_address()).collect::<anyhow::Result<Vec<_>>>()?;
-        let shared = self.shared_config(&cluster, &workers);
+        let mut seen = workers.clone();
+        if self.relayed_workers {
+            for address in &mut seen {
+                let relay = Relay::start(*address).await?;
+                *address = relay.address;
+                cluster.relays.push(relay);
+            }
+        }
+        let shared = self.shared_config(&cluster, &seen);
         for (index, address) in workers.iter().enumerate() {
             let name = format!("worker-{index}");
             let section = format!(
                 "[worker]\nid = \"{name}\"\nlisten = \"{address}\"\nadmin_listen = \"127.0.0.1:0\"\n\
-                 memory = {{ capacity = \"{}\" }}\n",
-                self.worker_memory
+                 memory = {{ capacity = \"{}\" }}\n\
+                 [worker.shm]\nsocket = \"{}\"\n{}",
+                self.worker_memory,
+                cluster.folder.path().join(format!("{name}.sock")).display(),
+                self.settings[Section::Worker as usize]
             );
             cluster.launch(&name, &format!("{shared}{section}"))?;
-            answers(&address.to_string(), &cluster, &name).await?;
+            cluster.serves(&name).await?;
         }
         for index in 0..self.gateways {
             let (name, address) = (format!("gateway-{index}"), free_address()?);
             let identities = cluster.folder.path().join("identities.toml");
             let section = format!(
                 "[gateway]\nlisten = \"{address}\"\nadmin_listen = \"127.0.0.1:0\"\nidentities = \"{}\"\n\
-                 memory = {{ capacity = \"64MiB\" }}\n",
-                identities.display()
+                 memory = {{ capacity = \"64MiB\" }}\n{}",
+                identities.display(),
+                self.settings[Section::Gateway as usize]
             );
             cluster.launch(&name, &format!("{shared}{section}"))?;
-            answers(&address.to_string(), &cluster, &name).await?;
+            cluster.serves(&name).await?;
             let endpoint = format!("http://{address}");
             cluster.gateways.push(Gateway { client: client(&endpoint, ACCESS_KEY, SECRET_KEY), endpoint });
         }
@@ -223,9 +337,14 @@ impl Builder {
         let mut text = format!(
             "[cluster]\nname = \"tests\"\nsecret = \"{CLUSTER_SECRET}\"\n\n\
              [[ufs]]\nname = \"store\"\nkind = \"s3\"\nendpoint = \"{}\"\n\
-             credentials = {{ kind = \"static\", access_key_id = \"{}\", secret_access_key = \"{}\" }}\n\n\
-             [[mount]]\nname = \"*\"\nufs = \"store\"\nattributes_ttl = \"{}\"\nabsence_ttl = \"1h\"\n\n",
-            store.endpoint, store.access_key, store.secret_key, self.attributes_ttl
+             credentials = {{ kind = \"static\", access_key_id = \"{}\", secret_access_key = \"{}\" }}\n{}\n\
+             [[mount]]\nname = \"*\"\nufs = \"store\"\nattributes_ttl = \"{}\"\nabsence_ttl = \"1h\"\n{}\n",
+            cluster.proxy.as_ref().map_or(store.endpoint.clone(), Proxy::endpoint),
+            store.access_key,
+            store.secret_key,
+            self.settings[Section::Ufs as usize],
+            self.attributes_ttl,
+            self.settings[Section::Mount as usize]
         );
         for (index, address) in workers.iter().enumerate() {
             text.push_str(&format!("[[cluster.workers]]\nid = \"worker-{index}\"\naddress = \"{address}\"\n\n"));
@@ -238,7 +357,8 @@ impl Cluster {
     fn launch(&mut self, name: &str, config: &str) -> anyhow::Result<()> {
         let path = self.folder.path().join(format!("{name}.toml"));
         fs::write(&path, config)?;
-        let child = spawn(&path, name, self.folder.path())?;
+        let environment = if name == "store" { &[][..] } else { &self.environment[..] };
+        let child = spawn(&path, name, self.folder.path(), environment)?;
         self.processes.push((name.to_owned(), child));
         Ok(())
     }
@@ -259,15 +379,26 @@ fn store_config(folder: &Path, listen: &str) -> anyhow::Result<String> {
 }
 
 /// Starts the role that `name` begins with.
-fn spawn(config: &Path, name: &str, folder: &Path) -> anyhow::Result<Child> {
+fn spawn(config: &Path, name: &str, folder: &Path, environment: &[(String, String)]) -> anyhow::Result<Child> {
     let role = match name.split('-').next() {
         Some("store") => "dev",
         Some(role @ ("gateway" | "worker")) => role,
         _ => bail!("{name} is no role"),
     };
     let log = fs::OpenOptions::new().create(true).append(true).open(folder.join(format!("{name}.log")))?;
+    let file = folder.join(format!("{name}.ready"));
+    let _ = fs::remove_file(&file);
     let mut command = Command::new(binary()?);
-    command.arg(role).arg("--config").arg(config).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+    command
+        .envs(environment.iter().cloned())
+        .arg(role)
+        .arg("--config")
+        .arg(config)
+        .arg("--ready-file")
+        .arg(file)
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log);
     command.spawn().with_context(|| format!("can't start {name}"))
 }
 
@@ -284,13 +415,11 @@ fn free_address() -> anyhow::Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }
 
-async fn answers(address: &str, cluster: &Cluster, name: &str) -> anyhow::Result<()> {
-    let began = Instant::now();
-    while tokio::net::TcpStream::connect(address).await.is_err() {
-        ensure!(began.elapsed() < START_WITHIN, "{name} does not answer on {address}; its log:\n{}", cluster.log(name));
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    Ok(())
+/// An address that a process wrote down once it served.
+fn ready(folder: &Path, name: &str, which: &str) -> Option<String> {
+    let text = fs::read_to_string(folder.join(format!("{name}.ready"))).ok()?;
+    let addresses: serde_json::Value = serde_json::from_str(&text).ok()?;
+    Some(addresses[which].as_str()?.to_owned())
 }
 
 fn client(endpoint: &str, access_key: &str, secret_key: &str) -> Client {

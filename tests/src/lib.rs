@@ -3,6 +3,10 @@
 
 pub mod cluster;
 pub mod content;
+pub mod metrics;
+pub mod proxy;
+pub mod reading;
+pub mod relay;
 pub mod seed;
 
-pub use cluster::{Cluster, Gateway};
+pub use cluster::{Cluster, Gateway, Section};

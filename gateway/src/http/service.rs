@@ -276,6 +276,7 @@ impl Front {
         }
         headers.insert(REQUEST_ID, id);
         headers.insert(header::SERVER, HeaderValue::from_static("verbs3"));
+        headers.insert(header::DATE, super::date::now());
         if let Some(verdict) = cx.verdict() {
             headers.insert(CACHE, HeaderValue::from_static(verdict.as_str()));
         }

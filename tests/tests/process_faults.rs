@@ -1,0 +1,243 @@
+//! Workers that are killed or stopped in the middle of a body, gateways that are killed with memory pinned or a write under
+//! way: clients see latency at most, and everything borrowed comes back.
+#![allow(clippy::unwrap_used)]
+
+use std::time::Duration;
+
+use aws_sdk_s3::Client;
+use aws_sdk_s3::primitives::ByteStream;
+use bytes::BytesMut;
+use verbs3_tests::cluster::Builder;
+use verbs3_tests::metrics::eventually;
+use verbs3_tests::proxy::{Fault, Op};
+use verbs3_tests::reading::{self, Seen};
+use verbs3_tests::{Cluster, Section, content};
+
+const MIB: usize = 1 << 20;
+const LENGTH: usize = 40 * MIB + 3;
+const SOON: Duration = Duration::from_secs(30);
+
+fn builder() -> Builder {
+    Cluster::builder().workers(2).settings(
+        Section::Gateway,
+        "[gateway.tier]\nfirst_progress = \"500ms\"\nidle = \"1s\"\nhedge_after = \"100ms\"\nannounce_deadline = \"1s\"\n\
+         report_deadline = \"1s\"\nrest_min = \"100ms\"\nrest_max = \"500ms\"\nwrite_uncertain_for = \"2s\"\n\
+         [gateway.peers]\npause_max = \"300ms\"\nrest_min = \"1s\"\nrest_max = \"2s\"",
+    )
+}
+
+const NETWORK_ONLY: &str = "enabled = false";
+
+struct Bed {
+    cluster: Cluster,
+    bucket: String,
+}
+
+impl Bed {
+    async fn start(builder: Builder) -> Self {
+        let cluster = builder.start().await.unwrap();
+        let bucket = cluster.bucket("processes").await.unwrap();
+        Self { cluster, bucket }
+    }
+
+    fn client(&self, gateway: usize) -> Client {
+        reading::once(&self.cluster.gateways()[gateway].client)
+    }
+
+    async fn put_hot(&self, key: &str, length: usize) {
+        assert_eq!(reading::put(&self.client(0), &self.bucket, key, 1, length).await, None);
+        for _ in 0..2 {
+            reading::get(&self.client(0), &self.bucket, key).await.is_whole(key, 1, length).unwrap();
+        }
+    }
+
+    /// A read whose first bytes have come, and whose client then waits.
+    async fn begin(&self, gateway: usize, key: &str) -> (ByteStream, BytesMut) {
+        let answer = self.client(gateway).get_object().bucket(&self.bucket).key(key).send().await.unwrap();
+        let (mut stream, mut body) = (answer.body, BytesMut::new());
+        while body.len() < MIB {
+            body.extend_from_slice(&stream.next().await.unwrap().unwrap());
+        }
+        (stream, body)
+    }
+
+    /// Nothing is borrowed any more by anyone, and nothing is under way.
+    async fn at_rest(&self, processes: &[&str]) {
+        for name in processes {
+            let rested = async || {
+                let metrics = self.cluster.metrics(name).await.map_err(|error| error.to_string())?;
+                let families = [
+                    "verbs3_rdma_shm_pins",
+                    "verbs3_rdma_shm_pinned_bytes",
+                    "verbs3_rdma_shm_held_bytes",
+                    "verbs3_rdma_landings_quarantined",
+                    "verbs3_rdma_calls_serving",
+                    "verbs3_rdma_credits_in_use",
+                    "verbs3_read_bytes_in_flight",
+                    "verbs3_read_bypasses_in_flight",
+                    "verbs3_client_writes_open",
+                    "verbs3_gateway_requests_in_flight",
+                ];
+                match families.iter().map(|family| (family, metrics.sum(family, &[]))).find(|(_, value)| *value != 0.0)
+                {
+                    Some((family, value)) => Err(format!("{name}: {family} is {value}")),
+                    None => Ok(()),
+                }
+            };
+            eventually(SOON, rested).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_dies_in_the_middle_of_a_body_costs_latency_only() {
+    for settings in [NETWORK_ONLY, ""] {
+        let mut bed = Bed::start(builder().settings(Section::Worker, settings)).await;
+        bed.put_hot("key", LENGTH).await;
+        for name in ["worker-0", "worker-1"] {
+            let (stream, body) = bed.begin(0, "key").await;
+            bed.cluster.signal(name, "-KILL").unwrap();
+            reading::collect(stream, body).await.is_whole("key", 1, LENGTH).unwrap();
+            reading::get(&bed.client(0), &bed.bucket, "key").await.is_whole("key", 1, LENGTH).unwrap();
+            bed.cluster.restart_and_wait(name).await.unwrap();
+            reading::get(&bed.client(0), &bed.bucket, "key").await.is_whole("key", 1, LENGTH).unwrap();
+        }
+        bed.at_rest(&["gateway-0", "worker-0", "worker-1"]).await;
+        bed.cluster.stop().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_is_stopped_and_goes_on_later_touches_nothing_that_is_not_its_own_any_more() {
+    for settings in [NETWORK_ONLY, ""] {
+        let bed = Bed::start(builder().settings(Section::Worker, settings)).await;
+        bed.put_hot("key", LENGTH).await;
+        for name in ["worker-0", "worker-1"] {
+            let (stream, body) = bed.begin(0, "key").await;
+            bed.cluster.signal(name, "-STOP").unwrap();
+            reading::collect(stream, body).await.is_whole("key", 1, LENGTH).unwrap();
+            // It goes on while the landings that it was to fill are lent to other reads.
+            let readers: Vec<_> = (0..4)
+                .map(|_| {
+                    let (client, bucket) = (bed.client(0), bed.bucket.clone());
+                    tokio::spawn(async move { reading::get(&client, &bucket, "key").await })
+                })
+                .collect();
+            bed.cluster.signal(name, "-CONT").unwrap();
+            for reader in readers {
+                reader.await.unwrap().is_whole("key", 1, LENGTH).unwrap();
+            }
+        }
+        bed.at_rest(&["gateway-0", "worker-0", "worker-1"]).await;
+        bed.cluster.stop().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_killed_gateway_had_pinned_is_released() {
+    let mut bed = Bed::start(builder().gateways(2)).await;
+    bed.put_hot("key", LENGTH).await;
+    let mut waiting = Vec::new();
+    for _ in 0..4 {
+        waiting.push(bed.begin(0, "key").await);
+    }
+    let pinned = async || {
+        let mut pins = 0.0;
+        for name in ["worker-0", "worker-1"] {
+            pins += bed.cluster.metrics(name).await.map_err(|e| e.to_string())?.sum("verbs3_rdma_shm_pins", &[]);
+        }
+        if pins > 0.0 { Ok(()) } else { Err("no worker has a pin".to_owned()) }
+    };
+    eventually(SOON, pinned).await.unwrap();
+    bed.cluster.signal("gateway-0", "-KILL").unwrap();
+    bed.at_rest(&["worker-0", "worker-1", "gateway-1"]).await;
+    reading::get(&bed.client(1), &bed.bucket, "key").await.is_whole("key", 1, LENGTH).unwrap();
+    drop(waiting);
+    bed.cluster.restart_and_wait("gateway-0").await.unwrap();
+    reading::get(&bed.client(0), &bed.bucket, "key").await.is_whole("key", 1, LENGTH).unwrap();
+    bed.cluster.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_workers_reads_go_to_the_store_and_beyond_the_bound_clients_are_told_to_slow_down() {
+    let bound = "[gateway.read]\nbypass_in_flight_max = 2\nbypass_wait_max = \"100ms\"";
+    let mut bed = Bed::start(builder().faulty_store().settings(Section::Gateway, bound)).await;
+    let length = 6 * MIB;
+    bed.put_hot("key", length).await;
+    for name in ["worker-0", "worker-1"] {
+        bed.cluster.signal(name, "-KILL").unwrap();
+    }
+    reading::get(&bed.client(0), &bed.bucket, "key").await.is_whole("key", 1, length).unwrap();
+    let (wait, pause) = (Duration::from_millis(500), Duration::from_millis(1));
+    bed.cluster.proxy().faults.always(Op::Get, Fault::Slow { wait, pause });
+    let readers: Vec<_> = (0..12)
+        .map(|_| {
+            let (client, bucket) = (bed.client(0), bed.bucket.clone());
+            tokio::spawn(async move { reading::get(&client, &bucket, "key").await })
+        })
+        .collect();
+    let (mut whole, mut slowed) = (0, 0);
+    for reader in readers {
+        match reader.await.unwrap() {
+            Seen::Refused { status: 503, code, retry_after: true } if code == "SlowDown" => slowed += 1,
+            seen => {
+                seen.is_whole("key", 1, length).unwrap();
+                whole += 1;
+            }
+        }
+    }
+    assert!(whole >= 2 && slowed >= 1, "{whole} were served, {slowed} told to slow down");
+    bed.cluster.proxy().faults.heal();
+    for name in ["worker-0", "worker-1"] {
+        bed.cluster.restart_and_wait(name).await.unwrap();
+    }
+    let hit = async || {
+        reading::get(&bed.client(0), &bed.bucket, "key").await.is_whole("key", 1, length)?;
+        let metrics = bed.cluster.metrics("worker-0").await.map_err(|e| e.to_string())?;
+        let held = metrics.sum("verbs3_worker_held_pages", &[]);
+        if held > 0.0 { Ok(()) } else { Err("the tier is not used again".to_owned()) }
+    };
+    eventually(SOON, hit).await.unwrap();
+    bed.at_rest(&["gateway-0", "worker-0", "worker-1"]).await;
+    bed.cluster.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gateway_killed_in_the_middle_of_a_write_leaves_no_stale_reader() {
+    let mut bed = Bed::start(builder().gateways(2).faulty_store()).await;
+    for (number, after_store) in [false, true].into_iter().enumerate() {
+        let (key, length) = (format!("key-{number}"), 2 * MIB);
+        bed.put_hot(&key, length).await;
+        let fault = Fault::Slow { wait: Duration::from_millis(700), pause: Duration::ZERO };
+        bed.cluster.proxy().faults.next(1, Op::Put, &key, fault);
+        let (client, bucket, name) = (bed.client(0), bed.bucket.clone(), key.clone());
+        let asked = bed.cluster.proxy().faults.seen(Op::Put, &key);
+        let writer = tokio::spawn(async move { reading::put(&client, &bucket, &name, 2, length).await });
+        let begun = async || {
+            if bed.cluster.proxy().faults.seen(Op::Put, &key) > asked { Ok(()) } else { Err("no PUT".to_owned()) }
+        };
+        eventually(SOON, begun).await.unwrap();
+        if after_store {
+            // The store has all of it, and its answer finds nobody.
+            tokio::time::sleep(Duration::from_millis(600)).await;
+        }
+        bed.cluster.signal("gateway-0", "-KILL").unwrap();
+        assert!(writer.await.unwrap().is_some(), "a killed gateway acknowledges nothing");
+        // Whatever came of it at the store, readers see that: now, and when the uncertainty has ended.
+        let mut newest = 1;
+        for pause in [0, 0, 1200, 1500] {
+            tokio::time::sleep(Duration::from_millis(pause)).await;
+            let there = reading::get(&bed.cluster.store(), &bed.bucket, &key).await;
+            let seen = reading::get(&bed.client(1), &bed.bucket, &key).await;
+            let Seen::Whole(body) = &seen else { panic!("{seen:?}") };
+            let version = if content::check(&key, 2, 0, body).is_ok() { 2 } else { 1 };
+            seen.is_whole(&key, version, length).unwrap();
+            assert!(version >= newest, "{key}: version {version} after {newest}");
+            newest = version;
+            let Seen::Whole(stored) = there else { panic!("the store answers") };
+            assert!(body == &stored || version == 2, "{key}: the reader is behind the store");
+        }
+        bed.cluster.restart_and_wait("gateway-0").await.unwrap();
+    }
+    bed.cluster.stop().await.unwrap();
+}

@@ -1,0 +1,247 @@
+//! A store that is stopped, slow, refuses, breaks off, lies, or changes under a read: what clients of real gateways see.
+#![allow(clippy::unwrap_used)]
+
+use std::time::Duration;
+
+use aws_sdk_s3::Client;
+use bytes::BytesMut;
+use verbs3_tests::cluster::Builder;
+use verbs3_tests::metrics::eventually;
+use verbs3_tests::proxy::{Fault, Op};
+use verbs3_tests::reading::{self, Seen};
+use verbs3_tests::{Cluster, Section, content};
+
+const MIB: usize = 1 << 20;
+
+/// Impatient, so that a test of patience ends; otherwise as configured by default.
+fn builder() -> Builder {
+    Cluster::builder().faulty_store().settings(
+        Section::Ufs,
+        "[ufs.deadlines]\nconnect = \"1s\"\nfirst_byte = \"1s\"\nanswer = \"3s\"\nidle_body = \"1s\"\n\
+         [ufs.retries]\npause = \"10ms\"\npause_max = \"50ms\"\n\
+         [ufs.circuit]\nopen_for = \"100ms\"\nopen_for_max = \"300ms\"",
+    )
+}
+
+struct Bed {
+    cluster: Cluster,
+    bucket: String,
+    client: Client,
+}
+
+impl Bed {
+    async fn start(builder: Builder) -> Self {
+        let cluster = builder.start().await.unwrap();
+        let bucket = cluster.bucket("faults").await.unwrap();
+        let client = reading::once(&cluster.gateways()[0].client);
+        Self { cluster, bucket, client }
+    }
+
+    async fn get(&self, key: &str) -> Seen {
+        reading::get(&self.client, &self.bucket, key).await
+    }
+
+    async fn put(&self, key: &str, version: u64, length: usize) {
+        assert_eq!(reading::put(&self.client, &self.bucket, key, version, length).await, None, "put {key}");
+    }
+
+    /// Written, and read once: held by the tier.
+    async fn put_hot(&self, key: &str, length: usize) {
+        self.put(key, 1, length).await;
+        self.get(key).await.is_whole(key, 1, length).unwrap();
+    }
+
+    fn fault(&self, op: Op, fault: Fault) {
+        self.cluster.proxy().faults.always(op, fault);
+    }
+
+    /// The fault is over: reads are whole again, at once or when the circuit's pause is over.
+    async fn heals(&self, key: &str, version: u64, length: usize) {
+        self.cluster.proxy().faults.heal();
+        let whole = async || self.get(key).await.is_whole(key, version, length);
+        eventually(Duration::from_secs(20), whole).await.unwrap();
+    }
+
+    async fn end(self) {
+        self.cluster.stop().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hits_are_served_while_the_store_is_stopped() {
+    let bed = Bed::start(builder()).await;
+    bed.put_hot("hot", 3 * MIB).await;
+    bed.put("cold", 1, MIB).await;
+    bed.cluster.signal("store", "-STOP").unwrap();
+    for _ in 0..5 {
+        bed.get("hot").await.is_whole("hot", 1, 3 * MIB).unwrap();
+    }
+    let seen = bed.get("cold").await;
+    bed.cluster.signal("store", "-CONT").unwrap();
+    assert!(matches!(seen.status(), Some(500..=504)), "{seen:?}");
+    bed.heals("cold", 1, MIB).await;
+    bed.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_store_costs_time_and_no_byte() {
+    let bed = Bed::start(builder()).await;
+    bed.put("slow", 1, 5 * MIB).await;
+    let (wait, pause) = (Duration::from_millis(400), Duration::from_millis(2));
+    bed.fault(Op::Any, Fault::Slow { wait, pause });
+    bed.get("slow").await.is_whole("slow", 1, 5 * MIB).unwrap();
+    bed.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_miss_sees_the_stores_own_refusal_after_bounded_retries() {
+    let bed = Bed::start(builder()).await;
+    bed.put_hot("hot", MIB).await;
+    for (status, code) in [(500, "InternalError"), (503, "SlowDown"), (503, "ServiceUnavailable")] {
+        let key = format!("cold-{code}");
+        bed.put(&key, 1, MIB).await;
+        let before = bed.cluster.proxy().faults.seen(Op::Any, &key);
+        bed.fault(Op::Any, Fault::Refused { status, code });
+        let seen = bed.get(&key).await;
+        let asked = bed.cluster.proxy().faults.seen(Op::Any, &key) - before;
+        match &seen {
+            Seen::Refused { status: got, code: said, .. } => assert_eq!((*got, said.as_str()), (status, code)),
+            other => panic!("{code}: {other:?}"),
+        }
+        assert!((2..=9).contains(&asked), "{code}: one read asked the store {asked} times");
+        bed.get("hot").await.is_whole("hot", 1, MIB).unwrap();
+        bed.heals(&key, 1, MIB).await;
+    }
+    bed.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_fails_once_or_twice_is_not_noticed() {
+    let bed = Bed::start(builder()).await;
+    let faults = [
+        Fault::Refused { status: 500, code: "InternalError" },
+        Fault::Refused { status: 503, code: "SlowDown" },
+        Fault::Dropped,
+        Fault::AnswerLost,
+        Fault::BodyCut { after: 300_000 },
+    ];
+    for (number, fault) in faults.into_iter().enumerate() {
+        let key = format!("key-{number}");
+        bed.put(&key, 1, 6 * MIB).await;
+        bed.cluster.proxy().faults.next(1, Op::Get, &key, fault.clone());
+        bed.get(&key).await.is_whole(&key, 1, 6 * MIB).unwrap_or_else(|why| panic!("{fault:?}: {why}"));
+    }
+    assert_eq!(bed.cluster.proxy().faults.struck(), 5);
+    bed.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_always_breaks_off_or_lies_never_gives_wrong_bytes() {
+    let bed = Bed::start(builder()).await;
+    let faults = [
+        Fault::BodyCut { after: 0 },
+        Fault::BodyCut { after: 700_000 },
+        Fault::OtherLength { by: -1000 },
+        Fault::OtherEtag,
+    ];
+    for (number, fault) in faults.into_iter().enumerate() {
+        let key = format!("key-{number}");
+        bed.put(&key, 1, 6 * MIB).await;
+        // Its attributes are known: what the store says of itself is held against them.
+        bed.client.head_object().bucket(&bed.bucket).key(&key).send().await.unwrap();
+        bed.fault(Op::Get, fault.clone());
+        for _ in 0..3 {
+            let seen = bed.get(&key).await;
+            seen.is_never_wrong(&key, 1, 6 * MIB).unwrap_or_else(|why| panic!("{fault:?}: {why}"));
+            // Read around the tier, the bytes of another name are whole all the same.
+            let may_be_whole = fault == Fault::OtherEtag;
+            assert!(may_be_whole || !matches!(seen, Seen::Whole(_)), "{fault:?} can't have given all of it");
+        }
+        bed.heals(&key, 1, 6 * MIB).await;
+    }
+    let refused = bed.cluster.metrics("worker-0").await.unwrap().sum("verbs3_ufs_answers_refused_total", &[]);
+    assert!(refused > 0.0, "answers that contradict themselves are counted");
+    bed.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_longer_answer_that_agrees_with_itself_is_the_stores_own_and_never_kept() {
+    let bed = Bed::start(builder()).await;
+    bed.put("key", 1, 6 * MIB).await;
+    bed.client.head_object().bucket(&bed.bucket).key("key").send().await.unwrap();
+    bed.fault(Op::Get, Fault::OtherLength { by: 1000 });
+    for _ in 0..3 {
+        // The tier refuses it; read around the tier, such an answer can't be told from a true one.
+        if let Seen::Whole(body) | Seen::Cut(body) = bed.get("key").await {
+            let own = body.len().min(6 * MIB);
+            content::check("key", 1, 0, &body[..own]).unwrap();
+            assert!(body[own..].iter().all(|byte| *byte == b'x'));
+        }
+    }
+    bed.heals("key", 1, 6 * MIB).await;
+    for _ in 0..3 {
+        bed.get("key").await.is_whole("key", 1, 6 * MIB).unwrap();
+    }
+    bed.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_object_that_changes_under_a_read_is_never_mixed() {
+    // Changes behind the gateways' back are asked for with every read.
+    let bed = Bed::start(builder().attributes_ttl("0")).await;
+    for (number, after) in [0, 100_000, 3 * MIB].into_iter().enumerate() {
+        let (key, length) = (format!("key-{number}"), 13 * MIB);
+        bed.put(&key, 1, length).await;
+        bed.cluster.proxy().faults.next(1, Op::Get, &key, Fault::Held { after });
+        let (client, bucket, name) = (bed.client.clone(), bed.bucket.clone(), key.clone());
+        let reader = tokio::spawn(async move { reading::get(&client, &bucket, &name).await });
+        bed.cluster.proxy().faults.held(1).await;
+        // Around every gateway, of the same length: only the version tells them apart.
+        assert_eq!(reading::put(&bed.cluster.store(), &bed.bucket, &key, 2, length).await, None);
+        bed.cluster.proxy().faults.heal();
+        let seen = reader.await.unwrap();
+        let either = seen.is_never_wrong(&key, 1, length).or_else(|_| seen.is_never_wrong(&key, 2, length));
+        either.unwrap_or_else(|why| panic!("held after {after}: {why}"));
+        bed.get(&key).await.is_whole(&key, 2, length).unwrap();
+    }
+    bed.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_write_of_unknown_outcome_readers_see_what_the_store_has() {
+    let bed = Bed::start(builder().gateways(2)).await;
+    let faults = [
+        Fault::AnswerLost,
+        Fault::BodyCut { after: 100_000 },
+        Fault::Dropped,
+        Fault::Refused { status: 500, code: "InternalError" },
+    ];
+    for (number, fault) in faults.into_iter().enumerate() {
+        let (key, length) = (format!("key-{number}"), MIB + number);
+        bed.put_hot(&key, length).await;
+        bed.cluster.proxy().faults.next(1, Op::Put, &key, fault.clone());
+        let seen = reading::put(&bed.client, &bed.bucket, &key, 2, length).await;
+        assert!(seen.is_some(), "{fault:?}: the writer is told that it failed");
+        let there = reading::get(&bed.cluster.store(), &bed.bucket, &key).await;
+        let version = if fault == Fault::AnswerLost { 2 } else { 1 };
+        there.is_whole(&key, version, length).unwrap_or_else(|why| panic!("at the store, {fault:?}: {why}"));
+        for gateway in bed.cluster.gateways() {
+            let seen = reading::get(&reading::once(&gateway.client), &bed.bucket, &key).await;
+            seen.is_whole(&key, version, length).unwrap_or_else(|why| panic!("{fault:?}: {why}"));
+        }
+    }
+    bed.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_a_slow_reader_takes_outlives_the_stores_refusals() {
+    let bed = Bed::start(builder()).await;
+    let length = 12 * MIB;
+    bed.put("key", 1, length).await;
+    let answer = bed.client.get_object().bucket(&bed.bucket).key("key").send().await.unwrap();
+    // The store fails for a moment after the head was sent: later spans are asked again.
+    bed.cluster.proxy().faults.next(2, Op::Get, "key", Fault::Refused { status: 503, code: "SlowDown" });
+    let seen = reading::collect(answer.body, BytesMut::new()).await;
+    seen.is_whole("key", 1, length).unwrap();
+    bed.end().await;
+}
