@@ -12,7 +12,8 @@ MIB = 1 << 20
 
 def load(folder, name):
     path = folder / name
-    return json.loads(path.read_text()) if path.exists() else None
+    # Empty where a measurement did not end.
+    return json.loads(path.read_text()) if path.exists() and path.stat().st_size else None
 
 
 def middle(figures):
@@ -187,7 +188,7 @@ class Report:
         findings = pathlib.Path(__file__).with_name("findings.md")
         tail = ["## Findings\n", findings.read_text()] if findings.exists() else []
         if self.limits:
-            tail += ["## Limits besides the server\n", "\n".join(f"- {what}: {', '.join(names)}" for what, names in sorted(self.limits.items())) + "\n"]
+            tail += ["## Limits besides the server\n", "\n".join(f"- {what}: {', '.join(dict.fromkeys(names))}" for what, names in sorted(self.limits.items())) + "\n"]
         return "\n".join(head + self.text + tail)
 
 

@@ -7,7 +7,7 @@
 # Parts: hot ranges cold write amplification memory
 #
 # Needs a release build, nginx (apt-get install nginx-light) and an idle machine. BANDWIDTH, CONNECTION_BANDWIDTH and FIRST_BYTE
-# shape the store (defaults 256MiB, 64MiB, 10ms), TIME is of a round of `hot`. Ends what it has started, by pid.
+# shape the store (defaults 256MiB, 64MiB, 10ms), TIME is of a round of `hot` and `write`. Ends what it has started, by pid.
 set -euo pipefail
 
 ROOT=$(readlink -f "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/..")
@@ -132,7 +132,7 @@ part_write() {
   for scenario in checkpoint checkpoint-multipart; do
     without_reading_back "$scenario" "$DIR/$scenario.toml"
     bench "$scenario" "$DIR/$scenario.toml" --target "verbs3=http://${GATEWAYS[0]}/demo" --against "direct=http://$DIRECT/demo" \
-      --pid "$(comma "${TIER_PIDS[@]}")" --against-pid "${PIDS[0]}"
+      --pid "$(comma "${TIER_PIDS[@]}")" --against-pid "${PIDS[0]}" ${TIME:+--time "$TIME"}
   done
   # And once with reading back, for the bytes.
   bench checkpoint-read-back checkpoint --target "verbs3=http://${GATEWAYS[0]}/demo" --rounds 1 --warm-up 0s
