@@ -85,6 +85,7 @@ pub(crate) struct Disk {
     budget: Budget,
     reads: Arc<Semaphore>,
     flush_max: Duration,
+    stall_max: Duration,
     metrics: DiskMetrics,
     hits: IntCounter,
     misses: IntCounter,
@@ -130,6 +131,7 @@ impl Disk {
             budget,
             reads: Arc::new(Semaphore::new(options.reads_in_flight_max.clamp(1, Semaphore::MAX_PERMITS))),
             flush_max: options.flush_max,
+            stall_max: options.stall_max,
             metrics,
             hits,
             misses,
@@ -162,6 +164,18 @@ impl Disk {
     /// The bound on reads under way; take a permit before [`Disk::read`].
     pub(crate) fn reads(&self) -> Arc<Semaphore> {
         self.reads.clone()
+    }
+
+    /// How long a read may take.
+    pub(crate) fn stall_max(&self) -> Duration {
+        self.stall_max
+    }
+
+    /// A read of this page has taken longer: its folder is left alone for a while.
+    pub(crate) fn stalled(&self, key: PageKey) {
+        for shelf in self.shelves.iter().filter(|shelf| shelf.folder.lists(key)) {
+            shelf.folder.stalled();
+        }
     }
 
     /// Reads a page of exactly that length into memory, which holds garbage if the answer is `None`: it is not here, or was
@@ -218,6 +232,12 @@ impl Disk {
     pub(crate) fn look_over(&self) {
         let now_s = now_s();
         for shelf in &self.shelves {
+            if shelf.queue.is_stuck(self.stall_max) {
+                shelf.folder.stalled();
+                // The others need the queue's bytes, and memory its pages.
+                let left = shelf.queue.clear();
+                self.metrics.dropped.with_label_values(&["folder"]).inc_by(left as u64);
+            }
             shelf.folder.look_over(now_s, SWEEP_STEPS);
         }
         self.metrics.queue_bytes.with_label_values(&["now"]).set(self.budget.used.load(Ordering::Relaxed) as i64);

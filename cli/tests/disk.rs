@@ -262,37 +262,48 @@ async fn a_full_disk_shrinks_the_tier_and_costs_no_request() {
     assert_eq!(worker.log().matches("the disk is full").count(), 1, "{}", worker.log());
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_failing_disk_is_left_and_costs_no_request() {
-    let cluster = Cluster::start("256MiB", 12).await;
-    let (shim, trigger) = (cluster.folder.path().join("eio.so"), cluster.folder.path().join("failing"));
+/// A worker whose disk fails (`EIO_WHILE`) or hangs (`HANG_WHILE`) as long as the file exists.
+fn ailing(cluster: &Cluster, how: &str, trigger: &Path) -> Process {
+    let shim = cluster.folder.path().join("shim.so");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/eio/shim.c");
     let made = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&shim).arg(source).arg("-ldl").status();
     assert!(made.unwrap().success(), "the build needs cc anyway");
     let file = cluster.file("worker");
-    let words = ["worker", "--config", file.to_str().unwrap()];
-    let variables = [("LD_PRELOAD", shim.to_str().unwrap()), ("EIO_WHILE", trigger.to_str().unwrap())];
-    // Pages of an earlier life, so that there is something to read.
-    let (mut worker, (gateway, client)) = (cluster.worker(), cluster.gateway());
-    cluster.read_all(&client).await;
-    assert_eq!(worker.end(), Some(0));
-    drop(gateway);
-    let mut worker = Process::start_in(cluster.folder.path(), "worker", &words, &variables);
-    let (gateway, client) = cluster.gateway();
-    cluster.read(&client, 0).await;
-    std::fs::write(&trigger, "").unwrap();
-    cluster.read_all(&client).await;
-    wait_for("the folder goes on", || metric(&worker, "verbs3_disk_folder_up", "") == 0.0);
-    assert!(metric(&worker, "verbs3_disk_errors_total", "kind=\"io\"") >= 3.0);
-    assert_eq!(worker.log().matches("failed too often and rests").count(), 1, "{}", worker.log());
-    cluster.read_all(&client).await;
-    assert_eq!(worker.end(), Some(0));
-    drop(gateway);
-    // The disk is well again: so is what it holds.
-    std::fs::remove_file(&trigger).unwrap();
-    let (worker, (_gateway, client)) = (cluster.worker(), cluster.gateway());
-    cluster.read_all(&client).await;
-    assert!(metric(&worker, "verbs3_disk_promotions_total", "") > 0.0);
+    let words = ["worker", "--config", file.to_str().unwrap(), "--set", "worker.disk.stall_max=500ms"];
+    let variables = [("LD_PRELOAD", shim.to_str().unwrap()), (how, trigger.to_str().unwrap())];
+    Process::start_in(cluster.folder.path(), "worker", &words, &variables)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failing_or_hanging_disk_is_left_and_costs_no_request() {
+    for (how, kind) in [("EIO_WHILE", "kind=\"io\""), ("HANG_WHILE", "kind=\"stalled\"")] {
+        let cluster = Cluster::start("256MiB", 12).await;
+        // Pages of an earlier life, so that there is something to read.
+        let (mut worker, (gateway, client)) = (cluster.worker(), cluster.gateway());
+        cluster.read_all(&client).await;
+        assert_eq!(worker.end(), Some(0));
+        drop(gateway);
+        let trigger = cluster.folder.path().join("ailing");
+        let mut worker = ailing(&cluster, how, &trigger);
+        let (gateway, client) = cluster.gateway();
+        cluster.read(&client, 0).await;
+        std::fs::write(&trigger, "").unwrap();
+        let began = Instant::now();
+        cluster.read_all(&client).await;
+        wait_for("the folder goes on", || metric(&worker, "verbs3_disk_folder_up", "") == 0.0);
+        assert!(metric(&worker, "verbs3_disk_errors_total", kind) >= 1.0);
+        assert_eq!(worker.log().matches("of the disk tier failed and rests").count(), 1, "{}", worker.log());
+        cluster.read_all(&client).await;
+        assert!(began.elapsed() < Duration::from_secs(25), "readers waited for the disk: {:?}", began.elapsed());
+        // A device that hangs does not keep the process.
+        assert_eq!(worker.end(), Some(0));
+        drop(gateway);
+        // The disk is well again: so is what it holds.
+        std::fs::remove_file(&trigger).unwrap();
+        let (worker, (_gateway, client)) = (cluster.worker(), cluster.gateway());
+        cluster.read_all(&client).await;
+        assert!(metric(&worker, "verbs3_disk_promotions_total", "") > 0.0);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -15,8 +15,12 @@ pub struct WorkerDisk {
     pub queue_max: ByteSize,
     /// Bytes written in a second, over all folders, to spare the drives; `"0B"`: as fast as they can. Default: `"0B"`. Range: `"0B"` to `"1TiB"`.
     pub write_rate_max: ByteSize,
+    /// Pages on all folders; the index takes some 110 bytes of memory for each. Default: `16777216`. Range: `1000` to `4000000000`.
+    pub pages_max: u32,
     /// Reads under way at once. Default: `64`. Range: `1` to `512`.
     pub reads_in_flight_max: u32,
+    /// A read or write that takes longer makes its folder rest, and readers ask the UFS. Default: `"5s"`. Range: `"100ms"` to `"5m"`.
+    pub stall_max: Period,
     /// Read and write whole pages past the kernel's page cache (O_DIRECT), where the file system can. Default: `true`.
     pub direct: bool,
     /// Pages that were written longer ago are dropped; `"0"`: only when their place is needed. Default: `"0"`. Range: `"0"` to `"3650d"`.
@@ -56,7 +60,9 @@ impl Default for WorkerDisk {
         Self {
             queue_max: ByteSize::mib(256),
             write_rate_max: ByteSize(0),
+            pages_max: 1 << 24,
             reads_in_flight_max: 64,
+            stall_max: Period::seconds(5),
             direct: true,
             page_age_max: Period::millis(0),
             flush_max: Period::seconds(10),

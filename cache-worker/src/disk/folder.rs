@@ -30,8 +30,13 @@ pub(super) struct Folder {
     health: Mutex<Health>,
     began: Instant,
     sequence: AtomicU64,
+    /// When a corrupt page was last told of, in seconds from the start; 0: never.
+    corrupt_told_s: AtomicU64,
     metrics: FolderMetrics,
 }
+
+/// Seconds between two lines of the log about corrupt pages.
+const CORRUPT_TOLD_EVERY_S: u64 = 60;
 
 /// What became of a page that was to be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,11 +75,26 @@ impl Folder {
         );
         let sequence = AtomicU64::new(rebuilt.sequence + 1);
         let index = Mutex::new(index);
-        Ok(Self { path: path.to_owned(), id, medium, index, health: Mutex::default(), began, sequence, metrics })
+        Ok(Self {
+            path: path.to_owned(),
+            id,
+            medium,
+            index,
+            health: Mutex::default(),
+            began,
+            sequence,
+            corrupt_told_s: AtomicU64::new(0),
+            metrics,
+        })
     }
 
     pub(super) fn is_up(&self) -> bool {
         self.health.lock().is_up(self.began.elapsed())
+    }
+
+    /// Whether the page is of this folder, whether or not it can be read now.
+    pub(super) fn lists(&self, key: PageKey) -> bool {
+        self.index.lock().find(key).is_some()
     }
 
     pub(super) fn holds(&self, key: PageKey, now_s: u32) -> bool {
@@ -202,7 +222,7 @@ impl Folder {
         let expired = index.sweep(now_s, steps);
         let room = std::mem::take(&mut index.given_up);
         let (Held { pages, bytes, file_bytes, pinned_pages }, capacity) = (index.held, index.capacity_bytes);
-        let index_bytes = index.index_bytes();
+        let (index_bytes, pages_max) = (index.index_bytes(), index.pages_max);
         drop(index);
         self.metrics.evicted("age", expired);
         self.metrics.evicted("room", room);
@@ -211,6 +231,7 @@ impl Folder {
         self.metrics.file_bytes().set(file_bytes as i64);
         self.metrics.capacity_bytes().set(capacity as i64);
         self.metrics.pinned_pages().set(pinned_pages as i64);
+        self.metrics.pages_max().set(pages_max as i64);
         self.metrics.index_bytes().set(index_bytes as i64);
         let health = self.health.lock();
         self.metrics.folder_up().set(i64::from(!health.is_suspect()));
@@ -221,6 +242,15 @@ impl Folder {
     pub(super) fn held(&self) -> (Held, u64) {
         let index = self.index.lock();
         (index.held, index.index_bytes())
+    }
+
+    /// A call on it does not come back in time.
+    pub(super) fn stalled(&self) {
+        let change = self.health.lock().stalled(self.began.elapsed());
+        if change.is_some() {
+            self.metrics.error("any", Trouble::Stalled);
+        }
+        self.say(change, Some(&io::ErrorKind::TimedOut.into()));
     }
 
     /// Goes through the steps that it takes until there is a slot. An error was noted.
@@ -289,10 +319,16 @@ impl Folder {
         self.clear(found);
         if self.index.lock().remove_if_still(found) {
             self.metrics.corrupt("page", 1);
-            tracing::warn!(
-                folder = %self.path.display(), segment = found.place.segment, slot = found.place.slot,
-                "a page on disk does not match its checksum; it is dropped, and filled again"
-            );
+            let (folder, Place { segment, slot }) = (self.path.display(), found.place);
+            let now_s = self.began.elapsed().as_secs() + 1;
+            let told_s = self.corrupt_told_s.load(Ordering::Relaxed);
+            // The counter has them all; a drive that rots would fill the log.
+            if told_s == 0 || now_s >= told_s + CORRUPT_TOLD_EVERY_S {
+                self.corrupt_told_s.store(now_s, Ordering::Relaxed);
+                tracing::warn!(%folder, segment, slot, "a page on disk does not match its checksum; it is dropped, and filled again");
+            } else {
+                tracing::debug!(%folder, segment, slot, "another page does not match its checksum");
+            }
         }
     }
 
@@ -351,7 +387,7 @@ impl Folder {
             Some(Change::Rests(rest)) => {
                 self.metrics.folder_up().set(0);
                 let rest: Duration = rest;
-                tracing::warn!(%folder, error, ?rest, "a folder of the disk tier failed too often and rests");
+                tracing::warn!(%folder, error, ?rest, "a folder of the disk tier failed and rests");
             }
             Some(Change::Returned) => {
                 self.metrics.folder_up().set(1);

@@ -61,12 +61,21 @@ impl Health {
         if !self.is_up(now) {
             return None;
         }
-        if let Some(rest) = self.rest {
-            return Some(self.rest_for(now, (rest.length * 2).min(REST_MAX)));
+        if self.rest.is_some() {
+            return self.stalled(now);
         }
         self.errors.retain(|&at| now.saturating_sub(at) <= WINDOW);
         self.errors.push(now);
         (self.errors.len() >= ERRORS_MAX).then(|| self.rest_for(now, REST_MIN))
+    }
+
+    /// A call that does not come back is worth as much as many that fail.
+    pub(super) fn stalled(&mut self, now: Duration) -> Option<Change> {
+        if !self.is_up(now) {
+            return None;
+        }
+        let length = self.rest.map_or(REST_MIN, |rest| (rest.length * 2).min(REST_MAX));
+        Some(self.rest_for(now, length))
     }
 
     pub(super) fn succeeded(&mut self, now: Duration) -> Option<Change> {
@@ -125,6 +134,15 @@ mod tests {
         assert_eq!(health.succeeded(s(1052)), Some(Change::Returned));
         assert!(!health.is_suspect());
         assert_eq!((health.failed(s(1053)), health.succeeded(s(1054))), (None, None));
+    }
+
+    #[test]
+    fn a_folder_that_hangs_rests_at_once() {
+        let mut health = Health::default();
+        assert_eq!(health.stalled(s(5)), Some(Change::Rests(s(30))));
+        assert_eq!((health.stalled(s(6)), health.is_up(s(6))), (None, false));
+        assert_eq!(health.stalled(s(40)), Some(Change::Rests(s(60))));
+        assert_eq!(health.succeeded(s(101)), Some(Change::Returned));
     }
 
     #[test]

@@ -162,6 +162,7 @@ pub(super) struct Index {
     pub(super) default_rule: Rule,
     pub(super) held: Held,
     pub(super) capacity_bytes: u64,
+    pub(super) pages_max: u64,
     /// Of segments that are made from now on.
     pub(super) segment_bytes: u64,
     /// Where the search for pages of age goes on.
@@ -187,6 +188,7 @@ impl Index {
             default_rule,
             held: Held::default(),
             capacity_bytes,
+            pages_max: u64::MAX,
             segment_bytes,
             sweep_at: (0, 0),
             given_up: 0,
@@ -236,6 +238,12 @@ impl Index {
                 return;
             }
             self.remove(found.place);
+        }
+        if self.held.pages >= self.pages_max {
+            if let Some(cut) = self.cut_mut(segment) {
+                cut.free.push(slot);
+            }
+            return;
         }
         self.take(place, header);
         self.commit(place, header);

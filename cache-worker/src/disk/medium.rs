@@ -28,6 +28,8 @@ pub(super) enum Trouble {
     Failing,
     /// A file is missing or shorter than it was.
     Missing,
+    /// Neither done nor failed within its time.
+    Stalled,
     Other,
 }
 
@@ -48,6 +50,7 @@ impl Trouble {
             Self::ReadOnly => "read_only",
             Self::Failing => "io",
             Self::Missing => "missing",
+            Self::Stalled => "stalled",
             Self::Other => "other",
         }
     }

@@ -44,6 +44,7 @@ table! {
     file_bytes: IntGaugeVec, "verbs3_disk_file_bytes", ["folder"], "Bytes of the segment files.";
     capacity_bytes: IntGaugeVec, "verbs3_disk_capacity_bytes", ["folder"], "The configured bound on them.";
     pinned_pages: IntGaugeVec, "verbs3_disk_pinned_pages", ["folder"], "Pages on disk that are pinned.";
+    pages_max: IntGaugeVec, "verbs3_disk_pages_max", ["folder"], "The configured bound on pages, which bounds the index.";
     index_bytes: IntGaugeVec, "verbs3_disk_index_bytes", ["folder"], "Memory that the index of the pages takes.";
     rebuild_ms: IntGaugeVec, "verbs3_disk_rebuild_ms", ["folder"], "Milliseconds that the start took to read the headers.";
 
@@ -55,7 +56,7 @@ table! {
     dropped: IntCounterVec, "verbs3_disk_dropped_total", ["reason"], "Pages that were not written, by reason: cold (no sign of reuse, and no room), queue (too many wait), known, quota, room (all is pinned), error, folder (none is up).";
     evictions: IntCounterVec, "verbs3_disk_evictions_total", ["reason"], "Pages given up, by reason (room, age).";
     corrupt: IntCounterVec, "verbs3_disk_corrupt_total", ["folder", "what"], "What did not match its checksum: a page at its promotion, a header at the start. Dropped, never served.";
-    errors: IntCounterVec, "verbs3_disk_errors_total", ["folder", "op", "kind"], "Failed operations, by operation (read, write, create, list) and kind (full, read_only, io, missing, other).";
+    errors: IntCounterVec, "verbs3_disk_errors_total", ["folder", "op", "kind"], "Failed operations, by operation (read, write, create, list, any) and kind (full, read_only, io, missing, stalled, other).";
     queue_bytes: IntGaugeVec, "verbs3_disk_queue_bytes", ["bound"], "Bytes of pages that wait to be written, and the bound on them (now, max).";
     read_seconds: HistogramVec, "verbs3_disk_read_seconds", ["folder"], "Seconds to read a page.";
     write_seconds: HistogramVec, "verbs3_disk_write_seconds", ["folder"], "Seconds to write a page.";
@@ -85,6 +86,7 @@ impl FolderMetrics {
         folder_up -> prometheus::IntGauge,
         folder_full -> prometheus::IntGauge,
         pages -> prometheus::IntGauge,
+        pages_max -> prometheus::IntGauge,
         bytes -> prometheus::IntGauge,
         file_bytes -> prometheus::IntGauge,
         capacity_bytes -> prometheus::IntGauge,

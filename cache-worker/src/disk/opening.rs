@@ -11,7 +11,7 @@ use super::header::FolderHeader;
 use super::index::{Index, Rule};
 use super::medium::Medium;
 use super::metrics::{DiskMetrics, FolderMetrics};
-use super::{Disk, DiskError, DiskFolder, DiskOptions, Resident, layout};
+use super::{Disk, DiskError, DiskFolder, DiskOptions, DiskVolume, Resident, layout};
 use crate::digest::Digests;
 
 /// Folders that are locked and known to be ours, before their pages are read.
@@ -74,19 +74,17 @@ impl Opening {
     /// Reads what the folders have, each in a thread of its own, and starts their writers. Blocks.
     pub(crate) fn start(self, digests: &Digests, arena_bytes: u64, resident: Resident) -> Result<Disk, DiskError> {
         let Self { options, folders, mut failed, metrics, .. } = self;
-        let parts = folders.len() as u64;
-        let rules: HashMap<u64, Rule> = options
-            .volumes
-            .iter()
-            .map(|rule| {
-                let bytes_max = rule.bytes_max.map(|bytes| bytes / parts.max(1));
-                (digests.volume(&rule.volume), Rule { bytes_max, age_max: rule.age_max })
-            })
-            .collect();
+        let all: u64 = folders.iter().map(|(folder, ..)| folder.capacity_bytes).sum();
         let default_rule = Rule { bytes_max: None, age_max: options.page_age_max };
         let open = |(place, header, files): (DiskFolder, FolderHeader, Files)| {
             let (capacity, segment) = (place.capacity_bytes, layout::segment_bytes(place.capacity_bytes));
-            let index = Index::new(capacity, segment, default_rule, rules.clone());
+            let rule = |rule: &DiskVolume| {
+                let bytes_max = rule.bytes_max.map(|bytes| share(bytes, capacity, all));
+                (digests.volume(&rule.volume), Rule { bytes_max, age_max: rule.age_max })
+            };
+            let rules: HashMap<u64, Rule> = options.volumes.iter().map(rule).collect();
+            let mut index = Index::new(capacity, segment, default_rule, rules);
+            index.pages_max = share(options.pages_max, capacity, all);
             let medium: Box<dyn Medium> = Box::new(files);
             let opened = Folder::open(&place.path, header.id, medium, index, FolderMetrics::new(&metrics, &place.path));
             opened.map_err(|source| DiskError::Io { folder: place.path.clone(), source })
@@ -111,4 +109,10 @@ impl Opening {
         }
         Disk::new(&options, opened, metrics, arena_bytes, resident)
     }
+}
+
+/// A folder's part of a bound on all of them.
+fn share(bound: u64, bytes: u64, all_bytes: u64) -> u64 {
+    let part = u128::from(bound) * u128::from(bytes) / u128::from(all_bytes.max(1));
+    u64::try_from(part).unwrap_or(u64::MAX).max(1)
 }

@@ -15,8 +15,12 @@ pub struct DiskOptions {
     pub queue_bytes_max: u64,
     /// Bytes written in a second, to spare drives; 0: as fast as they can.
     pub write_bytes_per_second_max: u64,
+    /// Pages in all folders, which bounds the index: some 110 bytes each.
+    pub pages_max: u64,
     /// Reads under way at once.
     pub reads_in_flight_max: usize,
+    /// A read or write that takes longer makes its folder rest; readers ask the UFS instead.
+    pub stall_max: Duration,
     /// Past the page cache, where that is possible.
     pub direct: bool,
     /// Pages older than that are dropped; `None`: only when their place is needed.
@@ -51,7 +55,9 @@ impl Default for DiskOptions {
             folders: Vec::new(),
             queue_bytes_max: 256 << 20,
             write_bytes_per_second_max: 0,
+            pages_max: 1 << 24,
             reads_in_flight_max: 64,
+            stall_max: Duration::from_secs(5),
             direct: true,
             page_age_max: None,
             volumes: Vec::new(),

@@ -58,8 +58,8 @@ impl Budget {
 #[derive(Default)]
 struct State {
     jobs: VecDeque<Job>,
-    /// A job is with the thread.
-    busy: bool,
+    /// Since when a job is with the thread.
+    busy: Option<Instant>,
     /// The bound on speed is off: the process ends.
     hurry: bool,
     closed: bool,
@@ -97,7 +97,7 @@ impl Queue {
         let mut state = self.state.lock();
         state.hurry = true;
         self.more.notify_all();
-        while !state.jobs.is_empty() || state.busy {
+        while !state.jobs.is_empty() || state.busy.is_some() {
             if self.idle.wait_until(&mut state, end).timed_out() {
                 return;
             }
@@ -106,25 +106,38 @@ impl Queue {
 
     /// Drops what is still there and ends the thread.
     pub(super) fn close(&self) {
-        let mut state = self.state.lock();
-        state.closed = true;
-        let left: Vec<Job> = state.jobs.drain(..).collect();
-        drop(state);
-        left.iter().for_each(|job| self.budget.give_back(job.bytes()));
+        self.state.lock().closed = true;
+        self.clear();
         self.more.notify_all();
         self.idle.notify_all();
+    }
+
+    /// Drops what waits. How much that is.
+    pub(super) fn clear(&self) -> usize {
+        let left: Vec<Job> = self.state.lock().jobs.drain(..).collect();
+        left.iter().for_each(|job| self.budget.give_back(job.bytes()));
+        left.len()
+    }
+
+    /// Whether the thread has been at one job for longer.
+    pub(super) fn is_stuck(&self, max: Duration) -> bool {
+        self.state.lock().busy.is_some_and(|since| since.elapsed() > max)
+    }
+
+    fn done(&self) {
+        self.state.lock().busy = None;
     }
 
     /// The next job; `None`: the end.
     fn next(&self) -> Option<Job> {
         let mut state = self.state.lock();
-        state.busy = false;
+        state.busy = None;
         loop {
             if state.closed {
                 return None;
             }
             if let Some(job) = state.jobs.pop_front() {
-                state.busy = true;
+                state.busy = Some(Instant::now());
                 return Some(job);
             }
             self.idle.notify_all();
@@ -169,6 +182,7 @@ impl Writer {
                 Job::Pin(key) => self.folder.write_pin(key),
             }
             self.queue.budget.give_back(bytes);
+            self.queue.done();
             self.queue.pace(bytes, began);
         }
     }

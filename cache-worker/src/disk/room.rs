@@ -71,6 +71,9 @@ impl Index {
         if !self.keep_quota(header.volume, width, judge) {
             return Step::Refused(Refusal::Quota);
         }
+        if self.held.pages >= self.pages_max && !self.give_up_any(width, judge) {
+            return Step::Refused(Refusal::NoRoom);
+        }
         if let Some(reserved) = self.take_open(width) {
             self.take(reserved.place, header);
             return Step::Write(reserved);
@@ -89,9 +92,10 @@ impl Index {
         let open = |class: &Class| {
             class.open.iter().any(|&segment| self.cut_of(segment).is_some_and(super::index::Cut::has_room))
         };
-        !self.blank.is_empty()
+        let place = !self.blank.is_empty()
             || (may_grow && self.can_grow())
-            || self.classes.get(&width_for(length)).is_some_and(open)
+            || self.classes.get(&width_for(length)).is_some_and(open);
+        place && self.held.pages < self.pages_max
     }
 
     /// Gives up pages whose time is over; looks at the next `steps` slots. How many went.
@@ -178,6 +182,16 @@ impl Index {
             }
             None => Step::Refused(Refusal::NoRoom),
         }
+    }
+
+    /// Gives up a page, of this width if there is one. False: there is none.
+    fn give_up_any(&mut self, width: u32, judge: &Judge<'_>) -> bool {
+        let mut widths: Vec<u32> = self.classes.keys().copied().filter(|&other| other != width).collect();
+        widths.insert(0, width);
+        let Some(place) = widths.into_iter().find_map(|width| self.coldest(width, judge)) else { return false };
+        self.remove(place);
+        self.given_up += 1;
+        true
     }
 
     /// Whether the width has given up a segment's worth since it last looked at others.

@@ -12,6 +12,7 @@ use verbs3_rdma::arena::CellWriter;
 use super::failure::Failure;
 use super::run::Run;
 use super::{Filler, Target};
+use crate::digest::PageKey;
 use crate::disk::{Disk, Offer};
 use crate::memory::{Page, Unsaved};
 
@@ -44,13 +45,21 @@ impl Filler {
         run: &Arc<Run>,
     ) -> Result<(), Failure> {
         let Some(disk) = self.disk.clone() else { return self.fill(target, block, run).await };
-        let turn = self.disk_turn(&disk).await?;
+        let first = run.pages[0].key;
+        let turn = self.disk_turn(&disk, first).await?;
         let cells = self.memory_for(target, block, run)?;
         let (filler, own_target, own_run) = (self.clone(), target.clone(), run.clone());
-        let reading =
-            tokio::task::spawn_blocking(move || filler.read_pages(&disk, &own_target, block, &own_run, cells));
-        let read = reading.await;
-        drop(turn);
+        let read_from = disk.clone();
+        let reading = tokio::task::spawn_blocking(move || {
+            // Held until the device has answered, however long that takes.
+            let _turn = turn;
+            filler.read_pages(&read_from, &own_target, block, &own_run, cells)
+        });
+        let Ok(read) = tokio::time::timeout(disk.stall_max(), reading).await else {
+            disk.stalled(first);
+            // Readers ask again, and are sent to the UFS. The cells stay with the thread that hangs.
+            return Err(Failure::Abandoned);
+        };
         // An error: the runtime ends, or a bug; nothing more is known of the cells.
         let (from, cells) = read.map_err(|_| Failure::Busy("a read from disk was cut off"))?;
         if cells.is_empty() {
@@ -92,16 +101,17 @@ impl Filler {
     }
 
     /// Waits for the right to read from disk. Bounded as the turns at a UFS are.
-    async fn disk_turn(&self, disk: &Disk) -> Result<OwnedSemaphorePermit, Failure> {
+    async fn disk_turn(&self, disk: &Disk, first: PageKey) -> Result<OwnedSemaphorePermit, Failure> {
         let _queued = self.queue()?;
         tokio::select! {
             biased;
             () = self.stop.cancelled() => Err(Failure::Stopping),
-            got = tokio::time::timeout(self.bounds.wait_max, disk.reads().acquire_owned()) => match got {
+            got = tokio::time::timeout(disk.stall_max(), disk.reads().acquire_owned()) => match got {
                 Ok(permit) => permit.map_err(|_| Failure::Stopping),
+                // So many reads in so long a time: they hang.
                 Err(_) => {
-                    self.metrics.busy_wait.inc();
-                    Err(Failure::Busy("no read from disk ended in time; raise disk.reads_in_flight_max"))
+                    disk.stalled(first);
+                    Err(Failure::Abandoned)
                 }
             },
         }

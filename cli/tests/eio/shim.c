@@ -1,4 +1,5 @@
-// LD_PRELOAD: reads and writes of segment files of the disk tier fail with EIO while the file $EIO_WHILE exists.
+// LD_PRELOAD: reads and writes of segment files of the disk tier fail with EIO while the file $EIO_WHILE exists, and don't
+// come back while $HANG_WHILE does.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -7,15 +8,21 @@
 #include <string.h>
 #include <unistd.h>
 
+static int is_there(const char *variable) {
+    const char *trigger = getenv(variable);
+    return trigger && access(trigger, F_OK) == 0;
+}
+
 static int fails(int fd) {
-    const char *trigger = getenv("EIO_WHILE");
-    if (!trigger || access(trigger, F_OK) != 0) return 0;
+    if (!is_there("EIO_WHILE") && !is_there("HANG_WHILE")) return 0;
     char link[64], path[4096];
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     ssize_t length = readlink(link, path, sizeof path - 1);
     if (length < 0) return 0;
     path[length] = 0;
-    return strstr(path, "/segment-") != NULL;
+    if (!strstr(path, "/segment-")) return 0;
+    while (is_there("HANG_WHILE")) usleep(10000);
+    return is_there("EIO_WHILE");
 }
 
 ssize_t pread64(int fd, void *into, size_t bytes, off64_t at) {

@@ -11,7 +11,9 @@ pub(super) fn check(disk: &WorkerDisk, findings: &mut Findings) {
     let WorkerDisk {
         queue_max,
         write_rate_max,
+        pages_max,
         reads_in_flight_max,
+        stall_max,
         direct: _,
         page_age_max,
         flush_max,
@@ -21,6 +23,8 @@ pub(super) fn check(disk: &WorkerDisk, findings: &mut Findings) {
     let at = |field: &str| format!("worker.disk.{field}");
     findings.range(at("queue_max"), *queue_max, ByteSize::mib(1), ByteSize::mib(64 << 10));
     findings.range(at("write_rate_max"), *write_rate_max, ByteSize(0), ByteSize(1 << 40));
+    findings.range(at("pages_max"), *pages_max, 1000, 4_000_000_000);
+    findings.range(at("stall_max"), *stall_max, Period::millis(100), Period::seconds(300));
     findings.range(at("reads_in_flight_max"), *reads_in_flight_max, 1, 512);
     findings.range(at("page_age_max"), *page_age_max, Period::millis(0), AGE_MAX);
     findings.range(at("flush_max"), *flush_max, Period::millis(0), Period::seconds(600));

@@ -22,12 +22,13 @@ pub(super) struct Options {
     pub(super) capacity: u64,
     pub(super) segment: u64,
     pub(super) age_max: Option<Duration>,
+    pub(super) pages_max: u64,
     pub(super) rules: HashMap<u64, Rule>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { capacity: 2 << 20, segment: SEGMENT, age_max: None, rules: HashMap::new() }
+        Self { capacity: 2 << 20, segment: SEGMENT, age_max: None, pages_max: u64::MAX, rules: HashMap::new() }
     }
 }
 
@@ -40,7 +41,8 @@ impl Bed {
     pub(super) fn open(medium: impl Medium + 'static, options: &Options) -> Self {
         let metrics = DiskMetrics::new(&Registry::new()).unwrap();
         let default_rule = Rule { bytes_max: None, age_max: options.age_max };
-        let index = Index::new(options.capacity, options.segment, default_rule, options.rules.clone());
+        let mut index = Index::new(options.capacity, options.segment, default_rule, options.rules.clone());
+        index.pages_max = options.pages_max;
         let path = Path::new("/simulated");
         let folder = Folder::open(path, FOLDER, Box::new(medium), index, FolderMetrics::new(&metrics, path)).unwrap();
         Self { folder, metrics }

@@ -164,3 +164,20 @@ fn objects_are_known_by_the_pages_of_their_first_block() {
     bed.folder.evict(first.key());
     assert!(!bed.folder.knows(object, number));
 }
+
+#[test]
+fn more_pages_than_the_index_may_have_are_not_kept() {
+    let medium = Simulated::new(1);
+    let bed = Bed::open(medium.clone(), &Options { pages_max: 20, ..Options::default() });
+    for number in 0..100 {
+        let page = Page { number, length: [4096, 9000][(number % 2) as usize] };
+        assert_eq!(bed.write(&page, 1), Written::Done);
+        assert!(bed.serves(&page, 1));
+        assert!(bed.folder.held().0.pages <= 20);
+        assert_eq!(bed.folder.has_room(4096), number < 19);
+    }
+    assert_eq!(bed.folder.held().0.pages, 20);
+    let bed = Bed::open(medium, &Options { pages_max: 5, ..Options::default() });
+    assert_eq!(bed.folder.held().0.pages, 5);
+    assert_eq!(bed.write(&page(999), 1), Written::Done);
+}
