@@ -16,6 +16,7 @@ use verbs3_protocol::{Attributes, Generation, KeyHash, ObjectKey, RefusalKind, U
 
 use crate::digest::AttributesKey;
 use crate::fill::{Interest, Source};
+use crate::standing::Right;
 
 pub(crate) use ask::Asker;
 pub(crate) use cache::{Cache, Found, Needs};
@@ -56,6 +57,16 @@ impl Age {
             0 => Self::AlwaysAsk,
             u64::MAX => Self::Any,
             ms => Self::UpTo(Duration::from_millis(ms)),
+        }
+    }
+
+    /// No older than what the worker may answer with.
+    pub(crate) fn within(self, right: Right) -> Self {
+        match (self, right) {
+            (age, Right::All) => age,
+            (_, Right::Ask) | (Self::AlwaysAsk, _) => Self::AlwaysAsk,
+            (Self::UpTo(max), Right::Since(since)) => Self::UpTo(max.min(since)),
+            (Self::Any, Right::Since(since)) => Self::UpTo(since),
         }
     }
 

@@ -6,15 +6,18 @@ mod clock;
 mod digest;
 mod disk;
 mod fill;
+mod membership;
 mod memory;
 pub mod metrics;
 mod options;
 mod serve;
+mod standing;
 mod volumes;
 mod worker;
 
 pub use clock::{Clock, ManualClock, Moment, SystemClock};
 pub use disk::{DiskError, DiskFolder, DiskOptions, DiskVolume, METRICS as DISK_METRICS};
+pub use membership::{Activation, NotedWrite};
 pub use options::{OptionsError, WorkerOptions};
 pub use volumes::Volumes;
 pub use worker::{Worker, WorkerError};

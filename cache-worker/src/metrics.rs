@@ -31,6 +31,7 @@ table! {
     reads: IntCounter, "verbs3_worker_requests_total", ["request" = "read"], "Requests, by kind.";
     announces: IntCounter, "verbs3_worker_requests_total", ["request" = "announce"], "Requests, by kind.";
     reports: IntCounter, "verbs3_worker_requests_total", ["request" = "report"], "Requests, by kind.";
+    leased: IntGauge, "verbs3_worker_leased", [], "1 while this worker may answer for attributes from what it knows; always without a coordinator.";
     forgets: IntCounter, "verbs3_worker_requests_total", ["request" = "forget"], "Requests, by kind.";
     listings: IntCounter, "verbs3_worker_requests_total", ["request" = "listed"], "Requests, by kind.";
 
@@ -43,6 +44,7 @@ table! {
     refused_volume: IntCounter, "verbs3_worker_refusals_total", ["kind" = "unknown_volume"], "Requests refused, by what the asker was told.";
     refused_geometry: IntCounter, "verbs3_worker_refusals_total", ["kind" = "geometry"], "Requests refused, by what the asker was told.";
     refused_epoch: IntCounter, "verbs3_worker_refusals_total", ["kind" = "epoch"], "Requests refused, by what the asker was told.";
+    refused_lease: IntCounter, "verbs3_worker_refusals_total", ["kind" = "no_lease"], "Requests refused, by what the asker was told.";
     refused_malformed: IntCounter, "verbs3_worker_refusals_total", ["kind" = "malformed"], "Requests refused, by what the asker was told.";
 
     pages_hit: IntCounter, "verbs3_worker_pages_total", ["found" = "hit"], "Wanted pages, by how they were found: in memory (hit), on disk (disk), being filled for another reader (joined), or absent (missed).";

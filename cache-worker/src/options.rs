@@ -15,6 +15,9 @@ pub struct WorkerOptions {
     /// The placement map's. Attributes and writes are answered to askers of the same map only; `None`: to any, for a worker that
     /// has only one asker.
     pub epoch: Option<Epoch>,
+    /// The placement map is a coordinator's: nothing is answered for attributes before [`crate::Worker::activate`], and `epoch` is
+    /// not used.
+    pub coordinated: bool,
     /// Part of the arena, 0 to 0.9, that cached pages leave free, so that a fill finds memory at once. Read-ahead may not use it.
     pub fill_reserve: f64,
     /// UFS reads under way at once.
@@ -52,6 +55,7 @@ impl Default for WorkerOptions {
         Self {
             geometry: Geometry::DEFAULT,
             epoch: None,
+            coordinated: false,
             fill_reserve: 0.05,
             fills_in_flight_max: 256,
             fills_queued_max: 4096,

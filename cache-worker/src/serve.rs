@@ -19,6 +19,7 @@ use verbs3_protocol::{Reply as Message, Request};
 use verbs3_rdma::transport::{Incoming, Reply, Service};
 
 use crate::fill::{Failure, Source};
+use crate::standing::{Denied, Hold};
 use crate::worker::Worker;
 use life::while_alive;
 use reading::{Chunk, Reading};
@@ -55,12 +56,17 @@ impl Service for Worker {
             Ok(Request::Read(read)) => return self.serve_read(read, landing_bytes, reply).await,
             Ok(Request::Announce(announce)) => self.announce(&announce),
             Ok(Request::Report(report)) => self.report(&report),
-            Ok(Request::Forget(forget)) => self.forget(&forget),
-            Ok(Request::Listed(listed)) => self.listed(listed),
+            Ok(Request::Forget(forget)) => self.forget(&forget).map(|generation| (generation, Hold::Leased)),
+            Ok(Request::Listed(listed)) => self.listed(listed).map(|generation| (generation, Hold::Leased)),
+            Ok(Request::Standing) => {
+                let (epoch, leased) = (self.standing.epoch(), self.standing.is_leased(self.clock.now()));
+                return say(reply, &Message::Standing { epoch, leased }).await;
+            }
             Err(error) => Err(Refused::malformed(error.to_string())),
         };
         match refused {
-            Ok(generation) => say(reply, &Message::Done { generation, lease: Lease::default() }).await,
+            Ok((generation, Hold::Leased)) => say(reply, &Message::Done { generation, lease: Lease::default() }).await,
+            Ok((generation, Hold::Unleased)) => say(reply, &Message::Unleased { generation }).await,
             Err(refused) => self.refuse(reply, refused).await,
         }
     }
@@ -80,6 +86,7 @@ impl Worker {
             RefusalKind::GeometryMismatch(_) => &metrics.refused_geometry,
             RefusalKind::Malformed => &metrics.refused_malformed,
             RefusalKind::WrongEpoch(_) => &metrics.refused_epoch,
+            RefusalKind::NoLease => &metrics.refused_lease,
         };
         counter.inc();
         tracing::debug!(kind = ?refused.kind, reason = %refused.reason, "refused");
@@ -96,13 +103,20 @@ impl Worker {
     }
 
     /// A home is one only to those who share its map: two homes for one key would not hear of each other's writes.
-    fn check_epoch(&self, asked: Epoch) -> Result<(), Refused> {
-        let Some(own) = self.epoch.filter(|&own| own != asked) else { return Ok(()) };
-        let reason = format!(
-            "asked by epoch {:016x}, has {:016x}; give gateways and workers the same cluster.workers and cluster.replicas",
-            asked.0, own.0
-        );
-        Err(Refused::new(RefusalKind::WrongEpoch(own), reason))
+    fn denied(denied: Denied, asked: Epoch) -> Refused {
+        match denied {
+            Denied::Epoch(own) => {
+                let reason = format!(
+                    "asked by epoch {:016x}, has {:016x}; where there is no coordinator, give gateways and workers the same cluster.workers and cluster.replicas",
+                    asked.0, own.0
+                );
+                Refused::new(RefusalKind::WrongEpoch(own), reason)
+            }
+            Denied::Lease => {
+                let reason = "cut off from the coordinators for too long to take part in writes; bring them back";
+                Refused::new(RefusalKind::NoLease, reason)
+            }
+        }
     }
 
     fn source(&self, volume: &Volume) -> Result<Arc<Source>, Refused> {
@@ -168,6 +182,9 @@ const MESSAGE_BYTES_MAX: usize = 60 << 10;
 
 /// The generation that answers of this kind carry.
 type Raised = Result<Generation, Refused>;
+
+/// A write was noted, by which right.
+type Noted = Result<(Generation, Hold), Refused>;
 
 async fn say(reply: Reply, message: &Message) {
     let message = bounded(message.encode()).unwrap_or_else(|refusal| refusal);

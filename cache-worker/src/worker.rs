@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use prometheus::Registry;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use verbs3_protocol::{BlockIndex, Epoch, Geometry, ObjectKey, Version};
+use verbs3_protocol::{BlockIndex, Geometry, ObjectKey, Version};
 use verbs3_rdma::arena::Arena;
 
 use crate::attributes::{Asker, Cache, Checks, Coherence};
@@ -17,6 +17,7 @@ use crate::fill::{Filler, Tiers};
 use crate::memory::Memory;
 use crate::metrics::Metrics;
 use crate::options::{OptionsError, WorkerOptions};
+use crate::standing::Standing;
 use crate::volumes::Volumes;
 
 /// How often open writes and idle pages are looked over and gauges set. Correctness does not wait for it.
@@ -56,7 +57,7 @@ fn list(problems: &[OptionsError]) -> String {
 /// Serves blocks from its arena and fills them from UFSs. Answers calls as [`verbs3_rdma::transport::Service`].
 pub struct Worker {
     pub(crate) geometry: Geometry,
-    pub(crate) epoch: Option<Epoch>,
+    pub(crate) standing: Standing,
     pub(crate) uncertain_max: Duration,
     pub(crate) keys_per_message_max: usize,
     pub(crate) volumes: Volumes,
@@ -121,7 +122,7 @@ impl Worker {
         });
         let worker = Arc::new(Self {
             geometry: options.geometry,
-            epoch: options.epoch,
+            standing: if options.coordinated { Standing::coordinated() } else { Standing::Fixed(options.epoch) },
             uncertain_max: options.uncertain_max,
             keys_per_message_max: options.keys_per_message_max,
             volumes: volumes.into(),
@@ -190,6 +191,7 @@ impl Worker {
             );
             self.metrics.writes_expired.inc_by(expired);
         }
+        self.metrics.leased.set(i64::from(self.standing.is_leased(now)));
         let (pages, bytes) = self.filler.memory().held();
         self.metrics.held_pages.set(pages as i64);
         self.metrics.held_bytes.set(bytes as i64);

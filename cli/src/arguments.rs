@@ -37,13 +37,15 @@ pub enum Command {
     Dev(DevArguments),
     /// The S3 endpoint of a node
     Gateway(ServeArguments),
-    /// A node's share of the cache
-    Worker(ServeArguments),
+    /// A node's share of the cache; and what a coordinated cluster is to do with one
+    Worker(WorkerArguments),
     /// Membership and the placement map of a cluster
     Coordinator(ServeArguments),
     /// Look at configuration files
     #[command(subcommand)]
     Config(ConfigCommand),
+    /// Whether a coordinated cluster is well, and if not, what to do
+    Status(StatusArguments),
     /// What this host has of RDMA, what is wrong with it, and the remedy
     Doctor(DoctorArguments),
     /// Figures: what the network between two hosts gives, what clients of an endpoint get
@@ -95,6 +97,62 @@ SIGTERM or Ctrl-C drains and ends with status 0; a second one ends at once.")]
 pub struct ServeArguments {
     #[command(flatten)]
     common: Common,
+}
+
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct WorkerArguments {
+    #[command(subcommand)]
+    pub action: Option<WorkerAction>,
+    #[command(flatten)]
+    serve: ServeArguments,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum WorkerAction {
+    /// Take its slots away; it is still asked for what it has, and may be stopped then
+    Drain(WorkerActionArguments),
+    /// Give its slots back
+    Undrain(WorkerActionArguments),
+    /// Say that it is dead and will not come back, so that the map need not wait for it
+    Forget(WorkerActionArguments),
+}
+
+#[derive(Debug, Args)]
+pub struct WorkerActionArguments {
+    /// The worker's id
+    pub id: String,
+    #[command(flatten)]
+    pub coordinators: CoordinatorsArguments,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  verbs3 status --config gateway.toml
+  VERBS3_CLUSTER__SECRET=… verbs3 status --coordinator http://coordinator-0:9500 --json
+
+Exit status: 0 all is well, 1 something is to be done, 2 no coordinator could be asked.")]
+pub struct StatusArguments {
+    /// Print one JSON document
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub coordinators: CoordinatorsArguments,
+}
+
+/// Whom to ask, and by which secret.
+#[derive(Debug, Args)]
+pub struct CoordinatorsArguments {
+    /// Configuration file of any process of the cluster: its name, secret and coordinators
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// URL of a coordinator, in place of cluster.coordinators. Can be repeated
+    #[arg(long, value_name = "URL")]
+    pub coordinator: Vec<String>,
+    /// As in `verbs3 gateway`
+    #[arg(long, value_name = "PATH=VALUE", value_parser = path_and_value)]
+    set: Vec<(String, String)>,
 }
 
 #[derive(Debug, Args)]
@@ -201,6 +259,19 @@ impl DevArguments {
             flag("--demo-only", "dev.demo", "true");
         }
         self.common.start(flags)
+    }
+}
+
+impl WorkerArguments {
+    pub fn layers(&self) -> Start {
+        self.serve.layers()
+    }
+}
+
+impl CoordinatorsArguments {
+    pub fn layers(&self) -> Layers {
+        let (file, flags) = (self.config.clone(), set_flags(&self.set).collect());
+        Layers { file, environment: Environment::of_process(), flags }
     }
 }
 

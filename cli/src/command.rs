@@ -3,4 +3,6 @@
 pub mod bench;
 pub mod config;
 pub mod doctor;
+pub mod membership;
+pub mod status;
 pub mod version;

@@ -124,7 +124,7 @@ fn start_workers(
         let memory = arena(&config.memory, shares.len() as u16, geometry)?;
         verbs3_rdma::metrics::register_arena(&part, memory.clone())?;
         // The only asker is this process.
-        caches.push(worker::start(config, geometry, None, memory, stores, &part)?);
+        caches.push(worker::start(config, geometry, worker::Map::Any, memory, stores, &part)?);
         parts.push(part);
     }
     registry.register(Box::new(Parts(parts)))?;

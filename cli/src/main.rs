@@ -13,7 +13,7 @@ mod wiring;
 
 use std::process::ExitCode;
 
-use arguments::{Arguments, Command, ConfigCommand};
+use arguments::{Arguments, Command, ConfigCommand, WorkerArguments};
 use clap::Parser;
 use command::bench::BenchCommand;
 
@@ -25,6 +25,7 @@ fn main() -> ExitCode {
         Command::Gateway(arguments) => {
             process::run(&arguments.layers(), verbs3_config::Role::Gateway, wiring::gateway::run)
         }
+        Command::Worker(WorkerArguments { action: Some(action), .. }) => command::membership::run(&action),
         Command::Worker(arguments) => {
             process::run(&arguments.layers(), verbs3_config::Role::Worker, wiring::worker::run)
         }
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
         }
         Command::Config(ConfigCommand::Check(arguments)) => command::config::check(&arguments),
         Command::Config(ConfigCommand::Show(arguments)) => command::config::show(&arguments),
+        Command::Status(arguments) => command::status::run(&arguments),
         Command::Doctor(arguments) => command::doctor::run(&arguments),
         Command::Bench(BenchCommand::Fabric(arguments)) => command::bench::fabric::run(&arguments),
         Command::Bench(BenchCommand::S3(arguments)) => command::bench::s3::run(&arguments),

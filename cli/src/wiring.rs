@@ -4,7 +4,9 @@
 //! Owns the composition of each process. Knows defaults of none.
 
 pub mod coordinator;
+pub mod following;
 pub mod gateway;
+pub mod lease;
 pub mod listen;
 pub mod stores;
 pub mod telemetry;

@@ -90,6 +90,8 @@ struct Record {
     active: Epoch,
     /// The process before this one, under the present map, ended in order, and handed over these.
     resumes: Option<Vec<OpenWrite>>,
+    /// When the lease of the process ends, or ended, that the map names, if this one has come up elsewhere.
+    elsewhere_until: Moment,
 }
 
 impl Record {
@@ -137,6 +139,7 @@ impl Cluster {
             gone: false,
             active: Epoch(0),
             resumes: None,
+            elsewhere_until: Moment::default(),
         };
         let records = document.active.members.iter().map(|member| (member.id.clone(), record(member))).collect();
         Self {
@@ -204,7 +207,9 @@ impl Cluster {
         let member = ClusterMember { id: id.clone(), address, weight, zone, draining };
         let lease_until = now.after(self.options.lease);
         let (incarnation, active) = (Some(incarnation), Epoch(0));
-        let record = Record { incarnation, member, tiers, rails, lease_until, gone: false, active, resumes };
+        let elsewhere_until = self.end_at_the_map(&id);
+        let record =
+            Record { incarnation, member, tiers, rails, lease_until, gone: false, active, resumes, elsewhere_until };
         self.records.insert(id.clone(), record);
         Ok(self.granted(&id, Epoch(0), Epoch(0)))
     }
@@ -258,6 +263,13 @@ impl Cluster {
         let record = self.records.get_mut(id).ok_or_else(|| MembershipError::Unknown(id.clone()))?;
         record.member.draining = draining;
         Ok(())
+    }
+
+    /// When the lease ends, or ended, of the process that the map names.
+    fn end_at_the_map(&self, id: &WorkerId) -> Moment {
+        let Some(record) = self.records.get(id) else { return Moment::default() };
+        let named = self.document.active.get(id).is_some_and(|member| member.address == record.member.address);
+        if named { record.lease_until } else { record.elsewhere_until }
     }
 
     fn known(&mut self, id: &WorkerId, incarnation: &Incarnation) -> Result<&mut Record, MembershipError> {

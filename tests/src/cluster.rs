@@ -39,6 +39,7 @@ pub struct Builder {
     worker_memory: &'static str,
     faulty_store: bool,
     relayed_workers: bool,
+    coordinated: bool,
     settings: [String; 4],
     environment: Vec<(String, String)>,
 }
@@ -61,6 +62,9 @@ pub struct Cluster {
     proxy: Option<Proxy>,
     relays: Vec<Relay>,
     environment: Vec<(String, String)>,
+    /// What all processes are configured with, and what workers are besides.
+    shared: String,
+    worker_settings: String,
     folder: TempDir,
 }
 
@@ -79,6 +83,7 @@ impl Cluster {
             worker_memory: "96MiB",
             faulty_store: false,
             relayed_workers: false,
+            coordinated: false,
             settings: Default::default(),
             environment: Vec::new(),
         }
@@ -146,6 +151,35 @@ impl Cluster {
         child.wait()?;
         *child = spawn(&config, name, self.folder.path(), &self.environment)?;
         Ok(())
+    }
+
+    /// Starts one more worker, which a coordinated cluster takes in.
+    pub async fn add_worker(&mut self, name: &str) -> anyhow::Result<()> {
+        let section = self.worker_section(name, free_address()?);
+        self.launch(name, &format!("{}{section}", self.shared))?;
+        self.serves(name).await
+    }
+
+    /// Runs `verbs3 WORDS --config …` of the coordinator, and gives its status and what it printed.
+    pub async fn command(&self, words: &[&str]) -> anyhow::Result<(Option<i32>, String)> {
+        let config = self.folder.path().join("coordinator-0.toml");
+        let mut command = tokio::process::Command::new(binary()?);
+        let output = command.args(words).arg("--config").arg(config).output().await?;
+        let text = [output.stdout, output.stderr].concat();
+        Ok((output.status.code(), String::from_utf8_lossy(&text).into_owned()))
+    }
+
+    /// Waits until `verbs3 status` shows `wanted`, all of it.
+    pub async fn status_shows(&self, wanted: &[&str]) -> anyhow::Result<()> {
+        let began = Instant::now();
+        loop {
+            let (_, shown) = self.command(&["status"]).await?;
+            if wanted.iter().all(|wanted| shown.contains(wanted)) {
+                return Ok(());
+            }
+            ensure!(began.elapsed() < START_WITHIN, "status does not show {wanted:?}, but\n{shown}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
     }
 
     /// The same, and waits until it serves again.
@@ -252,6 +286,12 @@ impl Builder {
         self
     }
 
+    /// With a coordinator, `coordinator-0`, in place of a list of workers; leases of a second, so that tests need not wait.
+    pub fn coordinated(mut self) -> Self {
+        self.coordinated = true;
+        self
+    }
+
     pub async fn start(self) -> anyhow::Result<Cluster> {
         let folder = tempfile::Builder::new().prefix("verbs3-cluster-").tempdir()?;
         fs::write(
@@ -281,6 +321,12 @@ impl Builder {
             proxy: None,
             relays: Vec::new(),
             environment: self.environment.clone(),
+            shared: String::new(),
+            worker_settings: format!(
+                "memory = {{ capacity = \"{}\" }}\n{}",
+                self.worker_memory,
+                self.settings[Section::Worker as usize]
+            ),
             folder,
         };
         if own_store {
@@ -300,19 +346,20 @@ impl Builder {
                 cluster.relays.push(relay);
             }
         }
-        let shared = self.shared_config(&cluster, &seen);
+        if self.coordinated {
+            self.start_coordinator(&mut cluster).await?;
+        } else {
+            cluster.shared = self.shared_config(&cluster, "", &seen);
+        }
+        let shared = cluster.shared.clone();
         for (index, address) in workers.iter().enumerate() {
             let name = format!("worker-{index}");
-            let section = format!(
-                "[worker]\nid = \"{name}\"\nlisten = \"{address}\"\nadmin_listen = \"127.0.0.1:0\"\n\
-                 memory = {{ capacity = \"{}\" }}\n\
-                 [worker.shm]\nsocket = \"{}\"\n{}",
-                self.worker_memory,
-                cluster.folder.path().join(format!("{name}.sock")).display(),
-                self.settings[Section::Worker as usize]
-            );
+            let section = cluster.worker_section(&name, *address);
             cluster.launch(&name, &format!("{shared}{section}"))?;
             cluster.serves(&name).await?;
+        }
+        if self.coordinated {
+            cluster.status_shows(&[&format!("{0} of {0} workers serve", self.workers)]).await?;
         }
         for index in 0..self.gateways {
             let (name, address) = (format!("gateway-{index}"), free_address()?);
@@ -331,11 +378,24 @@ impl Builder {
         Ok(cluster)
     }
 
+    async fn start_coordinator(&self, cluster: &mut Cluster) -> anyhow::Result<()> {
+        let address = free_address()?;
+        cluster.shared = self.shared_config(cluster, &format!("coordinators = [\"http://{address}\"]\n"), &[]);
+        let folder = cluster.folder.path().join("coordinator");
+        let section = format!(
+            "[coordinator]\nlisten = \"{address}\"\nadmin_listen = \"127.0.0.1:0\"\nlease = \"1s\"\nleadership = \"2s\"\n\
+             store = {{ path = \"{}\" }}\n",
+            folder.display()
+        );
+        cluster.launch("coordinator-0", &format!("{}{section}", cluster.shared))?;
+        cluster.serves("coordinator-0").await
+    }
+
     /// The sections that all processes share.
-    fn shared_config(&self, cluster: &Cluster, workers: &[SocketAddr]) -> String {
+    fn shared_config(&self, cluster: &Cluster, coordinators: &str, workers: &[SocketAddr]) -> String {
         let store = &cluster.store;
         let mut text = format!(
-            "[cluster]\nname = \"tests\"\nsecret = \"{CLUSTER_SECRET}\"\n\n\
+            "[cluster]\nname = \"tests\"\nsecret = \"{CLUSTER_SECRET}\"\n{coordinators}\n\
              [[ufs]]\nname = \"store\"\nkind = \"s3\"\nendpoint = \"{}\"\n\
              credentials = {{ kind = \"static\", access_key_id = \"{}\", secret_access_key = \"{}\" }}\n{}\n\
              [[mount]]\nname = \"*\"\nufs = \"store\"\nattributes_ttl = \"{}\"\nabsence_ttl = \"1h\"\n{}\n",
@@ -354,6 +414,16 @@ impl Builder {
 }
 
 impl Cluster {
+    fn worker_section(&self, name: &str, address: SocketAddr) -> String {
+        // Tables of the test's own may follow.
+        let (memory, tables) = self.worker_settings.split_once('\n').unwrap_or((self.worker_settings.as_str(), ""));
+        format!(
+            "[worker]\nid = \"{name}\"\nlisten = \"{address}\"\nadmin_listen = \"127.0.0.1:0\"\n{memory}\n\
+             [worker.shm]\nsocket = \"{}\"\n{tables}",
+            self.folder.path().join(format!("{name}.sock")).display(),
+        )
+    }
+
     fn launch(&mut self, name: &str, config: &str) -> anyhow::Result<()> {
         let path = self.folder.path().join(format!("{name}.toml"));
         fs::write(&path, config)?;
@@ -382,7 +452,7 @@ fn store_config(folder: &Path, listen: &str) -> anyhow::Result<String> {
 fn spawn(config: &Path, name: &str, folder: &Path, environment: &[(String, String)]) -> anyhow::Result<Child> {
     let role = match name.split('-').next() {
         Some("store") => "dev",
-        Some(role @ ("gateway" | "worker")) => role,
+        Some(role @ ("gateway" | "worker" | "coordinator")) => role,
         _ => bail!("{name} is no role"),
     };
     let log = fs::OpenOptions::new().create(true).append(true).open(folder.join(format!("{name}.log")))?;

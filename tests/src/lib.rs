@@ -3,6 +3,7 @@
 
 pub mod cluster;
 pub mod content;
+pub mod history;
 pub mod metrics;
 pub mod proxy;
 pub mod reading;

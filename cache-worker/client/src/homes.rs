@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use verbs3_protocol::{ListedEntry, ObjectKey, Volume};
 
-use crate::place::Worker;
-use crate::tier::Tier;
+use crate::place::{Map, Worker};
 
 /// Keys in one message; what workers accept at most by default, and what S3 allows in a batch delete.
 const KEYS_PER_MESSAGE_MAX: usize = 1000;
@@ -45,16 +44,17 @@ impl OfKey for ListedEntry {
     }
 }
 
-impl Tier {
+impl Map {
+    /// Without a map, nobody is to be told.
     pub(crate) fn by_home<T: OfKey>(&self, volume: &Volume, items: Vec<T>) -> Vec<Group<T>> {
-        let map = self.map.load();
         let mut groups: Vec<Group<T>> = Vec::new();
         // Bytes of each group.
         let mut sizes: Vec<usize> = Vec::new();
         let mut object = ObjectKey { volume: volume.clone(), key: String::new() };
         for item in items {
             item.key().clone_into(&mut object.key);
-            let (home, bytes) = (map.home(&object), item.bytes());
+            let Some(home) = self.home(&object) else { continue };
+            let bytes = item.bytes();
             let room = groups.iter().zip(&sizes).position(|((worker, items), size)| {
                 Arc::ptr_eq(worker, home) && items.len() < KEYS_PER_MESSAGE_MAX && size + bytes <= BYTES_PER_MESSAGE_MAX
             });

@@ -17,7 +17,8 @@ impl Tier {
     /// is left out: its readers see the change when their attributes' time is over.
     pub async fn listed(self: &Arc<Self>, volume: &Volume, entries: Vec<ListedEntry>) {
         let until = Instant::now() + self.options.first_progress;
-        let groups = self.by_home(volume, entries).into_iter().filter(|(worker, _)| worker.health.is_up());
+        let map = self.map.load_full();
+        let groups = map.by_home(volume, entries).into_iter().filter(|(worker, _)| worker.health.is_up());
         let told = groups.map(|(worker, entries)| {
             let message = Request::Listed(Listed { volume: volume.clone(), entries }).encode();
             async move { self.tell_listed(&worker, message, until).await }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::time::{Instant, timeout};
 use verbs3_protocol::{
-    Absent, BlockIndex, ByteRange, CacheVerdict, Geometry, ObjectKey, Open, Opened, Refusal, RefusalKind, Request,
-    Span, UfsAnswer,
+    Absent, BlockIndex, ByteRange, CacheVerdict, Epoch, Geometry, ObjectKey, Open, Opened, Refusal, RefusalKind,
+    Request, Span, UfsAnswer,
 };
 use verbs3_rdma::landing::Landing;
 use verbs3_rdma::transport::TransportKind;
@@ -68,21 +68,22 @@ const CHANGES_MAX: usize = 3;
 impl Tier {
     /// Opens an object at its home.
     pub async fn open(self: &Arc<Self>, request: &OpenRequest) -> OpenOutcome {
-        let home = self.map.load().home(&request.object).clone();
-        if !home.health.admit(Instant::now()) {
-            return OpenOutcome::Bypass(self.bypass(BypassReason::Workers));
-        }
+        // One map for all of it: another one's home must not be asked under this one's epoch.
+        let map = self.map.load_full();
+        let home = map.home(&request.object).filter(|home| home.health.admit(Instant::now()));
+        let Some(home) = home else { return OpenOutcome::Bypass(self.bypass(BypassReason::Workers)) };
+        let epoch = map.placement.epoch();
         let (mut changes, mut repeats) = (0, 0);
         while changes < CHANGES_MAX {
-            match self.open_at(&home, request).await {
+            match self.open_at(home, epoch, request).await {
                 Ok(Some(outcome)) => return outcome,
                 Ok(None) => changes += 1,
                 Err(AttemptError::Transport(error)) if repeats < REPEATS_MAX && home.may_be_asked_again(&error) => {
                     repeats += 1;
-                    self.repeated("open", &home, &error);
+                    self.repeated("open", home, &error);
                 }
                 Err(error) => {
-                    self.failed("open", &home, &request.object, &error);
+                    self.failed("open", home, &request.object, &error);
                     return OpenOutcome::Bypass(self.bypass(BypassReason::Workers));
                 }
             }
@@ -94,10 +95,11 @@ impl Tier {
     async fn open_at(
         self: &Arc<Self>,
         home: &Arc<Worker>,
+        epoch: Epoch,
         request: &OpenRequest,
     ) -> Result<Option<OpenOutcome>, AttemptError> {
         let silent = || AttemptError::Silent { worker: home.id.0.clone() };
-        let Some(mut attempt) = self.ask(home, request) else {
+        let Some(mut attempt) = self.ask(home, epoch, request) else {
             return Ok(Some(OpenOutcome::Bypass(self.bypass(BypassReason::Arena))));
         };
         let mut patience = self.options.first_progress;
@@ -125,7 +127,7 @@ impl Tier {
         }
     }
 
-    fn ask(&self, home: &Arc<Worker>, request: &OpenRequest) -> Option<Attempt> {
+    fn ask(&self, home: &Arc<Worker>, epoch: Epoch, request: &OpenRequest) -> Option<Attempt> {
         let geometry = self.options.geometry;
         let want = request.want.filter(|&want| touches_first_block(geometry, want));
         let mut bytes_max = 0;
@@ -142,7 +144,7 @@ impl Tier {
             let message = Request::Open(Open {
                 object: ObjectKey::clone(&request.object),
                 version_id: request.version_id.clone(),
-                epoch: self.map.load().placement.epoch(),
+                epoch,
                 geometry,
                 attributes_age_ms_max: request.attributes_age_ms_max,
                 absence_age_ms_max: request.absence_age_ms_max,
@@ -189,10 +191,14 @@ impl Tier {
             RefusalKind::Busy => BypassReason::Busy,
             RefusalKind::Uncacheable => BypassReason::Uncacheable,
             RefusalKind::UfsUnreachable => BypassReason::UfsUnreachable,
+            // A map on its way: the other side, or this one, follows within a moment.
+            RefusalKind::WrongEpoch(_) if self.options.coordinated => BypassReason::Epoch,
             RefusalKind::WrongEpoch(_) => {
                 tracing::warn!(worker = %home.id, object = %request.object, reason = %refusal.reason, "a worker has another placement map");
                 BypassReason::Epoch
             }
+            // Said of writes alone.
+            RefusalKind::NoLease => BypassReason::Epoch,
             RefusalKind::UnknownVolume | RefusalKind::GeometryMismatch(_) | RefusalKind::Malformed => {
                 tracing::warn!(worker = %home.id, object = %request.object, kind = ?refusal.kind, reason = %refusal.reason,
                     "a worker refused to open an object; gateway and worker must have the same ufs table, block and page size, and version");

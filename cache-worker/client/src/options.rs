@@ -28,6 +28,8 @@ pub struct TierOptions {
     pub report_deadline: Duration,
     /// When a worker is left alone, and for how long.
     pub health: HealthOptions,
+    /// The map is a coordinator's, and may change: who disagrees about it is asked again, until the deadlines.
+    pub coordinated: bool,
 }
 
 impl Default for TierOptions {
@@ -43,6 +45,7 @@ impl Default for TierOptions {
             announce_deadline: Duration::from_secs(5),
             report_deadline: Duration::from_secs(15),
             health: HealthOptions::default(),
+            coordinated: false,
         }
     }
 }

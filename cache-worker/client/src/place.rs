@@ -75,9 +75,10 @@ impl Candidates {
 }
 
 impl Map {
-    /// The one worker that answers for an object's attributes and orders its writes.
-    pub(crate) fn home(&self, object: &ObjectKey) -> &Arc<Worker> {
-        &self.workers[usize::from(self.placement.owners(object.home_slot())[0])]
+    /// The one worker that answers for an object's attributes and orders its writes. `None`: there is no map yet.
+    pub(crate) fn home(&self, object: &ObjectKey) -> Option<&Arc<Worker>> {
+        let owner = self.placement.owners(object.home_slot()).first()?;
+        self.workers.get(usize::from(*owner))
     }
 
     /// The owner of a block, then its replicas.

@@ -319,7 +319,7 @@ impl SpanRead {
                 misconfigured("a worker has another block or page size; configure the same everywhere")
             }
             // Of a later release: blocks belong to versions, and any worker may serve them.
-            RefusalKind::WrongEpoch(_) => BypassReason::Epoch,
+            RefusalKind::WrongEpoch(_) | RefusalKind::NoLease => BypassReason::Epoch,
             RefusalKind::Malformed => misconfigured("a worker could not read a request; do both run the same version?"),
         };
         let elsewhere = matches!(self.reason, BypassReason::Busy | BypassReason::Misconfigured | BypassReason::Epoch);

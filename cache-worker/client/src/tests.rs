@@ -1,6 +1,7 @@
 //! The tier's client against scripted workers, over the copying in-process transport with faults.
 #![allow(clippy::unwrap_used)]
 
+mod following;
 mod opening;
 mod reading;
 mod ways;
@@ -122,7 +123,7 @@ fn object_of(tier: &Tier, id: &str, block: u32) -> Arc<ObjectKey> {
         .map(|n| ObjectKey { volume: Volume::new("store", "train"), key: format!("key-{n}") })
         .find(|object| {
             let map = tier.map.load();
-            map.placement.owner(object.block_slot(BlockIndex(block))).id.0 == id && map.home(object).id.0 == id
+            map.placement.owner(object.block_slot(BlockIndex(block))).id.0 == id && map.home(object).unwrap().id.0 == id
         })
         .map(Arc::new)
         .unwrap()

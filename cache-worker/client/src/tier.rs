@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use prometheus::Registry;
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
-use verbs3_protocol::{ObjectKey, Placement, Request, Span, Version, Volume, WorkerId};
+use verbs3_protocol::{Epoch, ObjectKey, Placement, Request, Span, Version, Volume, WorkerId};
 use verbs3_rdma::arena::Arena;
 use verbs3_rdma::peer::Peer;
 use verbs3_rdma::transport::TransportError;
@@ -50,6 +51,8 @@ pub struct Tier {
     pub(crate) arena: Arena,
     pub(crate) metrics: Metrics,
     pub(crate) map: ArcSwap<Map>,
+    /// Of the map, for who waits for another.
+    pub(crate) epochs: watch::Sender<Epoch>,
     /// This process among all writers of the cluster.
     pub(crate) gateway: u64,
     pub(crate) writes: std::sync::atomic::AtomicU64,
@@ -78,11 +81,29 @@ impl Tier {
             options,
             arena,
             metrics: Metrics::new(registry)?,
+            epochs: watch::channel(map.placement.epoch()).0,
             map: ArcSwap::from_pointee(map),
             gateway: rand::random(),
             writes: std::sync::atomic::AtomicU64::new(0),
             tasks: TaskTracker::new(),
         }))
+    }
+
+    /// Another map from here on. Workers that both maps have under the same peer stay what they are, health included; the calls
+    /// under way to others end by themselves.
+    pub fn adopt(&self, placement: Placement, peers: &HashMap<WorkerId, Arc<Peer>>) -> Result<(), TierError> {
+        let mut map = join(placement, peers)?;
+        let before = self.map.load_full();
+        for worker in &mut map.workers {
+            let known = before.workers.iter().find(|known| known.id == worker.id);
+            if let Some(known) = known.filter(|known| Arc::ptr_eq(&known.peer, &worker.peer)) {
+                *worker = known.clone();
+            }
+        }
+        let epoch = map.placement.epoch();
+        self.map.store(Arc::new(map));
+        self.epochs.send_replace(epoch);
+        Ok(())
     }
 
     pub fn options(&self) -> &TierOptions {
@@ -104,7 +125,7 @@ impl Tier {
     /// Has the homes drop what they hold of `keys`. Best effort, in the background: nothing that must not be stale may
     /// rest on it.
     pub fn forget(self: &Arc<Self>, volume: &Volume, keys: Vec<String>) {
-        for (worker, keys) in self.by_home(volume, keys) {
+        for (worker, keys) in self.map.load_full().by_home(volume, keys) {
             self.forget_at(worker, volume.clone(), keys);
         }
     }
@@ -121,7 +142,7 @@ impl Tier {
         self.tasks.spawn(async move {
             let message = Request::Forget(verbs3_protocol::Forget { volume, keys }).encode();
             let until = Instant::now() + tier.options.announce_deadline;
-            if let Err(error) = tier.tell("forget", &worker, message, until).await {
+            if let Err(error) = tier.tell("forget", &worker, message, until, None).await {
                 tracing::warn!(worker = %worker.id, %error, "could not have a worker forget keys");
             }
         });

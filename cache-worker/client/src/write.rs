@@ -11,6 +11,13 @@
 //! its own report, opens the write again until its time is over: reads of the key ask the UFS for that long, which is slow
 //! and never stale. What would be stale, a write that is visible before its home knows, can't come of it: the write is
 //! sent only after an acknowledgement, and no copy of an announcement undoes the one that was acknowledged.
+//!
+//! # While the map changes
+//! A home acknowledges under its own epoch alone. Who is refused for another waits for the next map, or for the worker to
+//! follow, and announces again, to the homes of the map that it then has; what is told to the client is that the homes of
+//! one map, which was in force, have acknowledged the report. A home whose lease is over ([`Reply::Unleased`]) can't vouch
+//! for that: then every member of the map has to say, after the home did, that it still stands at this epoch. A map that
+//! replaces it comes into force only once one of them has given it up.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,13 +25,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::join_all;
+use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout_at};
-use verbs3_protocol::{Announce, Epoch, Refusal, Reply, Report, Request, Volume, WorkerId, WriteId, WriteOutcome};
+use verbs3_protocol::{
+    Announce, Epoch, Refusal, RefusalKind, Reply, Report, Request, Volume, WorkerId, WriteId, WriteOutcome,
+};
 use verbs3_rdma::transport::{Event, TransportError};
 
-use crate::homes::Group;
-use crate::place::{REPEATS_MAX, Worker};
+use crate::place::{Map, REPEATS_MAX, Worker};
 use crate::tier::Tier;
 
 /// Why a home does not know of a write.
@@ -36,18 +45,45 @@ pub enum CoherenceError {
     HomeUnreachable { worker: WorkerId, reason: String },
     #[error("worker {worker}, the home of the key, refused the write's {what}: {reason}")]
     HomeRefused { worker: WorkerId, what: &'static str, reason: String },
+    #[error("there is no placement map, and so no home to tell; is a coordinator there, and a worker?")]
+    NoMap,
+    #[error(
+        "the lease of worker {worker} is over, and worker {other} does not stand by the same map: {reason}; bring the coordinators back"
+    )]
+    Alone { worker: WorkerId, other: WorkerId, reason: String },
+    #[error("worker {worker}, the home of the key, has another placement map: {reason}")]
+    OtherMap { worker: WorkerId, reason: String },
+    #[error("the placement map changed while worker {worker} was told of the write")]
+    Moved { worker: WorkerId },
 }
 
 /// First pause between two tries of the same message; doubles up to [`RETRY_PAUSE_MAX`].
 const RETRY_PAUSE_MIN: Duration = Duration::from_millis(25);
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
+/// Keys in a message to a former home: with keys of 1 KiB, half of a frame.
+const KEYS_TO_FORMER: usize = 25;
 
 /// What is known of one write.
 struct Write {
     id: WriteId,
     volume: Volume,
-    epoch: Epoch,
-    groups: Vec<Group<String>>,
+    keys: Vec<String>,
+    /// Whom it was announced to. Homes of older maps among them are told of its end, too, as far as they care.
+    told: Mutex<Vec<Arc<Worker>>>,
+}
+
+/// What the home is told.
+#[derive(Clone, Copy)]
+enum News {
+    Announce,
+    Report(WriteOutcome),
+}
+
+/// By which right a home has acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Told {
+    Leased,
+    Unleased,
 }
 
 /// A write that its homes know of. Report it; dropping it instead reports an unknown outcome.
@@ -92,8 +128,8 @@ impl Tier {
     /// Tells the home of each key that a write is about to become visible. All have to acknowledge.
     pub async fn announce(self: &Arc<Self>, volume: &Volume, keys: &[String]) -> Result<Announced, CoherenceError> {
         let id = WriteId { gateway: self.gateway, sequence: self.writes.fetch_add(1, Ordering::Relaxed) };
-        let epoch = self.map.load().placement.epoch();
-        let write = Arc::new(Write { id, volume: volume.clone(), epoch, groups: self.by_home(volume, keys.to_vec()) });
+        let told = Mutex::new(Vec::new());
+        let write = Arc::new(Write { id, volume: volume.clone(), keys: keys.to_vec(), told });
         self.metrics.writes_open.inc();
         // From here on, so that a caller who goes away during the announcement leaves no home without a report.
         let mut announced = Announced { tier: self.clone(), write: Some(write.clone()), renewal: None };
@@ -116,12 +152,12 @@ impl Tier {
         outcome: WriteOutcome,
     ) -> Result<(), CoherenceError> {
         let Some(write) = announced.take() else { return Ok(()) };
-        let homes = write.groups.first().map(|(worker, _)| worker.id.clone());
+        let home = write.told.lock().first().map(|worker| worker.id.clone());
         let tier = self.clone();
         // Bounded by `report_deadline`; must not be cancelled, or the key would stay uncertain for its whole time.
         let task = self.tasks.spawn(async move { tier.report_to(&write, outcome).await });
         task.await.unwrap_or_else(|error| {
-            let worker = homes.unwrap_or_else(|| WorkerId("none".into()));
+            let worker = home.unwrap_or_else(|| WorkerId("none".into()));
             Err(CoherenceError::HomeUnreachable { worker, reason: error.to_string() })
         })
     }
@@ -140,74 +176,171 @@ impl Tier {
         task.abort_handle()
     }
 
-    async fn announce_to(self: &Arc<Self>, write: &Arc<Write>) -> Result<(), CoherenceError> {
+    async fn announce_to(&self, write: &Write) -> Result<(), CoherenceError> {
         let until = Instant::now() + self.options.announce_deadline;
-        let uncertain_ms = self.options.uncertain.as_millis() as u64;
-        let told = write.groups.iter().map(|(worker, keys)| {
-            let message = Request::Announce(Announce {
-                volume: write.volume.clone(),
-                keys: keys.clone(),
-                write: write.id,
-                epoch: write.epoch,
-                uncertain_ms,
-            });
-            self.tell("announce", worker, message.encode(), until)
-        });
-        let result: Result<(), _> = join_all(told).await.into_iter().collect();
+        let result = self.tell_homes(write, News::Announce, until).await;
         if result.is_err() {
             self.metrics.announce_failures.inc();
         }
         result
     }
 
-    async fn report_to(self: &Arc<Self>, write: &Write, outcome: WriteOutcome) -> Result<(), CoherenceError> {
+    async fn report_to(&self, write: &Write, outcome: WriteOutcome) -> Result<(), CoherenceError> {
         self.metrics.writes_open.dec();
         let until = Instant::now() + self.options.report_deadline;
-        let mut groups = write.groups.clone();
-        if self.map.load().placement.epoch() != write.epoch {
-            // The map has changed: the new homes have to hear of it, too.
-            let keys: Vec<String> = write.groups.iter().flat_map(|(_, keys)| keys.iter().cloned()).collect();
-            groups.extend(self.by_home(&write.volume, keys));
-        }
-        let told = groups.into_iter().map(|(worker, keys)| {
-            let message = Request::Report(Report {
-                volume: write.volume.clone(),
-                keys,
-                write: write.id,
-                epoch: write.epoch,
-                outcome,
-            })
-            .encode();
-            async move { self.tell("report", &worker, message, until).await }
-        });
-        let result: Result<(), _> = join_all(told).await.into_iter().collect();
+        let result = self.tell_homes(write, News::Report(outcome), until).await;
         if result.is_err() {
             self.metrics.report_failures.inc();
         }
         result
     }
 
+    /// Until the homes of one map have all acknowledged. Where maps change, what has failed under one is tried under the next.
+    async fn tell_homes(&self, write: &Write, news: News, until: Instant) -> Result<(), CoherenceError> {
+        let mut epochs = self.epochs.subscribe();
+        let mut pause = RETRY_PAUSE_MIN;
+        loop {
+            let map = self.map.load_full();
+            let failed = match self.tell_homes_of(&map, write, news, until).await {
+                Ok(()) => return Ok(()),
+                Err(error) => error,
+            };
+            let now = Instant::now();
+            // Anything else would be said again under the next map.
+            let passes = !matches!(failed, CoherenceError::HomeRefused { .. });
+            if !self.options.coordinated || !passes || now + pause >= until {
+                return Err(failed);
+            }
+            // The other side may follow as well as this one.
+            let newer = epochs.wait_for(|epoch| *epoch != map.placement.epoch());
+            let _ = timeout_at((now + pause).min(until), newer).await;
+            pause = (pause * 2).min(RETRY_PAUSE_MAX);
+        }
+    }
+
+    async fn tell_homes_of(&self, map: &Map, write: &Write, news: News, until: Instant) -> Result<(), CoherenceError> {
+        let epoch = map.placement.epoch();
+        let groups = map.by_home(&write.volume, write.keys.clone());
+        if groups.is_empty() && !write.keys.is_empty() {
+            return Err(CoherenceError::NoMap);
+        }
+        let mut former = Vec::new();
+        {
+            let mut told = write.told.lock();
+            match news {
+                News::Announce => {
+                    for (worker, _) in &groups {
+                        if !told.iter().any(|known| Arc::ptr_eq(known, worker)) {
+                            told.push(worker.clone());
+                        }
+                    }
+                }
+                News::Report(_) => {
+                    let is_home = |worker: &Arc<Worker>| groups.iter().any(|(home, _)| Arc::ptr_eq(home, worker));
+                    former.extend(told.extract_if(.., |worker| !is_home(worker)));
+                }
+            }
+        }
+        for worker in former {
+            self.tell_former(&worker, write, news, epoch);
+        }
+        let messages = groups.into_iter().map(|(worker, keys)| (worker, self.message(write, news, epoch, keys)));
+        let told = messages.map(|(worker, message)| async move {
+            let told = self.tell(news.kind(), &worker, message, until, Some(epoch)).await?;
+            Ok::<_, CoherenceError>((worker, told))
+        });
+        let told: Vec<(Arc<Worker>, Told)> = join_all(told).await.into_iter().collect::<Result<_, _>>()?;
+        let unleased = told.into_iter().find(|(_, told)| *told == Told::Unleased);
+        match (unleased, news) {
+            // Of what did not happen, or may not have, nobody is told that it has.
+            (None, _) | (_, News::Report(WriteOutcome::Refused | WriteOutcome::Unknown)) => Ok(()),
+            (Some((worker, _)), _) => self.all_stand_by(map, &worker, until).await,
+        }
+    }
+
+    /// A home of an older map need not know any more, but would ask the UFS for these keys until their time is over.
+    fn tell_former(&self, worker: &Arc<Worker>, write: &Write, news: News, epoch: Epoch) {
+        for keys in write.keys.chunks(KEYS_TO_FORMER) {
+            let (worker, message) = (worker.clone(), self.message(write, news, epoch, keys.to_vec()));
+            // May be cancelled at any time: nothing rests on it.
+            self.tasks.spawn(async move {
+                let _ = timeout_at(Instant::now() + RETRY_PAUSE_MAX, ask(&worker, message)).await;
+            });
+        }
+    }
+
+    fn message(&self, write: &Write, news: News, epoch: Epoch, keys: Vec<String>) -> Bytes {
+        let (volume, write) = (write.volume.clone(), write.id);
+        let uncertain_ms = self.options.uncertain.as_millis() as u64;
+        let request = match news {
+            News::Announce => Request::Announce(Announce { volume, keys, write, epoch, uncertain_ms }),
+            News::Report(outcome) => Request::Report(Report { volume, keys, write, epoch, outcome }),
+        };
+        request.encode()
+    }
+
+    /// Whether every member of the map says, now, that it answers under its epoch: then no other is in force.
+    async fn all_stand_by(&self, map: &Map, home: &Worker, until: Instant) -> Result<(), CoherenceError> {
+        let epoch = map.placement.epoch();
+        let until = until.min(Instant::now() + self.options.first_progress);
+        let asked = map.workers.iter().map(|worker| async move {
+            let reason = match timeout_at(until, ask(worker, Request::Standing.encode())).await {
+                Ok(Ok(Reply::Standing { epoch: theirs, .. })) if theirs == epoch => return Ok(()),
+                Ok(Ok(Reply::Standing { epoch: theirs, .. })) => format!("it is at epoch {}", theirs.0),
+                Ok(Ok(_)) => "its answer makes no sense".to_owned(),
+                Ok(Err(error)) => error.to_string(),
+                Err(_) => "it was silent".to_owned(),
+            };
+            Err(CoherenceError::Alone { worker: home.id.clone(), other: worker.id.clone(), reason })
+        });
+        join_all(asked).await.into_iter().collect()
+    }
+
     /// Sends one message until it is acknowledged; the message may arrive more than once. A resting worker is asked, too:
-    /// whether a write may go on is worth a try.
+    /// whether a write may go on is worth a try. `epoch`: gives up as soon as there is a map of another one.
     pub(crate) async fn tell(
         &self,
         kind: &'static str,
         worker: &Arc<Worker>,
         message: Bytes,
         until: Instant,
-    ) -> Result<(), CoherenceError> {
+        epoch: Option<Epoch>,
+    ) -> Result<Told, CoherenceError> {
+        let Some(epoch) = epoch.filter(|_| self.options.coordinated) else {
+            return self.tell_on(kind, worker, message, until).await;
+        };
+        let mut epochs = self.epochs.subscribe();
+        tokio::select! {
+            biased;
+            told = self.tell_on(kind, worker, message, until) => told,
+            // What was sent may still arrive, and is harmless: see above.
+            _ = epochs.wait_for(|now| *now != epoch) => Err(CoherenceError::Moved { worker: worker.id.clone() }),
+        }
+    }
+
+    async fn tell_on(
+        &self,
+        kind: &'static str,
+        worker: &Arc<Worker>,
+        message: Bytes,
+        until: Instant,
+    ) -> Result<Told, CoherenceError> {
         let mut pause = RETRY_PAUSE_MIN;
         let mut repeats = 0;
         loop {
             let reason = match timeout_at(until, ask(worker, message.clone())).await {
-                Ok(Ok(Reply::Done { .. })) => {
+                Ok(Ok(reply @ (Reply::Done { .. } | Reply::Unleased { .. }))) => {
                     worker.health.succeeded();
                     self.metrics.call(kind, "ok");
-                    return Ok(());
+                    return Ok(if matches!(reply, Reply::Done { .. }) { Told::Leased } else { Told::Unleased });
                 }
                 Ok(Ok(Reply::Refused(Refusal { kind: refused, reason }))) => {
                     worker.health.succeeded();
                     self.metrics.call(kind, "refused");
+                    if self.options.coordinated && matches!(refused, RefusalKind::WrongEpoch(_) | RefusalKind::NoLease)
+                    {
+                        return Err(CoherenceError::OtherMap { worker: worker.id.clone(), reason });
+                    }
                     let reason = format!("{refused:?}: {reason}");
                     return Err(CoherenceError::HomeRefused { worker: worker.id.clone(), what: kind, reason });
                 }
@@ -227,6 +360,15 @@ impl Tier {
             }
             sleep(pause).await;
             pause = (pause * 2).min(RETRY_PAUSE_MAX);
+        }
+    }
+}
+
+impl News {
+    fn kind(self) -> &'static str {
+        match self {
+            Self::Announce => "announce",
+            Self::Report(_) => "report",
         }
     }
 }

@@ -22,6 +22,8 @@ pub enum Request {
     Report(Report),
     Forget(Forget),
     Listed(Listed),
+    /// Under which epoch the worker answers, and whether it holds a lease.
+    Standing,
 }
 
 /// Attributes of an object and, in the same round trip, the wanted bytes of its first block.
@@ -181,6 +183,10 @@ pub enum Reply {
     Done { generation: Generation, lease: Lease },
     /// Not answered; what to do instead is in the kind.
     Refused(Refusal),
+    /// To `Announce`, `Report`: done, by a home whose lease is over. It is enough only if every member of the map stands by it.
+    Unleased { generation: Generation },
+    /// To `Standing`. Epoch 0: none, the worker is between two maps.
+    Standing { epoch: Epoch, leased: bool },
 }
 
 /// How the asked bytes were found.
@@ -280,6 +286,8 @@ pub enum RefusalKind {
     Malformed,
     /// Asker and worker have different placement maps, and perhaps different homes for this key. The worker's own epoch.
     WrongEpoch(Epoch),
+    /// A home that is cut off from the coordinators for too long to take part in writes.
+    NoLease,
 }
 
 /// A message that can't be read.

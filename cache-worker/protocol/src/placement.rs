@@ -105,6 +105,11 @@ impl Placement {
         Epoch(hasher.finish() | 1 << 63)
     }
 
+    /// The map of who follows a coordinator and knows none yet: epoch 0, and nobody owns anything.
+    pub fn nobody() -> Self {
+        Self { epoch: Epoch(0), members: Vec::new(), table: Vec::new(), ranks: 0 }
+    }
+
     pub fn epoch(&self) -> Epoch {
         self.epoch
     }

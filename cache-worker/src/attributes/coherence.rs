@@ -131,6 +131,21 @@ impl Coherence {
         }
     }
 
+    /// Writes that are announced and not reported, and how long they may still be; `None`: more than `max`.
+    pub(crate) fn open_list(&self, max: usize, now: Moment) -> Option<Vec<(KeyHash, WriteId, Duration)>> {
+        let mut list = Vec::new();
+        for shard in &self.shards {
+            for (&hash, writes) in shard.lock().iter() {
+                let open = writes.iter().filter(|open| open.end > now);
+                list.extend(open.map(|open| (hash, open.write, open.end.since(now))));
+                if list.len() > max {
+                    return None;
+                }
+            }
+        }
+        Some(list)
+    }
+
     pub(crate) fn open_writes(&self) -> usize {
         self.open.load(Ordering::SeqCst)
     }

@@ -4,21 +4,23 @@ use std::time::Duration;
 
 use verbs3_protocol::{Announce, RefusalKind};
 
-use super::{Raised, Refused};
+use super::{Noted, Refused};
 use crate::worker::Worker;
 
 impl Worker {
-    pub(super) fn announce(&self, announce: &Announce) -> Raised {
+    pub(super) fn announce(&self, announce: &Announce) -> Noted {
         self.metrics.announces.inc();
-        self.check_epoch(announce.epoch)?;
         let hashes = self.hashes(&announce.volume, &announce.keys)?;
         let uncertain = Duration::from_millis(announce.uncertain_ms).min(self.uncertain_max);
-        let raised = self.coherence.announce(&hashes, announce.write, uncertain, self.clock.now());
+        let now = self.clock.now();
+        let note = || self.coherence.announce(&hashes, announce.write, uncertain, now);
+        let noted = self.standing.to_note(announce.epoch, now, note);
+        let (raised, hold) = noted.map_err(|denied| Self::denied(denied, announce.epoch))?;
         self.metrics.open_writes.set(self.coherence.open_writes() as i64);
         match raised {
             Ok(generation) => {
                 self.metrics.generations_raised.inc_by(hashes.len() as u64);
-                Ok(generation)
+                Ok((generation, hold))
             }
             Err(_) => {
                 self.metrics.busy_writes.inc();

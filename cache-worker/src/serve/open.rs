@@ -98,7 +98,8 @@ impl Worker {
 
     fn opening(&self, open: Open, landing_bytes: u64) -> Result<Opening, Refused> {
         let arrived = self.clock.now();
-        self.check_epoch(open.epoch)?;
+        let right = self.standing.to_answer(open.epoch, open.object.home_slot(), arrived);
+        let right = right.map_err(|denied| Self::denied(denied, open.epoch))?;
         self.check_geometry(open.geometry)?;
         let source = self.source(&open.object.volume)?;
         if open.version_id.as_deref() == Some("null") {
@@ -115,8 +116,8 @@ impl Worker {
         let bytes_max = u64::from(open.piece_bytes_max).min(landing_bytes);
         let needs = Needs { checksums: open.checksums, error_body: open.want.is_some() };
         let ages = Ages {
-            attributes: Age::from_ms(open.attributes_age_ms_max),
-            absence: Age::from_ms(open.absence_age_ms_max),
+            attributes: Age::from_ms(open.attributes_age_ms_max).within(right),
+            absence: Age::from_ms(open.absence_age_ms_max).within(right),
         };
         Ok(Opening { want: open.want, subject, needs, ages, arrived, bytes_max })
     }

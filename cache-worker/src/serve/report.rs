@@ -2,21 +2,22 @@
 
 use verbs3_protocol::{RefusalKind, Report};
 
-use super::{Raised, Refused};
+use super::{Noted, Refused};
 use crate::worker::Worker;
 
 impl Worker {
-    pub(super) fn report(&self, report: &Report) -> Raised {
+    pub(super) fn report(&self, report: &Report) -> Noted {
         self.metrics.reports.inc();
-        self.check_epoch(report.epoch)?;
         let hashes = self.hashes(&report.volume, &report.keys)?;
         let (coherence, now) = (&self.coherence, self.clock.now());
-        let raised = coherence.report(&hashes, report.write, report.outcome, self.uncertain_max, now);
+        let note = || coherence.report(&hashes, report.write, report.outcome, self.uncertain_max, now);
+        let noted = self.standing.to_note(report.epoch, now, note);
+        let (raised, hold) = noted.map_err(|denied| Self::denied(denied, report.epoch))?;
         self.metrics.open_writes.set(coherence.open_writes() as i64);
         match raised {
             Ok(generation) => {
                 self.metrics.generations_raised.inc_by(hashes.len() as u64);
-                Ok(generation)
+                Ok((generation, hold))
             }
             Err(_) => {
                 self.metrics.busy_writes.inc();

@@ -7,6 +7,7 @@ mod disk;
 mod fills;
 mod history;
 mod life;
+mod membership;
 mod opens;
 mod pressure;
 mod store;

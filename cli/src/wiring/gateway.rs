@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use prometheus::Registry;
+use tokio_util::sync::CancellationToken;
 use verbs3_client::Tier;
 use verbs3_config::{
     AttributesTtl, Coherence, Config, Gateway, GatewayLimits, GatewayRead, GatewayTimeouts, GatewayTls, Memory, Mount,
@@ -20,7 +21,7 @@ use verbs3_ufs::Ufs;
 
 use super::listen::Place;
 use super::tier::Ways;
-use super::{arena, geometry, stores, tier};
+use super::{arena, coordinator, following, geometry, stores, tier};
 use crate::process::Started;
 
 /// A gateway that serves.
@@ -56,8 +57,12 @@ pub async fn run(config: Config, started: Started) -> anyhow::Result<()> {
     let arena = arena(&gateway.memory, 1, geometry)?;
     verbs3_rdma::metrics::register_arena(&registry, arena.clone())?;
     let stores = stores::open(&ufs, &registry).await?;
-    let ways = Ways::to_workers(&cluster, &tcp, &verbs, &gateway.peers, &arena).await?;
+    let ways = Arc::new(Ways::to_workers(&cluster, &tcp, &verbs, &gateway.peers, &arena).await?);
     let tier = tier::start(&gateway.tier, &cluster, geometry, &ways, arena, &registry)?;
+    let unfollow = CancellationToken::new();
+    // Without a map yet, or with the last one while no coordinator answers, clients are served all the same.
+    let following = coordinator::client(&cluster)?
+        .map(|client| tokio::spawn(following::follow(client, tier.clone(), ways.clone(), unfollow.clone())));
     let Some(file) = &gateway.identities else { bail!("gateway.identities is missing") };
     let identities = Identities::load(file)?;
     let exported = super::telemetry::start(&telemetry, ("verbs3-gateway", &instance()), &registry)?;
@@ -65,6 +70,10 @@ pub async fn run(config: Config, started: Started) -> anyhow::Result<()> {
     started.ready(serving.listen, Some(serving.admin))?;
     started.stop.cancelled().await;
     serving.end(process.drain_for.0).await;
+    unfollow.cancel();
+    if let Some(following) = following {
+        following.await.context("the following of the placement map ended badly")?;
+    }
     ways.shutdown().await;
     Ok(())
 }

@@ -24,13 +24,18 @@ pub fn members(cluster: &Cluster) -> Vec<Member> {
     cluster.workers.iter().map(member).collect()
 }
 
-/// What a gateway needs to ask workers.
+/// What a process needs to ask workers.
 pub struct Ways {
     members: Vec<Member>,
     peers: HashMap<WorkerId, Arc<Peer>>,
-    /// Kept for its threads.
-    #[allow(dead_code, reason = "held, not read")]
-    requesters: Option<Requesters>,
+    /// `None` within one process.
+    dialling: Option<Dialling>,
+}
+
+/// How peers are made.
+struct Dialling {
+    requesters: Requesters,
+    options: PeerOptions,
 }
 
 impl Ways {
@@ -44,35 +49,31 @@ impl Ways {
     ) -> anyhow::Result<Self> {
         let requesters = Requesters::new(tcp, verbs, cluster, &gateway_name(), arena)?;
         let options = peer_options(peers, verbs);
-        let mut ways = Self { members: Vec::new(), peers: HashMap::new(), requesters: None };
-        for (member, worker) in members(cluster).into_iter().zip(&cluster.workers) {
-            let ClusterWorker { id, address, weight: _, zone: _ } = worker;
+        let dialling = Some(Dialling { requesters, options });
+        let mut ways = Self { members: members(cluster), peers: HashMap::new(), dialling };
+        for ClusterWorker { id, address, weight: _, zone: _ } in &cluster.workers {
             let tcp =
                 resolve(address).await.with_context(|| format!("worker {id}: can't find the address {address}"))?;
-            let peer = Peer::new(
-                id.clone(),
-                PeerAddress::named(tcp, id.clone()),
-                requesters.transports.clone(),
-                options.clone(),
-            );
-            ways.add(member, Arc::new(peer));
+            let id = WorkerId(id.clone());
+            if let Some(peer) = ways.peer(&id, tcp) {
+                ways.peers.insert(id, peer);
+            }
         }
-        ways.requesters = Some(requesters);
         Ok(ways)
+    }
+
+    /// A peer that is reached at this address; `None` within one process.
+    pub fn peer(&self, id: &WorkerId, address: SocketAddr) -> Option<Arc<Peer>> {
+        let Dialling { requesters, options } = self.dialling.as_ref()?;
+        let address = PeerAddress::named(address, id.0.clone());
+        Some(Arc::new(Peer::new(id.0.clone(), address, requesters.transports.clone(), options.clone())))
     }
 
     /// Ways within this process.
     pub fn local(peers: impl IntoIterator<Item = (WorkerId, Peer)>) -> Self {
-        let mut ways = Self { members: Vec::new(), peers: HashMap::new(), requesters: None };
-        for (id, peer) in peers {
-            ways.add(Member::new(id, 1.0), Arc::new(peer));
-        }
-        ways
-    }
-
-    fn add(&mut self, member: Member, peer: Arc<Peer>) {
-        self.peers.insert(member.id.clone(), peer);
-        self.members.push(member);
+        let peers: HashMap<_, _> = peers.into_iter().map(|(id, peer)| (id, Arc::new(peer))).collect();
+        let members = peers.keys().map(|id| Member::new(id.clone(), 1.0)).collect();
+        Self { members, peers, dialling: None }
     }
 
     /// Closes what is idle and waits for the peers' tasks.
@@ -114,7 +115,12 @@ pub fn start(
         announce_deadline: announce_deadline.0,
         report_deadline: report_deadline.0,
         health: HealthOptions { failures_max: *failures_max, rest_min: rest_min.0, rest_max: rest_max.0 },
+        coordinated: !cluster.coordinators.is_empty(),
     };
+    if options.coordinated {
+        let none = (Placement::nobody(), HashMap::new());
+        return Tier::new(options, none.0, none.1, arena, registry).context("can't make the client of the tier");
+    }
     let replicas = usize::from(cluster.replicas);
     let epoch = Placement::static_epoch(&ways.members, replicas);
     let placement = Placement::new(epoch, ways.members.clone(), replicas).context("cluster.workers can't be used")?;
@@ -152,7 +158,7 @@ fn peer_options(peers: &GatewayPeers, verbs: &Verbs) -> PeerOptions {
     }
 }
 
-async fn resolve(address: &str) -> anyhow::Result<SocketAddr> {
+pub async fn resolve(address: &str) -> anyhow::Result<SocketAddr> {
     let found: Vec<SocketAddr> = tokio::net::lookup_host(address).await?.collect();
     ensure!(!found.is_empty(), "the name has no address");
     Ok(found.iter().find(|found| found.is_ipv4()).copied().unwrap_or(found[0]))

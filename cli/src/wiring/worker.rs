@@ -1,6 +1,7 @@
 //! The worker process: a cache that gateways reach in as many ways as there are.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -10,15 +11,17 @@ use verbs3_cache_worker::{DiskFolder, DiskOptions, DiskVolume, Volumes, WorkerOp
 use verbs3_config::{
     Config, Worker, WorkerDisk, WorkerDiskFolder, WorkerDiskVolume, WorkerFill, WorkerIndex, WorkerWrites,
 };
+use verbs3_coordinator_client::api::{Incarnation, Registration, Tier};
 use verbs3_gateway::{Admin, Readiness};
-use verbs3_protocol::{Epoch, Geometry, Placement, Volume};
+use verbs3_protocol::{Epoch, Geometry, Placement, Volume, WorkerId};
 use verbs3_rdma::arena::Arena;
 use verbs3_ufs::Ufs;
 
+use super::lease::Tenant;
 use super::listen::Place;
 use super::tier::members;
 use super::transports::Servers;
-use super::{arena, geometry, stores};
+use super::{arena, coordinator, geometry, stores};
 use crate::process::Started;
 
 /// Serves until it is told to stop, then lets calls under way end.
@@ -45,14 +48,13 @@ pub async fn run(config: Config, started: Started) -> anyhow::Result<()> {
     let arena = arena(&worker.memory, 1, geometry)?;
     verbs3_rdma::metrics::register_arena(&registry, arena.clone())?;
     let stores = stores::open(&ufs, &registry).await?;
-    anyhow::ensure!(
-        cluster.coordinators.is_empty(),
-        "cluster.coordinators is not followed by this release; list cluster.workers"
-    );
-    // The same computation as a gateway's, from this worker's own list.
-    let epoch = Placement::static_epoch(&members(&cluster), usize::from(cluster.replicas));
-    let epoch = (!cluster.workers.is_empty()).then_some(epoch);
-    let cache = start(&worker, geometry, epoch, arena.clone(), &stores, &registry)?;
+    let coordinators = coordinator::client(&cluster)?;
+    let map = match &coordinators {
+        Some(_) => Map::Coordinated,
+        // The same computation as a gateway's, from this worker's own list.
+        None => Map::Of(Placement::static_epoch(&members(&cluster), usize::from(cluster.replicas))),
+    };
+    let cache = start(&worker, geometry, map, arena.clone(), &stores, &registry)?;
 
     // A worker's requests are no client's: it has metrics, and no traces.
     let telemetry = super::telemetry::start(&telemetry, ("verbs3-worker", &worker.id), &registry)?;
@@ -70,8 +72,20 @@ pub async fn run(config: Config, started: Started) -> anyhow::Result<()> {
     let over = CancellationToken::new();
     // Joined below, once all else has ended.
     let admin = tokio::spawn(Admin { registry, readiness, stop: over.clone() }.serve(socket));
+    // Once gateways can connect, and until they need not any more.
+    let tenancy = match coordinators {
+        Some(client) => {
+            let registration = registration(&worker, servers.local_addr())?;
+            let tenant = Tenant::new(client, cache.clone(), registration);
+            Some(tokio::spawn(tenant.run(started.stop.clone())))
+        }
+        None => None,
+    };
     started.ready(servers.local_addr(), Some(admin_address))?;
     started.stop.cancelled().await;
+    if let Some(tenancy) = tenancy {
+        tenancy.await.context("the talk with the coordinators ended badly")?;
+    }
     servers.shutdown().await;
     cache.shutdown().await;
     super::telemetry::end(telemetry).await;
@@ -79,11 +93,39 @@ pub async fn run(config: Config, started: Started) -> anyhow::Result<()> {
     admin.await.context("the admin endpoints ended badly")
 }
 
-/// A cache over `arena`, for any bucket of `stores`. `epoch`: of the map whose askers it answers; `None`: any.
+/// What the coordinators are told of this worker.
+fn registration(worker: &Worker, listen: SocketAddr) -> anyhow::Result<Registration> {
+    let bytes = worker.memory.capacity.0;
+    Ok(Registration {
+        id: WorkerId(worker.id.clone()),
+        incarnation: Incarnation::new(),
+        address: match &worker.advertise {
+            Some(address) => address.clone(),
+            None => coordinator::reachable(listen)?,
+        },
+        // In GiB: only the proportion counts.
+        weight: bytes as f64 / f64::from(1 << 30),
+        zone: worker.zone.clone(),
+        tiers: vec![Tier { kind: "memory".to_owned(), bytes }],
+        rails: Vec::new(),
+    })
+}
+
+/// Whose askers a cache answers.
+pub enum Map {
+    /// Any: there is one asker, in this process.
+    Any,
+    /// Those of this epoch.
+    Of(Epoch),
+    /// Those of the coordinators' map, as it changes.
+    Coordinated,
+}
+
+/// A cache over `arena`, for any bucket of `stores`.
 pub fn start(
     worker: &Worker,
     geometry: Geometry,
-    epoch: Option<Epoch>,
+    map: Map,
     arena: Arena,
     stores: &HashMap<String, Ufs>,
     registry: &Registry,
@@ -118,7 +160,8 @@ pub fn start(
     let short = |size: verbs3_config::ByteSize| u32::try_from(size.0).unwrap_or(u32::MAX);
     let options = WorkerOptions {
         geometry,
-        epoch,
+        epoch: if let Map::Of(epoch) = map { Some(epoch) } else { None },
+        coordinated: matches!(map, Map::Coordinated),
         fill_reserve: *reserve,
         fills_in_flight_max: *in_flight_max as usize,
         fills_queued_max: *queued_max as usize,

@@ -85,8 +85,14 @@ impl Cluster {
         let handed = all.filter_map(|(id, writes)| former.get(&id).and(writes).map(|writes| (id, writes)));
         self.handed_over = handed.collect();
         // Who has left answers under the new map as little as under the old one.
-        self.left.retain(|id, _| self.document.active.get(id).is_some());
-        self.forgotten.retain(|id| self.document.active.get(id).is_some());
+        // A process that has come up since, elsewhere, is another one.
+        let (records, active) = (&self.records, &self.document.active);
+        let is_gone = |id: &WorkerId| {
+            let named = active.get(id).map(|member| &member.address);
+            records.get(id).is_some_and(|record| record.gone && Some(&record.member.address) == named)
+        };
+        self.left.retain(|id, _| is_gone(id));
+        self.forgotten.retain(is_gone);
     }
 
     fn readiness(&self, change: &Change, now: Moment) -> Readiness {
@@ -95,11 +101,11 @@ impl Cluster {
         for member in &self.document.active.members {
             // A process at another address is not the one that members of the present map reach.
             let record = self.records.get(&member.id).filter(|record| record.member.address == member.address);
-            let end = record.map_or(now, |record| record.lease_until);
+            let end = self.end_at_the_map(&member.id);
             latest_end = latest_end.max(end);
             if self.left.contains_key(&member.id) || (record.is_some() && change.prepared.contains_key(&member.id)) {
                 gave_up += 1;
-            } else if record.is_some_and(|record| record.lease_until > now) {
+            } else if end > now {
                 waiting.push((member.id.clone(), end));
             } else if self.forgotten.contains(&member.id) {
                 gave_up += 1;

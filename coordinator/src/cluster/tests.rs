@@ -131,6 +131,19 @@ fn without_any_member_that_gave_up_the_outage_time_is_waited_for() {
 }
 
 #[test]
+fn who_is_declared_dead_and_comes_up_elsewhere_has_its_old_lease_waited_for() {
+    let mut cluster = cluster_of(&["a"]);
+    cluster.forget(&id("a")).unwrap();
+    let moved = Registration { address: "elsewhere:1".into(), ..registration("a", "a2") };
+    cluster.register(moved, seconds(5)).unwrap();
+    settle(&mut cluster, seconds(5));
+    assert_eq!(settle(&mut cluster, seconds(6)), seconds(11));
+    assert_eq!(cluster.document().active.members[0].address, "a:9400");
+    settle(&mut cluster, seconds(11));
+    assert_eq!(cluster.document().active.members[0].address, "elsewhere:1");
+}
+
+#[test]
 fn who_leaves_in_order_is_not_waited_for() {
     let mut cluster = cluster_of(&["a"]);
     cluster.register(registration("b", "b"), seconds(2)).unwrap();
@@ -155,6 +168,23 @@ fn a_process_that_came_up_elsewhere_can_not_leave_for_the_one_before() {
     settle(&mut cluster, seconds(20));
     let until = settle(&mut cluster, seconds(21));
     assert_eq!((members(&cluster), until), (vec!["a"], seconds(11).after(OUTAGE)));
+}
+
+/// Found by chance.
+#[test]
+fn who_left_and_came_back_elsewhere_has_not_left_the_next_map() {
+    let mut cluster = cluster_of(&["a"]);
+    cluster.leave(&id("a"), Leave { incarnation: Incarnation("a".into()), open_writes: Some(Vec::new()) }).unwrap();
+    let moved = Registration { address: "elsewhere:1".into(), ..registration("a", "a2") };
+    cluster.register(moved, seconds(2)).unwrap();
+    settle(&mut cluster, seconds(2));
+    settle(&mut cluster, seconds(3));
+    assert_eq!(cluster.document().active.members[0].address, "elsewhere:1");
+    cluster.renew(&id("a"), &renewal("a2", Epoch(0), Epoch(0)), seconds(3)).unwrap().activation.unwrap();
+    cluster.register(registration("b", "b"), seconds(3)).unwrap();
+    settle(&mut cluster, seconds(3));
+    settle(&mut cluster, seconds(4));
+    assert_eq!(members(&cluster), ["a"], "it answers, and has not prepared");
 }
 
 #[test]

@@ -314,8 +314,13 @@ impl World {
     }
 }
 
+/// `ROUNDS`, or enough for each run of the tests.
+fn rounds() -> u32 {
+    std::env::var("ROUNDS").map_or(1000, |text| text.parse().unwrap())
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1000, max_shrink_iters: 20_000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: rounds(), max_shrink_iters: 20_000, ..ProptestConfig::default() })]
     #[test]
     fn nobody_answers_under_a_map_that_was_replaced(events in events()) {
         let mut world = World::new();

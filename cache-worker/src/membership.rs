@@ -1,0 +1,80 @@
+//! What a coordinated worker is told by whoever speaks with the coordinators for it: its lease, and which map it answers under.
+//!
+//! Owns the ways in. What follows from them is [`crate::standing`]'s.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use verbs3_protocol::{KeyHash, Placement, WorkerId, WriteId};
+
+use crate::standing::{Coordinated, Handover, Standing};
+use crate::worker::Worker;
+
+/// A write that is announced and not reported, on its way from one home to the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NotedWrite {
+    pub hash: KeyHash,
+    pub write: WriteId,
+    /// How long it may still be under way.
+    pub remaining: Duration,
+}
+
+/// A map that comes into force.
+pub struct Activation<'a> {
+    pub map: &'a Placement,
+    pub me: &'a WorkerId,
+    /// The map before; `None`: there was none.
+    pub former: Option<&'a Placement>,
+    /// Members of the former map that have handed over all their open writes.
+    pub handed_over: HashSet<WorkerId>,
+    /// These.
+    pub open_writes: Vec<NotedWrite>,
+    /// The open writes of the process before this one, if it ended in order under this very map.
+    pub resumes: Option<Vec<NotedWrite>>,
+}
+
+impl Worker {
+    /// For so long the worker answers from what it knows, and for so long it takes part in writes.
+    pub fn hold_lease(&self, lease: Duration, outage: Duration) {
+        let now = self.clock.now();
+        self.with_standing(|standing| standing.lease(now.after(lease), now.after(outage)));
+    }
+
+    /// Answers under the present epoch no more. The open writes, for the next homes; `None`: more than `max`.
+    pub fn give_up_epoch(&self, max: usize) -> Option<Vec<NotedWrite>> {
+        self.with_standing(Coordinated::prepare);
+        let list = self.coherence.open_list(max, self.clock.now())?;
+        Some(list.into_iter().map(|(hash, write, remaining)| NotedWrite { hash, write, remaining }).collect())
+    }
+
+    /// Answers under this map.
+    pub fn activate(&self, activation: Activation<'_>) {
+        let Activation { map, me, former, mut handed_over, open_writes, resumes } = activation;
+        let now = self.clock.now();
+        let resumes = resumes.is_some_and(|writes| self.take_over(&writes));
+        if !self.take_over(&open_writes) {
+            // Some found no place: their slots are as if nobody had handed them over.
+            handed_over.clear();
+        }
+        let uncertain = self.uncertain_max;
+        let handover = Handover { map, me, former, handed_over: &handed_over, resumes, uncertain };
+        self.with_standing(|standing| standing.activate(&handover, now));
+    }
+
+    fn take_over(&self, writes: &[NotedWrite]) -> bool {
+        let now = self.clock.now();
+        let mut all = writes.iter();
+        all.all(|noted| {
+            let remaining = noted.remaining.min(self.uncertain_max);
+            self.coherence.announce(&[noted.hash], noted.write, remaining, now).is_ok()
+        })
+    }
+
+    /// Nothing is told to a worker of a map that never changes.
+    fn with_standing(&self, tell: impl FnOnce(&Coordinated)) {
+        match &self.standing {
+            Standing::Coordinated(standing) => tell(standing),
+            Standing::Fixed(_) => {}
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! By what right this worker answers for attributes: the map that it answers under, its lease, and since when it is the home
+//! of each slot. Pure but for its atomics; the coordinators' client tells it, requests ask it.
+//!
+//! # Why nothing stale is answered
+//! A coordinated worker answers from what it knows only (1) to askers of its own epoch, (2) while its lease lasts, and (3) what it
+//! asked the UFS since it became the home of the key's slot. Another home can come into force only after this worker has given
+//! up the epoch (`prepare`), or its lease is over by the coordinator's clock, which is later than by its own. So every
+//! write that was acknowledged before a read began was reported to this worker, or to a home before it, before what it
+//! answers was asked. Both are judged when a request arrives: a read that began before may be overtaken by a write anyway.
+//!
+//! A slot that came from a home which could not hand over its open writes is asked at the UFS until those must be over.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Mutex, RwLock};
+use verbs3_protocol::{Epoch, Placement, SLOTS, Slot, WorkerId};
+
+use crate::clock::Moment;
+
+/// Stands for no epoch: nobody asks under it.
+const NONE: u64 = 0;
+/// A slot of which this worker is not the home.
+const NEVER: u64 = u64::MAX;
+
+/// What may be answered to an asker that arrives now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Right {
+    /// Whatever is known.
+    All,
+    /// What was asked for no longer ago.
+    Since(Duration),
+    /// Only what the UFS says now.
+    Ask,
+}
+
+/// By which right a write is noted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Hold {
+    Leased,
+    /// The lease is over: the writer has to make sure that every member of the map stands by it.
+    Unleased,
+}
+
+/// Why nothing is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Denied {
+    /// Asked under another epoch than this one (0: between two).
+    Epoch(Epoch),
+    /// Cut off from the coordinators for too long to take part in writes.
+    Lease,
+}
+
+/// A map that comes into force, and what it says of the one before.
+pub struct Handover<'a> {
+    pub map: &'a Placement,
+    pub me: &'a WorkerId,
+    /// `None`: there was none.
+    pub former: Option<&'a Placement>,
+    /// Members of the former map whose open writes have been handed over, and were taken over here.
+    pub handed_over: &'a HashSet<WorkerId>,
+    /// The process before this one ended in order, under this very map.
+    pub resumes: bool,
+    /// How long writes that nobody handed over may stay open.
+    pub uncertain: Duration,
+}
+
+/// The worker's standing in its cluster.
+pub(crate) enum Standing {
+    /// Of a map that never changes; `None`: whatever the asker's epoch is.
+    Fixed(Option<Epoch>),
+    Coordinated(Box<Coordinated>),
+}
+
+pub(crate) struct Coordinated {
+    epoch: AtomicU64,
+    /// Nanoseconds, as [`Moment`] counts.
+    lease_until: AtomicU64,
+    outage_until: AtomicU64,
+    /// For each slot, the moment from which on what was asked is good.
+    valid_from: Box<[AtomicU64]>,
+    /// The last epoch under which this process answered.
+    last: Mutex<Epoch>,
+    /// Held while a write is noted, so that what is handed over is complete.
+    noting: RwLock<()>,
+}
+
+impl Standing {
+    pub(crate) fn coordinated() -> Self {
+        let valid_from = (0..SLOTS).map(|_| AtomicU64::new(NEVER)).collect();
+        Self::Coordinated(Box::new(Coordinated {
+            epoch: AtomicU64::new(NONE),
+            lease_until: AtomicU64::new(0),
+            outage_until: AtomicU64::new(0),
+            valid_from,
+            last: Mutex::new(Epoch(NONE)),
+            noting: RwLock::new(()),
+        }))
+    }
+
+    /// For a question about attributes that arrives at `now`.
+    pub(crate) fn to_answer(&self, asked: Epoch, slot: Slot, now: Moment) -> Result<Right, Denied> {
+        let own = match self {
+            Self::Fixed(None) => return Ok(Right::All),
+            Self::Fixed(Some(own)) if *own == asked => return Ok(Right::All),
+            Self::Fixed(Some(own)) => return Err(Denied::Epoch(*own)),
+            Self::Coordinated(own) => own,
+        };
+        own.is_at(asked)?;
+        if own.lease_until.load(Ordering::SeqCst) <= now.nanos() {
+            return Ok(Right::Ask);
+        }
+        let since = own.valid_from[usize::from(slot.0)].load(Ordering::SeqCst);
+        Ok(match now.nanos().checked_sub(since) {
+            Some(age) => Right::Since(Duration::from_nanos(age)),
+            None => Right::Ask,
+        })
+    }
+
+    /// For a write that is announced or reported at `now`: runs `note`, which no handover overlooks.
+    pub(crate) fn to_note<T>(&self, asked: Epoch, now: Moment, note: impl FnOnce() -> T) -> Result<(T, Hold), Denied> {
+        let own = match self {
+            Self::Fixed(None) => return Ok((note(), Hold::Leased)),
+            Self::Fixed(Some(own)) if *own == asked => return Ok((note(), Hold::Leased)),
+            Self::Fixed(Some(own)) => return Err(Denied::Epoch(*own)),
+            Self::Coordinated(own) => own,
+        };
+        let _noting = own.noting.read();
+        own.is_at(asked)?;
+        let hold = if own.lease_until.load(Ordering::SeqCst) > now.nanos() {
+            Hold::Leased
+        } else if own.outage_until.load(Ordering::SeqCst) > now.nanos() {
+            Hold::Unleased
+        } else {
+            return Err(Denied::Lease);
+        };
+        Ok((note(), hold))
+    }
+
+    /// The epoch under which this worker answers now; 0: none.
+    pub(crate) fn epoch(&self) -> Epoch {
+        match self {
+            Self::Fixed(epoch) => epoch.unwrap_or_default(),
+            Self::Coordinated(own) => Epoch(own.epoch.load(Ordering::SeqCst)),
+        }
+    }
+
+    pub(crate) fn is_leased(&self, now: Moment) -> bool {
+        match self {
+            Self::Fixed(_) => true,
+            Self::Coordinated(own) => own.lease_until.load(Ordering::SeqCst) > now.nanos(),
+        }
+    }
+}
+
+impl Coordinated {
+    fn is_at(&self, asked: Epoch) -> Result<(), Denied> {
+        match self.epoch.load(Ordering::SeqCst) {
+            own if own == asked.0 && own != NONE => Ok(()),
+            own => Err(Denied::Epoch(Epoch(own))),
+        }
+    }
+
+    pub(crate) fn lease(&self, until: Moment, outage_until: Moment) {
+        self.outage_until.store(outage_until.nanos(), Ordering::SeqCst);
+        self.lease_until.store(until.nanos(), Ordering::SeqCst);
+    }
+
+    /// From here on nothing is answered under the present epoch; every write that was noted under it is over and done.
+    pub(crate) fn prepare(&self) {
+        let _all_noted = self.noting.write();
+        self.epoch.store(NONE, Ordering::SeqCst);
+    }
+
+    /// Answers under another map from `now` on.
+    pub(crate) fn activate(&self, handover: &Handover<'_>, now: Moment) {
+        let Handover { map, me, former, handed_over, resumes, uncertain } = handover;
+        let mut last = self.last.lock();
+        // The same map again: nobody else was a home meanwhile.
+        if *last != map.epoch() {
+            let own = |map: &Placement, slot: Slot| map.owner(slot).id == **me;
+            let continuous = former.is_some_and(|former| former.epoch() == *last);
+            for (at, valid_from) in self.valid_from.iter().enumerate() {
+                let slot = Slot(at as u16);
+                let before = former.map(|former| &former.owner(slot).id);
+                let from = match before {
+                    _ if !own(map, slot) => NEVER,
+                    // As it was.
+                    Some(before) if before == *me && continuous => continue,
+                    _ if *resumes => now.nanos(),
+                    None => now.nanos(),
+                    Some(before) if before != *me && handed_over.contains(before) => now.nanos(),
+                    Some(_) => now.after(*uncertain).nanos(),
+                };
+                valid_from.store(from, Ordering::SeqCst);
+            }
+            *last = map.epoch();
+        }
+        // Last: who is answered under it finds all of the above.
+        self.epoch.store(map.epoch().0, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,137 @@
+//! A coordinated worker: what its lease and its map allow it to answer.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use verbs3_protocol::{
+    Announce, Epoch, Member, Open, Placement, RefusalKind, Report, Request, WorkerId, WriteId, WriteOutcome,
+};
+use verbs3_rdma::inprocess::Mode;
+
+use super::bed::{Bed, WRITE, object, open, volume};
+use super::store::Stored;
+use crate::WorkerOptions;
+use crate::membership::{Activation, NotedWrite};
+
+const LEASE: Duration = Duration::from_secs(10);
+const OUTAGE: Duration = Duration::from_secs(100);
+
+fn bed() -> Bed {
+    Bed::with(Mode::Share, 32, WorkerOptions { coordinated: true, ..WorkerOptions::default() })
+}
+
+fn id(name: &str) -> WorkerId {
+    WorkerId(name.into())
+}
+
+/// Map in which worker `a` is alone, so the home of every key.
+fn alone(epoch: u64) -> Placement {
+    Placement::new(Epoch(epoch), vec![Member::new(id("a"), 1.0)], 1).unwrap()
+}
+
+/// Map in which worker `b` is alone.
+fn elsewhere(epoch: u64) -> Placement {
+    Placement::new(Epoch(epoch), vec![Member::new(id("b"), 1.0)], 1).unwrap()
+}
+
+fn activate(bed: &Bed, map: &Placement, former: Option<&Placement>, handed: &[&str], open_writes: Vec<NotedWrite>) {
+    let handed_over: HashSet<WorkerId> = handed.iter().map(|name| id(name)).collect();
+    bed.worker.activate(Activation { map, me: &id("a"), former, handed_over, open_writes, resumes: None });
+    bed.worker.hold_lease(LEASE, OUTAGE);
+}
+
+fn opening(epoch: u64) -> Request {
+    Request::Open(Open { epoch: Epoch(epoch), ..open("k", Some(verbs3_protocol::ByteRange::All)) })
+}
+
+fn announce(epoch: u64) -> Request {
+    let keys = vec!["k".to_owned()];
+    Request::Announce(Announce { volume: volume(), keys, write: WRITE, epoch: Epoch(epoch), uncertain_ms: 60_000 })
+}
+
+fn report(epoch: u64, write: WriteId) -> Request {
+    let (keys, outcome) = (vec!["k".to_owned()], WriteOutcome::Done);
+    Request::Report(Report { volume: volume(), keys, write, epoch: Epoch(epoch), outcome })
+}
+
+/// Questions about attributes that the store has got.
+fn asked(bed: &Bed) -> usize {
+    let (gets, heads) = bed.store.asked();
+    gets + heads
+}
+
+#[tokio::test]
+async fn before_its_first_map_a_worker_answers_for_no_attributes() {
+    let bed = bed();
+    bed.store.put("k", Stored::new(1, 10));
+    bed.worker.hold_lease(LEASE, OUTAGE);
+    for request in [opening(1), announce(1), report(1, WRITE), opening(0)] {
+        assert_eq!(bed.ask(request).await.refused(), Some(&RefusalKind::WrongEpoch(Epoch(0))));
+    }
+}
+
+#[tokio::test]
+async fn without_a_lease_each_read_asks_the_ufs_and_sees_what_others_wrote() {
+    let bed = bed();
+    activate(&bed, &alone(1), None, &[], Vec::new());
+    let (old, new) = (Stored::new(1, 10), Stored::new(2, 20));
+    bed.store.put("k", old.clone());
+    assert_eq!(bed.ask(opening(1)).await.bytes, old.content(0..10));
+    let before = asked(&bed);
+    assert_eq!(bed.ask(opening(1)).await.bytes, old.content(0..10));
+    assert_eq!(asked(&bed), before, "known, and answered");
+    // A write through another home, which this worker does not hear of.
+    bed.store.put("k", new.clone());
+    bed.clock.advance(LEASE);
+    assert_eq!(bed.ask(opening(1)).await.bytes, new.content(0..20));
+    assert!(matches!(bed.ask(announce(1)).await.messages[..], [verbs3_protocol::Reply::Unleased { .. }]));
+    bed.clock.advance(OUTAGE);
+    assert_eq!(bed.ask(announce(1)).await.refused(), Some(&RefusalKind::NoLease));
+}
+
+#[tokio::test]
+async fn a_home_that_was_none_meanwhile_forgets_what_it_knew() {
+    let bed = bed();
+    activate(&bed, &alone(1), None, &[], Vec::new());
+    let (old, new) = (Stored::new(1, 10), Stored::new(2, 20));
+    bed.store.put("k", old.clone());
+    assert_eq!(bed.ask(opening(1)).await.bytes, old.content(0..10));
+    assert_eq!(bed.worker.give_up_epoch(10), Some(Vec::new()));
+    assert_eq!(bed.ask(opening(1)).await.refused(), Some(&RefusalKind::WrongEpoch(Epoch(0))));
+    activate(&bed, &elsewhere(2), Some(&alone(1)), &["a"], Vec::new());
+    bed.store.put("k", new.clone());
+    bed.clock.advance(Duration::from_secs(1));
+    bed.worker.give_up_epoch(10);
+    activate(&bed, &alone(3), Some(&elsewhere(2)), &["b"], Vec::new());
+    bed.clock.advance(Duration::from_secs(1));
+    assert_eq!(bed.ask(opening(3)).await.bytes, new.content(0..20));
+    let before = asked(&bed);
+    assert_eq!(bed.ask(opening(3)).await.bytes, new.content(0..20));
+    assert_eq!(asked(&bed), before, "from now on it knows again");
+}
+
+#[tokio::test]
+async fn open_writes_follow_the_slots_to_their_new_home() {
+    let old = bed();
+    activate(&old, &alone(1), None, &[], Vec::new());
+    assert!(old.ask(announce(1)).await.is_done());
+    let writes = old.worker.give_up_epoch(10).unwrap();
+    assert_eq!(writes.iter().map(|noted| (noted.hash, noted.write)).collect::<Vec<_>>(), [(object("k").hash(), WRITE)]);
+    assert_eq!(old.worker.give_up_epoch(0), None, "more than may be said");
+
+    let new = bed();
+    new.store.put("k", Stored::new(1, 10));
+    activate(&new, &alone(2), Some(&elsewhere(1)), &["b"], writes);
+    assert_eq!(new.ask(opening(2)).await.refused(), Some(&RefusalKind::Uncertain));
+    assert!(new.ask(report(2, WRITE)).await.is_done());
+    assert_eq!(new.ask(opening(2)).await.opened().attributes.version.bytes, 10);
+}
+
+#[tokio::test]
+async fn a_standing_is_told() {
+    let bed = bed();
+    let standing = async |bed: &Bed| bed.ask(Request::Standing).await.messages;
+    assert!(matches!(standing(&bed).await[..], [verbs3_protocol::Reply::Standing { epoch: Epoch(0), leased: false }]));
+    activate(&bed, &alone(7), None, &[], Vec::new());
+    assert!(matches!(standing(&bed).await[..], [verbs3_protocol::Reply::Standing { epoch: Epoch(7), leased: true }]));
+}

@@ -1,0 +1,72 @@
+//! `verbs3 worker drain|undrain|forget`: what the coordinators are to do with a worker. Also the way of every command to them.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use verbs3_config::load;
+use verbs3_coordinator_client::{AskError, Client};
+
+use crate::arguments::{CoordinatorsArguments, WorkerAction, WorkerActionArguments};
+use crate::process::MISCONFIGURED;
+use crate::wiring::{coordinator, lease};
+
+/// Exit status where a coordinator refused.
+const REFUSED: u8 = 1;
+
+pub fn run(action: &WorkerAction) -> ExitCode {
+    let (word, WorkerActionArguments { id, coordinators }) = match action {
+        WorkerAction::Drain(arguments) => ("drain", arguments),
+        WorkerAction::Undrain(arguments) => ("undrain", arguments),
+        WorkerAction::Forget(arguments) => ("forget", arguments),
+    };
+    let answer = ask(coordinators, async |client| {
+        let path = format!("{}/workers/{}", verbs3_coordinator_client::api::PREFIX, lease::escaped(id));
+        match action {
+            WorkerAction::Forget(_) => client.delete(&path).await,
+            _ => {
+                let path = format!("{path}/{word}");
+                client.post::<_, serde_json::Value>(&path, &(), Duration::ZERO).await.map(|_| ())
+            }
+        }
+    });
+    match answer {
+        Ok(Ok(())) => {
+            match action {
+                WorkerAction::Drain(_) => {
+                    println!("{id} drains: `verbs3 status` says when it owns nothing any more and may be stopped");
+                }
+                WorkerAction::Undrain(_) => println!("{id} gets its slots back"),
+                WorkerAction::Forget(_) => println!("{id} is out of the map once its lease is over"),
+            }
+            ExitCode::SUCCESS
+        }
+        Ok(Err(error)) => {
+            eprintln!("{error}");
+            ExitCode::from(REFUSED)
+        }
+        Err(exit) => exit,
+    }
+}
+
+/// Runs `question` with a client of the coordinators that the arguments name; says what keeps it from that.
+pub fn ask<T>(
+    arguments: &CoordinatorsArguments,
+    question: impl AsyncFnOnce(Arc<Client>) -> Result<T, AskError>,
+) -> Result<Result<T, AskError>, ExitCode> {
+    let misconfigured = |problem: &dyn std::fmt::Display| {
+        eprintln!("{problem}");
+        ExitCode::from(MISCONFIGURED)
+    };
+    let mut config = load(&arguments.layers(), &[]).map_err(|problems| misconfigured(&problems))?.config;
+    if !arguments.coordinator.is_empty() {
+        config.cluster.coordinators.clone_from(&arguments.coordinator);
+    }
+    let client = coordinator::client(&config.cluster).map_err(|error| misconfigured(&format!("{error:#}")))?;
+    let Some(client) = client else {
+        return Err(misconfigured(&"no coordinator is named; write --config FILE or --coordinator URL"));
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| misconfigured(&error))?;
+    Ok(runtime.block_on(question(client)))
+}

@@ -1,0 +1,87 @@
+//! A gateway that follows the coordinators' map: peers come and go with it, and the tier's client adopts it.
+
+use std::collections::HashMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+use verbs3_client::Tier;
+use verbs3_coordinator_client::{Client, Follower};
+use verbs3_protocol::{Membership, Placement, WorkerId};
+use verbs3_rdma::peer::Peer;
+
+use super::tier::{Ways, resolve};
+
+/// Pause before names that could not be resolved are looked up again.
+const RESOLVE_PAUSE: Duration = Duration::from_secs(2);
+/// Stands for an address that could not be found. Nothing connects to it.
+const NOWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 9);
+
+/// Peers of the map that was adopted last, by worker, with the address that the map says and what was found for it.
+type Known = HashMap<WorkerId, (String, SocketAddr, Arc<Peer>)>;
+
+/// Follows until it is told to stop. May be cancelled at any time.
+pub async fn follow(client: Arc<Client>, tier: Arc<Tier>, ways: Arc<Ways>, stop: CancellationToken) {
+    let (follower, mut maps) = Follower::new(client);
+    let adopting = async {
+        let mut known = Known::new();
+        loop {
+            let newest = maps.borrow_and_update().clone();
+            let unresolved = match &newest {
+                Some(membership) => !adopt(membership, &tier, &ways, &mut known).await,
+                None => false,
+            };
+            tokio::select! {
+                changed = maps.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                }
+                () = tokio::time::sleep(RESOLVE_PAUSE), if unresolved => {}
+            }
+        }
+    };
+    tokio::join!(follower.run(stop.clone()), stop.run_until_cancelled(adopting));
+}
+
+/// Says whether every worker of the map has an address.
+async fn adopt(membership: &Arc<Membership>, tier: &Tier, ways: &Ways, known: &mut Known) -> bool {
+    let list = membership.clone();
+    let placement = tokio::task::spawn_blocking(move || list.placement()).await;
+    let placement: Placement = match placement {
+        Ok(Ok(placement)) => placement,
+        Ok(Err(error)) => {
+            tracing::error!(%error, epoch = membership.epoch.0, "a placement map makes no sense; the last one stands");
+            return true;
+        }
+        Err(error) => {
+            tracing::error!(%error, "a placement map could not be computed");
+            return true;
+        }
+    };
+    let mut peers = Known::new();
+    for member in &membership.members {
+        let kept = known.get(&member.id).filter(|(address, found, _)| *address == member.address && *found != NOWHERE);
+        let made = match kept {
+            Some(kept) => kept.clone(),
+            None => {
+                let found = resolve(&member.address).await.unwrap_or_else(|error| {
+                    tracing::warn!(worker = %member.id, address = member.address, %error, "a worker's address can't be found");
+                    NOWHERE
+                });
+                let Some(peer) = ways.peer(&member.id, found) else { return true };
+                (member.address.clone(), found, peer)
+            }
+        };
+        peers.insert(member.id.clone(), made);
+    }
+    let ways: HashMap<WorkerId, Arc<Peer>> =
+        peers.iter().map(|(id, (_, _, peer))| (id.clone(), peer.clone())).collect();
+    if let Err(error) = tier.adopt(placement, &ways) {
+        tracing::error!(%error, "a placement map could not be adopted; the last one stands");
+    }
+    // Peers that are in neither close by being dropped, once their calls have ended.
+    *known = peers;
+    known.values().all(|(_, found, _)| *found != NOWHERE)
+}

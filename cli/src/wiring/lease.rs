@@ -1,0 +1,175 @@
+//! A worker's talk with the coordinators: it registers, keeps its lease, follows the map, and leaves in order.
+//!
+//! What to say and do is decided by [`Tenure`]; here it is said and done.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+use verbs3_cache_worker::{Activation, NotedWrite, Worker};
+use verbs3_coordinator_client::api::{self, Granted, OPEN_WRITES_MAX, OpenWrite, PREFIX, RefusedKind, Registration};
+use verbs3_coordinator_client::clock::{BootClock, Clock};
+use verbs3_coordinator_client::tenure::{Duty, Tenure};
+use verbs3_coordinator_client::{AskError, Client};
+use verbs3_protocol::{KeyHash, Membership, Placement, WriteId};
+
+/// Pauses while no coordinator answers.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// Pause after the coordinators refused: what a person has to see to.
+const REFUSED_PAUSE: Duration = Duration::from_secs(5);
+
+/// A worker that is to belong to a coordinated cluster.
+pub struct Tenant {
+    client: Arc<Client>,
+    worker: Arc<Worker>,
+    registration: Registration,
+    tenure: Tenure,
+    registered: bool,
+}
+
+impl Tenant {
+    pub fn new(client: Arc<Client>, worker: Arc<Worker>, registration: Registration) -> Self {
+        let tenure = Tenure::new(registration.incarnation.clone());
+        Self { client, worker, registration, tenure, registered: false }
+    }
+
+    /// Holds the lease until told to stop, then leaves: the worker answers for attributes no more, though it serves blocks.
+    pub async fn run(mut self, stop: CancellationToken) {
+        let mut pause = PAUSE_MIN;
+        loop {
+            let sent = BootClock.now();
+            let Some(asked) = stop.run_until_cancelled(self.ask()).await else { break };
+            let rest = match asked {
+                Ok(granted) => {
+                    self.registered = true;
+                    pause = PAUSE_MIN;
+                    let news = granted.prepare.is_some() || granted.activation.is_some();
+                    for duty in self.tenure.granted(sent, granted) {
+                        self.perform(duty).await;
+                    }
+                    // Where the coordinator has waited for news, there is no need to.
+                    if news { Duration::ZERO } else { self.tenure.pause() }
+                }
+                Err(error) => self.refused(&error, &mut pause),
+            };
+            if stop.run_until_cancelled(tokio::time::sleep(rest)).await.is_none() {
+                break;
+            }
+        }
+        self.leave().await;
+    }
+
+    async fn ask(&self) -> Result<Granted, AskError> {
+        let granted = if self.registered {
+            let renewal = self.tenure.renewal();
+            let path = format!("{PREFIX}/workers/{}/renew", escaped(&self.registration.id.0));
+            self.client.post(&path, &renewal, Duration::from_millis(renewal.wait_ms)).await?
+        } else {
+            self.client.post(&format!("{PREFIX}/workers"), &self.registration, Duration::ZERO).await?
+        };
+        granted.ok_or_else(|| AskError::Away("an empty answer".to_owned()))
+    }
+
+    /// Logs, and says how long to wait.
+    fn refused(&mut self, error: &AskError, pause: &mut Duration) -> Duration {
+        match error.kind() {
+            Some(RefusedKind::Unknown) => {
+                tracing::info!("the coordinator does not know this worker; registering");
+                self.registered = false;
+                Duration::ZERO
+            }
+            Some(_) => {
+                tracing::error!(%error, "the coordinators refuse this worker");
+                self.registered = false;
+                REFUSED_PAUSE
+            }
+            None => {
+                tracing::warn!(%error, "no lease can be had; the worker goes on with its last map");
+                let rest = *pause;
+                *pause = (rest * 2).min(PAUSE_MAX);
+                rest
+            }
+        }
+    }
+
+    async fn perform(&mut self, duty: Duty) {
+        match duty {
+            Duty::GiveUp => {
+                self.worker.give_up_epoch(0);
+            }
+            Duty::Prepare(epoch) => {
+                let writes = self.worker.give_up_epoch(OPEN_WRITES_MAX);
+                self.tenure.prepared(epoch, writes.map(told));
+            }
+            Duty::Activate(activation) => self.activate(*activation).await,
+            Duty::Lease { until, outage_until } => {
+                let now = BootClock.now();
+                self.worker.hold_lease(until.since(now), outage_until.since(now));
+            }
+        }
+    }
+
+    async fn activate(&mut self, activation: api::Activation) {
+        let api::Activation { membership, former, handed_over, open_writes, resumes } = activation;
+        let (epoch, members) = (membership.epoch, membership.members.len());
+        let made = tokio::task::spawn_blocking(move || (placement(&membership), placement(&former))).await;
+        let (Some(map), former) = made.unwrap_or((None, None)) else {
+            tracing::error!(epoch = epoch.0, "a placement map makes no sense; no attributes are answered");
+            return;
+        };
+        self.worker.activate(Activation {
+            map: &map,
+            me: &self.registration.id,
+            former: former.as_ref(),
+            handed_over: handed_over.into_iter().collect::<HashSet<_>>(),
+            open_writes: noted(open_writes),
+            resumes: resumes.map(noted),
+        });
+        self.tenure.activated(epoch);
+        tracing::info!(epoch = epoch.0, members, "answering under a new placement map");
+    }
+
+    async fn leave(&self) {
+        let writes = self.worker.give_up_epoch(OPEN_WRITES_MAX).map(told);
+        if !self.registered {
+            return;
+        }
+        let path = format!("{PREFIX}/workers/{}/leave", escaped(&self.registration.id.0));
+        let left = self.client.post::<_, serde_json::Value>(&path, &self.tenure.leave(writes), Duration::ZERO).await;
+        if let Err(error) = left {
+            tracing::warn!(%error, "could not leave in order; the coordinators wait until the lease is over");
+        }
+    }
+}
+
+/// `None`: nobody owns anything.
+fn placement(membership: &Membership) -> Option<Placement> {
+    membership.placement().ok()
+}
+
+fn told(writes: Vec<NotedWrite>) -> Vec<OpenWrite> {
+    let told = |noted: NotedWrite| OpenWrite {
+        hash: noted.hash.0,
+        gateway: noted.write.gateway,
+        sequence: noted.write.sequence,
+        remaining_ms: u64::try_from(noted.remaining.as_millis()).unwrap_or(u64::MAX),
+    };
+    writes.into_iter().map(told).collect()
+}
+
+fn noted(writes: Vec<OpenWrite>) -> Vec<NotedWrite> {
+    let noted = |told: OpenWrite| NotedWrite {
+        hash: KeyHash(told.hash),
+        write: WriteId { gateway: told.gateway, sequence: told.sequence },
+        remaining: Duration::from_millis(told.remaining_ms),
+    };
+    writes.into_iter().map(noted).collect()
+}
+
+/// An id as a part of a path.
+pub fn escaped(id: &str) -> String {
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(byte);
+    id.bytes().map(|byte| if plain(&byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
+}
