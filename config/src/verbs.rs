@@ -37,6 +37,9 @@ pub struct Verbs {
     pub retry_count: u8,
     /// Times that the NIC waits for a receive buffer of the peer; 7 is for ever. Default: `7`. Range: `0` to `7`.
     pub rnr_retry: u8,
+    /// Bytes of data that a packet carries at most: `256`, `512`, `1024`, `2048` or `4096`, for a fabric whose switches are set for less than
+    /// its ports. The smaller of both sides' holds; iWARP has none. Default: none.
+    pub path_mtu_max: Option<u16>,
     /// Type of service of the packets, for the switches' queues (RoCE: DSCP × 4). Default: none.
     pub tos: Option<u8>,
     /// How long a connection polls after its last completion before it waits for the NIC's event; `"0"`: not at all. Costs CPU,
@@ -76,6 +79,7 @@ impl Default for Verbs {
             ack_timeout: 17,
             retry_count: 7,
             rnr_retry: 7,
+            path_mtu_max: None,
             tos: None,
             busy_poll: Period::millis(0),
             poll_cpus: Vec::new(),

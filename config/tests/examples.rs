@@ -69,7 +69,7 @@ const EXAMPLES: [Example; 4] = [
 ];
 
 /// What a setting without a default could be, where the example leaves it out.
-const SAMPLES: [(&str, &str); 35] = [
+const SAMPLES: [(&str, &str); 36] = [
     ("coordinator.advertise", "\"http://coordinator-0:9500\""),
     ("store.certificate", "\"/etc/verbs3/tls.crt\""),
     ("store.key", "\"/etc/verbs3/tls.key\""),
@@ -84,6 +84,7 @@ const SAMPLES: [(&str, &str); 35] = [
     ("tcp.bind_address", "\"10.0.0.1\""),
     ("gateway.bind_device", "\"eth0\""),
     ("admin_bind_device", "\"eth0\""),
+    ("verbs.path_mtu_max", "1024"),
     ("verbs.tos", "104"),
     ("worker.shm.socket", "\"/run/verbs3/gpu-01.sock\""),
     ("read.bytes_in_flight_max", "\"512MiB\""),

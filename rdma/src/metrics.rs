@@ -87,6 +87,8 @@ table! {
         "Whether a rail of this process is open, by its place in verbs.rails and its name there; one that is not is tried again.";
     registered_bytes: IntGaugeVec, "verbs3_verbs_registered_bytes", ["rail"],
         "Arena memory that is registered with a rail.";
+    path_mtu: IntGaugeVec, "verbs3_verbs_path_mtu_bytes", ["rail", "side"],
+        "Path MTU of the last connection that was made over a rail, by side (requester, server).";
     queue_pairs: IntGaugeVec, "verbs3_verbs_queue_pairs", ["rail"],
         "Queue pairs of a rail.";
     send_queue_used: IntGaugeVec, "verbs3_verbs_send_queue_used", ["rail"],
@@ -255,6 +257,7 @@ mod tests {
         }
         let _ = all.fallbacks.with_label_values(&["verbs", "tcp", "lost"]);
         let _ = all.rail_up.with_label_values(&["0", "mlx5_0"]);
+        let _ = all.path_mtu.with_label_values(&["mlx5_0:1", "server"]);
         let _ = all.ways_resting.with_label_values(&["verbs"]);
         let _ = all.shm_copies.with_label_values(&["quota"]);
         let _ = all.shm_copied_bytes.with_label_values(&["quota"]);

@@ -53,6 +53,9 @@ pub struct VerbsOptions {
     pub retry_count: u8,
     /// Times that the NIC waits for a receive buffer of the peer, 0 to 7; 7 is for ever.
     pub rnr_retry: u8,
+    /// Bytes that a packet carries at most: 256, 512, 1024, 2048 or 4096; none leaves it to the fabric. The smaller of both
+    /// sides' holds; iWARP has none.
+    pub path_mtu_max: Option<u16>,
     /// Type of service (RFC 2474), for the switches' queues.
     pub tos: Option<u8>,
     /// How long a connection polls after its last completion, before it waits for the NIC's event.
@@ -76,6 +79,7 @@ impl VerbsOptions {
             ack_timeout: 17,
             retry_count: 7,
             rnr_retry: 7,
+            path_mtu_max: None,
             tos: None,
             busy_poll: Duration::ZERO,
             heartbeat: Duration::from_secs(15),
@@ -126,6 +130,13 @@ impl fmt::Display for NoRdma {
         };
         write!(f, "no RDMA device: {reason}")
     }
+}
+
+/// The MTU in bytes that a port has taken, as its device says: no file of the kernel has it. `None` where the device says none,
+/// or can't be asked.
+pub fn active_mtu(device: &str, port: u8) -> Option<u32> {
+    let port = sys::Port::of(device, port).ok()?;
+    (port.active_mtu > 0).then_some(u32::from(port.active_mtu))
 }
 
 /// The RDMA devices of this host: at least one, or the reason why there is none.

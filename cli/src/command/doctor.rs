@@ -10,9 +10,10 @@ use std::process::ExitCode;
 
 use verbs3_config::{Config, load};
 use verbs3_rdma::doctor::{
-    Addresses, Finding, Host, Needs, PeerProbe, ProbeOptions, addresses, examine, judge_peer, probe_peer, verdict,
+    Addresses, Finding, Host, Needs, PeerProbe, PortState, ProbeOptions, addresses, examine, judge_peer, probe_peer,
+    verdict,
 };
-use verbs3_rdma::verbs::{NoRdma, probe};
+use verbs3_rdma::verbs::{NoRdma, active_mtu, probe};
 
 use crate::arguments::{DoctorArguments, RoleArgument};
 use crate::process::MISCONFIGURED;
@@ -87,6 +88,11 @@ fn look(root: &Path) -> Host {
         Err(NoRdma::NoLibrary) => return host,
         Err(reason) => Err(reason.to_string()),
     });
+    for device in &mut host.devices {
+        for port in device.ports.iter_mut().filter(|port| port.state == PortState::Active) {
+            port.active_mtu = u8::try_from(port.number).ok().and_then(|number| active_mtu(&device.name, number));
+        }
+    }
     host
 }
 

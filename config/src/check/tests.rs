@@ -481,6 +481,7 @@ fn ways_that_can_not_work_are_errors() {
     let wrong = [
         ("[verbs]\nport = 9400", "verbs.port: 9400 is the port of worker.listen too"),
         ("[verbs]\nmode = \"always\"", "is not one of"),
+        ("[verbs]\npath_mtu_max = 1500", "verbs.path_mtu_max: 1500 is no path MTU"),
         ("[worker.shm]\nsocket = \"relative.sock\"", "worker.shm.socket: relative.sock is no absolute path"),
         ("[gateway.peers]\nrest_min = \"10m\"", "gateway.peers.rest_min: 10m is more than rest_max (5m)"),
     ];

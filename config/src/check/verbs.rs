@@ -29,6 +29,7 @@ pub(super) fn check(verbs: &Verbs, worker: &Worker, gateway: &Gateway, findings:
         ack_timeout,
         retry_count,
         rnr_retry,
+        path_mtu_max,
         tos: _,
         busy_poll,
         poll_cpus,
@@ -49,6 +50,9 @@ pub(super) fn check(verbs: &Verbs, worker: &Worker, gateway: &Gateway, findings:
     findings.range(at("busy_poll"), *busy_poll, Period::millis(0), Period::seconds(1));
     findings.range(at("reopen_max"), *reopen_max, Period::seconds(1), Period::seconds(3600));
     findings.range(at("heartbeat"), *heartbeat, Period::seconds(1), Period::seconds(600));
+    if let Some(bytes) = path_mtu_max.filter(|bytes| ![256, 512, 1024, 2048, 4096].contains(bytes)) {
+        findings.error(at("path_mtu_max"), format!("{bytes} is no path MTU: 256, 512, 1024, 2048 or 4096"));
+    }
     // CPU_SETSIZE of Linux.
     if let Some(cpu) = poll_cpus.iter().find(|&&cpu| cpu >= 1024) {
         findings.error(at("poll_cpus"), format!("there is no CPU {cpu}; `nproc` says how many there are"));

@@ -175,11 +175,21 @@ impl Dialer {
         self.over.run_until_cancelled(keep).await;
     }
 
-    async fn establish(self: &Arc<Self>, to: SocketAddr) -> io::Result<Arc<Wire>> {
+    async fn establish(&self, to: SocketAddr) -> io::Result<Arc<Wire>> {
+        match self.request(to, self.options.path_mtu_max).await? {
+            Answer::Yes(wire) => Ok(wire),
+            Answer::SmallerPackets(path_mtu_max) => match self.request(to, Some(path_mtu_max)).await? {
+                Answer::Yes(wire) => Ok(wire),
+                Answer::SmallerPackets(_) => Err(io::Error::other("it wants packets that are smaller still")),
+            },
+        }
+    }
+
+    async fn request(&self, to: SocketAddr, path_mtu_max: Option<u16>) -> io::Result<Answer> {
         let rail = self.rail.lock().clone();
         let rail = rail.ok_or_else(|| io::Error::new(io::ErrorKind::NotConnected, "the rail is down"))?;
         let channel = EventChannel::new()?;
-        let id = CmId::new(&channel)?;
+        let mut id = CmId::new(&channel)?;
         let events = watch(channel)?;
         let within = self.options.calls.connect_deadline.max(Duration::from_millis(1));
         id.resolve_address(rail.rail.address, to, within)?;
@@ -190,15 +200,37 @@ impl Dialer {
         id.set_ack_timeout(self.options.ack_timeout)?;
         id.resolve_route(within)?;
         expect(&next_event(&events).await?, EventKind::RouteResolved)?;
+        let path_mtu_max = path_mtu_max.filter(|_| !id.is_iwarp());
+        if path_mtu_max.is_some() {
+            id.move_states();
+        }
         let wire = Wire::new(id, events, rail, &self.options)?;
-        let mine = QueueTerms::of(&self.options);
+        let mine = QueueTerms { path_mtu_max, ..QueueTerms::of(&self.options) };
         wire.with_id(|id| id.connect(&mine.encode(), connect_options(&self.options)))?;
-        let established = wire.event().await?;
-        expect(&established, EventKind::Established)?;
-        let theirs = QueueTerms::decode(&established.private)?;
+        let answer = wire.event().await?;
+        let theirs = QueueTerms::decode(&answer.private);
+        match theirs.as_ref().map(|theirs| theirs.path_mtu_max) {
+            Ok(Some(wanted)) if answer.kind == EventKind::Refused && path_mtu_max.is_none() => {
+                return Ok(Answer::SmallerPackets(wanted));
+            }
+            _ if path_mtu_max.is_some() => expect(&answer, EventKind::Accepted)?,
+            _ => expect(&answer, EventKind::Established)?,
+        }
+        let theirs = theirs?;
+        if let Some(path_mtu_max) = path_mtu_max.and_then(|_| mine.path_mtu_max(theirs)) {
+            wire.with_id(|id| id.get_ready(path_mtu_max).and_then(|()| id.establish()))?;
+        }
+        wire.tell_path_mtu("requester");
         wire.agree(mine, theirs);
-        Ok(wire)
+        Ok(Answer::Yes(wire))
     }
+}
+
+/// What comes of a connect request.
+enum Answer {
+    Yes(Arc<Wire>),
+    /// The peer has a bound on the path MTU, and this request did not say that it can be kept.
+    SmallerPackets(u16),
 }
 
 /// Ends when the device of a rail is removed.
@@ -215,6 +247,10 @@ pub(super) fn connect_options(options: &VerbsOptions) -> ConnectOptions {
 pub(super) fn expect(event: &CmEvent, kind: EventKind) -> io::Result<()> {
     match event.kind {
         found if found == kind => Ok(()),
+        EventKind::Refused => {
+            let reason = "it refuses: nobody listens there, or it is full";
+            Err(io::Error::new(io::ErrorKind::ConnectionRefused, reason))
+        }
         EventKind::Failed(reason) => {
             let code = event.status;
             let reason = if code < 0 {

@@ -211,7 +211,7 @@ impl Door {
             return;
         };
         let Some(turn) = self.gate.turn("a peer") else {
-            return id.reject();
+            return id.reject(&[]);
         };
         // Ends with its connection, at the latest when `kill` is cancelled.
         self.gate.tasks.spawn(self.clone().welcome(id, event.private, rail.clone(), turn));
@@ -228,7 +228,7 @@ impl Door {
         let deadline = self.options.verbs.calls.connect_deadline;
         let welcome = self.gate.within(deadline, &peer, self.shake(id, &private, rail)).await;
         drop(turn);
-        let Some((wire, inlet, agreed, _place)) = welcome else {
+        let Some(Some((wire, inlet, agreed, _place))) = welcome else {
             return;
         };
         let inlet = inlet.bounded(agreed.frame_bytes_max);
@@ -237,25 +237,40 @@ impl Door {
         calls::serve(session, inlet, &self.gate.drain, &self.gate.kill).await;
     }
 
+    /// `None`: the requester was told to ask in another way.
     async fn shake(
         &self,
         mut id: CmId,
         private: &[u8],
         rail: Arc<OpenRail>,
-    ) -> Result<(Arc<Wire>, WireInlet, Agreed, OwnedSemaphorePermit), HandshakeError> {
+    ) -> Result<Option<(Arc<Wire>, WireInlet, Agreed, OwnedSemaphorePermit)>, HandshakeError> {
         let options = &self.options.verbs;
         let theirs = QueueTerms::decode(private)?;
         let channel = EventChannel::new()?;
         id.migrate(&channel)?;
         let events = watch(channel)?;
         id.set_ack_timeout(options.ack_timeout)?;
+        let mut mine = QueueTerms::of(options);
+        mine.path_mtu_max = mine.path_mtu_max.filter(|_| !id.is_iwarp());
+        if theirs.path_mtu_max.is_some() {
+            id.move_states();
+        } else if mine.path_mtu_max.is_some() {
+            // It asks again, and then can keep the bound.
+            id.reject(&mine.encode());
+            return Ok(None);
+        }
         let wire = Wire::new(id, events, rail, options)?;
-        let mine = QueueTerms::of(options);
         wire.agree(mine, theirs);
-        wire.with_id(|id| id.accept(&mine.encode(), connect_options(options)))?;
+        wire.with_id(|id| {
+            if let Some(path_mtu_max) = mine.path_mtu_max(theirs).filter(|_| id.moves_states()) {
+                id.get_ready(path_mtu_max)?;
+            }
+            id.accept(&mine.encode(), connect_options(options))
+        })?;
         expect(&wire.event().await?, EventKind::Established)?;
+        wire.tell_path_mtu("server");
         let mut inlet = WireInlet::new(wire.clone());
         let (agreed, place) = self.gate.admit(&mut inlet, &options.calls.terms("")).await?;
-        Ok((wire, inlet, agreed, place))
+        Ok(Some((wire, inlet, agreed, place)))
     }
 }

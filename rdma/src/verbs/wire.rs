@@ -26,6 +26,7 @@ use super::sender::{Registered, SendSizes, Sender};
 use super::sys::{Buffer, CmEvent, CmId, Completion, CompletionQueue, EventChannel, EventKind, QueueSizes, Sge, Work};
 use super::terms::QueueTerms;
 use crate::calls::Rooms;
+use crate::metrics::metrics;
 
 /// Set in the id of a receive request; the rest is the number of its buffer.
 const RECEIVE: u64 = 1 << 63;
@@ -171,6 +172,13 @@ impl Wire {
     /// The next event of the connection manager.
     pub(super) async fn event(&self) -> io::Result<CmEvent> {
         next_event(&self.events).await
+    }
+
+    /// Shows the path MTU that the connection has.
+    pub(super) fn tell_path_mtu(&self, side: &str) {
+        if let Ok(bytes) = self.with_id(CmId::path_mtu) {
+            metrics().path_mtu.with_label_values(&[self.rail.rail.label().as_str(), side]).set(i64::from(bytes));
+        }
     }
 
     /// Sets what the peer can take.

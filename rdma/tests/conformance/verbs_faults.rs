@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
+use prometheus::Registry;
 use verbs3_rdma::arena::Arena;
 use verbs3_rdma::calls::{CallOptions, Secret};
 use verbs3_rdma::transport::{Connection, Service, Transport, TransportError};
@@ -143,6 +144,60 @@ async fn verbs_an_idle_connection_lives_by_signs_of_life() {
         tokio::time::sleep(Duration::from_secs(2)).await;
         assert!(connection.broken().is_none());
         reads(&connection, &arena).await.unwrap();
+    })
+    .await;
+}
+
+/// The path MTU of the last connection, as the devices of both sides say (ibv_query_qp).
+fn path_mtus() -> [i64; 2] {
+    let registry = Registry::new();
+    verbs3_rdma::metrics::register(&registry).unwrap();
+    let families = registry.gather();
+    let family = families.iter().find(|family| family.name() == "verbs3_verbs_path_mtu_bytes").unwrap();
+    ["requester", "server"].map(|side| {
+        let of_side =
+            |metric: &&prometheus::proto::Metric| metric.get_label().iter().any(|label| label.value() == side);
+        family.get_metric().iter().find(of_side).unwrap().get_gauge().get_value() as i64
+    })
+}
+
+/// Alone in its process: a metric tells what the path MTU is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh"]
+async fn path_mtu_is_the_smaller_bound_of_both_sides() {
+    within_deadline(async {
+        let iwarp = verbs3_rdma::verbs::probe().unwrap().iter().any(|device| {
+            let rail = verbs3_rdma::verbs::Rail::at(listen_address().ip()).unwrap().unwrap();
+            device.name == rail.device && device.fabric == verbs3_rdma::verbs::Fabric::Iwarp
+        });
+        let memory = arena(8);
+        let mut of_device = 0;
+        for (mine, theirs) in [(None, None), (Some(512), None), (None, Some(1024)), (Some(256), Some(2048))] {
+            let owner = arena(8);
+            let data = pages(&owner, 1, 1 << 20);
+            let serves = service(move |_, reply| {
+                let data = data.clone();
+                async move {
+                    let _ = reply.last("".into(), 0, data).await;
+                }
+            });
+            let server = served(VerbsOptions { path_mtu_max: theirs, ..verbs_options() }, owner, serves).await;
+            let transport = transport(VerbsOptions { path_mtu_max: mine, ..verbs_options() }, &memory);
+            let connection = transport.connect_to(server.local_addr().unwrap(), None).await.unwrap();
+            // Whole packets in both directions: sides that differ could not talk.
+            reads(&connection, &memory).await.unwrap();
+            let bound = mine.into_iter().chain(theirs).min().map(i64::from);
+            if bound.is_none() {
+                of_device = path_mtus()[0];
+            }
+            println!("bounds {mine:?} and {theirs:?}: {:?} of {of_device}", path_mtus());
+            if !iwarp {
+                assert_eq!(path_mtus(), [bound.unwrap_or(of_device).min(of_device); 2]);
+            }
+            drop(connection);
+            transport.shutdown().await;
+            server.shutdown().await;
+        }
     })
     .await;
 }

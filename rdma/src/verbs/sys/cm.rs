@@ -13,8 +13,9 @@ use rdma_mummy_sys as ffi;
 use socket2::SockAddr;
 
 use super::memory::Domain;
+use super::port::Port;
 use super::queue::{self, CompletionQueue, SGES_MAX, Sge, Work};
-use super::{check, last_error};
+use super::{TRANSPORT_IWARP, check, last_error, states};
 
 /// What an InfiniBand connection request has room for.
 pub(in crate::verbs) const PRIVATE_BYTES_MAX: usize = 56;
@@ -40,9 +41,13 @@ pub(in crate::verbs) enum EventKind {
     AddressResolved,
     RouteResolved,
     ConnectRequest,
+    /// The peer accepts; a queue pair whose states this side moves becomes ready, and then `establish` is due.
+    Accepted,
     Established,
     Disconnected,
     DeviceRemoved,
+    /// The peer did not accept.
+    Refused,
     /// Connecting failed in the way that the text names.
     Failed(&'static str),
     /// Nothing to act on.
@@ -55,7 +60,7 @@ pub(in crate::verbs) struct CmEvent {
     pub(in crate::verbs) status: i32,
     /// The new id of a connect request.
     pub(in crate::verbs) request: Option<CmId>,
-    /// What the peer said with its request or acceptance, padded with zeroes.
+    /// What the peer said with its request, acceptance or refusal, padded with zeroes.
     pub(in crate::verbs) private: [u8; PRIVATE_BYTES_MAX],
 }
 
@@ -78,11 +83,17 @@ impl EventChannel {
             return if error.kind() == io::ErrorKind::WouldBlock { Ok(None) } else { Err(error) };
         }
         // SAFETY: the call succeeded: the event is valid until it is acknowledged below.
-        let (kind, status, id) = unsafe { ((*event).event, (*event).status, (*event).id) };
-        let kind = translate(kind);
+        let (event_type, status, id) = unsafe { ((*event).event, (*event).status, (*event).id) };
+        let kind = translate(event_type);
         let mut private = [0; PRIVATE_BYTES_MAX];
-        if matches!(kind, EventKind::ConnectRequest | EventKind::Established) {
-            // SAFETY: both kinds carry connection parameters.
+        let tells = [
+            ffi::rdma_cm_event_type::RDMA_CM_EVENT_CONNECT_REQUEST,
+            ffi::rdma_cm_event_type::RDMA_CM_EVENT_CONNECT_RESPONSE,
+            ffi::rdma_cm_event_type::RDMA_CM_EVENT_ESTABLISHED,
+            ffi::rdma_cm_event_type::RDMA_CM_EVENT_REJECTED,
+        ];
+        if tells.contains(&event_type) {
+            // SAFETY: these kinds carry connection parameters.
             let (data, bytes) =
                 unsafe { ((*event).param.conn.private_data.cast::<u8>(), (*event).param.conn.private_data_len) };
             let bytes = usize::from(bytes).min(PRIVATE_BYTES_MAX);
@@ -95,7 +106,9 @@ impl EventChannel {
         // the caller's from now on.
         unsafe { ffi::rdma_ack_cm_event(event) };
         let request = match (kind, NonNull::new(id)) {
-            (EventKind::ConnectRequest, Some(id)) => Some(CmId { id, channel: self.clone(), queues: None }),
+            (EventKind::ConnectRequest, Some(id)) => {
+                Some(CmId { id, channel: self.clone(), queues: None, own_states: false })
+            }
             _ => None,
         };
         Ok(Some(CmEvent { kind, status, request, private }))
@@ -108,6 +121,7 @@ fn translate(event: ffi::rdma_cm_event_type::Type) -> EventKind {
         event_type::RDMA_CM_EVENT_ADDR_RESOLVED => EventKind::AddressResolved,
         event_type::RDMA_CM_EVENT_ROUTE_RESOLVED => EventKind::RouteResolved,
         event_type::RDMA_CM_EVENT_CONNECT_REQUEST => EventKind::ConnectRequest,
+        event_type::RDMA_CM_EVENT_CONNECT_RESPONSE => EventKind::Accepted,
         event_type::RDMA_CM_EVENT_ESTABLISHED => EventKind::Established,
         event_type::RDMA_CM_EVENT_DISCONNECTED => EventKind::Disconnected,
         event_type::RDMA_CM_EVENT_DEVICE_REMOVAL => EventKind::DeviceRemoved,
@@ -115,7 +129,7 @@ fn translate(event: ffi::rdma_cm_event_type::Type) -> EventKind {
         event_type::RDMA_CM_EVENT_ROUTE_ERROR => EventKind::Failed("its route can't be resolved"),
         event_type::RDMA_CM_EVENT_CONNECT_ERROR => EventKind::Failed("the connection can't be made"),
         event_type::RDMA_CM_EVENT_UNREACHABLE => EventKind::Failed("it does not answer"),
-        event_type::RDMA_CM_EVENT_REJECTED => EventKind::Failed("it refuses: nobody listens there, or it is full"),
+        event_type::RDMA_CM_EVENT_REJECTED => EventKind::Refused,
         _ => EventKind::Other,
     }
 }
@@ -153,6 +167,8 @@ pub(in crate::verbs) struct QueueSizes {
 
 /// What a queue pair refers to.
 struct Queues {
+    /// A queue pair that rdma_cm does not know of, since this side moves its states.
+    own: Option<NonNull<ffi::ibv_qp>>,
     _completions: Arc<CompletionQueue>,
     _domain: Arc<Domain>,
 }
@@ -163,6 +179,7 @@ pub(in crate::verbs) struct CmId {
     /// Dropped after the id, which `drop` destroys.
     channel: Arc<EventChannel>,
     queues: Option<Queues>,
+    own_states: bool,
 }
 
 // SAFETY: librdmacm serialises every call on an id.
@@ -178,7 +195,7 @@ impl CmId {
         let made = unsafe { ffi::rdma_create_id(channel.channel.as_ptr(), &raw mut id, ptr::null_mut(), space) };
         check(made, "can't create an RDMA id")?;
         let id = NonNull::new(id).ok_or_else(|| io::Error::other("librdmacm gave no id"))?;
-        Ok(Self { id, channel: channel.clone(), queues: None })
+        Ok(Self { id, channel: channel.clone(), queues: None, own_states: false })
     }
 
     /// Binds to a local address, and thereby to the device that has it, if one has.
@@ -290,11 +307,13 @@ impl CmId {
             attributes.cap.max_send_sge = SGES_MAX as u32;
             attributes.cap.max_recv_sge = 1;
             attributes.cap.max_inline_data = inline_bytes;
-            // SAFETY: domain and queue are alive and held below; the attributes live through the call.
-            let made = unsafe { ffi::rdma_create_qp(self.id.as_ptr(), domain.pd(), &raw mut attributes) };
-            match check(made, "can't create a queue pair") {
-                Ok(()) => {
-                    self.queues = Some(Queues { _completions: completions.clone(), _domain: domain.clone() });
+            match self.make_queue_pair(domain, &mut attributes) {
+                Ok(own) => {
+                    self.queues = Some(Queues { own, _completions: completions.clone(), _domain: domain.clone() });
+                    if let Some(qp) = own {
+                        // SAFETY: the id is alive, and the queue pair held by it.
+                        unsafe { states::to_init(self.id, qp) }?;
+                    }
                     return Ok(attributes.cap.max_inline_data.min(sizes.inline_bytes));
                 }
                 Err(failed) => error = Some(failed),
@@ -303,25 +322,94 @@ impl CmId {
         Err(error.unwrap_or_else(|| io::Error::other("can't create a queue pair")))
     }
 
+    fn make_queue_pair(
+        &self,
+        domain: &Domain,
+        attributes: &mut ffi::ibv_qp_init_attr,
+    ) -> io::Result<Option<NonNull<ffi::ibv_qp>>> {
+        let attributes: *mut ffi::ibv_qp_init_attr = attributes;
+        if self.own_states {
+            // SAFETY: the domain is alive, as is the completion queue in the attributes: the caller holds both.
+            let qp = unsafe { ffi::ibv_create_qp(domain.pd(), attributes) };
+            return NonNull::new(qp).map(Some).ok_or_else(|| last_error("can't create a queue pair"));
+        }
+        // SAFETY: as above; rdma_cm keeps the queue pair with the id.
+        check(unsafe { ffi::rdma_create_qp(self.id.as_ptr(), domain.pd(), attributes) }, "can't create a queue pair")?;
+        Ok(None)
+    }
+
+    /// Leaves the states of the queue pair, which must not be made yet, to this side: see [`CmId::get_ready`].
+    pub(in crate::verbs) fn move_states(&mut self) {
+        self.own_states = true;
+    }
+
+    /// Whether this side moves the states of the queue pair.
+    pub(in crate::verbs) fn moves_states(&self) -> bool {
+        self.own_states
+    }
+
+    /// Makes the queue pair ready, with a path MTU of at most so many bytes: before `accept`, or after [`EventKind::Accepted`].
+    pub(in crate::verbs) fn get_ready(&self, path_mtu_max: u16) -> io::Result<()> {
+        let context = self.context().ok_or_else(|| io::Error::other("the id is bound to no device"))?;
+        // SAFETY: the id is alive.
+        let number = unsafe { (*self.id.as_ptr()).port_num };
+        // SAFETY: the context is open as long as the id is bound to it.
+        let infiniband = unsafe { Port::ask(context, number) }?.infiniband;
+        // SAFETY: the id is alive, and its queue pair.
+        unsafe { states::to_ready(self.id, self.queue_pair()?, path_mtu_max, infiniband) }.map(drop)
+    }
+
+    /// Tells the peer that this side is ready.
+    pub(in crate::verbs) fn establish(&self) -> io::Result<()> {
+        // SAFETY: the id is alive.
+        check(unsafe { ffi::rdma_establish(self.id.as_ptr()) }, "can't end the making of a connection")
+    }
+
+    /// The path MTU in bytes, once the queue pair is ready.
+    pub(in crate::verbs) fn path_mtu(&self) -> io::Result<u16> {
+        // SAFETY: the queue pair lives as long as the id.
+        unsafe { states::path_mtu(self.queue_pair()?) }
+    }
+
+    /// Whether the device speaks iWARP, whose packets are TCP's business.
+    pub(in crate::verbs) fn is_iwarp(&self) -> bool {
+        // SAFETY: an open context has its device, whose kind nobody writes to.
+        self.context()
+            .is_some_and(|context| unsafe { (*(*context.as_ptr()).device).transport_type as u32 == TRANSPORT_IWARP })
+    }
+
     pub(in crate::verbs) fn connect(&self, private: &[u8], options: ConnectOptions) -> io::Result<()> {
-        let mut parameters = parameters(private, options);
+        let mut parameters = self.parameters(private, options)?;
         // SAFETY: the parameters, and what they point to, live through the call.
         check(unsafe { ffi::rdma_connect(self.id.as_ptr(), &raw mut parameters) }, "can't connect")
     }
 
     pub(in crate::verbs) fn accept(&self, private: &[u8], options: ConnectOptions) -> io::Result<()> {
-        let mut parameters = parameters(private, options);
+        let mut parameters = self.parameters(private, options)?;
         // SAFETY: as for `connect`.
         check(unsafe { ffi::rdma_accept(self.id.as_ptr(), &raw mut parameters) }, "can't accept")
     }
 
-    /// Refuses a connect request.
-    pub(in crate::verbs) fn reject(&self) {
-        // SAFETY: the id is alive; there is no private data.
-        let _ = unsafe { ffi::rdma_reject(self.id.as_ptr(), ptr::null(), 0) };
+    /// Refuses a connect request, and tells `private`.
+    pub(in crate::verbs) fn reject(&self, private: &[u8]) {
+        let bytes = private.len().min(PRIVATE_BYTES_MAX) as u8;
+        // SAFETY: the id is alive; the data lives through the call.
+        let _ = unsafe { ffi::rdma_reject(self.id.as_ptr(), private.as_ptr().cast(), bytes) };
+    }
+
+    fn parameters(&self, private: &[u8], options: ConnectOptions) -> io::Result<ffi::rdma_conn_param> {
+        let mut parameters = parameters(private, options);
+        if self.own_states {
+            // SAFETY: the queue pair lives as long as the id; its number is set once.
+            parameters.qp_num = unsafe { (*self.queue_pair()?.as_ptr()).qp_num };
+        }
+        Ok(parameters)
     }
 
     fn queue_pair(&self) -> io::Result<NonNull<ffi::ibv_qp>> {
+        if let Some(own) = self.queues.as_ref().and_then(|queues| queues.own) {
+            return Ok(own);
+        }
         // SAFETY: the id is alive; the field is set by `create_queue_pair`.
         NonNull::new(unsafe { (*self.id.as_ptr()).qp }).ok_or_else(|| io::Error::other("there is no queue pair"))
     }
@@ -347,13 +435,17 @@ impl CmId {
 
 impl Drop for CmId {
     fn drop(&mut self) {
-        if self.queues.is_some() {
+        if let Some(queues) = &self.queues {
             // Tells the peer; fails harmlessly where there is no connection any more.
             // SAFETY: the id is alive.
             let _ = unsafe { ffi::rdma_disconnect(self.id.as_ptr()) };
             // From its return on, neither this NIC nor the peer's touches memory for this connection.
-            // SAFETY: the id is alive and has a queue pair.
-            unsafe { ffi::rdma_destroy_qp(self.id.as_ptr()) };
+            match queues.own {
+                // SAFETY: made by this id, and destroyed once.
+                Some(qp) => drop(check(unsafe { ffi::ibv_destroy_qp(qp.as_ptr()) }, "destroy_qp")),
+                // SAFETY: the id is alive and has a queue pair.
+                None => unsafe { ffi::rdma_destroy_qp(self.id.as_ptr()) },
+            }
         }
         // SAFETY: destroyed once; every event was acknowledged, so the call does not wait.
         let _ = unsafe { ffi::rdma_destroy_id(self.id.as_ptr()) };

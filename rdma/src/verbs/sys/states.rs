@@ -1,0 +1,127 @@
+//! The states of a queue pair that this side moves by itself: rdma_cm's own way leaves no room for a smaller path MTU.
+//!
+//! Owns the attributes of each step, which come from rdma_cm, and the one that is changed. Makes no queue pair and no event.
+//! What librdmacm 44 does for queue pairs of its own (`ucma_modify_qp_rtr`, `ucma_modify_qp_rts`) is the model.
+
+use std::io;
+use std::ptr::NonNull;
+
+use rdma_mummy_sys as ffi;
+
+use super::check;
+
+/// Bits of the mask that rdma_cm sets for RoCE, and by mistake for InfiniBand too, which then refuses them.
+const ROCE_BITS: libc::c_int = 0x00e0_0000;
+
+/// A path MTU in bytes as verbs name it; the next smaller one for what is none.
+fn mtu_of(bytes: u16) -> ffi::ibv_mtu::Type {
+    match bytes {
+        4096.. => ffi::ibv_mtu::IBV_MTU_4096,
+        2048.. => ffi::ibv_mtu::IBV_MTU_2048,
+        1024.. => ffi::ibv_mtu::IBV_MTU_1024,
+        512.. => ffi::ibv_mtu::IBV_MTU_512,
+        _ => ffi::ibv_mtu::IBV_MTU_256,
+    }
+}
+
+/// Bytes of a path MTU; 0 for none that is known.
+pub(in crate::verbs) fn mtu_bytes(mtu: ffi::ibv_mtu::Type) -> u16 {
+    match mtu {
+        1..=5 => 128 << mtu,
+        _ => 0,
+    }
+}
+
+/// What rdma_cm says that the queue pair needs to enter `state`.
+///
+/// # Safety
+/// `id` is alive.
+unsafe fn attributes(
+    id: NonNull<ffi::rdma_cm_id>,
+    state: ffi::ibv_qp_state::Type,
+) -> io::Result<(ffi::ibv_qp_attr, libc::c_int)> {
+    // SAFETY: plain data, for which zeroes are valid.
+    let mut attributes: ffi::ibv_qp_attr = unsafe { std::mem::zeroed() };
+    attributes.qp_state = state;
+    let mut mask = 0;
+    // SAFETY: the caller vouches for the id; both places are valid.
+    let made = unsafe { ffi::rdma_init_qp_attr(id.as_ptr(), &raw mut attributes, &raw mut mask) };
+    check(made, "rdma_cm knows no attributes for the queue pair")?;
+    Ok((attributes, mask))
+}
+
+/// # Safety
+/// `qp` is alive.
+unsafe fn modify(qp: NonNull<ffi::ibv_qp>, mut to: ffi::ibv_qp_attr, mask: libc::c_int) -> io::Result<()> {
+    // SAFETY: the caller vouches for the queue pair; the attributes live through the call.
+    check(unsafe { ffi::ibv_modify_qp(qp.as_ptr(), &raw mut to, mask) }, "can't move the queue pair on")
+}
+
+/// Receive buffers can be posted from here on.
+///
+/// # Safety
+/// `id` and `qp` are alive.
+pub(super) unsafe fn to_init(id: NonNull<ffi::rdma_cm_id>, qp: NonNull<ffi::ibv_qp>) -> io::Result<()> {
+    // SAFETY: the caller vouches for the id.
+    let (to, mask) = unsafe { attributes(id, ffi::ibv_qp_state::IBV_QPS_INIT) }?;
+    // SAFETY: the caller vouches for the queue pair.
+    unsafe { modify(qp, to, mask) }
+}
+
+/// Ready to receive and to send, in packets of at most `path_mtu_max` bytes; returns the path MTU. Both sides must come to
+/// the same one: a receiver refuses packets that are not as long as its own.
+///
+/// # Safety
+/// `id` and `qp` are alive.
+pub(super) unsafe fn to_ready(
+    id: NonNull<ffi::rdma_cm_id>,
+    qp: NonNull<ffi::ibv_qp>,
+    path_mtu_max: u16,
+    infiniband: bool,
+) -> io::Result<u16> {
+    // The port and the P_Key may have changed since the queue pair was made.
+    // SAFETY: the caller vouches for both.
+    unsafe { to_init(id, qp) }?;
+    // SAFETY: the caller vouches for the id.
+    let (mut to, mut mask) = unsafe { attributes(id, ffi::ibv_qp_state::IBV_QPS_RTR) }?;
+    let path_mtu = to.path_mtu.min(mtu_of(path_mtu_max));
+    to.path_mtu = path_mtu;
+    if infiniband {
+        mask &= !ROCE_BITS;
+    }
+    // SAFETY: the caller vouches for the queue pair.
+    unsafe { modify(qp, to, mask) }?;
+    // SAFETY: the caller vouches for the id.
+    let (send, mask) = unsafe { attributes(id, ffi::ibv_qp_state::IBV_QPS_RTS) }?;
+    // SAFETY: the caller vouches for the queue pair.
+    unsafe { modify(qp, send, mask) }?;
+    Ok(mtu_bytes(path_mtu))
+}
+
+/// The path MTU in bytes as the device has it; 0 where it says none.
+///
+/// # Safety
+/// `qp` is alive.
+pub(super) unsafe fn path_mtu(qp: NonNull<ffi::ibv_qp>) -> io::Result<u16> {
+    // SAFETY: plain data, for which zeroes are valid.
+    let (mut attributes, mut made): (ffi::ibv_qp_attr, ffi::ibv_qp_init_attr) = unsafe { std::mem::zeroed() };
+    let mask = ffi::ibv_qp_attr_mask::IBV_QP_PATH_MTU.0 as libc::c_int;
+    // SAFETY: the caller vouches for the queue pair; both places are valid.
+    let asked = unsafe { ffi::ibv_query_qp(qp.as_ptr(), &raw mut attributes, mask, &raw mut made) };
+    check(asked, "can't ask the queue pair")?;
+    Ok(mtu_bytes(attributes.path_mtu))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn path_mtus_are_those_of_verbs() {
+        for bytes in [256, 512, 1024, 2048, 4096] {
+            assert_eq!(mtu_bytes(mtu_of(bytes)), bytes);
+        }
+        assert_eq!((mtu_bytes(mtu_of(1500)), mtu_bytes(mtu_of(9000)), mtu_bytes(mtu_of(0))), (1024, 4096, 256));
+        assert_eq!((mtu_bytes(0), mtu_bytes(9)), (0, 0));
+    }
+}
