@@ -19,6 +19,7 @@ use std::io;
 use std::time::Duration;
 
 use bytes::Bytes;
+use prometheus::Histogram;
 
 pub use handshake::Secret;
 
@@ -86,6 +87,10 @@ pub(crate) fn controls_max(calls_in_flight_max: u32) -> usize {
 pub(crate) trait Outlet: Send + Sync + 'static {
     const KIND: TransportKind;
 
+    /// Where the seconds of calls over this one rail are counted, beside those of its kind.
+    fn seconds(&self) -> Option<Histogram> {
+        None
+    }
     /// Describes lent memory to the peer; empty where the peer does not write to it directly. Memory that was described
     /// stays described until the call is settled.
     fn lend(&self, landing: &Landing) -> Vec<Segment>;

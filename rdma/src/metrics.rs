@@ -93,6 +93,18 @@ table! {
         "Queue pairs of a rail.";
     send_queue_used: IntGaugeVec, "verbs3_verbs_send_queue_used", ["rail"],
         "Work requests of all queue pairs of a rail that are posted and not known to be complete; each queue pair has verbs.send_queue places.";
+    send_queue_places: IntGaugeVec, "verbs3_verbs_send_queue_places", ["rail"],
+        "Places of the send queues of all queue pairs of a rail: what verbs3_verbs_send_queue_used is a part of.";
+    chunk_credits: IntGaugeVec, "verbs3_verbs_chunk_credits", ["rail"],
+        "Receive buffers of peers that the queue pairs of a rail may still send to, when something was sent last.";
+    rail_call_seconds: HistogramVec, "verbs3_verbs_call_seconds", ["rail"],
+        "Seconds from the sending of a call to its end, by the rail that it went over.";
+    landed_bytes: IntCounterVec, "verbs3_verbs_landed_bytes_total", ["rail"],
+        "Bytes that peers wrote into landings of this host over a rail.";
+    rail_connects: IntCounterVec, "verbs3_verbs_rail_connects_total", ["rail", "outcome"],
+        "Attempts to connect over a rail, by outcome (made, again, failed); again is one in place of a connection that was lost.";
+    rail_lost: IntCounterVec, "verbs3_verbs_rail_lost_total", ["rail", "reason"],
+        "Connections over a rail that broke, whose calls went another way, by reason (lost, protocol, failed).";
     work_requests: IntCounterVec, "verbs3_verbs_work_requests_total", ["rail", "op"],
         "Work requests posted to a rail, by operation (write, send).";
     written_bytes: IntCounterVec, "verbs3_verbs_written_bytes_total", ["rail"],
@@ -246,13 +258,16 @@ mod tests {
         let _ = all.connections.with_label_values(&["tcp", "server"]);
         let _ = all.handshakes_failed.with_label_values(&["secret"]);
         let _ = all.protocol_violations.with_label_values(&["server"]);
-        for by_rail in [&all.registered_bytes, &all.queue_pairs, &all.send_queue_used] {
+        for by_rail in
+            [&all.registered_bytes, &all.queue_pairs, &all.send_queue_used, &all.send_queue_places, &all.chunk_credits]
+        {
             let _ = by_rail.with_label_values(&["rxe0:1"]);
         }
-        for by_rail in [&all.written_bytes, &all.copied_bytes, &all.completions] {
+        for by_rail in [&all.written_bytes, &all.copied_bytes, &all.completions, &all.landed_bytes] {
             let _ = by_rail.with_label_values(&["rxe0:1"]);
         }
-        for of_rail in [&all.work_requests, &all.verbs_errors] {
+        let _ = all.rail_call_seconds.with_label_values(&["rxe0:1"]);
+        for of_rail in [&all.work_requests, &all.verbs_errors, &all.rail_connects, &all.rail_lost] {
             let _ = of_rail.with_label_values(&["rxe0:1", "write"]);
         }
         let _ = all.fallbacks.with_label_values(&["verbs", "tcp", "lost"]);

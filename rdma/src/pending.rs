@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use prometheus::IntCounter;
+use prometheus::{Histogram, IntCounter};
 use tokio::sync::oneshot;
 
 use crate::credits::Permit;
@@ -50,6 +50,8 @@ pub(crate) struct Pending {
     /// The peer was told where the landing is, so it can say that data is there already.
     described: bool,
     begun: Instant,
+    /// Of its rail, where it has one.
+    rail_seconds: Option<Histogram>,
     state: Mutex<State>,
 }
 
@@ -102,6 +104,7 @@ impl Pending {
             traffic: Traffic::of(kind),
             described: false,
             begun: Instant::now(),
+            rail_seconds: None,
             state: Mutex::new(State {
                 landing,
                 events: VecDeque::new(),
@@ -121,6 +124,12 @@ impl Pending {
     /// Notes whether the peer was told where the landing is.
     pub(crate) fn described(mut self, described: bool) -> Self {
         self.described = described;
+        self
+    }
+
+    /// Has its seconds counted for a rail, too.
+    pub(crate) fn timed_by(mut self, rail_seconds: Option<Histogram>) -> Self {
+        self.rail_seconds = rail_seconds;
         self
     }
 
@@ -288,7 +297,11 @@ impl Pending {
     fn settle_locked(&self, state: &mut State, outcome: &IntCounter) -> Remains {
         let outcome = if state.cancelled { &self.traffic.cancelled } else { outcome };
         outcome.inc();
-        self.traffic.seconds.observe(self.begun.elapsed().as_secs_f64());
+        let seconds = self.begun.elapsed().as_secs_f64();
+        self.traffic.seconds.observe(seconds);
+        if let Some(rail) = &self.rail_seconds {
+            rail.observe(seconds);
+        }
         state.settled = true;
         (state.landing.take(), state.quarantine.take(), state.credit.take(), state.pull.take())
     }

@@ -215,6 +215,10 @@ pub trait Transport: Send + Sync {
     fn is_up(&self) -> bool {
         true
     }
+    /// The rail's name in metrics, for transports that are one.
+    fn rail_label(&self) -> Option<String> {
+        None
+    }
     /// Connects and authenticates. Bounded by the transport's own connect deadline.
     async fn connect(&self, peer: &PeerAddress) -> Result<Arc<dyn Connection>, TransportError>;
 }

@@ -82,7 +82,9 @@ impl<O: Outlet> Handle<O> {
         let lent_bytes = landing.as_ref().map_or(0, Landing::bytes);
         let lent = landing.as_ref().map(|landing| self.line.outlet.lend(landing)).unwrap_or_default();
         let credit = Some(Credit::new(permit));
-        let pending = Arc::new(Pending::new(O::KIND, landing, credit).described(!lent.is_empty()));
+        let pending = Arc::new(
+            Pending::new(O::KIND, landing, credit).described(!lent.is_empty()).timed_by(self.line.outlet.seconds()),
+        );
         let mut calls = self.line.calls.lock();
         if let Some(error) = calls.broken.clone() {
             drop(calls);

@@ -51,6 +51,8 @@ pub(super) struct Lane {
     /// What was wrong with it last; `None` once it works.
     pub(super) trouble: Option<&'static str>,
     resting: Option<GaugeGuard>,
+    /// A connection broke, and none was made in its place.
+    lost: bool,
 }
 
 pub(super) struct Held {
@@ -79,6 +81,7 @@ impl Lane {
             rest,
             trouble: None,
             resting: None,
+            lost: false,
         }
     }
 
@@ -116,6 +119,7 @@ impl Lane {
 
     /// An attempt succeeded.
     pub(super) fn made(&mut self, peer: &str, now: Instant, held: Held) {
+        self.count_connect(if std::mem::take(&mut self.lost) { "again" } else { "made" });
         if self.rest.made(now) {
             tracing::info!(peer, transport = %self.kind, rail = self.rail, "a way that rested works again");
             self.resting = None;
@@ -126,9 +130,16 @@ impl Lane {
 
     /// An attempt failed.
     pub(super) fn failed(&mut self, peer: &str, now: Instant, error: &TransportError) {
+        self.count_connect("failed");
         self.trouble = Some(reason_of(error));
         let rest = self.rest.failed(now, rand::random());
         self.begin_rest(peer, rest, error);
+    }
+
+    fn count_connect(&self, outcome: &str) {
+        if let Some(rail) = self.transport.rail_label() {
+            metrics().rail_connects.with_label_values(&[rail.as_str(), outcome]).inc();
+        }
     }
 
     fn begin_rest(&mut self, peer: &str, rest: Option<std::time::Duration>, error: &TransportError) {
@@ -150,6 +161,10 @@ impl Lane {
         let before = self.held.len();
         for (since, error) in take_broken(&mut self.held) {
             self.trouble = Some(reason_of(&error));
+            self.lost = true;
+            if let Some(rail) = self.transport.rail_label() {
+                metrics().rail_lost.with_label_values(&[rail.as_str(), reason_of(&error)]).inc();
+            }
             let rest = self.rest.lost(since, now, rand::random());
             self.begin_rest(peer, rest, &error);
         }

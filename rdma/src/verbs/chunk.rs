@@ -87,6 +87,11 @@ impl Credits {
         self.free > 0
     }
 
+    /// Chunks that may still be sent.
+    pub(super) fn free(&self) -> u32 {
+        self.free
+    }
+
     /// A chunk that costs a credit goes out.
     pub(super) fn spend(&mut self) {
         debug_assert!(self.free > 0, "sent without a credit");

@@ -41,6 +41,8 @@ struct Dialer {
     arena: Arena,
     /// `None` while its device is away, or can't be opened.
     rail: Mutex<Option<Arc<OpenRail>>>,
+    /// Of the rail when it was there last; the place's name before that.
+    label: Mutex<String>,
     /// Ends the watch over the device.
     over: CancellationToken,
     tasks: TaskTracker,
@@ -64,7 +66,8 @@ impl VerbsTransport {
         let mut presence = Presence::new(place.clone(), options.reopen_max);
         let rail = Mutex::new(None);
         let (over, tasks) = (CancellationToken::new(), TaskTracker::new());
-        let dialer = Arc::new(Dialer { options, place, arena, rail, over, tasks });
+        let label = Mutex::new(place.name().to_owned());
+        let dialer = Arc::new(Dialer { options, place, arena, rail, label, over, tasks });
         let (opened, error) = match dialer.open() {
             Ok(opened) => {
                 dialer.opened(&mut presence, &opened);
@@ -146,6 +149,7 @@ impl Dialer {
 
     fn opened(&self, presence: &mut Presence, (rail, _): &Opened) {
         presence.opened(&rail.rail);
+        *self.label.lock() = rail.rail.label();
         *self.rail.lock() = Some(rail.clone());
     }
 
@@ -268,6 +272,10 @@ pub(super) fn expect(event: &CmEvent, kind: EventKind) -> io::Result<()> {
 impl Transport for VerbsTransport {
     fn kind(&self) -> TransportKind {
         TransportKind::Verbs
+    }
+
+    fn rail_label(&self) -> Option<String> {
+        Some(self.dialer.label.lock().clone())
     }
 
     fn is_up(&self) -> bool {

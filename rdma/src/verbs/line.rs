@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
+use prometheus::Histogram;
 
 use super::chunk::ChunkHeader;
 use super::rail::Use;
@@ -27,6 +28,10 @@ impl Drop for WireOutlet {
 
 impl Outlet for WireOutlet {
     const KIND: TransportKind = TransportKind::Verbs;
+
+    fn seconds(&self) -> Option<Histogram> {
+        Some(self.0.metrics.call_seconds.clone())
+    }
 
     /// The places of a landing and their key. Blocks grant no remote right: what a worker pulls travels in the stream.
     fn lend(&self, landing: &Landing) -> Vec<Segment> {
@@ -219,6 +224,7 @@ impl Inlet for WireInlet {
             }
             // The SEND that brought this header vouches for the WRITEs before it, on the same queue pair.
             fill.placed();
+            self.wire.metrics.landed_bytes.inc_by(header.data_bytes);
         } else {
             self.fill(header, fill).await?;
         }

@@ -2,37 +2,69 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use prometheus::{IntCounter, IntGauge};
+use prometheus::{Histogram, IntCounter, IntGauge};
 
 use super::sys::{Op, Work};
 use crate::metrics::{GaugeGuard, metrics};
 
 pub(super) struct RailMetrics {
     rail: String,
-    send_queue_used: IntGauge,
-    /// What this queue pair has put into `send_queue_used`.
-    used: AtomicI64,
+    send_queue_used: Share,
+    credits_free: Share,
+    pub(super) call_seconds: Histogram,
+    pub(super) landed_bytes: IntCounter,
     writes: IntCounter,
     sends: IntCounter,
     written_bytes: IntCounter,
     pub(super) copied_bytes: IntCounter,
     pub(super) completions: IntCounter,
     _queue_pair: GaugeGuard,
+    _places: GaugeGuard,
+}
+
+/// What one queue pair puts into a gauge of its rail.
+struct Share {
+    gauge: IntGauge,
+    mine: AtomicI64,
+}
+
+impl Share {
+    fn of(gauge: IntGauge) -> Self {
+        Self { gauge, mine: AtomicI64::new(0) }
+    }
+
+    fn set(&self, now: u64) {
+        let now = i64::try_from(now).unwrap_or(i64::MAX);
+        let before = self.mine.swap(now, Ordering::Relaxed);
+        if now != before {
+            self.gauge.add(now - before);
+        }
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.set(0);
+    }
 }
 
 impl RailMetrics {
-    pub(super) fn of(rail: &str) -> Self {
+    /// Of a queue pair whose send queue has so many places.
+    pub(super) fn of(rail: &str, send_queue: u32) -> Self {
         let all = metrics();
         Self {
             rail: rail.to_owned(),
-            send_queue_used: all.send_queue_used.with_label_values(&[rail]),
-            used: AtomicI64::new(0),
+            send_queue_used: Share::of(all.send_queue_used.with_label_values(&[rail])),
+            credits_free: Share::of(all.chunk_credits.with_label_values(&[rail])),
+            call_seconds: all.rail_call_seconds.with_label_values(&[rail]),
+            landed_bytes: all.landed_bytes.with_label_values(&[rail]),
             writes: all.work_requests.with_label_values(&[rail, "write"]),
             sends: all.work_requests.with_label_values(&[rail, "send"]),
             written_bytes: all.written_bytes.with_label_values(&[rail]),
             copied_bytes: all.copied_bytes.with_label_values(&[rail]),
             completions: all.completions.with_label_values(&[rail]),
             _queue_pair: GaugeGuard::add(&all.queue_pairs.with_label_values(&[rail]), 1),
+            _places: GaugeGuard::add(&all.send_queue_places.with_label_values(&[rail]), u64::from(send_queue)),
         }
     }
 
@@ -47,20 +79,13 @@ impl RailMetrics {
         self.written_bytes.inc_by(bytes);
     }
 
-    /// So many requests are posted and not known to be complete.
-    pub(super) fn outstanding(&self, requests: u64) {
-        let now = i64::try_from(requests).unwrap_or(i64::MAX);
-        let before = self.used.swap(now, Ordering::Relaxed);
-        self.send_queue_used.add(now - before);
+    /// So many requests are posted and not known to be complete, and so many chunks may still be sent.
+    pub(super) fn outstanding(&self, requests: u64, credits_free: u32) {
+        self.send_queue_used.set(requests);
+        self.credits_free.set(u64::from(credits_free));
     }
 
     pub(super) fn failed(&self, kind: &str) {
         metrics().verbs_errors.with_label_values(&[&self.rail, kind]).inc();
-    }
-}
-
-impl Drop for RailMetrics {
-    fn drop(&mut self) {
-        self.outstanding(0);
     }
 }

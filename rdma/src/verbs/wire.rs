@@ -129,7 +129,7 @@ impl Wire {
         let slots = options.receive_count;
         let slots_buffer = Buffer::new(rail.domain.clone(), Sender::buffer_bytes(slots, options.receive_bytes))?;
         let send = SendSizes { queue: options.send_queue, chunk_bytes: options.receive_bytes, slots, inline_bytes };
-        let metrics = RailMetrics::of(&rail.rail.label());
+        let metrics = RailMetrics::of(&rail.rail.label(), options.send_queue);
         let wire = Arc::new(Self {
             state: Mutex::new(State {
                 id: Some(id),
@@ -206,7 +206,7 @@ impl Wire {
         }
         let works = sender.pump(credits, &self.slots, &*self.rail);
         let posted = self.post(id, works);
-        self.metrics.outstanding(sender.outstanding());
+        self.metrics.outstanding(sender.outstanding(), credits.free());
         if let Err(error) = posted {
             *failure = Some(error.to_string());
             self.work.notify_one();
