@@ -104,7 +104,7 @@ table! {
     rail_connects: IntCounterVec, "verbs3_verbs_rail_connects_total", ["rail", "outcome"],
         "Attempts to connect over a rail, by outcome (made, again, failed); again is one in place of a connection that was lost.";
     rail_lost: IntCounterVec, "verbs3_verbs_rail_lost_total", ["rail", "reason"],
-        "Connections over a rail that broke, whose calls went another way, by reason (lost, protocol, failed).";
+        "Connections over a rail that broke, or over which nothing came, by reason (lost, silent, protocol, failed).";
     work_requests: IntCounterVec, "verbs3_verbs_work_requests_total", ["rail", "op"],
         "Work requests posted to a rail, by operation (write, send).";
     written_bytes: IntCounterVec, "verbs3_verbs_written_bytes_total", ["rail"],
@@ -120,7 +120,7 @@ table! {
     connects_failed: IntCounter, "verbs3_rdma_connects_failed_total", [],
         "Attempts to connect that failed.";
     fallbacks: IntCounterVec, "verbs3_rdma_fallbacks_total", ["from", "to", "reason"],
-        "Changes of peers to a slower transport, or from one rail to another, by reason (unreachable, handshake, lost, protocol, cap, slow, rail_down, failed).";
+        "Changes of peers to a slower transport, or from one rail to another, by reason (unreachable, handshake, lost, silent, protocol, cap, slow, rail_down, failed).";
     ways_resting: IntGaugeVec, "verbs3_rdma_ways_resting", ["transport"],
         "Ways to peers (shm socket, rail) that failed too often and wait to be tried again.";
     queue_pairs_max: IntGauge, "verbs3_rdma_queue_pairs_max", [],

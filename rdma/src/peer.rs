@@ -170,7 +170,21 @@ impl Peer {
             },
         };
         let (message, landing) = request(connection.wants_landing())?;
-        Ok(connection.call(message, landing).over(connection.kind()))
+        Ok(connection.call(message, landing).over(connection))
+    }
+
+    /// `call` got no sign of life for as long as its caller waits. `true`: nothing at all came over what it goes over, which
+    /// is not the last way to this peer; calls go another way from now on. `false`: it says something of the peer itself.
+    pub fn blames_way(&self, call: &Call) -> bool {
+        let Some(way) = call.way().filter(|way| self.local.is_none() && way.is_silent()) else {
+            return false;
+        };
+        if way.connection.kind() == TransportKind::Tcp {
+            return false;
+        }
+        self.inner.state.lock().silent(&self.inner.name, &way.connection, Instant::now());
+        self.inner.changed.notify_one();
+        true
     }
 
     /// Closes idle connections and waits for the tasks of this peer. Calls under way keep theirs.

@@ -140,31 +140,49 @@ pub trait CallDriver: Send {
     /// Pushes `data` into the landing that the peer offered in the last [`Event::Wanted`].
     fn poll_push(&mut self, cx: &mut Context<'_>, data: &[Bytes]) -> Poll<Result<(), TransportError>>;
     /// What the call goes over, where the driver finds that out only in the course of it.
-    fn kind(&self) -> Option<TransportKind> {
+    fn way(&self) -> Option<&Way> {
         None
+    }
+}
+
+/// What a call goes over, and how much had been heard over it when the call began.
+pub struct Way {
+    pub(crate) connection: Arc<dyn Connection>,
+    heard: u64,
+}
+
+impl Way {
+    /// Nothing at all has come over the connection since the call began.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.connection.heard() == self.heard
     }
 }
 
 /// One request under way. Dropping it cancels.
 pub struct Call {
     driver: Box<dyn CallDriver>,
-    kind: Option<TransportKind>,
+    way: Option<Way>,
 }
 
 impl Call {
     pub fn new(driver: Box<dyn CallDriver>) -> Self {
-        Self { driver, kind: None }
+        Self { driver, way: None }
     }
 
     /// Says what the call goes over.
-    pub(crate) fn over(mut self, kind: TransportKind) -> Self {
-        self.kind = Some(kind);
+    pub(crate) fn over(mut self, connection: Arc<dyn Connection>) -> Self {
+        let heard = connection.heard();
+        self.way = Some(Way { connection, heard });
         self
+    }
+
+    pub(crate) fn way(&self) -> Option<&Way> {
+        self.way.as_ref().or_else(|| self.driver.way())
     }
 
     /// What the call goes over; `None` while that is not decided, and for calls that were not made through a `Peer`.
     pub fn kind(&self) -> Option<TransportKind> {
-        self.kind.or_else(|| self.driver.kind())
+        self.way().map(|way| way.connection.kind())
     }
 
     /// The next event of this call.
@@ -197,6 +215,11 @@ pub trait Connection: Send + Sync {
     fn call(&self, message: Bytes, landing: Option<Landing>) -> Call;
     /// The reason, once the connection can't take calls any more.
     fn broken(&self) -> Option<TransportError>;
+    /// How many frames have come from the peer so far: a connection over which nothing comes may be the fault of what is
+    /// between. Always the same where that can't be.
+    fn heard(&self) -> u64 {
+        0
+    }
     /// Calls that are not settled, to choose the least loaded of several connections.
     fn in_flight(&self) -> usize {
         0

@@ -44,8 +44,16 @@ pub(crate) enum AttemptError {
     Malformed { worker: String, reason: String },
     #[error("worker {worker} sent bad bytes: {flaw}")]
     Corrupt { worker: String, flaw: Flaw },
+    /// `by_way`: nothing came over what the call went over, which is not the last way to the worker.
     #[error("worker {worker} was silent for too long")]
-    Silent { worker: String },
+    Silent { worker: String, by_way: bool },
+}
+
+impl AttemptError {
+    /// Whether it says something of the worker itself.
+    pub(crate) fn blames_worker(&self) -> bool {
+        !matches!(self, Self::Silent { by_way: true, .. })
+    }
 }
 
 /// A call to `open` or `read` under way. Dropping it cancels.
@@ -86,6 +94,12 @@ impl Attempt {
     /// What its parts come over; known once one has come.
     pub(crate) fn transport(&self) -> TransportKind {
         self.call.kind().unwrap_or(TransportKind::Tcp)
+    }
+
+    /// The caller has waited long enough for a sign of life.
+    pub(crate) fn silent(&self) -> AttemptError {
+        let by_way = self.worker.peer.blames_way(&self.call);
+        AttemptError::Silent { worker: self.worker.id.0.clone(), by_way }
     }
 
     pub(crate) fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<Result<Step, AttemptError>> {

@@ -98,13 +98,13 @@ impl Tier {
         epoch: Epoch,
         request: &OpenRequest,
     ) -> Result<Option<OpenOutcome>, AttemptError> {
-        let silent = || AttemptError::Silent { worker: home.id.0.clone() };
         let Some(mut attempt) = self.ask(home, epoch, request) else {
             return Ok(Some(OpenOutcome::Bypass(self.bypass(BypassReason::Arena))));
         };
         let mut patience = self.options.first_progress;
         loop {
-            let step = timeout(patience, poll_fn(|cx| attempt.poll_step(cx))).await.map_err(|_| silent())??;
+            let step = timeout(patience, poll_fn(|cx| attempt.poll_step(cx))).await;
+            let step = step.map_err(|_| attempt.silent())??;
             patience = self.options.idle;
             home.health.succeeded();
             match step {

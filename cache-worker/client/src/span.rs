@@ -378,8 +378,8 @@ impl SpanRead {
             if let Some(leg) = &self.legs[index]
                 && now >= self.silent_at(leg)
             {
-                let worker = leg.attempt.worker.id.0.clone();
-                self.failed(index, &AttemptError::Silent { worker });
+                let silent = leg.attempt.silent();
+                self.failed(index, &silent);
             }
         }
         Poll::Ready(())

@@ -162,7 +162,7 @@ impl Tier {
         error: &AttemptError,
     ) {
         self.metrics.call(kind, "failed");
-        let rest = self.note_failure(worker);
+        let rest = if error.blames_worker() { self.note_failure(worker) } else { None };
         tracing::warn!(worker = %worker.id, %object, kind, %error, rest_ms = rest.map(|rest| rest.as_millis() as u64), "a call to a worker failed");
         if let AttemptError::Corrupt { .. } = error {
             self.metrics.checksum_failures.inc();

@@ -72,6 +72,10 @@ impl<O: Outlet> Connection for Dialled<O> {
         self.handle.line.credits.in_use()
     }
 
+    fn heard(&self) -> u64 {
+        self.handle.line.heard.load(Ordering::Relaxed)
+    }
+
     fn ways(&self) -> &Ways {
         &self.ways
     }

@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -46,6 +46,7 @@ pub(crate) fn connect<O: Outlet, I: Inlet + 'static>(
         message_bytes_max: agreed.frame_bytes_max,
         cancel_ack_deadline: options.cancel_ack_deadline,
         credits: Credits::new(agreed.calls_in_flight_max as usize),
+        heard: AtomicU64::new(0),
         is_broken: AtomicBool::new(false),
         calls: Mutex::new(Calls::default()),
         cancels: Mutex::new(VecDeque::new()),
@@ -87,6 +88,8 @@ pub(super) struct Line<O: Outlet> {
     pub(super) message_bytes_max: u32,
     pub(super) cancel_ack_deadline: Duration,
     pub(super) credits: Arc<Credits>,
+    /// Frames that have come.
+    pub(super) heard: AtomicU64,
     /// Set after `calls.broken`, for those who only want to know whether.
     pub(super) is_broken: AtomicBool,
     pub(super) calls: Mutex<Calls>,
@@ -110,6 +113,7 @@ impl<O: Outlet> Line<O> {
                 Ok(None) => return self.lost("the peer closed it".into()),
                 Err(error) => return self.unreadable(error),
             };
+            self.heard.fetch_add(1, Ordering::Relaxed);
             if let Err(error) = self.handle(&header, inlet).await {
                 return error;
             }

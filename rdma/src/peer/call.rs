@@ -9,7 +9,7 @@ use futures::FutureExt;
 
 use super::connect::Attempt;
 use crate::landing::Landing;
-use crate::transport::{Call, CallDriver, Event, TransportError, TransportKind};
+use crate::transport::{Call, CallDriver, Event, TransportError, Way};
 
 pub(super) enum Connecting {
     Waiting { attempt: Attempt, request: Option<(Bytes, Option<Landing>)> },
@@ -28,7 +28,7 @@ impl CallDriver for Connecting {
                 }
                 Self::Waiting { attempt, request } => match (ready!(attempt.poll_unpin(cx)), request.take()) {
                     (Ok(connection), Some((message, landing))) => {
-                        Self::Made(connection.call(message, landing).over(connection.kind()))
+                        Self::Made(connection.call(message, landing).over(connection))
                     }
                     (Ok(_), None) => Self::Refused(None),
                     (Err(error), _) => Self::Refused(Some(error)),
@@ -45,9 +45,9 @@ impl CallDriver for Connecting {
         }
     }
 
-    fn kind(&self) -> Option<TransportKind> {
+    fn way(&self) -> Option<&Way> {
         match self {
-            Self::Made(call) => call.kind(),
+            Self::Made(call) => call.way(),
             _ => None,
         }
     }

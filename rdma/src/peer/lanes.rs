@@ -39,6 +39,9 @@ pub(super) struct State {
     turn: usize,
 }
 
+/// The trouble of a way over which nothing comes.
+const SILENT: &str = "silent";
+
 /// One way that is better than tcp.
 pub(super) struct Lane {
     pub(super) kind: TransportKind,
@@ -119,7 +122,8 @@ impl Lane {
 
     /// An attempt succeeded.
     pub(super) fn made(&mut self, peer: &str, now: Instant, held: Held) {
-        self.count_connect(if std::mem::take(&mut self.lost) { "again" } else { "made" });
+        let again = std::mem::take(&mut self.lost);
+        self.count_connect(if again { "again" } else { "made" });
         if self.rest.made(now) {
             tracing::info!(peer, transport = %self.kind, rail = self.rail, "a way that rested works again");
             self.resting = None;
@@ -156,15 +160,35 @@ impl Lane {
         }
     }
 
+    /// Lets go of a connection over which nothing comes, if it is one of this way; calls under way on it keep it open.
+    fn silent(&mut self, peer: &str, connection: &Arc<dyn Connection>, now: Instant) -> bool {
+        let same = |held: &Held| Arc::as_ptr(&held.connection).cast::<()>() == Arc::as_ptr(connection).cast::<()>();
+        let Some(at) = self.held.iter().position(same) else { return false };
+        let since = self.held.swap_remove(at).since;
+        tracing::warn!(peer, transport = %self.kind, rail = self.rail, "nothing comes over a way to a peer; calls go another way");
+        self.was_lost(SILENT);
+        let rest = self.rest.silent(since, now, rand::random());
+        self.begin_rest(
+            peer,
+            rest,
+            &TransportError::Lost { peer: peer.to_owned(), reason: "nothing came over it".into() },
+        );
+        true
+    }
+
+    fn was_lost(&mut self, reason: &'static str) {
+        self.trouble = Some(reason);
+        self.lost = true;
+        if let Some(rail) = self.transport.rail_label() {
+            metrics().rail_lost.with_label_values(&[rail.as_str(), reason]).inc();
+        }
+    }
+
     /// Lets go of connections that take no more calls; how many there were.
     fn drop_broken(&mut self, peer: &str, now: Instant) -> usize {
         let before = self.held.len();
         for (since, error) in take_broken(&mut self.held) {
-            self.trouble = Some(reason_of(&error));
-            self.lost = true;
-            if let Some(rail) = self.transport.rail_label() {
-                metrics().rail_lost.with_label_values(&[rail.as_str(), reason_of(&error)]).inc();
-            }
+            self.was_lost(reason_of(&error));
             let rest = self.rest.lost(since, now, rand::random());
             self.begin_rest(peer, rest, &error);
         }
@@ -242,16 +266,33 @@ impl State {
             let lane = &mut self.lanes[at];
             let lost = lane.drop_broken(peer, now);
             self.lost += lost;
-            let (kind, reason, gone) = (lane.kind, lane.trouble, lost > 0 && lane.held.is_empty());
-            // Another rail takes over; a change of the transport is the route's to tell.
-            if gone && self.lanes.iter().any(|lane| lane.kind == kind && !lane.held.is_empty()) {
-                fell_back(kind, kind, reason.unwrap_or("lost"));
+            if lost > 0 {
+                self.left(at);
             }
         }
         for (since, error) in take_broken(&mut self.tcp) {
             self.backoff.lost(since, now, rand::random());
             self.last_error = Some(error);
             self.lost += 1;
+        }
+    }
+
+    /// Lets go of a connection over which nothing comes.
+    pub(super) fn silent(&mut self, peer: &str, connection: &Arc<dyn Connection>, now: Instant) {
+        for at in 0..self.lanes.len() {
+            if self.lanes[at].silent(peer, connection, now) {
+                self.lost += 1;
+                self.left(at);
+            }
+        }
+    }
+
+    /// A way has lost connections: another rail takes over. A change of the transport is the route's to tell.
+    fn left(&self, at: usize) {
+        let lane = &self.lanes[at];
+        let other = self.lanes.iter().any(|other| other.kind == lane.kind && !other.held.is_empty());
+        if lane.held.is_empty() && other {
+            fell_back(lane.kind, lane.kind, lane.trouble.unwrap_or("lost"));
         }
     }
 

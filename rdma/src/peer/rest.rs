@@ -113,6 +113,14 @@ impl Rest {
         rest
     }
 
+    /// Nothing came over a connection that was made at `since`. As for `lost`, but it is not expected to be mended at once.
+    pub(super) fn silent(&mut self, since: Instant, now: Instant, chance: f64) -> Option<Duration> {
+        if self.last_error.is_some_and(|at| since < at) {
+            return None;
+        }
+        self.failed(now, chance)
+    }
+
     /// An attempt succeeded. `true` when that ends a rest.
     pub(super) fn made(&mut self, now: Instant) -> bool {
         self.until = None;

@@ -90,3 +90,32 @@ async fn an_announcement_and_a_report_are_repeated_at_once() {
     assert_eq!(reports(&a), [WriteOutcome::Done]);
     assert_eq!((start.elapsed(), tier.workers_up()), (Duration::ZERO, (1, 1)));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_way_is_left_and_says_nothing_of_its_worker() {
+    // Connects, and then lets nothing through.
+    let a = TestWorker::with_ways("a", Faults::none().hold(), Faults::none(), honest());
+    let tier = tier(&[&a]);
+    let mut over = Vec::new();
+    for _ in 0..5 {
+        let mut span = read(&tier, "a", 0);
+        let (bytes, end) = drain(&mut span).await;
+        if matches!(end, SpanItem::End) {
+            assert!(bytes == content(0, END));
+            over.push(span.origin().map(|(_, kind)| kind));
+        }
+        assert_eq!(tier.workers_up(), (1, 1), "another way to it works");
+    }
+    assert!(over.len() >= 2, "the way is left after three silent reads at the most: {over:?}");
+    assert!(over.iter().all(|kind| *kind == Some(TransportKind::Tcp)), "{over:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_is_silent_over_every_way_rests() {
+    let a = TestWorker::with_ways("a", Faults::none(), Faults::none(), silent());
+    let tier = tier(&[&a]);
+    for _ in 0..8 {
+        drain(&mut read(&tier, "a", 0)).await;
+    }
+    assert_eq!(tier.workers_up(), (0, 1));
+}
