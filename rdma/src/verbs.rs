@@ -7,6 +7,8 @@
 mod aim;
 mod chunk;
 mod client;
+#[cfg(test)]
+mod hostile;
 mod line;
 mod pinned;
 mod place;

@@ -5,7 +5,7 @@
 #!   vm.sh run --rail siw -- tests/testbed/vm-steps.sh rdma_ping       one step by hand
 #!   VERBS3=target/release/verbs3 vm.sh run -- tests/testbed/vm-steps.sh doctor
 #!
-#! On two hosts, both run the same step and know by VM_SIDE what is theirs. VERBS3 and CONFORMANCE are the binaries.
+#! On two hosts, both run the same step and know by VM_SIDE what is theirs. VERBS3, CONFORMANCE and UNIT (of rdma) are the binaries.
 set -uo pipefail
 
 HERE=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
@@ -91,6 +91,12 @@ conformance_verbs() { # RAIL
   [ "${PIPESTATUS[0]}" = 0 ] || return 1
   grep -qE '^test result: ok\. [1-9]' "$WORK/verbs" || { echo "the conformance suite has no verbs cases" >&2; return 1; }
   resources_return_to "$WORK/verbs-before"
+}
+
+# What a worker that knows the secret can write, and what it can't.
+hostile() { # RAIL
+  VERBS3_TEST_ADDRESS=${RAIL_ADDRESS[$1]} "$UNIT" --ignored hostile --test-threads=1 | tee "$WORK/hostile"
+  grep -qE '^test result: ok\. [1-9]' "$WORK/hostile"
 }
 
 # In a process of its own: a metric tells what the path MTU is.

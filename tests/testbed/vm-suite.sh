@@ -69,8 +69,8 @@ conclude() { # TEXT FOLDER STATUS SECONDS STEP…
 # ---- what is run ---------------------------------------------------------------------------------------------------
 
 # Cargo names a test binary with a hash; ask it rather than guess.
-test_binary() { # NAME
-  cargo test --release --locked --workspace --test "$1" --no-run --message-format=json 2>"$DIR/cargo.log" |
+test_binary() { # NAME SELECTION…
+  cargo test --release --locked --workspace "${@:2}" --no-run --message-format=json 2>"$DIR/cargo.log" |
     python3 -c 'import json, sys
 paths = [m["executable"] for m in map(json.loads, sys.stdin) if m.get("reason") == "compiler-artifact" and m.get("executable") and m["target"]["name"] == sys.argv[1]]
 print(paths[-1] if paths else "")' "$1"
@@ -78,8 +78,9 @@ print(paths[-1] if paths else "")' "$1"
 
 "$HERE/vm.sh" install || { not_proven "anything on real kernel verbs: the VM can't be made here"; exit 1; }
 export VERBS3=${CARGO_TARGET_DIR:-$ROOT/target}/release/verbs3
-CONFORMANCE=$(test_binary conformance); export CONFORMANCE
-[ -n "$CONFORMANCE" ] || { cat "$DIR/cargo.log"; echo "vm-suite: the conformance suite did not build" >&2; exit 1; }
+CONFORMANCE=$(test_binary conformance --test conformance); export CONFORMANCE
+UNIT=$(test_binary verbs3_rdma --lib); export UNIT
+[ -n "$CONFORMANCE" ] && [ -n "$UNIT" ] || { cat "$DIR/cargo.log"; echo "vm-suite: the tests of rdma did not build" >&2; exit 1; }
 [ -x "$VERBS3" ] || { echo "vm-suite: $VERBS3 is missing: ./verbs3-test build" >&2; exit 1; }
 
 # Not here, for their time: perftest's figures (loadtest/fabric.sh), and the proof that each fault does what it says
@@ -89,8 +90,8 @@ CONFORMANCE=$(test_binary conformance); export CONFORMANCE
 
 #   rails (0, 1, …)              seconds  steps
 one 'rxe rxe:4096 siw siw:4096'  300      devices doctor rdma_ping conformance_tcp
-one 'rxe rxe:4096'               900      conformance_verbs:0 conformance_verbs:1 path_mtu:1 device_late:0 device_removal:0
-one 'siw siw:4096'               900      conformance_verbs:0 conformance_verbs:1 path_mtu:1 device_late:0 device_removal:0
+one 'rxe rxe:4096'               900      conformance_verbs:0 conformance_verbs:1 path_mtu:1 hostile:1 device_late:0 device_removal:0
+one 'siw siw:4096'               900      conformance_verbs:0 conformance_verbs:1 path_mtu:1 hostile:1 device_late:0 device_removal:0
 one 'rxe:4096'                   300      system system_memlock
 one 'siw'                        300      system
 two 'none rxe:4096 rxe:4096'     500      system_pair

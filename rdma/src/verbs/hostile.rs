@@ -1,0 +1,186 @@
+//! What an authenticated worker can make a gateway's NIC write, on real kernel verbs: the sentences of SECURITY.md, tried.
+#![allow(clippy::unwrap_used)]
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::io::unix::AsyncFd;
+
+use super::client::{connect_options, expect};
+use super::line::WireInlet;
+use super::rail::{OpenRail, Use};
+use super::sender::Registered;
+use super::sys::{CmId, EventChannel, EventKind, Op, SGES_MAX, Sge, Work};
+use super::terms::QueueTerms;
+use super::wire::{Readable, Wire, next_event, watch};
+use super::{VerbsOptions, VerbsTransport};
+use crate::arena::{Arena, ArenaOptions};
+use crate::calls::{Gate, Inlet, Secret, Segment};
+use crate::landing::{Fill, Landing};
+use crate::transport::Connection;
+
+const PAGE: usize = 64 << 10;
+const NEEDS: &str = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh";
+
+fn arena() -> Arena {
+    Arena::map(ArenaOptions { capacity_bytes: 4 << 20, cell_bytes_max: 256 << 10, populate: false }).unwrap()
+}
+
+fn address() -> IpAddr {
+    std::env::var("VERBS3_TEST_ADDRESS").expect(NEEDS).parse().unwrap()
+}
+
+fn options() -> VerbsOptions {
+    VerbsOptions::new(Secret::new("the cluster's secret"))
+}
+
+/// A page of `arena` that is somebody's by now: vouched for, and perhaps on its way to a client.
+fn page(arena: &Arena, byte: u8) -> Bytes {
+    let (mut writer, reader) = arena.lease(PAGE).unwrap().split();
+    writer.spare().fill(byte);
+    writer.advance(PAGE);
+    reader.bytes(0..PAGE).unwrap()
+}
+
+async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    for _ in 0..1000 {
+        if holds() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("never: {what}");
+}
+
+/// Where liars are met.
+struct Lair {
+    rail: Arc<OpenRail>,
+    events: AsyncFd<Readable<EventChannel>>,
+    id: CmId,
+    pages: Arena,
+}
+
+/// A worker that knows the secret, and posts what it likes.
+struct Liar {
+    wire: Arc<Wire>,
+    inlet: WireInlet,
+    evil: Bytes,
+}
+
+impl Lair {
+    fn open() -> Self {
+        let pages = arena();
+        let (rail, _) = OpenRail::open(address(), pages.clone(), Use::Blocks).expect(NEEDS);
+        let channel = EventChannel::new().unwrap();
+        let id = CmId::new(&channel).unwrap();
+        id.bind(SocketAddr::new(address(), 0)).unwrap();
+        id.listen(4).unwrap();
+        Self { rail, events: watch(channel).unwrap(), id, pages }
+    }
+
+    /// A gateway's connection, and the liar at its other end.
+    async fn meet(&self, transport: &VerbsTransport) -> (Arc<dyn Connection>, Liar) {
+        let to = SocketAddr::new(address(), self.id.local_port());
+        let (connection, liar) = tokio::join!(transport.connect_to(to, None), self.accept());
+        (connection.unwrap(), liar)
+    }
+
+    async fn accept(&self) -> Liar {
+        let options = options();
+        let event = next_event(&self.events).await.unwrap();
+        let theirs = QueueTerms::decode(&event.private).unwrap();
+        let mut id = event.request.unwrap();
+        let channel = EventChannel::new().unwrap();
+        id.migrate(&channel).unwrap();
+        let wire = Wire::new(id, watch(channel).unwrap(), self.rail.clone(), &options).unwrap();
+        let mine = QueueTerms::of(&options);
+        wire.agree(mine, theirs);
+        wire.with_id(|id| id.accept(&mine.encode(), connect_options(&options))).unwrap();
+        expect(&wire.event().await.unwrap(), EventKind::Established).unwrap();
+        let mut inlet = WireInlet::new(wire.clone());
+        let (agreed, _) = Gate::new(1, 1).admit(&mut inlet, &options.calls.terms("")).await.unwrap();
+        Liar { wire, inlet: inlet.bounded(agreed.frame_bytes_max), evil: page(&self.pages, 0xEE) }
+    }
+}
+
+impl Liar {
+    /// What the next call tells of its landing.
+    async fn target(&mut self) -> Segment {
+        let header = self.inlet.header().await.unwrap().unwrap();
+        let body = self.inlet.body(&header, &mut Fill::default()).await.unwrap();
+        body.target[0]
+    }
+
+    /// Writes a page of its own to `address` with `key`.
+    fn write(&self, address: u64, key: u32) {
+        let mut sges = [Sge { address: 0, bytes: 0, lkey: 0 }; SGES_MAX];
+        let lkey = self.wire.rail.lkey_of(&self.evil).unwrap();
+        sges[0] = Sge { address: self.evil.as_ptr() as u64, bytes: PAGE as u32, lkey };
+        let op = Op::Write { address, key };
+        let work = Work { id: 0, op, sges, sges_used: 1, signalled: true, inline: false };
+        // SAFETY: the page lives as long as the liar, who closes the wire first.
+        self.wire.with_id(|id| unsafe { id.post_send(&[work]) }).unwrap();
+    }
+
+    /// Goes on until its connection is over.
+    async fn is_cut_off(self) {
+        let over = tokio::time::timeout(Duration::from_secs(20), self.wire.drive(&mut |state| state.ended)).await;
+        assert!(over.is_ok(), "the device let it go on");
+        self.wire.close();
+    }
+}
+
+/// Without memory windows: why SECURITY.md says what it says. With them, this is to be refused.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh"]
+async fn hostile_worker_with_the_key_of_one_landing_reaches_the_others() {
+    let (lair, memory) = (Lair::open(), arena());
+    let transport = VerbsTransport::new(address(), options(), memory.clone()).unwrap();
+    let other = page(&memory, 0x11);
+    let (connection, mut liar) = lair.meet(&transport).await;
+    let _call = connection.call("".into(), Landing::lease(&memory, &[PAGE]));
+    let key = liar.target().await.key;
+    liar.write(other.as_ptr() as u64, key);
+    let place = other.as_ptr() as usize;
+    // SAFETY: a byte of a page that `other` keeps leased.
+    eventually("the foreign landing is written to", || unsafe { (place as *const u8).read_volatile() } == 0xEE).await;
+    assert!(connection.broken().is_none());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh"]
+async fn hostile_worker_reaches_nothing_but_landings() {
+    let (lair, memory, gone) = (Lair::open(), arena(), arena());
+    let transport = VerbsTransport::new(address(), options(), memory.clone()).unwrap();
+    // Of a registration that has ended.
+    let stale = {
+        let before = VerbsTransport::new(address(), options(), gone.clone()).unwrap();
+        let (connection, mut liar) = lair.meet(&before).await;
+        let call = connection.call("".into(), Landing::lease(&gone, &[PAGE]));
+        let told = liar.target().await;
+        drop((call, connection, liar));
+        before.shutdown().await;
+        told
+    };
+    let mine = page(&memory, 0x11);
+    let outside = Bytes::from(vec![0x22; PAGE]);
+    let at = |bytes: &Bytes| bytes.as_ptr() as u64;
+    for case in ["a stale key", "a key that nobody gave", "memory that is no landing"] {
+        let (connection, mut liar) = lair.meet(&transport).await;
+        let call = connection.call("".into(), Landing::lease(&memory, &[PAGE]));
+        let told = liar.target().await;
+        match case {
+            "a stale key" => liar.write(stale.address, stale.key),
+            "a key that nobody gave" => liar.write(at(&mine), told.key ^ 0x5A00),
+            _ => liar.write(at(&outside), told.key),
+        }
+        liar.is_cut_off().await;
+        eventually("the gateway has dropped the connection", || connection.broken().is_some()).await;
+        drop(call);
+        assert!(mine.iter().all(|&byte| byte == 0x11) && outside.iter().all(|&byte| byte == 0x22), "{case}");
+    }
+    drop(mine);
+    eventually("every landing is back", || memory.usage().leased_bytes == 0).await;
+}
