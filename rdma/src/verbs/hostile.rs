@@ -125,7 +125,7 @@ impl Liar {
     }
 
     /// Goes on until its connection is over.
-    async fn is_cut_off(self) {
+    async fn expect_cut_off(self) {
         let over = tokio::time::timeout(Duration::from_secs(20), self.wire.drive(&mut |state| state.ended)).await;
         assert!(over.is_ok(), "the device let it go on");
         self.wire.close();
@@ -176,7 +176,7 @@ async fn hostile_worker_reaches_nothing_but_landings() {
             "a key that nobody gave" => liar.write(at(&mine), told.key ^ 0x5A00),
             _ => liar.write(at(&outside), told.key),
         }
-        liar.is_cut_off().await;
+        liar.expect_cut_off().await;
         eventually("the gateway has dropped the connection", || connection.broken().is_some()).await;
         drop(call);
         assert!(mine.iter().all(|&byte| byte == 0x11) && outside.iter().all(|&byte| byte == 0x22), "{case}");
