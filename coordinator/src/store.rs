@@ -1,6 +1,6 @@
 //! Where a coordinator keeps what must outlive it: a small ordered map with compare-and-swap, watching and leadership.
 //!
-//! One conformance suite (`tests/store_conformance`) holds for both implementations: a folder for one coordinator ([`file`]),
+//! One conformance suite (`tests/store_conformance`) holds for both implementations: a folder for one coordinator ([`mod@file`]),
 //! etcd for several ([`etcd`]). Knows nothing of what is kept.
 
 pub mod etcd;
