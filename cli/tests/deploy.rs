@@ -17,7 +17,7 @@ fn metrics(text: &str) -> BTreeSet<String> {
 #[test]
 fn alerts_name_metrics_that_exist() {
     let rules = std::fs::read_to_string(repository().join("deploy/prometheus/verbs3.rules.yaml")).unwrap();
-    let sources = ["rdma", "ufs", "cache-worker", "cache-worker/client", "gateway"];
+    let sources = ["rdma", "ufs", "cache-worker", "cache-worker/client", "gateway", "coordinator"];
     let mut known = BTreeSet::new();
     for source in sources {
         known.extend(metrics(

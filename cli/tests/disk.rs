@@ -255,7 +255,8 @@ async fn a_full_disk_shrinks_the_tier_and_costs_no_request() {
         cluster.read_all(&client).await;
     }
     wait_for("the disk is not said to be full", || metric(&worker, "verbs3_disk_folder_full", "") == 1.0);
-    assert!(metric(&worker, "verbs3_disk_pages", "") > 0.0);
+    // These two are looked over now and then.
+    wait_for("what fits is not kept", || metric(&worker, "verbs3_disk_pages", "") > 0.0);
     assert!(metric(&worker, "verbs3_disk_file_bytes", "") <= (14 << 20) as f64);
     assert!(metric(&worker, "verbs3_disk_errors_total", "kind=\"full\"") >= 1.0);
     assert_eq!(metric(&worker, "verbs3_disk_folder_up", ""), 1.0);

@@ -123,6 +123,18 @@ fn file_store(folder: &tempfile::TempDir) -> SharedStore {
     Arc::new(FileStore::open(folder.path()).unwrap())
 }
 
+/// The same again, once the last answers of the coordinator before have let go of it.
+async fn file_store_again(folder: &tempfile::TempDir) -> SharedStore {
+    let began = Instant::now();
+    loop {
+        match FileStore::open(folder.path()) {
+            Ok(store) => return Arc::new(store),
+            Err(error) if began.elapsed() > SOON => panic!("{error}"),
+            Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn workers_join_and_everybody_follows_the_map() {
     let folder = tempfile::tempdir().unwrap();
@@ -194,7 +206,7 @@ async fn a_restart_goes_on_with_the_map_and_waits_for_leases() {
     }
     first.coordinator.shutdown().await;
     drop(first);
-    let second = start(file_store(&folder)).await;
+    let second = start(file_store_again(&folder).await).await;
     let asking = client(&[&second.url], secret());
     let began = Instant::now();
     assert!(matches!(map(&asking, 0, 5000).await, Some(MapAnswer::Membership(map)) if map.members.len() == 2));
