@@ -16,8 +16,7 @@ use crate::calls::{Kind, Outgoing};
 /// Data up to this length rides inside the SEND: a WRITE of its own would cost more than the two copies.
 pub(super) const RIDE_BYTES_MAX: usize = 4 << 10;
 
-/// SENDs after which one is signalled, so that their slots come back in time; fewer where there are few slots. One that
-/// nobody waits for and that holds nothing but its slot is not signalled by itself: its completion would wake a thread.
+/// SENDs after which one is signalled, so that their slots come back in time; fewer where there are few slots.
 const SIGNAL_EVERY: u32 = 8;
 
 /// Places in the send queue that only chunks may take: WRITEs never keep their own SEND out.
@@ -354,13 +353,10 @@ impl Sender {
         self.made
     }
 
-    /// What is posted last is signalled if data is held until it is complete, or frames wait: nothing is held for longer
-    /// than it takes, and a full queue moves on.
+    /// Whatever is posted last is signalled: nothing is held for longer than it takes, and a full queue moves on. Leaving it out
+    /// for SENDs that hold only their slot made a requester that pushes 3 MiB wait for ever.
     fn signal_last(&mut self) -> &[Work] {
-        let holds = self.held_frames.back().is_some_and(|(held, _)| *held > self.signalled);
-        if holds || !self.frames.is_empty() {
-            self.signal();
-        }
+        self.signal();
         &self.works
     }
 
