@@ -336,14 +336,15 @@ impl<O: Outlet> Session<O> {
 
     /// The connection is gone: so are its handlers, and nobody can push into what was lent.
     fn end(&self) {
-        self.gone.cancel();
-        self.outlet.close();
+        // Out of the table before a handler hears of it: one that is dropped must not say in the last moment that it failed.
         let open = {
             let mut calls = self.calls.lock();
             calls.closed = true;
             calls.unanswered = 0;
             std::mem::take(&mut calls.open)
         };
+        self.outlet.close();
+        self.gone.cancel();
         for serving in open.values() {
             if let Some(handler) = &serving.handler {
                 handler.abort();
