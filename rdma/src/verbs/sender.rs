@@ -16,7 +16,7 @@ use crate::calls::{Kind, Outgoing};
 /// Data up to this length rides inside the SEND: a WRITE of its own would cost more than the two copies.
 pub(super) const RIDE_BYTES_MAX: usize = 4 << 10;
 
-/// SENDs after which one is signalled, so that their slots come back in time; fewer where there are few slots.
+/// SENDs after which one is signalled, so that their slots come back in time.
 const SIGNAL_EVERY: u32 = 8;
 
 /// Places in the send queue that only chunks may take: WRITEs never keep their own SEND out.
@@ -77,8 +77,6 @@ pub(super) struct Sender {
     /// Id of the last request made, and of the last known to be complete.
     made: u64,
     complete: u64,
-    /// Id of the last request whose completion will be told.
-    signalled: u64,
     sends_unsignalled: u32,
     controls: usize,
     /// Data bytes of frames that ride in the stream, since they were last asked for.
@@ -102,7 +100,6 @@ impl Sender {
             held_frames: VecDeque::new(),
             made: 0,
             complete: 0,
-            signalled: 0,
             sends_unsignalled: 0,
             controls: 0,
             copied_bytes: 0,
@@ -129,9 +126,9 @@ impl Sender {
         self.controls
     }
 
-    /// Everything was sent, and no completion is due.
+    /// Everything was sent, and the NIC is done with it.
     pub(super) fn is_idle(&self) -> bool {
-        self.frames.is_empty() && self.complete >= self.signalled
+        self.frames.is_empty() && self.complete == self.made
     }
 
     /// Requests posted and not known to be complete.
@@ -327,8 +324,8 @@ impl Sender {
         self.held_slots.push_back((id, open.slot));
         self.held_frames.extend(self.packed.drain(..).map(|frame| (id, frame)));
         self.sends_unsignalled += 1;
-        if self.sends_unsignalled >= self.signal_every() {
-            self.signal();
+        if self.sends_unsignalled >= SIGNAL_EVERY {
+            self.signal_last();
         }
     }
 
@@ -356,22 +353,11 @@ impl Sender {
     /// Whatever is posted last is signalled: nothing is held for longer than it takes, and a full queue moves on. Leaving it out
     /// for SENDs that hold only their slot made a requester that pushes 3 MiB wait for ever.
     fn signal_last(&mut self) -> &[Work] {
-        self.signal();
-        &self.works
-    }
-
-    fn signal(&mut self) {
         if let Some(last) = self.works.last_mut() {
             last.signalled = true;
-            self.signalled = last.id;
             self.sends_unsignalled = 0;
         }
-    }
-
-    /// So few that slots and places in the queue never run out behind unsignalled SENDs: what waits for them would wait
-    /// for ever.
-    fn signal_every(&self) -> u32 {
-        SIGNAL_EVERY.min(u32::from(self.sizes.slots) / 2).min(self.sizes.queue / 4).max(1)
+        &self.works
     }
 
     fn queue_free(&self) -> u64 {
