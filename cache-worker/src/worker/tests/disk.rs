@@ -58,6 +58,16 @@ async fn read_all(bed: &Bed, objects: &[(String, Stored)]) -> Vec<CacheVerdict> 
     verdicts
 }
 
+/// What a worker that has read all objects leaves behind when it ends in order.
+async fn left_on_disk(mode: Mode) -> (TempDir, Arc<Store>, Vec<(String, Stored)>) {
+    let (folder, store, objects) = (tempfile::tempdir().unwrap(), Arc::new(Store::default()), objects());
+    objects.iter().for_each(|(key, stored)| store.put(key, stored.clone()));
+    let first = bed(&folder, &store, mode, 128);
+    read_all(&first, &objects).await;
+    first.worker.shutdown().await;
+    (folder, store, objects)
+}
+
 #[tokio::test]
 async fn a_restart_keeps_pages_and_no_attributes() {
     for (mode, orderly) in modes().into_iter().zip([true, false]) {
@@ -85,12 +95,7 @@ async fn a_restart_keeps_pages_and_no_attributes() {
 
 #[tokio::test]
 async fn an_object_that_changed_while_the_worker_was_away_is_read_as_it_is_now() {
-    let (folder, store, objects) = (tempfile::tempdir().unwrap(), Arc::new(Store::default()), objects());
-    objects.iter().for_each(|(key, stored)| store.put(key, stored.clone()));
-    let first = bed(&folder, &store, Mode::Share, 128);
-    read_all(&first, &objects).await;
-    first.worker.shutdown().await;
-    drop(first);
+    let (folder, store, objects) = left_on_disk(Mode::Share).await;
     // Of the same length, so that nothing but the version tells them apart.
     let changed: Vec<(String, Stored)> =
         objects.iter().map(|(key, stored)| (key.clone(), Stored::new(stored.seed + 100, stored.bytes))).collect();
@@ -156,12 +161,7 @@ fn spoil(folder: &Path, every: u64) {
 #[tokio::test]
 async fn rotten_pages_are_filled_again_and_never_served() {
     for (mode, every) in modes().into_iter().zip([4096, 700_000]) {
-        let (folder, store, objects) = (tempfile::tempdir().unwrap(), Arc::new(Store::default()), objects());
-        objects.iter().for_each(|(key, stored)| store.put(key, stored.clone()));
-        let first = bed(&folder, &store, mode.clone(), 128);
-        read_all(&first, &objects).await;
-        first.worker.shutdown().await;
-        drop(first);
+        let (folder, store, objects) = left_on_disk(mode.clone()).await;
         spoil(folder.path(), every);
         let bed = bed(&folder, &store, mode, 128);
         let before = store.body_bytes();
@@ -180,12 +180,7 @@ async fn rotten_pages_are_filled_again_and_never_served() {
 
 #[tokio::test]
 async fn segments_that_are_gone_or_cut_short_cost_a_fill_and_no_more() {
-    let (folder, store, objects) = (tempfile::tempdir().unwrap(), Arc::new(Store::default()), objects());
-    objects.iter().for_each(|(key, stored)| store.put(key, stored.clone()));
-    let first = bed(&folder, &store, Mode::Share, 128);
-    read_all(&first, &objects).await;
-    first.worker.shutdown().await;
-    drop(first);
+    let (folder, store, objects) = left_on_disk(Mode::Share).await;
     let bed = bed(&folder, &store, Mode::Share, 128);
     for entry in std::fs::read_dir(folder.path().join("tier")).unwrap() {
         let path = entry.unwrap().path();
