@@ -3,6 +3,7 @@
 //! Owns which pages are written, where, and what is given up for them. Knows pages and versions, and nothing of attributes: whether
 //! a version is the current one is never asked here. What is read is right or absent, whatever the disk did in between.
 
+pub(crate) mod decoders;
 mod files;
 mod folder;
 mod header;

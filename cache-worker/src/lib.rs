@@ -3,6 +3,8 @@
 
 mod attributes;
 mod clock;
+#[doc(hidden)]
+pub mod decoders;
 mod digest;
 mod disk;
 mod fill;

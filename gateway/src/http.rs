@@ -3,6 +3,7 @@
 
 mod admin;
 mod date;
+pub(crate) mod decoders;
 mod document;
 mod form;
 mod host;

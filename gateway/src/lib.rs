@@ -5,6 +5,8 @@
 mod answer;
 pub mod auth;
 mod cors;
+#[doc(hidden)]
+pub mod decoders;
 mod exchange;
 mod gateway;
 mod http;

@@ -4,6 +4,7 @@
 pub(crate) mod announce;
 pub(crate) mod checks;
 pub(crate) mod chunk_guard;
+pub(crate) mod decoders;
 pub(crate) mod put;
 pub(crate) mod verified;
 

@@ -5,6 +5,8 @@
 //! where it belongs, and an [`Inlet`] that receives them; it decides nothing about calls.
 
 mod call;
+#[doc(hidden)]
+pub mod decoders;
 mod frame;
 mod gate;
 mod handshake;

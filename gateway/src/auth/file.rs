@@ -48,7 +48,7 @@ fn text_of(path: &Path) -> Result<Zeroizing<String>, String> {
     fs::read_to_string(path).map(Zeroizing::new).map_err(|error| format!("can't be read: {error}"))
 }
 
-fn parse(text: &str, folder: &Path) -> Result<Table, Vec<Problem>> {
+pub(super) fn parse(text: &str, folder: &Path) -> Result<Table, Vec<Problem>> {
     // The error's display would quote the line, which may hold a secret: only its place and message are kept.
     let toml: Toml = text.parse().map_err(|error: toml::de::Error| {
         let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);

@@ -2,6 +2,7 @@
 //! Owns the way from a form to a PUT and from the PUT's answer to a form's. What a PUT does (rights, checks, announcing) is that
 //! operation's. s3s reads forms too, but wrongly in ways that can't be mended behind it (`fields`, `policy`).
 
+pub(super) mod decoders;
 mod fields;
 mod policy;
 

@@ -77,7 +77,7 @@ impl S3Route for Lenient {
     }
 }
 
-fn mend(headers: &mut HeaderMap) {
+pub(super) fn mend(headers: &mut HeaderMap) {
     for (name, read) in HEADERS {
         match reading(headers, &name, read) {
             Reading::Plain => {}

@@ -1,0 +1,3 @@
+//! What is read of bytes that may be anything by now, as functions of bytes alone: for the fuzz targets in `fuzz/`. Not an API.
+
+pub use crate::disk::decoders::headers;

@@ -1,0 +1,31 @@
+//! Entry point for fuzzing, see `crate::decoders`.
+
+use crc_fast::{CrcAlgorithm, checksum};
+
+use super::header::{FolderHeader, FolderId, HEADER_BYTES, PageHeader, SegmentHeader, Spot};
+
+const SPOT: Spot = Spot { folder: FolderId(7), segment: 3, era: 2, slot: 9 };
+const WIDTH: u32 = 4096;
+
+/// What a folder of the disk tier may hold where headers are expected: as it is, and with a seal that fits, since nothing that a
+/// crash leaves behind gets beyond a seal.
+pub fn headers(bytes: &[u8]) {
+    let _ = FolderHeader::decode(bytes);
+    let Some(found) = bytes.first_chunk::<HEADER_BYTES>() else { return };
+    let mut sealed = *found;
+    let (body, seal) = sealed.split_at_mut(HEADER_BYTES - 8);
+    seal.copy_from_slice(&checksum(CrcAlgorithm::Crc64Nvme, body).to_le_bytes());
+    for bytes in [found, &sealed] {
+        let _ = PageHeader::is_damaged(bytes);
+        if let Some(page) = PageHeader::decode(bytes, SPOT, WIDTH) {
+            assert!((1..=WIDTH).contains(&page.length));
+            assert_eq!(PageHeader::decode(&page.encode(SPOT), SPOT, WIDTH), Some(page));
+        }
+        if let Some(segment) = SegmentHeader::decode(bytes, SPOT.folder, SPOT.segment) {
+            assert_eq!(SegmentHeader::decode(&segment.encode(), SPOT.folder, SPOT.segment), Some(segment));
+        }
+        if let Ok(folder) = FolderHeader::decode(bytes) {
+            assert_eq!(FolderHeader::decode(&folder.encode()), Ok(folder));
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! Entry point for fuzzing, see `crate::decoders`.
+
+use std::path::Path;
+
+/// An identities file's text: a table, or a list of what is wrong.
+pub fn identities(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    if let Err(problems) = super::file::parse(text, Path::new("/nowhere")) {
+        assert!(!problems.is_empty(), "refused without a reason");
+    }
+}
