@@ -18,7 +18,6 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use verbs3_protocol::{BlockIndex, Geometry, ObjectKey, Version};
 use verbs3_ufs::Ufs;
 
@@ -28,6 +27,7 @@ use crate::disk::Disk;
 use crate::memory::{Memory, Page, Unsaved};
 use crate::metrics::Metrics;
 use crate::options::WorkerOptions;
+use crate::tasks::Tasks;
 
 pub(crate) use claim::{Claim, PageSource, Wanted};
 pub(crate) use failure::{Failure, answer};
@@ -81,7 +81,7 @@ pub(crate) struct Filler {
     queued: AtomicUsize,
     bounds: Bounds,
     clock: Arc<dyn Clock>,
-    tasks: TaskTracker,
+    tasks: Tasks,
     stop: CancellationToken,
     metrics: Metrics,
 }
@@ -111,7 +111,7 @@ impl Filler {
         options: &WorkerOptions,
         Tiers { memory, disk, digests }: Tiers,
         clock: Arc<dyn Clock>,
-        (tasks, stop): (TaskTracker, CancellationToken),
+        (tasks, stop): (Tasks, CancellationToken),
         metrics: Metrics,
     ) -> Self {
         // A request never asks for more than all requests may have under way, or it would wait for ever.

@@ -14,6 +14,7 @@ pub mod metrics;
 mod options;
 mod serve;
 mod standing;
+mod tasks;
 mod volumes;
 mod worker;
 

@@ -5,7 +5,6 @@ use std::time::{Duration, SystemTime};
 
 use prometheus::Registry;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use verbs3_protocol::{BlockIndex, Geometry, ObjectKey, Version};
 use verbs3_rdma::arena::Arena;
 
@@ -18,6 +17,7 @@ use crate::memory::Memory;
 use crate::metrics::Metrics;
 use crate::options::{OptionsError, WorkerOptions};
 use crate::standing::Standing;
+use crate::tasks::Tasks;
 use crate::volumes::Volumes;
 
 /// How often open writes and idle pages are looked over and gauges set. Correctness does not wait for it.
@@ -69,7 +69,7 @@ pub struct Worker {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) metrics: Metrics,
     page_idle_max: Option<Duration>,
-    tasks: TaskTracker,
+    tasks: Tasks,
     stop: CancellationToken,
 }
 
@@ -101,7 +101,7 @@ impl Worker {
             return Err(WorkerError::Options(problems));
         }
         let metrics = Metrics::new(registry).map_err(WorkerError::Metrics)?;
-        let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+        let (tasks, stop) = (Tasks::here(), CancellationToken::new());
         let memory = Arc::new(Memory::new(arena, options.fill_reserve, metrics.clone()));
         let tiers = tiers(&options, memory, registry)?;
         let digests = tiers.digests.clone();
@@ -145,8 +145,7 @@ impl Worker {
     /// from memory, or refused.
     pub async fn shutdown(&self) {
         self.stop.cancel();
-        self.tasks.close();
-        self.tasks.wait().await;
+        self.tasks.end().await;
         if let Some(disk) = self.filler.disk().cloned() {
             // An error: the runtime has ended, and with it what could be waited for.
             let _ = tokio::task::spawn_blocking(move || disk.shutdown()).await;

@@ -9,6 +9,7 @@ mod demo;
 mod dev;
 mod logging;
 mod process;
+mod reactors;
 mod wiring;
 
 use std::process::ExitCode;

@@ -7,7 +7,6 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use verbs3_protocol::{Attributes, RefusalKind};
 use verbs3_ufs::{ObjectHead, ObjectStream, RawAnswer, ReadObject, UfsError};
 
@@ -19,6 +18,7 @@ use crate::clock::Clock;
 use crate::digest::Digests;
 use crate::fill::{Failure, Filler, Interest, Target, answer};
 use crate::metrics::Metrics;
+use crate::tasks::Tasks;
 
 /// Asks a UFS about objects.
 pub(crate) struct Asker {
@@ -28,7 +28,7 @@ pub(crate) struct Asker {
     pub(crate) filler: Arc<Filler>,
     pub(crate) digests: Digests,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) tasks: TaskTracker,
+    pub(crate) tasks: Tasks,
     pub(crate) stop: CancellationToken,
     pub(crate) metrics: Metrics,
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use futures::future::join_all;
+use tokio::runtime::Handle;
 use verbs3_config::{Cluster, Process, Tcp, Verbs, VerbsMode, Worker, WorkerShm};
 use verbs3_rdma::arena::Arena;
 use verbs3_rdma::calls::{CallOptions, Secret};
@@ -68,6 +69,7 @@ impl Servers {
         (tcp, verbs, cluster, process): (&Tcp, &Verbs, &Cluster, &Process),
         arena: &Arena,
         service: Arc<dyn Service>,
+        runtimes: Vec<Handle>,
     ) -> anyhow::Result<Self> {
         let tcp_options = tcp_options(tcp, cluster, &worker.id)?;
         let (calls, drain_deadline) = (tcp_options.calls.clone(), process.drain_for.0);
@@ -84,6 +86,7 @@ impl Servers {
             connections_max: *connections_max as usize,
             handshakes_max: *handshakes_max as usize,
             drain_deadline,
+            runtimes,
         };
         let tcp = TcpServer::bind(worker.listen, options, service).await.context("worker.listen")?;
         tracing::info!(

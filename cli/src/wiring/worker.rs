@@ -23,6 +23,7 @@ use super::tier::members;
 use super::transports::Servers;
 use super::{arena, coordinator, geometry, stores};
 use crate::process::Started;
+use crate::reactors::Reactors;
 
 /// Serves until it is told to stop, then lets calls under way end.
 pub async fn run(config: Config, started: Started) -> anyhow::Result<()> {
@@ -58,8 +59,10 @@ pub async fn run(config: Config, started: Started) -> anyhow::Result<()> {
 
     // A worker's requests are no client's: it has metrics, and no traces.
     let telemetry = super::telemetry::start(&telemetry, ("verbs3-worker", &worker.id), &registry)?;
+    let reactors = Reactors::start(usize::from(process.threads))
+        .context("can't start threads; raise the process's thread limit")?;
     let settings = (&tcp, &verbs, &cluster, &process);
-    let servers = Servers::start(&worker, settings, &arena, cache.clone()).await?;
+    let servers = Servers::start(&worker, settings, &arena, cache.clone(), reactors.handles()).await?;
     let control = Place {
         address: worker.admin_listen,
         address_setting: "worker.admin_listen",
@@ -88,6 +91,7 @@ pub async fn run(config: Config, started: Started) -> anyhow::Result<()> {
     }
     servers.shutdown().await;
     cache.shutdown().await;
+    reactors.end();
     super::telemetry::end(telemetry).await;
     over.cancel();
     admin.await.context("the admin endpoints ended badly")

@@ -33,6 +33,8 @@ pub struct HostOptions {
     pub page_bytes: usize,
     /// Memory for pages, and for what requesters push.
     pub arena_bytes: usize,
+    /// What serves tcp connections; see [`TcpServerOptions`].
+    pub runtimes: Vec<tokio::runtime::Handle>,
 }
 
 /// Serves until shut down or dropped.
@@ -71,7 +73,11 @@ impl BenchHost {
         };
         // Set once, here.
         let _ = service.0.set(BenchService { arena, source, about });
-        let tcp = TcpServerOptions { ways: ways.clone().into(), ..TcpServerOptions::new(options.tcp) };
+        let tcp = TcpServerOptions {
+            ways: ways.clone().into(),
+            runtimes: options.runtimes,
+            ..TcpServerOptions::new(options.tcp)
+        };
         let tcp = TcpServer::bind(options.listen, tcp, service)
             .await
             .map_err(|error| BenchError::io(format!("listen on {}", error.address))(error.source))?;

@@ -32,6 +32,7 @@ fn host_options(socket: Option<std::path::PathBuf>) -> HostOptions {
         socket,
         page_bytes: PAGE,
         arena_bytes: 16 << 20,
+        runtimes: vec![],
     }
 }
 

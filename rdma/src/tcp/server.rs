@@ -33,6 +33,9 @@ pub struct TcpServerOptions {
     pub handshakes_max: usize,
     /// Longest time that [`TcpServer::shutdown`] waits for calls under way.
     pub drain_deadline: Duration,
+    /// What serves connections, in turn; the runtime that binds where there are none. A runtime of one thread each writes to
+    /// several peers at once: threads of one runtime share the wait for sockets, which nobody does while one of them copies.
+    pub runtimes: Vec<Runtime>,
 }
 
 impl TcpServerOptions {
@@ -43,6 +46,7 @@ impl TcpServerOptions {
             connections_max: 16_384,
             handshakes_max: 256,
             drain_deadline: Duration::from_secs(30),
+            runtimes: Vec::new(),
         }
     }
 }
@@ -106,6 +110,7 @@ struct Door {
 
 impl Door {
     async fn accept(self: Arc<Self>, listener: TcpListener) {
+        let mut runtimes = self.options.runtimes.iter().cycle();
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
@@ -120,10 +125,21 @@ impl Door {
                 }
             };
             let address = address.to_string();
-            if let Some(turn) = self.gate.turn(&address) {
-                // Ends with its connection, at the latest when `kill` is cancelled.
+            let Some(turn) = self.gate.turn(&address) else { continue };
+            // Each ends with its connection, at the latest when `kill` is cancelled.
+            let Some(runtime) = runtimes.next() else {
                 self.gate.tasks.spawn(self.clone().welcome(stream, address, turn));
-            }
+                continue;
+            };
+            // This runtime lets go of the socket; the other takes it.
+            let (door, moved) = (self.clone(), stream.into_std());
+            let served = async move {
+                match moved.and_then(TcpStream::from_std) {
+                    Ok(stream) => door.welcome(stream, address, turn).await,
+                    Err(error) => tracing::warn!(address, %error, "a connection could not be given to its thread"),
+                }
+            };
+            self.gate.tasks.spawn_on(served, runtime);
         }
     }
 

@@ -17,6 +17,7 @@ mod shm_hostile;
 mod shm_rig;
 mod storm;
 mod tcp_hostile;
+mod tcp_threads;
 mod verbs_faults;
 
 /// Runs each case against each rig.
@@ -111,6 +112,12 @@ conformance!(
 );
 
 between_processes!(tcp, crate::rig::Rig::tcp().await, [cases::a_landing_returns_when_its_call_is_settled]);
+
+between_processes!(
+    tcp_on_threads,
+    crate::rig::Rig::tcp_on_threads().await,
+    [cases::a_landing_returns_when_its_call_is_settled]
+);
 
 between_processes!(
     verbs_by_stream,

@@ -21,6 +21,7 @@ use verbs3_rdma::verbs::{VerbsOptions, VerbsServer, VerbsServerOptions, VerbsTra
 
 use crate::placed::Placed;
 use crate::shm_rig::shm_pair;
+use crate::tcp_threads::Threads;
 
 pub const DEADLINE: Duration = Duration::from_secs(60);
 pub const PAGE: usize = 256 << 10;
@@ -113,6 +114,8 @@ pub struct Rig {
     pub arena: Arena,
     pub server: Option<Server>,
     service: Arc<Installed>,
+    /// Where the server's connections have some; they end after it, as a worker's do.
+    _threads: Option<Threads>,
 }
 
 impl Rig {
@@ -128,12 +131,28 @@ impl Rig {
 
     fn in_process(mode: Mode) -> Self {
         let service = Arc::new(Installed::default());
-        Self { connection: InProcess::connection(service.clone(), mode), arena: arena(16), server: None, service }
+        Self {
+            connection: InProcess::connection(service.clone(), mode),
+            arena: arena(16),
+            server: None,
+            service,
+            _threads: None,
+        }
     }
 
     pub async fn tcp() -> Self {
+        Self::over_tcp(None).await
+    }
+
+    /// The server's connections have threads of their own.
+    pub async fn tcp_on_threads() -> Self {
+        Self::over_tcp(Some(Threads::start(2))).await
+    }
+
+    async fn over_tcp(threads: Option<Threads>) -> Self {
         let service = Arc::new(Installed::default());
-        let server = serve(service.clone(), server_options()).await;
+        let runtimes = threads.as_ref().map(Threads::handles).unwrap_or_default();
+        let server = serve(service.clone(), TcpServerOptions { runtimes, ..server_options() }).await;
         let transport = TcpTransport::new(options());
         let address = PeerAddress::from(server.local_addr());
         Self {
@@ -141,6 +160,7 @@ impl Rig {
             arena: arena(16),
             server: Some(Server::Tcp(server)),
             service,
+            _threads: threads,
         }
     }
 
@@ -162,7 +182,7 @@ impl Rig {
         let server = VerbsServer::bind(listen_address(), options, owner, served).await.expect("an RDMA device");
         let transport = VerbsTransport::new(listen_address().ip(), verbs_options(), arena.clone()).unwrap();
         let connection = transport.connect_to(server.local_addr().unwrap(), Some("conformance")).await.unwrap();
-        Self { connection, arena, server: Some(Server::Verbs(server)), service }
+        Self { connection, arena, server: Some(Server::Verbs(server)), service, _threads: None }
     }
 
     /// Replies are of the heap, so they are copied.
@@ -180,7 +200,7 @@ impl Rig {
         let room = tempfile::tempdir().unwrap();
         let owner = self::arena(64);
         let (server, connection) = shm_pair(&room, wrap(service.clone(), owner.clone()), owner).await;
-        Self { connection, arena: arena(16), server: Some(Server::Shm(server, room)), service }
+        Self { connection, arena: arena(16), server: Some(Server::Shm(server, room)), service, _threads: None }
     }
 
     pub fn serve(&self, service: Arc<dyn Service>) {

@@ -21,6 +21,7 @@ use super::arguments::FabricArguments;
 use super::record::{Cell, Record, Row};
 use super::{figures, plot};
 use crate::process::MISCONFIGURED;
+use crate::reactors::Reactors;
 
 /// Known to everyone who reads this: it keeps accidents out, not people.
 const BENCH_SECRET: &str = "verbs3 bench fabric";
@@ -82,7 +83,12 @@ fn verbs_options(arguments: &FabricArguments, secret: &Secret) -> VerbsOptions {
     VerbsOptions { busy_poll, ..VerbsOptions::new(secret.clone()) }
 }
 
-async fn start(arguments: &FabricArguments, secret: &Secret, listen: SocketAddr) -> anyhow::Result<BenchHost> {
+async fn start(
+    arguments: &FabricArguments,
+    secret: &Secret,
+    listen: SocketAddr,
+    reactors: &Reactors,
+) -> anyhow::Result<BenchHost> {
     let mut rails = arguments.rails.clone();
     if rails.is_empty() && !listen.ip().is_unspecified() && !listen.ip().is_loopback() {
         rails.push(listen.ip());
@@ -97,12 +103,14 @@ async fn start(arguments: &FabricArguments, secret: &Secret, listen: SocketAddr)
         socket: Some(socket),
         page_bytes: arguments.page as usize,
         arena_bytes: usize::try_from(arguments.memory).context("more memory than there are addresses")?,
+        runtimes: reactors.handles(),
     };
     Ok(BenchHost::start(options).await?)
 }
 
 async fn serve(arguments: &FabricArguments, secret: &Secret) -> anyhow::Result<()> {
-    let host = start(arguments, secret, arguments.listen).await?;
+    let reactors = Reactors::start(0).context("can't start threads")?;
+    let host = start(arguments, secret, arguments.listen, &reactors).await?;
     println!("serving on {}", host.local_addr());
     for rail in host.ways().rails.iter().flatten() {
         println!("  verbs {rail}");
@@ -124,8 +132,9 @@ async fn serve(arguments: &FabricArguments, secret: &Secret) -> anyhow::Result<(
 
 /// `false` where a way failed under way.
 async fn measure(arguments: &FabricArguments, secret: &Secret) -> anyhow::Result<bool> {
+    let reactors = Reactors::start(0).context("can't start threads")?;
     let (own, host) = if arguments.loopback {
-        let own = start(arguments, secret, SocketAddr::from(([127, 0, 0, 1], 0))).await?;
+        let own = start(arguments, secret, SocketAddr::from(([127, 0, 0, 1], 0)), &reactors).await?;
         let address = own.local_addr();
         (Some(own), address)
     } else {

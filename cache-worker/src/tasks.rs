@@ -1,0 +1,59 @@
+//! The tasks of a worker: on the runtime that it was started on, whatever thread asks for them. A call may come on a thread that
+//! serves one connection and nothing else; what it begins for everybody would keep that connection waiting.
+
+use std::future::Future;
+
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+use tokio_util::task::TaskTracker;
+
+#[derive(Clone)]
+pub(crate) struct Tasks {
+    tracker: TaskTracker,
+    runtime: Handle,
+}
+
+impl Tasks {
+    /// Must be called within a runtime, which is that of all the tasks.
+    pub(crate) fn here() -> Self {
+        Self { tracker: TaskTracker::new(), runtime: Handle::current() }
+    }
+
+    pub(crate) fn spawn<F>(&self, task: F) -> JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        self.tracker.spawn_on(task, &self.runtime)
+    }
+
+    /// Waits until all have ended. What is spawned later still runs.
+    pub(crate) async fn end(&self) {
+        self.tracker.close();
+        self.tracker.wait().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn what_a_thread_of_connections_begins_runs_where_the_worker_was_started() {
+        let runtime = |name: &str| {
+            tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(1)
+                .thread_name(name)
+                .enable_all()
+                .build()
+                .unwrap()
+        };
+        let (own, of_connections) = (runtime("own"), runtime("connections"));
+        let tasks = own.block_on(async { Tasks::here() });
+        let name = || std::thread::current().name().map(str::to_owned);
+        let ran_on = of_connections.block_on(async { tasks.spawn(async move { name() }).await }).unwrap();
+        assert_eq!(ran_on.as_deref(), Some("own"));
+        own.block_on(tasks.end());
+    }
+}
