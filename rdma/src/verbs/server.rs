@@ -27,6 +27,9 @@ use crate::transport::Service;
 /// Connect requests that may wait to be looked at.
 const BACKLOG: i32 = 128;
 
+/// Time that a refused requester has to read why, and to hang up.
+const REFUSED_FOR: Duration = Duration::from_secs(1);
+
 #[derive(Debug, Clone)]
 pub struct VerbsServerOptions {
     pub verbs: VerbsOptions,
@@ -270,7 +273,12 @@ impl Door {
         expect(&wire.event().await?, EventKind::Established)?;
         wire.tell_path_mtu("server");
         let mut inlet = WireInlet::new(wire.clone());
-        let (agreed, place) = self.gate.admit(&mut inlet, &options.calls.terms("")).await?;
+        let admitted = self.gate.admit(&mut inlet, &options.calls.terms("")).await;
+        if admitted.is_err() {
+            // It was told why. Destroying the queue pair at once would take that from it.
+            wire.ended_within(REFUSED_FOR).await;
+        }
+        let (agreed, place) = admitted?;
         Ok(Some((wire, inlet, agreed, place)))
     }
 }

@@ -287,6 +287,13 @@ impl Wire {
         }
     }
 
+    /// Sends what there is, until the peer hangs up, but for no longer than `limit`.
+    pub(super) async fn ended_within(&self, limit: Duration) {
+        let ended = &mut |state: &mut State| state.ended || state.closed;
+        // A line that breaks has ended as well.
+        let _ = tokio::time::timeout(limit, self.drive(ended)).await;
+    }
+
     async fn wait(&self, beat: &mut Beat<'_>) -> io::Result<()> {
         tokio::select! {
             ready = self.completions.readable() => {
@@ -333,7 +340,10 @@ impl Wire {
             return Err(io::Error::other(failure.clone()));
         }
         for completion in &polled[..count] {
-            self.complete(&mut state, completion, &mut done)?;
+            if let Err(error) = self.complete(&mut state, completion, &mut done) {
+                state.failure.get_or_insert_with(|| error.to_string());
+                return Err(error);
+            }
         }
         if count > 0 {
             self.metrics.completions.inc_by(count as u64);
