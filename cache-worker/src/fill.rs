@@ -6,6 +6,7 @@
 mod claim;
 mod disk;
 mod failure;
+mod keep;
 mod pump;
 mod run;
 mod start;
@@ -32,7 +33,7 @@ use crate::tasks::Tasks;
 pub(crate) use claim::{Claim, PageSource, Wanted};
 pub(crate) use failure::{Failure, answer};
 use run::Run;
-pub(crate) use run::{Filled, Interest};
+pub(crate) use run::{Filled, Interest, Origin};
 
 /// Where a volume's objects come from.
 pub(crate) struct Source {
@@ -200,6 +201,13 @@ impl Filler {
                 }
             },
         }
+    }
+
+    /// Whether fills wait for their turn because as many are under way as may be.
+    pub(crate) fn reads_wait(&self) -> bool {
+        let kibibytes = (self.geometry.block_bytes >> 10) as usize;
+        let is_full = self.turns.available_permits() == 0 || self.kibibytes.available_permits() < kibibytes;
+        self.queued.load(Ordering::Relaxed) > 0 && is_full
     }
 
     fn queue(&self) -> Result<Queued<'_>, Failure> {

@@ -16,6 +16,7 @@ mod serve;
 mod standing;
 mod tasks;
 mod volumes;
+mod warming;
 mod worker;
 
 pub use clock::{Clock, ManualClock, Moment, SystemClock};

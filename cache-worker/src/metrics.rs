@@ -35,6 +35,8 @@ table! {
     forgets: IntCounter, "verbs3_worker_requests_total", ["request" = "forget"], "Requests, by kind.";
     listings: IntCounter, "verbs3_worker_requests_total", ["request" = "listed"], "Requests, by kind.";
 
+    warms: IntCounter, "verbs3_worker_requests_total", ["request" = "warm"], "Requests, by kind.";
+
     refused_uncertain: IntCounter, "verbs3_worker_refusals_total", ["kind" = "uncertain"], "Requests refused, by what the asker was told.";
     refused_busy: IntCounter, "verbs3_worker_refusals_total", ["kind" = "busy"], "Requests refused, by what the asker was told.";
     refused_uncacheable: IntCounter, "verbs3_worker_refusals_total", ["kind" = "uncacheable"], "Requests refused, by what the asker was told.";
@@ -68,9 +70,14 @@ table! {
     busy_memory: IntCounter, "verbs3_worker_busy_total", ["reason" = "memory"], "What could not be done at once, by the bound that was met.";
     busy_queue: IntCounter, "verbs3_worker_busy_total", ["reason" = "fills_queued"], "What could not be done at once, by the bound that was met.";
     busy_wait: IntCounter, "verbs3_worker_busy_total", ["reason" = "fill_wait"], "What could not be done at once, by the bound that was met.";
+    busy_warm: IntCounter, "verbs3_worker_busy_total", ["reason" = "warm"], "What could not be done at once, by the bound that was met.";
     busy_checks: IntCounter, "verbs3_worker_busy_total", ["reason" = "checks"], "What could not be done at once, by the bound that was met.";
     busy_writes: IntCounter, "verbs3_worker_busy_total", ["reason" = "open_writes"], "What could not be done at once, by the bound that was met.";
     busy_ufs: IntCounter, "verbs3_worker_busy_total", ["reason" = "ufs_requests"], "What could not be done at once, by the bound that was met.";
+
+    warms_in_flight: IntGauge, "verbs3_worker_warms_in_flight", [], "Blocks being warmed.";
+    warm_held: IntCounter, "verbs3_worker_warmed_bytes_total", ["found" = "held"], "Bytes that warm-ups asked for: held already, or loaded for them.";
+    warm_loaded: IntCounter, "verbs3_worker_warmed_bytes_total", ["found" = "loaded"], "Bytes that warm-ups asked for: held already, or loaded for them.";
 
     evictions_room: IntCounter, "verbs3_worker_evictions_total", ["reason" = "room"], "Pages given up, by reason.";
     evictions_evacuation: IntCounter, "verbs3_worker_evictions_total", ["reason" = "evacuation"], "Pages given up, by reason.";

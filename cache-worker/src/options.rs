@@ -30,6 +30,8 @@ pub struct WorkerOptions {
     pub fill_bytes_max: u32,
     /// How long a fill waits for its turn before its readers are told `Busy`.
     pub fill_wait_max: Duration,
+    /// Warm-ups of a block under way at once. Their bytes take half of what `fill_reserve` keeps free.
+    pub warms_in_flight_max: usize,
     /// Bytes that one read may have fetched ahead of itself.
     pub read_ahead_bytes_max: u32,
     /// Pages that nobody read for as long are dropped; `None`: only when their memory is needed.
@@ -62,6 +64,7 @@ impl Default for WorkerOptions {
             fill_bytes_in_flight_max: 1 << 30,
             fill_bytes_max: 4 << 20,
             fill_wait_max: Duration::from_secs(5),
+            warms_in_flight_max: 32,
             read_ahead_bytes_max: 4 << 20,
             page_idle_max: None,
             uncertain_max: Duration::from_secs(300),
@@ -107,6 +110,7 @@ impl WorkerOptions {
         let counts = [
             ("fills_in_flight_max", self.fills_in_flight_max),
             ("fills_queued_max", self.fills_queued_max),
+            ("warms_in_flight_max", self.warms_in_flight_max),
             ("open_writes_max", self.open_writes_max),
             ("keys_per_message_max", self.keys_per_message_max),
             ("generation_slots", self.generation_slots),

@@ -9,6 +9,7 @@ mod plan;
 mod read;
 mod reading;
 mod report;
+mod warm;
 
 use std::sync::Arc;
 
@@ -62,6 +63,7 @@ impl Service for Worker {
                 let (epoch, leased) = (self.standing.epoch(), self.standing.is_leased(self.clock.now()));
                 return say(reply, &Message::Standing { epoch, leased }).await;
             }
+            Ok(Request::Warm(warm)) => return self.serve_warm(warm, reply).await,
             Err(error) => Err(Refused::malformed(error.to_string())),
         };
         match refused {

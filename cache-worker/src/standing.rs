@@ -138,6 +138,16 @@ impl Standing {
         Ok((note(), hold))
     }
 
+    /// For what is no question of coherence, but of who owns what.
+    pub(crate) fn is_at(&self, asked: Epoch) -> Result<(), Denied> {
+        match self {
+            Self::Fixed(None) => Ok(()),
+            Self::Fixed(Some(own)) if *own == asked => Ok(()),
+            Self::Fixed(Some(own)) => Err(Denied::Epoch(*own)),
+            Self::Coordinated(own) => own.is_at(asked),
+        }
+    }
+
     /// The epoch under which this worker answers now; 0: none.
     pub(crate) fn epoch(&self) -> Epoch {
         match self {

@@ -19,6 +19,7 @@ use crate::options::{OptionsError, WorkerOptions};
 use crate::standing::Standing;
 use crate::tasks::Tasks;
 use crate::volumes::Volumes;
+use crate::warming::Warming;
 
 /// How often open writes and idle pages are looked over and gauges set. Correctness does not wait for it.
 const TICK: Duration = Duration::from_secs(1);
@@ -66,6 +67,7 @@ pub struct Worker {
     pub(crate) attributes: Arc<Cache>,
     pub(crate) asker: Arc<Asker>,
     pub(crate) filler: Arc<Filler>,
+    pub(crate) warming: Warming,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) metrics: Metrics,
     page_idle_max: Option<Duration>,
@@ -102,6 +104,7 @@ impl Worker {
         }
         let metrics = Metrics::new(registry).map_err(WorkerError::Metrics)?;
         let (tasks, stop) = (Tasks::here(), CancellationToken::new());
+        let warming = Warming::new(&options, arena.usage().capacity_bytes, metrics.clone());
         let memory = Arc::new(Memory::new(arena, options.fill_reserve, metrics.clone()));
         let tiers = tiers(&options, memory, registry)?;
         let digests = tiers.digests.clone();
@@ -131,6 +134,7 @@ impl Worker {
             attributes,
             asker,
             filler,
+            warming,
             clock,
             metrics,
             page_idle_max: options.page_idle_max,

@@ -13,6 +13,7 @@ mod place;
 mod span;
 mod tier;
 mod verify;
+mod warm;
 mod write;
 
 pub use health::HealthOptions;
@@ -20,6 +21,7 @@ pub use open::{Found, OpenOutcome, OpenRequest};
 pub use options::{OptionsError, TierOptions};
 pub use span::{BypassReason, SpanItem, SpanRead};
 pub use tier::{SpanRequest, Tier, TierError};
+pub use warm::{WarmOutcome, WarmRequest};
 pub use write::{Announced, CoherenceError};
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ pub enum Request {
     Listed(Listed),
     /// Under which epoch the worker answers, and whether it holds a lease.
     Standing,
+    Warm(Warm),
 }
 
 /// Attributes of an object and, in the same round trip, the wanted bytes of its first block.
@@ -170,6 +171,47 @@ impl Shown {
     }
 }
 
+/// Have pages of one block ready before anybody reads them. Answered with [`Warmed`], after signs of life.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Warm {
+    pub object: ObjectKey,
+    /// `None`: what the UFS has now, whose attributes are learnt with it. Only of block 0, at its home.
+    pub version: Option<Version>,
+    pub epoch: Epoch,
+    pub geometry: Geometry,
+    pub block: BlockIndex,
+    /// Of the block; those past its end are left out. None at all: only the attributes are wanted.
+    pub first_page: u16,
+    pub pages: u16,
+    /// As in [`Open`]; without a version.
+    pub attributes_age_ms_max: u64,
+    pub tier: WarmTier,
+    /// Milliseconds since 1970 up to which the pages are to be kept; 0: no longer than others.
+    pub pin_until_ms: u64,
+    /// Fill nothing: only say what is here.
+    pub look_only: bool,
+}
+
+/// Where warmed pages are to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum WarmTier {
+    Memory,
+    Disk,
+}
+
+/// What became of the pages.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Warmed {
+    /// Of which version they are.
+    pub version: Version,
+    /// Bytes that were there already.
+    pub held_bytes: u32,
+    /// Bytes that came from the UFS meanwhile, for whomever.
+    pub loaded_bytes: u32,
+    /// Bytes that are not there: with `look_only`.
+    pub missing_bytes: u32,
+}
+
 /// What a worker answers. The bytes that a [`Piece`] speaks of lie in the landing at the part's offset.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reply {
@@ -187,6 +229,8 @@ pub enum Reply {
     Unleased { generation: Generation },
     /// To `Standing`. Epoch 0: none, the worker is between two maps.
     Standing { epoch: Epoch, leased: bool },
+    /// To `Warm`.
+    Warmed(Warmed),
 }
 
 /// How the asked bytes were found.

@@ -17,12 +17,12 @@ use crate::worker::Worker;
 
 /// Checks and fills tried for one open while writes pass. An object that changes as often within one read is
 /// read at the UFS.
-const ATTEMPTS_MAX: usize = 4;
+pub(super) const ATTEMPTS_MAX: usize = 4;
 
 /// An open on its way to an answer.
-struct Opening {
+pub(super) struct Opening {
     want: Option<ByteRange>,
-    subject: Subject,
+    pub(super) subject: Subject,
     needs: Needs,
     ages: Ages,
     arrived: Moment,
@@ -45,16 +45,16 @@ struct Present<'a> {
 }
 
 /// What is known of the object, and whence.
-struct Learnt {
-    found: Found,
-    generation: Generation,
-    cached: bool,
+pub(super) struct Learnt {
+    pub(super) found: Found,
+    pub(super) generation: Generation,
+    pub(super) cached: bool,
     /// Keeps the pages coming that were asked together with the attributes.
     outcome: Option<Arc<Outcome>>,
 }
 
 impl Learnt {
-    fn brought(&self) -> Option<&Interest> {
+    pub(super) fn brought(&self) -> Option<&Interest> {
         match self.outcome.as_deref() {
             Some(Outcome::Present { coming, .. }) => coming.as_ref(),
             _ => None,
@@ -63,7 +63,7 @@ impl Learnt {
 }
 
 /// Why an attempt did not end in an answer.
-enum Missed {
+pub(super) enum Missed {
     /// Worth another attempt.
     Again(Refused),
     Refused(Refused),
@@ -96,7 +96,7 @@ impl Worker {
         }
     }
 
-    fn opening(&self, open: Open, landing_bytes: u64) -> Result<Opening, Refused> {
+    pub(super) fn opening(&self, open: Open, landing_bytes: u64) -> Result<Opening, Refused> {
         let arrived = self.clock.now();
         let right = self.standing.to_answer(open.epoch, open.object.home_slot(), arrived);
         let right = right.map_err(|denied| Self::denied(denied, open.epoch))?;
@@ -155,7 +155,7 @@ impl Worker {
     }
 
     /// What the cache or the UFS knows of the object.
-    async fn learn(&self, opening: &Opening) -> Result<Learnt, Missed> {
+    pub(super) async fn learn(&self, opening: &Opening) -> Result<Learnt, Missed> {
         let subject = &opening.subject;
         let now = self.clock.now();
         let Ok(generation) = self.coherence.admit(subject.hash, now) else { return Err(uncertain().into()) };

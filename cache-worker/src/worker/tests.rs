@@ -11,3 +11,4 @@ mod membership;
 mod opens;
 mod pressure;
 mod store;
+mod warm;

@@ -52,6 +52,7 @@ fn check_fill(fill: &WorkerFill, cluster: &Cluster, findings: &mut Findings) {
         in_flight_max,
         queued_max,
         bytes_in_flight_max,
+        warms_in_flight_max,
         request_max,
         wait_max,
         read_ahead_max,
@@ -61,6 +62,7 @@ fn check_fill(fill: &WorkerFill, cluster: &Cluster, findings: &mut Findings) {
     findings.range(at("reserve"), *reserve, 0.0, 0.9);
     findings.range(at("in_flight_max"), *in_flight_max, 1, 65_536);
     findings.range(at("queued_max"), *queued_max, 1, 1_000_000);
+    findings.range(at("warms_in_flight_max"), *warms_in_flight_max, 1, 65_536);
     findings.range(at("bytes_in_flight_max"), *bytes_in_flight_max, ByteSize::mib(1), ByteSize(1 << 40));
     findings.range(at("request_max"), *request_max, ByteSize::kib(64), ByteSize::mib(16));
     findings.range(at("wait_max"), *wait_max, Period::millis(10), Period::seconds(300));

@@ -1,0 +1,132 @@
+//! Having workers load pages before anybody reads them: one question to one owner, and what it says of it.
+//!
+//! Tries nothing twice but over another connection: who warms has time, and comes back.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::time::{Instant, timeout};
+use verbs3_protocol::{
+    Absent, BlockIndex, ObjectKey, Refusal, Reply, Request, Version, Warm, WarmTier, Warmed, WorkerId,
+};
+use verbs3_rdma::transport::{Event, TransportError};
+
+use crate::place::{REPEATS_MAX, Worker};
+use crate::tier::Tier;
+
+/// Pages of one block that are to be ready.
+#[derive(Debug, Clone)]
+pub struct WarmRequest {
+    pub object: Arc<ObjectKey>,
+    /// `None`: of what the UFS has now, with its attributes; only of block 0.
+    pub version: Option<Arc<Version>>,
+    pub block: BlockIndex,
+    /// Pages past the block's end are left out.
+    pub pages: Range<u16>,
+    pub attributes_age_ms_max: u64,
+    /// Which of the block's owners is asked: 0, or a replica below [`Tier::owners`].
+    pub replica: usize,
+    pub tier: WarmTier,
+    /// Milliseconds since 1970; 0: not pinned.
+    pub pin_until_ms: u64,
+    pub look_only: bool,
+}
+
+/// What the owner says.
+#[derive(Debug, Clone)]
+pub enum WarmOutcome {
+    Warmed(Warmed),
+    Absent(Absent),
+    /// It answers, and does not do it.
+    Refused {
+        worker: WorkerId,
+        refusal: Refusal,
+    },
+    /// It does not answer.
+    Away {
+        worker: WorkerId,
+        reason: String,
+    },
+}
+
+impl Tier {
+    /// How many workers the map gives a block.
+    pub fn owners(&self, object: &ObjectKey, block: BlockIndex) -> usize {
+        self.map.load().placement.owners(object.block_slot(block)).len()
+    }
+
+    /// Has one owner of a block load pages of it.
+    pub async fn warm(&self, request: &WarmRequest) -> WarmOutcome {
+        let asked = {
+            let map = self.map.load();
+            let owners = map.placement.owners(request.object.block_slot(request.block));
+            let owner = owners.get(request.replica.min(owners.len().saturating_sub(1)));
+            owner.map(|&owner| (map.workers[usize::from(owner)].clone(), map.placement.epoch()))
+        };
+        let Some((worker, epoch)) = asked else {
+            return WarmOutcome::Away { worker: WorkerId("of no map".into()), reason: "there is no map yet".into() };
+        };
+        let away = |reason: String| WarmOutcome::Away { worker: worker.id.clone(), reason };
+        if !worker.health.admit(Instant::now()) {
+            return away("it rests after failures".to_owned());
+        }
+        let message = Request::Warm(Warm {
+            object: ObjectKey::clone(&request.object),
+            version: request.version.as_deref().cloned(),
+            epoch,
+            geometry: self.options.geometry,
+            block: request.block,
+            first_page: request.pages.start,
+            pages: request.pages.end.saturating_sub(request.pages.start),
+            attributes_age_ms_max: request.attributes_age_ms_max,
+            tier: request.tier,
+            pin_until_ms: request.pin_until_ms,
+            look_only: request.look_only,
+        });
+        let message = message.encode();
+        let mut repeats = 0;
+        let reason = loop {
+            match self.ask_to_warm(&worker, message.clone()).await {
+                Ok(Reply::Warmed(warmed)) => return self.answered(&worker, WarmOutcome::Warmed(warmed)),
+                Ok(Reply::Absent(absent)) => return self.answered(&worker, WarmOutcome::Absent(absent)),
+                Ok(Reply::Refused(refusal)) => {
+                    let id = worker.id.clone();
+                    return self.answered(&worker, WarmOutcome::Refused { worker: id, refusal });
+                }
+                Ok(_) => break "its answer makes no sense; do both run the same version?".to_owned(),
+                Err(error) if repeats < REPEATS_MAX && worker.may_be_asked_again(&error) => {
+                    repeats += 1;
+                    self.repeated("warm", &worker, &error);
+                }
+                Err(error) => break error.to_string(),
+            }
+        };
+        self.metrics.call("warm", "failed");
+        self.note_failure(&worker);
+        away(reason)
+    }
+
+    fn answered(&self, worker: &Worker, outcome: WarmOutcome) -> WarmOutcome {
+        worker.health.succeeded();
+        let refused = matches!(outcome, WarmOutcome::Refused { .. });
+        self.metrics.call("warm", if refused { "refused" } else { "ok" });
+        outcome
+    }
+
+    /// Waits as long as the worker shows signs of life, which are pieces of no bytes.
+    async fn ask_to_warm(&self, worker: &Worker, message: Bytes) -> Result<Reply, TransportError> {
+        let protocol = |reason: String| TransportError::Protocol { peer: worker.id.0.clone(), reason };
+        let mut call = worker.peer.call(message, None);
+        let mut patience = self.options.first_progress;
+        loop {
+            let event = timeout(patience, call.next()).await.map_err(|_| protocol("it was silent for too long".into()));
+            patience = self.options.idle;
+            let Event::Part(part) = event?? else { return Err(protocol("it wants bytes pushed".into())) };
+            match Reply::decode(&part.message).map_err(|error| protocol(error.to_string()))? {
+                Reply::Data(piece) if piece.length == 0 && !part.last => {}
+                reply => return Ok(reply),
+            }
+        }
+    }
+}

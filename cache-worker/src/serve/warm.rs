@@ -1,0 +1,211 @@
+//! Answers `Warm`: has pages of one block ready before anybody reads them, and says what became of them. Sends no bytes.
+//!
+//! A page that is being filled for a reader is waited for, and a reader joins what is filled here: one fill per page.
+
+mod disk;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use verbs3_protocol::{
+    Absent, BlockIndex, ByteRange, Open, PageIndex, RefusalKind, Reply as Message, UfsAnswer, Version, Warm, WarmTier,
+    Warmed, is_strong_etag,
+};
+use verbs3_rdma::transport::Reply;
+
+use super::open::{ATTEMPTS_MAX, Missed, Opening};
+use super::{Refused, say, while_alive};
+use crate::attributes::Found;
+use crate::fill::{Claim, Failure, Interest, Origin, PageSource, Target, Wanted};
+use crate::worker::Worker;
+
+/// How often one warm-up claims pages again whose fill was given up.
+const RECLAIMS_MAX: usize = 8;
+
+/// What a warm-up is answered with.
+enum Answer {
+    Warmed(Warmed),
+    Absent(Absent),
+}
+
+/// What became of pages.
+#[derive(Default)]
+struct Bytes {
+    held: u32,
+    loaded: u32,
+    missing: u32,
+}
+
+impl Bytes {
+    /// What a page counts for that is here now, or is not. One that the asker's own check has brought was not here before.
+    fn of_page(&mut self, page: u16, is_here: bool, brought: Option<&Interest>) -> &mut u32 {
+        match is_here && !brought.is_some_and(|brought| brought.brings(page)) {
+            true => &mut self.held,
+            false => &mut self.loaded,
+        }
+    }
+
+    fn of(self, version: Version) -> Warmed {
+        let Self { held, loaded, missing } = self;
+        Warmed { version, held_bytes: held, loaded_bytes: loaded, missing_bytes: missing }
+    }
+}
+
+impl Worker {
+    pub(super) async fn serve_warm(&self, warm: Warm, mut reply: Reply) {
+        self.metrics.warms.inc();
+        let Some(answer) = while_alive(&mut reply, self.warm(warm)).await else { return };
+        match answer {
+            Ok(Answer::Warmed(warmed)) => {
+                self.metrics.warm_held.inc_by(u64::from(warmed.held_bytes));
+                self.metrics.warm_loaded.inc_by(u64::from(warmed.loaded_bytes));
+                say(reply, &Message::Warmed(warmed)).await;
+            }
+            Ok(Answer::Absent(absent)) => say(reply, &Message::Absent(absent)).await,
+            Err(refused) => self.refuse(reply, refused).await,
+        }
+    }
+
+    async fn warm(&self, warm: Warm) -> Result<Answer, Refused> {
+        self.standing.is_at(warm.epoch).map_err(|denied| Self::denied(denied, warm.epoch))?;
+        self.check_geometry(warm.geometry)?;
+        let source = self.source(&warm.object.volume)?;
+        self.check_tier(&warm)?;
+        let bytes = u64::from(warm.pages) * u64::from(self.geometry.page_bytes);
+        let _turn = match warm.look_only {
+            true => None,
+            false => Some(self.warming.turn(&self.filler, self.clock.now(), bytes).await?),
+        };
+        let Some(version) = warm.version.clone() else { return self.warm_current(&warm).await };
+        if !is_strong_etag(&version.etag) || version.version_id.as_deref() == Some("null") {
+            return Err(Refused::malformed(format!("{version:?} names no version")));
+        }
+        let digest = self.digests.version(&warm.object, &version);
+        let target = Target { source, object: warm.object.clone(), version: version.clone(), digest };
+        let bytes = self.warm_pages(Arc::new(target), &warm, None).await?;
+        Ok(Answer::Warmed(bytes.of(version)))
+    }
+
+    /// Of what the UFS has now: attributes and pages come in one request where neither is here.
+    async fn warm_current(&self, warm: &Warm) -> Result<Answer, Refused> {
+        if warm.block != BlockIndex(0) {
+            return Err(Refused::malformed("a block other than the first is warmed by its version"));
+        }
+        let opening = self.opening(as_open(warm, self.geometry.page_bytes), u64::MAX)?;
+        let mut last = Refused::new(RefusalKind::Uncertain, "the object changes faster than it can be asked about");
+        for _ in 0..ATTEMPTS_MAX {
+            match self.warm_once(warm, &opening).await {
+                Ok(answer) => return Ok(answer),
+                Err(Missed::Refused(refused)) => return Err(refused),
+                Err(Missed::Again(refused)) => last = refused,
+            }
+        }
+        Err(last)
+    }
+
+    async fn warm_once(&self, warm: &Warm, opening: &Opening) -> Result<Answer, Missed> {
+        let learnt = self.learn(opening).await?;
+        let attributes = match &learnt.found {
+            Found::Present(attributes) => attributes.clone(),
+            Found::Absent(answer) => {
+                let answer = UfsAnswer::clone(answer);
+                return Ok(Answer::Absent(Absent { answer, generation: learnt.generation, cached: learnt.cached }));
+            }
+        };
+        let version = &attributes.version;
+        let target = Arc::new(Target {
+            source: opening.subject.source.clone(),
+            object: warm.object.clone(),
+            digest: self.digests.version(&warm.object, version),
+            version: version.clone(),
+        });
+        match self.warm_pages(target, warm, learnt.brought()).await {
+            Ok(bytes) => Ok(Answer::Warmed(bytes.of(version.clone()))),
+            Err(failure @ Failure::VersionGone(_)) => {
+                self.attributes.drop_version(opening.subject.key, version);
+                Err(Missed::Again(failure.into()))
+            }
+            Err(failure) => Err(Missed::Refused(failure.into())),
+        }
+    }
+
+    /// Waits until every page is here. Pages that the asker's own check has `brought` were not here when it came.
+    async fn warm_pages(&self, target: Arc<Target>, warm: &Warm, brought: Option<&Interest>) -> Result<Bytes, Failure> {
+        let block_len = self.geometry.block_len(target.version.bytes, warm.block);
+        let end = self.geometry.pages(&(0..block_len)).end.min(warm.first_page.saturating_add(warm.pages));
+        let pages = warm.first_page..end;
+        if pages.is_empty() {
+            return Ok(Bytes::default());
+        }
+        let length = |page: u16| self.geometry.page_len(block_len, PageIndex(page));
+        if warm.look_only {
+            return Ok(self.look(&target, warm, pages, length));
+        }
+        let mut bytes = Bytes::default();
+        if warm.tier == WarmTier::Disk
+            && pages.clone().all(|page| self.is_on_disk(target.digest.page(warm.block, page)))
+        {
+            self.settle_on_disk(&target, warm, pages.clone()).await?;
+            pages.for_each(|page| *bytes.of_page(page, true, brought) += length(page));
+            return Ok(bytes);
+        }
+        let mut claim = self.warm_claim(&target, warm.block, pages.clone())?;
+        for (page, source) in pages.clone().zip(&claim.sources) {
+            let is_here = match source {
+                PageSource::Held(_) | PageSource::Released => true,
+                PageSource::Filling { run, .. } => run.origin == Origin::Disk,
+            };
+            *bytes.of_page(page, is_here, brought) += length(page);
+        }
+        claim.release();
+        let mut reclaims = 0;
+        for page in pages.clone() {
+            while let PageSource::Filling { run, index } = &claim.sources[usize::from(page - claim.first_page)] {
+                match run.clone().wait(*index, length(page)).await {
+                    Ok(_) => break,
+                    Err(Failure::Abandoned) if reclaims < RECLAIMS_MAX => {
+                        reclaims += 1;
+                        claim = self.warm_claim(&target, warm.block, page..pages.end)?;
+                        claim.release();
+                    }
+                    Err(failure) => return Err(failure),
+                }
+            }
+        }
+        self.settle_on_disk(&target, warm, pages).await?;
+        Ok(bytes)
+    }
+
+    fn warm_claim(&self, target: &Arc<Target>, block: BlockIndex, pages: Range<u16>) -> Result<Claim, Failure> {
+        self.filler.claim(target, &Wanted { block, pages, ahead_bytes: 0 })
+    }
+
+    fn look(&self, target: &Target, warm: &Warm, pages: Range<u16>, length: impl Fn(u16) -> u32) -> Bytes {
+        let mut bytes = Bytes::default();
+        for page in pages {
+            let key = target.digest.page(warm.block, page);
+            let is_in_memory = warm.tier == WarmTier::Memory && self.filler.memory().holds(key);
+            let is_here = is_in_memory || self.is_on_disk(key);
+            *(if is_here { &mut bytes.held } else { &mut bytes.missing }) += length(page);
+        }
+        bytes
+    }
+}
+
+/// The question of which a warm-up wants the answer, and not the bytes. With checksums: clients ask for them by default.
+fn as_open(warm: &Warm, page_bytes: u32) -> Open {
+    let byte = |page: u32| u64::from(page) * u64::from(page_bytes);
+    let (first, end) = (byte(warm.first_page.into()), byte(u32::from(warm.first_page) + u32::from(warm.pages)));
+    let want = ByteRange::From { first, last: Some(end.saturating_sub(1)) };
+    Open {
+        object: warm.object.clone(),
+        version_id: None,
+        epoch: warm.epoch,
+        geometry: warm.geometry,
+        attributes_age_ms_max: warm.attributes_age_ms_max,
+        absence_age_ms_max: 0,
+        checksums: true,
+        want: (warm.pages > 0 && !warm.look_only).then_some(want),
+        piece_bytes_max: warm.geometry.block_bytes,
+    }
+}

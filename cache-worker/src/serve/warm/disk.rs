@@ -1,0 +1,62 @@
+//! Pages that a warm-up wants on disk: offered, waited for, and pinned there.
+
+use std::ops::Range;
+use std::time::{Duration, UNIX_EPOCH};
+
+use tokio::time::{Instant, sleep};
+use verbs3_protocol::{RefusalKind, Warm, WarmTier};
+
+use super::Refused;
+use crate::digest::PageKey;
+use crate::fill::{Failure, Target};
+use crate::worker::Worker;
+
+/// How long pages may take to be written before the asker is told to come back.
+const WRITTEN_WITHIN: Duration = Duration::from_secs(10);
+/// How often it is looked whether they are, and offered what is not: the queue may have been full.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+const OFFER_EVERY: Duration = Duration::from_secs(1);
+
+impl Worker {
+    /// Whether this worker can do what is asked of its disk.
+    pub(super) fn check_tier(&self, warm: &Warm) -> Result<(), Refused> {
+        let reason = match (warm.tier, self.filler.disk()) {
+            (WarmTier::Memory, _) if warm.pin_until_ms == 0 => return Ok(()),
+            (WarmTier::Memory, _) => "pages are pinned on disk only; ask for tier disk",
+            (WarmTier::Disk, Some(_)) => return Ok(()),
+            (WarmTier::Disk, None) => "this worker has no disk tier; set worker.disk.folders",
+        };
+        Err(Refused::new(RefusalKind::Uncacheable, reason))
+    }
+
+    pub(super) fn is_on_disk(&self, key: PageKey) -> bool {
+        self.filler.disk().is_some_and(|disk| disk.holds(key))
+    }
+
+    /// Waits until the pages, which are in memory or there already, are on disk; then pins them if that is asked.
+    pub(super) async fn settle_on_disk(&self, target: &Target, warm: &Warm, pages: Range<u16>) -> Result<(), Failure> {
+        let Some(disk) = self.filler.disk().filter(|_| warm.tier == WarmTier::Disk) else { return Ok(()) };
+        let keys = || pages.clone().map(|page| target.digest.page(warm.block, page));
+        let began = Instant::now();
+        let mut offered: Option<Instant> = None;
+        while !keys().all(|key| disk.holds(key)) {
+            if began.elapsed() > WRITTEN_WITHIN {
+                return Err(Failure::Busy("the disk tier does not take the pages: it is full, slow, or resting"));
+            }
+            if offered.is_none_or(|at| at.elapsed() >= OFFER_EVERY) {
+                offered = Some(Instant::now());
+                for page in pages.clone() {
+                    self.filler.send_to_disk(target, warm.block, page);
+                }
+            }
+            sleep(LOOK_EVERY).await;
+        }
+        if warm.pin_until_ms > 0 {
+            let until = UNIX_EPOCH + Duration::from_millis(warm.pin_until_ms);
+            if disk.pin(keys(), Some(until)) < u64::from(pages.end - pages.start) {
+                return Err(Failure::Busy("pages were given up before they could be pinned"));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,92 @@
+//! How much warming may be under way: less than training reads leave, so that these never wait for it.
+//!
+//! Owns the bound and the judgement that reads want what warming would take. Fills nothing itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::clock::Moment;
+use crate::fill::{Failure, Filler};
+use crate::metrics::Metrics;
+use crate::options::WorkerOptions;
+
+/// How long a warm-up waits for its turn before its asker is told `Busy`, and may come back.
+const WAIT_MAX: Duration = Duration::from_secs(2);
+/// How long warming stands back after a read found no memory.
+const STAND_BACK: Duration = Duration::from_secs(1);
+
+/// The bound on warming.
+pub(crate) struct Warming {
+    turns: Arc<Semaphore>,
+    /// Bytes of blocks being warmed, in KiB: half of the reserve that is kept free for fills, and one block at least.
+    kibibytes: Arc<Semaphore>,
+    block_kibibytes: u32,
+    /// Refusals for want of memory so far, and when the last one was seen.
+    refused: Mutex<(u64, Option<Moment>)>,
+    metrics: Metrics,
+}
+
+/// The right to warm one block.
+pub(crate) struct WarmTurn {
+    _turn: OwnedSemaphorePermit,
+    _bytes: OwnedSemaphorePermit,
+    metrics: Metrics,
+}
+
+impl Drop for WarmTurn {
+    fn drop(&mut self) {
+        self.metrics.warms_in_flight.dec();
+    }
+}
+
+impl Warming {
+    pub(crate) fn new(options: &WorkerOptions, capacity_bytes: u64, metrics: Metrics) -> Self {
+        let block = u64::from(options.geometry.block_bytes);
+        let bytes = ((capacity_bytes as f64 * options.fill_reserve / 2.0) as u64).max(block);
+        Self {
+            turns: Arc::new(Semaphore::new(options.warms_in_flight_max.min(Semaphore::MAX_PERMITS))),
+            kibibytes: Arc::new(Semaphore::new((bytes >> 10) as usize)),
+            block_kibibytes: options.geometry.block_bytes >> 10,
+            refused: Mutex::new((0, None)),
+            metrics,
+        }
+    }
+
+    /// Waits for the right to warm up to `bytes`. Not where reads wait for what that would take.
+    pub(crate) async fn turn(&self, filler: &Filler, now: Moment, bytes: u64) -> Result<WarmTurn, Failure> {
+        if filler.reads_wait() || self.is_short_of_memory(now) {
+            self.metrics.busy_warm.inc();
+            return Err(Failure::Busy("reads want what warming would take"));
+        }
+        let kibibytes = (bytes.div_ceil(1 << 10) as u32).clamp(1, self.block_kibibytes);
+        let both = async {
+            let turn = self.turns.clone().acquire_owned().await.ok()?;
+            let bytes = self.kibibytes.clone().acquire_many_owned(kibibytes).await.ok()?;
+            Some((turn, bytes))
+        };
+        match tokio::time::timeout(WAIT_MAX, both).await {
+            Ok(Some((turn, bytes))) => {
+                self.metrics.warms_in_flight.inc();
+                Ok(WarmTurn { _turn: turn, _bytes: bytes, metrics: self.metrics.clone() })
+            }
+            Ok(None) => Err(Failure::Stopping),
+            Err(_) => {
+                self.metrics.busy_warm.inc();
+                Err(Failure::Busy("as much is being warmed as may be; raise worker.fill.warms_in_flight_max"))
+            }
+        }
+    }
+
+    /// Whether a read, or a fill of ours, found no memory just now.
+    fn is_short_of_memory(&self, now: Moment) -> bool {
+        let refusals = self.metrics.busy_memory.get();
+        let mut refused = self.refused.lock();
+        if refused.0 != refusals {
+            *refused = (refusals, Some(now));
+        }
+        refused.1.is_some_and(|at| now.since(at) < STAND_BACK)
+    }
+}

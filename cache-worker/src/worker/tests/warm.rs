@@ -1,0 +1,196 @@
+//! Warm-ups: loaded once, for all that read it later; standing back where reads want the same.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use futures::future::join_all;
+use verbs3_protocol::{
+    BlockIndex, ByteRange, CacheVerdict, Epoch, Geometry, RefusalKind, Reply as Message, Request, Version, Warm,
+    WarmTier, Warmed,
+};
+use verbs3_rdma::inprocess::Mode;
+
+use super::bed::{ANY_AGE, BLOCK, Bed, Got, PAGE, modes, object, open, read, version};
+use super::store::{Fault, Store, Stored};
+use crate::disk::{DiskFolder, DiskOptions};
+use crate::options::WorkerOptions;
+
+fn warm(key: &str, of: Option<Version>, block: u32) -> Warm {
+    Warm {
+        object: object(key),
+        version: of,
+        epoch: Epoch(1),
+        geometry: Geometry::DEFAULT,
+        block: BlockIndex(block),
+        first_page: 0,
+        pages: 16,
+        attributes_age_ms_max: ANY_AGE,
+        tier: WarmTier::Memory,
+        pin_until_ms: 0,
+        look_only: false,
+    }
+}
+
+async fn ask(bed: &Bed, warm: Warm) -> Got {
+    bed.ask(Request::Warm(warm)).await
+}
+
+fn warmed(got: &Got) -> Warmed {
+    match &got.messages[..] {
+        [Message::Warmed(warmed)] => warmed.clone(),
+        other => panic!("not warmed: {other:?}"),
+    }
+}
+
+/// Held, loaded, missing.
+fn bytes(got: &Got) -> (u64, u64, u64) {
+    let warmed = warmed(got);
+    (warmed.held_bytes.into(), warmed.loaded_bytes.into(), warmed.missing_bytes.into())
+}
+
+#[tokio::test]
+async fn what_was_warmed_is_read_without_the_ufs() {
+    for mode in modes() {
+        let bed = Bed::new(mode);
+        let stored = Stored::new(1, 2 * BLOCK + 5);
+        bed.store.put("k", stored.clone());
+        let first = ask(&bed, warm("k", None, 0)).await;
+        assert_eq!(bytes(&first), (0, BLOCK, 0));
+        assert!(first.bytes.is_empty());
+        let version = warmed(&first).version;
+        assert_eq!(version, super::bed::version(&stored));
+        for (block, length) in [(1, BLOCK), (2, 5)] {
+            assert_eq!(bytes(&ask(&bed, warm("k", Some(version.clone()), block)).await), (0, length, 0));
+        }
+        let asked = bed.store.asked();
+        assert_eq!(bed.store.body_bytes(), stored.bytes);
+        let opened = bed.open(verbs3_protocol::Open { checksums: true, ..open("k", Some(ByteRange::All)) }).await;
+        assert_eq!(opened.verdict(), CacheVerdict::Hit);
+        assert!(opened.opened().attributes_cached);
+        let rest = bed.read(read("k", &stored, 2, 0..5)).await;
+        assert!(rest.verdict() == CacheVerdict::Hit && rest.bytes == stored.content(2 * BLOCK..2 * BLOCK + 5));
+        assert_eq!(bed.store.asked(), asked);
+        assert_eq!(bytes(&ask(&bed, warm("k", None, 0)).await), (BLOCK, 0, 0));
+        assert_eq!(bed.store.asked(), asked);
+        bed.assert_nothing_leaked().await;
+    }
+}
+
+#[tokio::test]
+async fn warm_ups_and_readers_of_one_block_share_its_fill() {
+    let bed = Bed::new(Mode::Share);
+    let stored = Stored::new(1, 2 * BLOCK);
+    bed.store.put("k", stored.clone());
+    bed.store.hold();
+    let of = version(&stored);
+    let warming = join_all((0..5).map(|_| ask(&bed, warm("k", Some(of.clone()), 1))));
+    let reading = bed.read(read("k", &stored, 1, 0..BLOCK as u32));
+    let release = async {
+        bed.store.wait_held(1).await;
+        bed.store.release();
+    };
+    let (warming, reading, ()) = tokio::join!(warming, reading, release);
+    assert!(warming.iter().all(|got| bytes(got).1 + bytes(got).0 == BLOCK));
+    assert!(reading.bytes == stored.content(BLOCK..2 * BLOCK));
+    assert_eq!(bed.store.body_bytes(), BLOCK);
+    bed.assert_nothing_leaked().await;
+}
+
+#[tokio::test]
+async fn only_some_pages_or_only_attributes_can_be_warmed() {
+    let bed = Bed::new(Mode::Share);
+    bed.store.put("k", Stored::new(1, BLOCK));
+    assert_eq!(bytes(&ask(&bed, Warm { pages: 0, ..warm("k", None, 0) }).await), (0, 0, 0));
+    assert_eq!((bed.store.body_bytes(), bed.store.asked()), (0, (0, 1)));
+    let some = Warm { first_page: 3, pages: 2, ..warm("k", None, 0) };
+    assert_eq!(bytes(&ask(&bed, some).await), (0, 2 * PAGE, 0));
+    let look = Warm { look_only: true, ..warm("k", None, 0) };
+    assert_eq!(bytes(&ask(&bed, look).await), (2 * PAGE, 0, BLOCK - 2 * PAGE));
+    assert_eq!(bed.store.body_bytes(), 2 * PAGE);
+    bed.store.put("empty", Stored::new(2, 0));
+    assert_eq!(bytes(&ask(&bed, warm("empty", None, 0)).await), (0, 0, 0));
+}
+
+#[tokio::test]
+async fn what_can_not_be_warmed_is_refused_with_the_reason() {
+    let bed = Bed::with(Mode::Share, 32, WorkerOptions { epoch: Some(Epoch(7)), ..WorkerOptions::default() });
+    let stored = Stored::new(1, PAGE);
+    bed.store.put("k", stored.clone());
+    let own = |warm: Warm| Warm { epoch: Epoch(7), ..warm };
+    assert_eq!(ask(&bed, warm("k", None, 0)).await.refused(), Some(&RefusalKind::WrongEpoch(Epoch(7))));
+    assert_eq!(ask(&bed, own(warm("k", None, 1))).await.refused(), Some(&RefusalKind::Malformed));
+    let absent = ask(&bed, own(warm("missing", None, 0))).await;
+    assert_eq!(absent.absent().answer.status, 404);
+    let older = Version { etag: "\"older\"".into(), ..version(&stored) };
+    assert_eq!(ask(&bed, own(warm("k", Some(older), 0))).await.refused(), Some(&RefusalKind::VersionGone));
+    let on_disk = Warm { tier: WarmTier::Disk, ..own(warm("k", None, 0)) };
+    assert_eq!(ask(&bed, on_disk).await.refused(), Some(&RefusalKind::Uncacheable));
+    let pinned = Warm { pin_until_ms: 1, ..own(warm("k", None, 0)) };
+    assert_eq!(ask(&bed, pinned).await.refused(), Some(&RefusalKind::Uncacheable));
+    *bed.store.fault.lock() = Some(Fault::Forbidden);
+    let forbidden = ask(&bed, own(warm("k", Some(version(&stored)), 0))).await;
+    assert!(matches!(forbidden.refused(), Some(RefusalKind::Ufs(answer)) if answer.status == 403));
+    bed.assert_nothing_leaked().await;
+}
+
+#[tokio::test]
+async fn warming_stands_back_while_reads_wait_for_their_turn() {
+    let options = WorkerOptions { fills_in_flight_max: 1, ..WorkerOptions::default() };
+    let bed = Bed::with(Mode::Share, 32, options);
+    let stored = Stored::new(1, 4 * BLOCK);
+    bed.store.put("k", stored.clone());
+    bed.store.hold();
+    let reads = join_all((0..2).map(|block| bed.read(read("k", &stored, block, 0..PAGE as u32))));
+    let warming = async {
+        bed.store.wait_held(1).await;
+        while !bed.worker.filler.reads_wait() {
+            tokio::task::yield_now().await;
+        }
+        let refused = ask(&bed, warm("k", Some(version(&stored)), 2)).await;
+        bed.store.release();
+        refused
+    };
+    let (reads, refused) = tokio::join!(reads, warming);
+    assert_eq!(refused.refused(), Some(&RefusalKind::Busy));
+    assert!(reads.iter().all(|read| read.refused().is_none()));
+    assert_eq!(bytes(&ask(&bed, warm("k", Some(version(&stored)), 2)).await), (0, BLOCK, 0));
+    assert_eq!(bed.store.body_bytes(), BLOCK + 2 * PAGE);
+}
+
+#[tokio::test]
+async fn a_warm_up_whose_asker_goes_away_leaves_nothing_behind() {
+    let bed = Bed::new(Mode::Share);
+    let stored = Stored::new(1, 2 * BLOCK);
+    bed.store.put("k", stored.clone());
+    let drip = bed.store.drip();
+    let call = bed.call(&Request::Warm(warm("k", Some(version(&stored)), 1)));
+    drip.add_permits(5);
+    while bed.store.body_bytes() < PAGE {
+        tokio::task::yield_now().await;
+    }
+    drop(call);
+    drip.add_permits(1000);
+    bed.assert_nothing_leaked().await;
+}
+
+#[tokio::test]
+async fn what_is_warmed_and_pinned_on_disk_is_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let folders = vec![DiskFolder { path: folder.path().join("tier"), capacity_bytes: 64 << 20 }];
+    let disk = Some(DiskOptions { folders, ..DiskOptions::default() });
+    let options = WorkerOptions { disk, ..WorkerOptions::default() };
+    let bed = Bed::before(Arc::new(Store::default()), Mode::Share, 16, options);
+    let stored = Stored::new(1, BLOCK + 7);
+    bed.store.put("k", stored.clone());
+    let until = SystemTime::now().duration_since(UNIX_EPOCH).unwrap() + Duration::from_secs(3600);
+    let pinned = |warm: Warm| Warm { tier: WarmTier::Disk, pin_until_ms: until.as_millis() as u64, ..warm };
+    assert_eq!(bytes(&ask(&bed, pinned(warm("k", None, 0))).await), (0, BLOCK, 0));
+    assert_eq!(bytes(&ask(&bed, pinned(warm("k", Some(version(&stored)), 1))).await), (0, 7, 0));
+    let digest = bed.worker.digests.version(&object("k"), &version(&stored));
+    let disk = bed.worker.filler.disk().unwrap();
+    let keys = || (0..16).map(|page| digest.page(BlockIndex(0), page)).chain([digest.page(BlockIndex(1), 0)]);
+    assert!(keys().all(|key| disk.holds(key)));
+    assert_eq!(bytes(&ask(&bed, pinned(warm("k", None, 0))).await), (BLOCK, 0, 0));
+    assert_eq!(bed.store.body_bytes(), stored.bytes);
+    bed.worker.shutdown().await;
+}
