@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use verbs3_config::{Environment, Flag, Layers, Role};
 
 use crate::command::bench::BenchCommand;
+use crate::command::preload::arguments::PreloadArguments;
 
 #[derive(Debug, Parser)]
 #[command(
@@ -41,6 +42,8 @@ pub enum Command {
     Worker(WorkerArguments),
     /// Membership and the placement map of a cluster
     Coordinator(ServeArguments),
+    /// Load objects into the cache before anybody reads them
+    Preload(Box<PreloadArguments>),
     /// Look at configuration files
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -323,11 +326,11 @@ impl ConfigArguments {
     }
 }
 
-fn set_flags(set: &[(String, String)]) -> impl Iterator<Item = Flag> + '_ {
+pub fn set_flags(set: &[(String, String)]) -> impl Iterator<Item = Flag> + '_ {
     set.iter().map(|(path, value)| Flag { name: "--set".to_owned(), path: path.clone(), value: value.clone() })
 }
 
-fn path_and_value(text: &str) -> Result<(String, String), String> {
+pub fn path_and_value(text: &str) -> Result<(String, String), String> {
     let (path, value) = text.split_once('=').ok_or("write it as section.setting=value")?;
     Ok((path.trim().to_owned(), value.to_owned()))
 }

@@ -4,5 +4,6 @@ pub mod bench;
 pub mod config;
 pub mod doctor;
 pub mod membership;
+pub mod preload;
 pub mod status;
 pub mod version;

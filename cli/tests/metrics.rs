@@ -28,6 +28,7 @@ fn rows() -> Rows {
         verbs3_gateway::metrics::READ_TABLE,
         verbs3_gateway::telemetry::TABLE,
         verbs3_coordinator::metrics::TABLE,
+        verbs3_preload::metrics::TABLE,
     ];
     let mut rows = Rows::new();
     for &(name, labels, help) in tables.into_iter().flatten() {

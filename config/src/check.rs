@@ -5,6 +5,7 @@ mod coordinator;
 mod disk;
 mod gateway;
 mod mount;
+mod preload;
 mod telemetry;
 mod ufs;
 mod verbs;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::preload::CoordinatorPreload;
 use crate::quantity::Period;
 
 /// The `[coordinator]` section.
@@ -36,8 +37,10 @@ pub struct Coordinator {
     pub connections_max: u32,
     /// Longest time that a request may wait for news. Default: `"30s"`. Range: `"1s"` to `"10m"`.
     pub wait_max: Period,
-    /// Where the membership is kept.
+    /// Where the membership and preload jobs are kept.
     pub store: CoordinatorStore,
+    /// Jobs that load objects before they are read. Where there are none, `[[ufs]]` and `[[mount]]` are not needed.
+    pub preload: CoordinatorPreload,
 }
 
 /// The `[coordinator.store]` table.
@@ -89,6 +92,7 @@ impl Default for Coordinator {
             connections_max: 32768,
             wait_max: Period::seconds(30),
             store: CoordinatorStore::default(),
+            preload: CoordinatorPreload::default(),
         }
     }
 }

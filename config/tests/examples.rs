@@ -62,8 +62,8 @@ const EXAMPLES: [Example; 4] = [
     Example {
         file: "coordinator.toml",
         role: Role::Coordinator,
-        intro: "verbs3 coordinator --config coordinator.toml: membership and the placement map.",
-        sections: &["cluster", "coordinator", "process", "log", "telemetry"],
+        intro: "verbs3 coordinator --config coordinator.toml: membership, the placement map, and preload jobs.",
+        sections: &["cluster", "ufs", "mount", "coordinator", "tcp", "verbs", "process", "log", "telemetry"],
         values: &[],
     },
 ];

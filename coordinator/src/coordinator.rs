@@ -15,6 +15,7 @@ use verbs3_coordinator_client::proof::{Secret, Seen};
 use crate::claim::{ClaimError, claim};
 use crate::cluster::{Cluster, ClusterOptions};
 use crate::metrics::Metrics;
+use crate::preload::Preloading;
 use crate::publish::Published;
 use crate::store::{Leadership, SharedStore};
 
@@ -65,6 +66,7 @@ pub struct Coordinator {
     pub(crate) news: watch::Sender<u64>,
     /// Who leads, and when that was asked.
     pub(crate) hint: tokio::sync::Mutex<Option<(Moment, Option<String>)>>,
+    pub(crate) preloading: Preloading,
     pub(crate) tasks: TaskTracker,
     pub(crate) stop: CancellationToken,
 }
@@ -88,6 +90,7 @@ impl Coordinator {
             happened: Notify::new(),
             news: watch::channel(0).0,
             hint: tokio::sync::Mutex::default(),
+            preloading: Preloading::default(),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         }))

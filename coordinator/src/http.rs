@@ -2,6 +2,8 @@
 //!
 //! Owns connections, proofs and bounds; what is asked and answered is [`routes`]'.
 
+mod openapi;
+mod preload;
 mod routes;
 
 use std::convert::Infallible;
@@ -9,16 +11,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::StreamExt;
+use futures::stream::BoxStream;
 use http::{HeaderValue, Request, Response, StatusCode, header};
-use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::Incoming;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, Limited, StreamBody};
+use hyper::body::{Frame, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use verbs3_coordinator_client::api::{Refused, RefusedKind};
-use verbs3_coordinator_client::proof::{ANSWER_HEADER, Proof, ProofError, REQUEST_HEADER, Said, wall_clock_ms};
+use verbs3_coordinator_client::proof::{ANSWER_HEADER, Proof, ProofError, REQUEST_HEADER, Said, Secret, wall_clock_ms};
 
 use crate::coordinator::Coordinator;
 
@@ -31,18 +36,24 @@ const BODY_READ_MAX: Duration = Duration::from_secs(10);
 pub(crate) struct Answer {
     status: StatusCode,
     body: Bytes,
+    /// In place of a body: JSON documents, as they come.
+    lines: Option<BoxStream<'static, Bytes>>,
 }
 
 impl Answer {
     fn json(status: StatusCode, value: &impl serde::Serialize) -> Self {
         match serde_json::to_vec(value) {
-            Ok(body) => Self { status, body: body.into() },
+            Ok(body) => Self { status, body: body.into(), lines: None },
             Err(error) => Self::refused(StatusCode::INTERNAL_SERVER_ERROR, RefusedKind::Unavailable, error.to_string()),
         }
     }
 
     fn nothing() -> Self {
-        Self { status: StatusCode::NO_CONTENT, body: Bytes::new() }
+        Self { status: StatusCode::NO_CONTENT, body: Bytes::new(), lines: None }
+    }
+
+    fn lines(lines: BoxStream<'static, Bytes>) -> Self {
+        Self { status: StatusCode::OK, body: Bytes::new(), lines: Some(lines) }
     }
 
     fn refused(status: StatusCode, kind: RefusedKind, reason: impl Into<String>) -> Self {
@@ -50,7 +61,7 @@ impl Answer {
     }
 
     fn refusal(status: StatusCode, refused: &Refused) -> Self {
-        Self { status, body: serde_json::to_vec(refused).unwrap_or_default().into() }
+        Self { status, body: serde_json::to_vec(refused).unwrap_or_default().into(), lines: None }
     }
 }
 
@@ -98,7 +109,7 @@ impl Coordinator {
         }
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    async fn answer(&self, request: Request<Incoming>) -> Response<UnsyncBoxBody<Bytes, Infallible>> {
         let (proof, route, answer) = match self.proven(request).await {
             Ok((asked, proof)) => {
                 let (route, answer) = self.route(&asked).await;
@@ -109,14 +120,20 @@ impl Coordinator {
                 (proof, "unproven", answer)
             }
         };
-        let Answer { status, body } = answer;
+        let Answer { status, body, lines } = answer;
         self.metrics.requests.with_label_values(&[route, status.as_str()]).inc();
         // Only to who has proved the secret: else this would be a machine that signs.
-        let header = proof.map(|proof| self.options.secret.prove_answer(&proof, status.as_u16(), &body));
-        let mut response = Response::new(Full::new(body));
+        let secret = &self.options.secret;
+        let header = proof.as_ref().map(|proof| secret.prove_answer(proof, status.as_u16(), &body));
+        let is_lines = lines.is_some();
+        let mut response = Response::new(match (lines, proof) {
+            (Some(lines), Some(proof)) => proven_lines(secret.clone(), proof, lines),
+            _ => UnsyncBoxBody::new(Full::new(body)),
+        });
         *response.status_mut() = status;
         let headers = response.headers_mut();
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let kind = if is_lines { "application/x-ndjson" } else { "application/json" };
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
         if let Some(Ok(header)) = header.map(|header| HeaderValue::from_str(&header)) {
             headers.insert(ANSWER_HEADER, header);
         }
@@ -156,6 +173,18 @@ impl Coordinator {
         };
         Ok((asked, proof))
     }
+}
+
+/// Each line is an object of its own proof, which comes first, and of what it proves.
+fn proven_lines(secret: Secret, proof: Proof, lines: BoxStream<'static, Bytes>) -> UnsyncBoxBody<Bytes, Infallible> {
+    let frames = lines.enumerate().map(move |(number, line)| {
+        let mac = secret.prove_line(&proof, number as u64, &line);
+        let mut text = format!("{{\"proof\":\"{mac}\",\"said\":").into_bytes();
+        text.extend_from_slice(&line);
+        text.extend_from_slice(b"}\n");
+        Ok(Frame::data(Bytes::from(text)))
+    });
+    UnsyncBoxBody::new(StreamBody::new(frames))
 }
 
 fn unproven(error: ProofError) -> Answer {

@@ -7,8 +7,10 @@ mod coordinator;
 mod http;
 mod lead;
 pub mod metrics;
+mod preload;
 mod publish;
 pub mod store;
 
 pub use claim::ClaimError;
 pub use coordinator::{Coordinator, CoordinatorError, CoordinatorOptions};
+pub use preload::Preload;

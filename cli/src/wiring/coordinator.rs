@@ -1,6 +1,6 @@
 //! The coordinator process, and the way of every other process to the coordinators.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,12 +19,11 @@ use verbs3_coordinator_client::{Client, ClientOptions};
 use verbs3_gateway::{Admin, Readiness};
 
 use super::listen::Place;
+use super::preload::Settings;
 use crate::process::Started;
 
 /// For connecting to a coordinator, and for its answer. Nobody's request waits for either.
-#[allow(dead_code, reason = "workers and gateways do not follow the map yet")]
 const CONNECT_DEADLINE: Duration = Duration::from_secs(1);
-#[allow(dead_code, reason = "workers and gateways do not follow the map yet")]
 const DEADLINE: Duration = Duration::from_secs(2);
 /// Pause before a store that is away is asked again at start.
 const STORE_PAUSE: Duration = Duration::from_secs(1);
@@ -35,12 +34,12 @@ pub async fn run(config: Config, started: Started) -> anyhow::Result<()> {
     let Config {
         cluster,
         coordinator,
-        ufs: _,
-        mount: _,
+        ufs,
+        mount,
         gateway: _,
         worker: _,
-        tcp: _,
-        verbs: _,
+        tcp,
+        verbs,
         dev: _,
         process: _,
         log: _,
@@ -58,6 +57,16 @@ pub async fn run(config: Config, started: Started) -> anyhow::Result<()> {
     let admin_socket = place(coordinator.admin_listen, "coordinator.admin_listen").listen()?;
     let admin_address = admin_socket.local_addr()?;
     let exported = super::telemetry::start(&telemetry, ("verbs3-coordinator", &advertised), &registry)?;
+    let preload = &coordinator.preload;
+    let own = format!("http://{}", nearest(listen));
+    let settings = Settings { own, cluster: &cluster, ufs: &ufs, mounts: &mount, tcp: &tcp, verbs: &verbs, preload };
+    let beside = match super::preload::start(&settings, &registry).await? {
+        Some((preload, beside)) => {
+            serving.preload_with(preload);
+            Some(beside)
+        }
+        None => None,
+    };
     serving.start(socket);
     let ready = serving.clone();
     let readiness =
@@ -68,6 +77,9 @@ pub async fn run(config: Config, started: Started) -> anyhow::Result<()> {
     started.ready(listen, Some(admin_address))?;
     started.stop.cancelled().await;
     serving.shutdown().await;
+    if let Some(beside) = beside {
+        beside.shutdown().await?;
+    }
     super::telemetry::end(exported).await;
     over.cancel();
     admin.await.context("the admin endpoints ended badly")
@@ -96,7 +108,6 @@ async fn claimed(
 }
 
 /// A client of the coordinators; `None` where the configuration names none.
-#[allow(dead_code, reason = "workers and gateways do not follow the map yet")]
 pub fn client(cluster: &Cluster) -> anyhow::Result<Option<Arc<Client>>> {
     if cluster.coordinators.is_empty() {
         return Ok(None);
@@ -129,6 +140,7 @@ fn options(coordinator: &Coordinator, cluster: &Cluster, listen: SocketAddr) -> 
         connections_max,
         wait_max,
         store: _,
+        preload: _,
     } = coordinator;
     let advertise = match advertise {
         Some(url) => url.trim_end_matches('/').to_owned(),
@@ -150,6 +162,16 @@ fn options(coordinator: &Coordinator, cluster: &Cluster, listen: SocketAddr) -> 
         connections_max: *connections_max as usize,
         wait_max: wait_max.0,
     })
+}
+
+/// Where this process reaches what it listens at itself.
+fn nearest(listen: SocketAddr) -> SocketAddr {
+    let ip = match listen.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, listen.port())
 }
 
 /// `host:port` at which others reach what listens at `listen`: that address, or this host's name where it is all of them.

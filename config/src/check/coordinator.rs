@@ -18,6 +18,7 @@ pub(super) fn check(coordinator: &Coordinator, roles: &[Role], findings: &mut Fi
         connections_max,
         wait_max,
         store,
+        preload,
     } = coordinator;
     if listen == admin_listen && listen.port() != 0 {
         findings.error(
@@ -38,6 +39,7 @@ pub(super) fn check(coordinator: &Coordinator, roles: &[Role], findings: &mut Fi
     findings.range(at("connections_max"), *connections_max, 16, 1_000_000);
     findings.range(at("wait_max"), *wait_max, Period::seconds(1), Period::seconds(600));
     check_store(store, roles, findings);
+    super::preload::check(preload, findings);
 }
 
 fn check_store(store: &CoordinatorStore, roles: &[Role], findings: &mut Findings) {

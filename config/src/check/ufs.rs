@@ -27,7 +27,9 @@ pub(super) fn check(list: &[Ufs], roles: &[Role], findings: &mut Findings) {
             );
         }
         // Its folder is locked by whoever opens it.
-        if ufs.kind == UfsKind::Local && roles.iter().any(|role| matches!(role, Role::Gateway | Role::Worker)) {
+        if ufs.kind == UfsKind::Local
+            && roles.iter().any(|role| matches!(role, Role::Gateway | Role::Worker | Role::Coordinator))
+        {
             findings.error(
                 format!("{path}.kind"),
                 "a local store belongs to one process; let `verbs3 dev` serve it, and name that here as an s3 store",

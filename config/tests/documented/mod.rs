@@ -31,6 +31,7 @@ impl Structs {
             "root",
             "cluster",
             "coordinator",
+            "preload",
             "ufs",
             "mount",
             "gateway",

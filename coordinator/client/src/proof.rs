@@ -121,6 +121,19 @@ impl Secret {
         given.is_some_and(|given| bool::from(self.of_answer(proof, status, body).ct_eq(&given)))
     }
 
+    /// Of one line of an answer that comes in lines; they are numbered from 0.
+    pub fn prove_line(&self, proof: &Proof, number: u64, line: &[u8]) -> String {
+        hex::encode(self.of_line(proof, number, line))
+    }
+
+    pub fn check_line(&self, proof: &Proof, number: u64, line: &[u8], given: &str) -> bool {
+        hex::decode(given).is_ok_and(|given| bool::from(self.of_line(proof, number, line).ct_eq(&given)))
+    }
+
+    fn of_line(&self, proof: &Proof, number: u64, line: &[u8]) -> Vec<u8> {
+        self.mac(&[b"verbs3 coordinator line 1", proof.nonce.as_bytes(), &number.to_be_bytes(), &Sha256::digest(line)])
+    }
+
     fn of_request(&self, said: Said<'_>, proof: &Proof) -> Vec<u8> {
         let time = proof.time_ms.to_be_bytes();
         let body = Sha256::digest(said.body);

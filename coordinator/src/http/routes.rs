@@ -34,6 +34,12 @@ impl Coordinator {
             (&Method::POST, ["workers", id, "drain"]) => ("drain", self.drain(id, true).await),
             (&Method::POST, ["workers", id, "undrain"]) => ("undrain", self.drain(id, false).await),
             (&Method::DELETE, ["workers", id]) => ("forget", self.forget(id).await),
+            (&Method::GET, ["openapi.json"]) => ("openapi", Answer::json(StatusCode::OK, &super::openapi::document())),
+            (&Method::POST, ["preload"]) => ("preload_create", self.preload_create(asked).await),
+            (&Method::GET, ["preload"]) => ("preload_list", self.preload_list().await),
+            (&Method::GET, ["preload", id]) => ("preload_get", self.preload_get(id, asked).await),
+            (&Method::GET, ["preload", id, "progress"]) => ("preload_progress", self.preload_progress(id).await),
+            (&Method::DELETE, ["preload", id]) => ("preload_end", self.preload_end(id).await),
             _ => ("unknown", malformed(StatusCode::NOT_FOUND, format!("no {} {} here", asked.method, asked.path))),
         }
     }
@@ -174,7 +180,7 @@ impl Coordinator {
         answer
     }
 
-    async fn not_leader(&self) -> Answer {
+    pub(super) async fn not_leader(&self) -> Answer {
         let mut hint = self.hint.lock().await;
         let now = self.clock.now();
         let leader = match &*hint {
@@ -192,7 +198,7 @@ impl Coordinator {
         Answer::refusal(StatusCode::MISDIRECTED_REQUEST, &refused)
     }
 
-    fn wait(&self, wait_ms: Option<u64>) -> Duration {
+    pub(super) fn wait(&self, wait_ms: Option<u64>) -> Duration {
         Duration::from_millis(wait_ms.unwrap_or_default()).min(self.options.wait_max)
     }
 }
@@ -218,7 +224,7 @@ fn unavailable(reason: &str) -> Answer {
     Answer::refused(StatusCode::SERVICE_UNAVAILABLE, RefusedKind::Unavailable, reason)
 }
 
-fn parsed<T: DeserializeOwned>(asked: &Asked) -> Result<T, Answer> {
+pub(super) fn parsed<T: DeserializeOwned>(asked: &Asked) -> Result<T, Answer> {
     serde_json::from_slice(&asked.body).map_err(|error| {
         malformed(StatusCode::BAD_REQUEST, format!("the body is not what {} takes: {error}", asked.path))
     })
@@ -230,6 +236,6 @@ fn text(query: &str, name: &str) -> Option<String> {
     Some(percent_decode_str(&value.replace('+', "%20")).decode_utf8_lossy().into_owned())
 }
 
-fn number(query: &str, name: &str) -> Option<u64> {
+pub(super) fn number(query: &str, name: &str) -> Option<u64> {
     text(query, name)?.parse().ok()
 }

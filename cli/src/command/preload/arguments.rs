@@ -1,0 +1,158 @@
+//! The command line of `verbs3 preload`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+use verbs3_config::{ByteSize, Environment, Layers};
+use verbs3_preload::api::{Priority, Range, Spec, Tier};
+
+use crate::arguments::{path_and_value, set_flags};
+
+#[derive(Debug, Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    after_help = "\
+Examples:
+  verbs3 preload s3://train/2026/ --follow                       everything that begins so, with progress
+  verbs3 preload s3://train/ --id nightly --deadline 2026-11-22T08:00:00Z --bandwidth 500MiB
+  verbs3 preload --manifest s3://train/files.txt --verify        one s3://… a line; read back in the end
+  verbs3 preload s3://models/llm/ --tier disk --pin-ttl 86400    onto the workers' disks, for a day at least
+  verbs3 preload s3://train/ --dry-run --follow                  how much that would be
+  verbs3 preload ls · verbs3 preload show ID --follow · verbs3 preload stop ID
+
+The coordinators come from --coordinator, or from cluster.coordinators of --config; the cluster's name and secret from
+--config, --set or the environment (VERBS3_CLUSTER__SECRET).
+Status: 0 taken in, or with --follow all is there; 1 something is missing, said why; 2 refused, or nobody answers."
+)]
+pub struct PreloadArguments {
+    #[command(subcommand)]
+    pub action: Option<PreloadAction>,
+    #[command(flatten)]
+    pub job: JobArguments,
+    /// A coordinator's URL. Can be repeated
+    #[arg(long, global = true, value_name = "URL")]
+    pub coordinator: Vec<String>,
+    /// Configuration to take coordinators, name and secret of the cluster from
+    #[arg(long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// One setting, over the file and the environment: --set cluster.name=train. Can be repeated
+    #[arg(long, global = true, value_name = "PATH=VALUE", value_parser = path_and_value)]
+    set: Vec<(String, String)>,
+    /// Print JSON: the job, or with --follow a line for each change of it
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Stay until the job is over, and show how far it is
+    #[arg(long, global = true)]
+    pub follow: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum PreloadAction {
+    /// All jobs, newest first
+    Ls,
+    /// One job
+    Show { id: String },
+    /// End a job
+    Stop { id: String },
+}
+
+#[derive(Debug, Args)]
+pub struct JobArguments {
+    /// What names of objects begin with: s3://BUCKET/PREFIX
+    #[arg(value_name = "PREFIX", required_unless_present_any = ["path", "manifest"])]
+    pub prefixes: Vec<String>,
+    /// One object: s3://BUCKET/KEY. Can be repeated
+    #[arg(long, value_name = "OBJECT")]
+    path: Vec<String>,
+    /// An object that lists objects, one s3://BUCKET/KEY a line
+    #[arg(long, value_name = "OBJECT")]
+    manifest: Option<String>,
+    /// Name of the job: sent again under it, the same job is not begun twice
+    #[arg(long)]
+    id: Option<String>,
+    /// Only these bytes of each object: FIRST-LAST, or FIRST-. Can be repeated
+    #[arg(long, value_name = "BYTES", value_parser = range)]
+    range: Vec<Range>,
+    /// Owners of each block that load it
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    replicas: u16,
+    #[arg(long, value_enum, default_value_t = TierArgument::Memory)]
+    tier: TierArgument,
+    /// Seconds for which pages stay on disk, whatever else comes; with --tier disk
+    #[arg(long, value_name = "SECONDS")]
+    pin_ttl: Option<u64>,
+    #[arg(long, value_enum, default_value_t = PriorityArgument::Normal)]
+    priority: PriorityArgument,
+    /// When the job ends, finished or not: 2026-11-22T08:00:00Z
+    #[arg(long, value_name = "TIME")]
+    deadline: Option<String>,
+    /// Bytes a second to take from the store: 500MiB
+    #[arg(long, value_name = "SIZE")]
+    bandwidth: Option<ByteSize>,
+    /// Read everything back in the end, and compare
+    #[arg(long)]
+    verify: bool,
+    /// Load attributes alone
+    #[arg(long)]
+    metadata_only: bool,
+    /// List and count, and load nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum TierArgument {
+    Memory,
+    Disk,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PriorityArgument {
+    Low,
+    Normal,
+    High,
+}
+
+impl PreloadArguments {
+    pub fn layers(&self) -> Layers {
+        let flags = set_flags(&self.set).collect();
+        Layers { file: self.config.clone(), environment: Environment::of_process(), flags }
+    }
+}
+
+impl JobArguments {
+    pub fn spec(&self) -> Spec {
+        Spec {
+            id: self.id.clone(),
+            paths: self.path.clone(),
+            prefixes: self.prefixes.clone(),
+            manifest: self.manifest.clone(),
+            ranges: self.range.clone(),
+            replicas: self.replicas,
+            tier: match self.tier {
+                TierArgument::Memory => Tier::Memory,
+                TierArgument::Disk => Tier::Disk,
+            },
+            pin_ttl: self.pin_ttl,
+            priority: match self.priority {
+                PriorityArgument::Low => Priority::Low,
+                PriorityArgument::Normal => Priority::Normal,
+                PriorityArgument::High => Priority::High,
+            },
+            deadline: self.deadline.clone(),
+            bandwidth_bytes_per_second: self.bandwidth.map(|bandwidth| bandwidth.0),
+            skip_if_cached: true,
+            verify: self.verify,
+            metadata_only: self.metadata_only,
+            dry_run: self.dry_run,
+        }
+    }
+}
+
+fn range(text: &str) -> Result<Range, String> {
+    let wrong = || "write it as FIRST-LAST, or FIRST-".to_owned();
+    let (first, last) = text.split_once('-').ok_or_else(wrong)?;
+    let number = |text: &str| text.parse::<u64>().map_err(|_| wrong());
+    Ok(Range { first: number(first)?, last: if last.is_empty() { None } else { Some(number(last)?) } })
+}

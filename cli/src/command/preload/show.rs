@@ -1,0 +1,147 @@
+//! Jobs as people and programs read them.
+
+use std::time::Duration;
+
+use indicatif::{BinaryBytes, MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use verbs3_preload::api::{JobState, JobView, Phase};
+
+const SPIN: Duration = Duration::from_millis(120);
+
+/// Progress on the terminal; nothing where standard error is none.
+pub struct Bars {
+    all: MultiProgress,
+    files: ProgressBar,
+    bytes: ProgressBar,
+}
+
+impl Bars {
+    pub fn new(hidden: bool) -> Self {
+        let target = if hidden { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
+        let all = MultiProgress::with_draw_target(target);
+        let bar = |template: &str| {
+            let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+            let bar = all.add(ProgressBar::new(0).with_style(style));
+            bar.enable_steady_tick(SPIN);
+            bar
+        };
+        let files = bar("{spinner} {prefix:8} {wide_bar} {human_pos} of {human_len} files  {msg}");
+        let bytes =
+            bar("  {prefix:8} {wide_bar} {binary_bytes} of {binary_total_bytes}  {binary_bytes_per_sec}  {eta} left");
+        Self { all, files, bytes }
+    }
+
+    pub fn show(&self, view: &JobView) {
+        let counters = &view.counters;
+        let (name, files, bytes) = match (view.state, view.phase) {
+            (JobState::Queued, _) => ("waiting", 0, 0),
+            (_, Phase::Count) => ("listing", counters.objects, 0),
+            (_, Phase::Load) => ("loading", counters.objects_loaded, counters.bytes_loaded + counters.bytes_held),
+            (_, Phase::Check) => ("checking", counters.objects_checked, counters.bytes_checked),
+        };
+        if self.files.prefix() != name {
+            // Another phase has another speed.
+            self.bytes.reset();
+            self.files.set_prefix(name.to_owned());
+        }
+        self.files.set_length(counters.objects);
+        self.files.set_position(files);
+        self.bytes.set_length(counters.bytes.max(bytes));
+        self.bytes.set_position(bytes);
+        let failed = counters.objects_failed + counters.objects_missing;
+        if failed > 0 {
+            self.files.set_message(format!("{failed} failed"));
+        }
+    }
+
+    pub fn say(&self, text: &str) {
+        let _ = self.all.println(text);
+    }
+
+    pub fn end(&self, view: &JobView) {
+        self.show(view);
+        self.files.finish_and_clear();
+        self.bytes.finish_and_clear();
+    }
+}
+
+/// A job, for people or as a line of JSON.
+pub fn one(view: &JobView, json: bool) {
+    if json {
+        println!("{}", serde_json::to_string(view).unwrap_or_default());
+        return;
+    }
+    print!("{}", text(view));
+}
+
+fn text(view: &JobView) -> String {
+    let counters = &view.counters;
+    let size = |bytes: u64| BinaryBytes(bytes).to_string();
+    let mut text = format!("job {}: {}\n", view.id, state(view));
+    if let Some(reason) = &view.reason {
+        text.push_str(&format!("  {reason}\n"));
+    }
+    text.push_str(&format!("  {} objects, {} by the listing\n", counters.objects, size(counters.bytes)));
+    if !view.spec.dry_run {
+        let (loaded, held) = (size(counters.bytes_loaded), size(counters.bytes_held));
+        text.push_str(&format!(
+            "  {} gone through: {loaded} loaded, {held} were there already\n",
+            counters.objects_loaded
+        ));
+        let (checked, found) = (counters.objects_checked, size(counters.bytes_checked));
+        text.push_str(&format!("  {checked} checked: {found} are in the tier"));
+        match view.spec.verify {
+            true => text.push_str(&format!("; {} compared with the store's checksums\n", counters.objects_compared)),
+            false => text.push('\n'),
+        }
+    }
+    for failure in &view.failures.first {
+        text.push_str(&format!("  {}: {}\n", failure.path, failure.reason));
+    }
+    let more = view.failures.count.saturating_sub(view.failures.first.len() as u64);
+    if more > 0 {
+        text.push_str(&format!("  and {more} more\n"));
+    }
+    if let Some(file) = &view.failures.file {
+        text.push_str(&format!("  all are in {file}, on the coordinator's host\n"));
+    }
+    text
+}
+
+fn state(view: &JobView) -> &'static str {
+    match (view.state, view.phase) {
+        (JobState::Queued, _) => "waits",
+        (JobState::Running, Phase::Count) => "lists",
+        (JobState::Running, Phase::Load) => "loads",
+        (JobState::Running, Phase::Check) => "checks",
+        (JobState::Done, _) => "done",
+        (JobState::Incomplete, _) => "incomplete",
+        (JobState::Failed, _) => "failed",
+        (JobState::Stopped, _) => "stopped",
+    }
+}
+
+pub fn list(jobs: &[JobView], json: bool) {
+    if json {
+        jobs.iter().for_each(|view| one(view, true));
+        return;
+    }
+    if jobs.is_empty() {
+        println!("there are no jobs");
+        return;
+    }
+    println!("{:<24} {:<11} {:>12} {:>12} {:>12} {:>8}", "ID", "STATE", "OBJECTS", "LOADED", "HELD", "FAILED");
+    for view in jobs {
+        let counters = &view.counters;
+        let size = |bytes: u64| BinaryBytes(bytes).to_string();
+        println!(
+            "{:<24} {:<11} {:>12} {:>12} {:>12} {:>8}",
+            view.id,
+            state(view),
+            counters.objects,
+            size(counters.bytes_loaded),
+            size(counters.bytes_held),
+            counters.objects_failed + counters.objects_missing,
+        );
+    }
+}

@@ -1,0 +1,133 @@
+//! What a coordinator needs to run preload jobs: stores, mounts, and the way to the workers.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use anyhow::Context;
+use prometheus::Registry;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use verbs3_config::{
+    AttributesTtl, Cluster, CoordinatorPreload, GatewayPeers, GatewayTier, Memory, Mount, Tcp, Ufs as UfsSettings,
+    Verbs,
+};
+use verbs3_coordinator::Preload;
+use verbs3_preload::metrics::Metrics;
+use verbs3_preload::{Mounts, PreloadOptions};
+use verbs3_ufs::Ufs;
+
+use super::tier::Ways;
+use super::{arena, coordinator, following, geometry, stores, tier};
+
+/// The settings that preload jobs are made of.
+pub struct Settings<'a> {
+    /// URL at which this process reaches its own coordinator.
+    pub own: String,
+    pub cluster: &'a Cluster,
+    pub ufs: &'a [UfsSettings],
+    pub mounts: &'a [Mount],
+    pub tcp: &'a Tcp,
+    pub verbs: &'a Verbs,
+    pub preload: &'a CoordinatorPreload,
+}
+
+/// What goes on beside the jobs until they are over.
+pub struct Beside {
+    ways: Arc<Ways>,
+    following: Option<(CancellationToken, JoinHandle<()>)>,
+}
+
+impl Beside {
+    pub async fn shutdown(self) -> anyhow::Result<()> {
+        if let Some((unfollow, following)) = self.following {
+            unfollow.cancel();
+            following.await.context("the following of the placement map ended badly")?;
+        }
+        self.ways.shutdown().await;
+        Ok(())
+    }
+}
+
+/// `None` where the configuration has nothing that could be loaded. Workers are those of the configuration, or of this
+/// coordinator's own map, which it follows as gateways do: whichever coordinator leads.
+pub async fn start(settings: &Settings<'_>, registry: &Registry) -> anyhow::Result<Option<(Preload, Beside)>> {
+    let Settings { own, cluster, ufs, mounts, tcp, verbs, preload } = settings;
+    if mounts.is_empty() {
+        tracing::info!("no preload jobs: they need [[ufs]] and [[mount]]");
+        return Ok(None);
+    }
+    let mut cluster = Cluster::clone(cluster);
+    cluster.coordinators = if cluster.workers.is_empty() { vec![own.clone()] } else { Vec::new() };
+    let cluster = &cluster;
+    verbs3_ufs::metrics::register(registry)?;
+    verbs3_rdma::metrics::register(registry)?;
+    let geometry = geometry(cluster)?;
+    let memory = Memory { capacity: preload.memory, populate: false };
+    let arena = arena(&memory, 1, geometry)?;
+    verbs3_rdma::metrics::register_arena(registry, arena.clone())?;
+    let stores = stores::open(ufs, registry).await?;
+    let ways = Arc::new(Ways::to_workers(cluster, tcp, verbs, &GatewayPeers::default(), &arena).await?);
+    let tier = tier::start(&GatewayTier::default(), cluster, geometry, &ways, arena, registry)?;
+    let following = coordinator::client(cluster)?.map(|client| {
+        let stop = CancellationToken::new();
+        (stop.clone(), tokio::spawn(following::follow(client, tier.clone(), ways.clone(), stop)))
+    });
+    let made = Preload {
+        options: options(preload),
+        tier,
+        mounts: Arc::new(mount_table(mounts, &stores)?),
+        metrics: Metrics::new(registry).context("can't register the metrics of preload jobs")?,
+    };
+    Ok(Some((made, Beside { ways, following })))
+}
+
+fn options(preload: &CoordinatorPreload) -> PreloadOptions {
+    // `memory` is the arena's.
+    let CoordinatorPreload {
+        jobs_running_max,
+        jobs_max,
+        blocks_per_ufs_max,
+        objects_max,
+        patience,
+        memory: _,
+        failures,
+        failures_max,
+    } = preload;
+    PreloadOptions {
+        jobs_running_max: *jobs_running_max as usize,
+        jobs_max: *jobs_max as usize,
+        blocks_per_ufs_max: *blocks_per_ufs_max as usize,
+        objects_max: *objects_max as usize,
+        patience: patience.0,
+        failures_folder: Some(failures.clone()),
+        failures_bytes_max: failures_max.0,
+        ..PreloadOptions::default()
+    }
+}
+
+fn mount_table(list: &[Mount], stores: &HashMap<String, Ufs>) -> anyhow::Result<Mounts> {
+    let (mut named, mut whole) = (BTreeMap::new(), None);
+    for mount in list {
+        let Mount { name, ufs, bucket: _, prefix, attributes_ttl, absence_ttl: _, coherence: _, read_only: _, cached } =
+            mount;
+        let ufs = stores.get(ufs).with_context(|| format!("mount {name}: there is no ufs {ufs}"))?;
+        let made = verbs3_preload::Mount {
+            name: name.clone(),
+            ufs: ufs.clone(),
+            bucket: mount.ufs_bucket().unwrap_or(name).to_owned(),
+            prefix: prefix.clone(),
+            attributes_age_ms_max: match attributes_ttl {
+                AttributesTtl::AlwaysAsk => 0,
+                AttributesTtl::For(ttl) => u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX - 1),
+                AttributesTtl::Immutable => u64::MAX,
+            },
+            cached: *cached,
+        };
+        if mount.is_wildcard() {
+            whole = Some(made);
+        } else {
+            named.insert(name.clone(), Arc::new(made));
+        }
+    }
+    Ok(Mounts { named, whole })
+}

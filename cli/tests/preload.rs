@@ -1,0 +1,256 @@
+//! Preload jobs as people use them: coordinator, workers and gateway as processes, and the command.
+#![allow(clippy::unwrap_used)]
+
+mod processes;
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use aws_sdk_s3::Client;
+use aws_sdk_s3::primitives::ByteStream;
+use processes::{Process, dev_key, get, get_object, text, verbs3};
+use verbs3_coordinator_client::proof::{REQUEST_HEADER, Said, Secret, wall_clock_ms};
+
+const SECRET: &str = "a secret of sixteen or more";
+const MIB: usize = 1 << 20;
+
+struct Bed {
+    folder: tempfile::TempDir,
+    _store: Process,
+    workers: Vec<Process>,
+    gateway: Process,
+    client: Client,
+    coordinator: Process,
+    url: String,
+}
+
+fn free_address() -> String {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
+fn write(folder: &Path, name: &str, text: &str) -> String {
+    let path: PathBuf = folder.join(format!("{name}.toml"));
+    std::fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+fn start_coordinator(folder: &Path) -> Process {
+    let file = folder.join("coordinator.toml");
+    Process::start(folder, "coordinator", &["coordinator", "--config", file.to_str().unwrap()])
+}
+
+impl Bed {
+    /// Two workers of this much memory: listed by everybody's configuration, or `registered` with the coordinator.
+    fn start(memory: &str, registered: bool) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let at = folder.path();
+        let data = at.join("data");
+        let words = ["dev", "--no-demo", "--listen", "127.0.0.1:0", "--dir", data.to_str().unwrap()];
+        let store = Process::start(at, "store", &words);
+        let (access, key) = dev_key(&data);
+        let addresses = [free_address(), free_address()];
+        let address = free_address();
+        let members = match registered {
+            true => format!("coordinators = [\"http://{address}\"]"),
+            false => format!(
+                "workers = [{{ id = \"w0\", address = \"{}\" }}, {{ id = \"w1\", address = \"{}\" }}]",
+                addresses[0], addresses[1]
+            ),
+        };
+        let shared = format!(
+            "[cluster]\nsecret = \"{SECRET}\"\n{members}\n\
+             [[ufs]]\nname = \"store\"\nendpoint = \"http://{}\"\n\
+             credentials = {{ kind = \"static\", access_key_id = \"{access}\", secret_access_key = \"{key}\" }}\n\
+             [[mount]]\nname = \"*\"\nufs = \"store\"\nattributes_ttl = \"1h\"\n",
+            store.listen
+        );
+        let section = format!(
+            "{shared}[coordinator]\nlisten = \"{address}\"\nadmin_listen = \"127.0.0.1:0\"\n\
+             store = {{ path = \"{}\" }}\npreload = {{ failures = \"{}\", memory = \"16MiB\" }}\n",
+            at.join("coordinator").display(),
+            at.join("failures").display()
+        );
+        write(at, "coordinator", &section);
+        let coordinator = start_coordinator(at);
+        let worker = |number: usize| {
+            let section = format!(
+                "{shared}[worker]\nid = \"w{number}\"\nlisten = \"{}\"\nadmin_listen = \"127.0.0.1:0\"\n\
+                 memory = {{ capacity = \"{memory}\" }}\n[worker.shm]\nenabled = false\n",
+                addresses[number]
+            );
+            let file = write(at, &format!("worker-{number}"), &section);
+            Process::start(at, &format!("worker-{number}"), &["worker", "--config", &file])
+        };
+        let workers = vec![worker(0), worker(1)];
+        let section = format!(
+            "{shared}[gateway]\nlisten = \"127.0.0.1:0\"\nadmin_listen = \"127.0.0.1:0\"\nidentities = \"{}\"\n\
+             memory = {{ capacity = \"64MiB\" }}\n",
+            data.join("identities.toml").display()
+        );
+        let file = write(at, "gateway", &section);
+        let gateway = Process::start(at, "gateway", &["gateway", "--config", &file]);
+        let client = gateway.client(&access, &key);
+        let bed =
+            Self { folder, _store: store, workers, gateway, client, coordinator, url: format!("http://{address}") };
+        if registered {
+            bed.until_all_serve();
+        }
+        bed
+    }
+
+    /// Of a coordinated cluster: both workers own slots, and the gateway has a map.
+    fn until_all_serve(&self) {
+        let began = Instant::now();
+        let shown = || {
+            let mut command = verbs3();
+            command.env("VERBS3_CLUSTER__SECRET", SECRET).args(["status", "--coordinator", &self.url]);
+            command.output().unwrap()
+        };
+        loop {
+            let status = shown();
+            let serve = text(&status.stdout).contains("2 of 2 workers serve") && status.status.code() == Some(0);
+            if serve && get(&self.gateway.admin, "/readyz").status == 200 {
+                return;
+            }
+            assert!(began.elapsed() < Duration::from_secs(60), "{}\n{}", said(&status), self.coordinator.log());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn preload(&self, words: &[&str]) -> Child {
+        let mut command = verbs3();
+        command.env("VERBS3_CLUSTER__SECRET", SECRET).arg("preload").args(words).args(["--coordinator", &self.url]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+
+    /// Objects in the store, past the gateway's tier: nothing of them is cached. Their bytes in all.
+    async fn put(&self, count: usize, bytes: usize) -> usize {
+        for number in 0..count {
+            let body = ByteStream::from(content(number, bytes));
+            let key = format!("set/{number:03}");
+            self.client.put_object().bucket("demo").key(key).body(body).send().await.unwrap();
+        }
+        count * bytes
+    }
+
+    /// Of all workers.
+    fn metric(&self, name: &str) -> f64 {
+        let of = |worker: &Process| {
+            let metrics = text(&get(&worker.admin, "/metrics").body);
+            let lines = metrics.lines().filter(|line| line.starts_with(name));
+            lines.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum::<f64>()
+        };
+        self.workers.iter().map(of).sum()
+    }
+}
+
+fn content(number: usize, bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|at| ((at + 7 * number).wrapping_mul(2_654_435_761) >> 13) as u8).collect()
+}
+
+/// The lines of a job's progress, each of which proves itself. Until it is over.
+fn progress(url: &str, id: &str) -> Vec<serde_json::Value> {
+    let secret = Secret::new("verbs3", SECRET);
+    let path = format!("/v1/preload/{id}/progress");
+    let (header, proof) = secret.prove(Said { method: "GET", path_and_query: &path, body: b"" }, wall_clock_ms());
+    let host = url.strip_prefix("http://").unwrap();
+    let mut stream = TcpStream::connect(host).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n{REQUEST_HEADER}: {header}\r\n\r\n")
+        .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("application/x-ndjson"), "{answer}");
+    // Between the lines are the lengths of chunks.
+    let lines = answer.lines().filter_map(|line| line.strip_prefix("{\"proof\":\"")?.strip_suffix('}'));
+    let check = |(number, line): (usize, &str)| {
+        let (mac, said) = line.split_once("\",\"said\":").unwrap();
+        assert!(secret.check_line(&proof, number as u64, said.as_bytes(), mac), "{line}");
+        assert!(!secret.check_line(&proof, number as u64 + 1, said.as_bytes(), mac), "{line}");
+        serde_json::from_str(said).unwrap()
+    };
+    lines.enumerate().map(check).collect()
+}
+
+fn said(output: &Output) -> String {
+    format!("{:?}\n{}\n{}", output.status, text(&output.stdout), text(&output.stderr))
+}
+
+#[tokio::test]
+async fn a_job_survives_its_coordinators_death_and_everything_is_hot_afterwards() {
+    let mut bed = Bed::start("96MiB", true);
+    let bytes = bed.put(30, MIB + 1000).await;
+    let filled_before = bed.metric("verbs3_worker_filled_bytes_total");
+    let words = ["s3://demo/set/", "--id", "night", "--bandwidth", "5MiB", "--verify", "--follow", "--json"];
+    let following = bed.preload(&words);
+    // Somewhere in the middle.
+    let began = Instant::now();
+    while bed.metric("verbs3_worker_filled_bytes_total") - filled_before < (8 * MIB) as f64 {
+        assert!(began.elapsed() < Duration::from_secs(60), "nothing is loaded:\n{}", bed.coordinator.log());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    bed.coordinator.signal("-KILL");
+    bed.coordinator.ended();
+    bed.coordinator = start_coordinator(bed.folder.path());
+
+    let output = following.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    let last = text(&output.stdout).lines().last().unwrap().to_owned();
+    let job: serde_json::Value = serde_json::from_str(&last).unwrap();
+    assert_eq!((&job["state"], &job["resumed"]), (&"done".into(), &1.into()), "{last}");
+    let counters = &job["counters"];
+    assert_eq!((&counters["objects_loaded"], &counters["objects_compared"]), (&30.into(), &30.into()), "{last}");
+    let filled = bed.metric("verbs3_worker_filled_bytes_total") - filled_before;
+    assert!(filled <= bytes as f64 * 1.01, "{filled} bytes came from the store for {bytes}");
+
+    let asked = bed.metric("verbs3_worker_ufs_requests_total");
+    for number in 0..30 {
+        let answer = get_object(&bed.client, "demo", &format!("set/{number:03}")).await;
+        assert!(answer.body == content(number, MIB + 1000), "{number} has other bytes");
+        assert!(answer.head.contains("x-verbs3-cache: hit"), "{number}: {}", answer.head);
+    }
+    assert_eq!(bed.metric("verbs3_worker_ufs_requests_total"), asked, "reads went to the store");
+
+    let lines = progress(&bed.url, "night");
+    assert!(lines.len() == 1 && lines[0]["state"] == "done", "{lines:?}");
+
+    let listed = bed.preload(&["ls"]).wait_with_output().unwrap();
+    assert!(text(&listed.stdout).contains("night"), "{}", said(&listed));
+    let shown = bed.preload(&["show", "night"]).wait_with_output().unwrap();
+    assert!(text(&shown.stdout).contains("job night: done"), "{}", said(&shown));
+    assert_eq!(bed.coordinator.end(), Some(0));
+    assert_eq!(bed.gateway.end(), Some(0));
+}
+
+#[tokio::test]
+async fn the_exit_status_says_what_happened() {
+    let mut bed = Bed::start("32MiB", false);
+    bed.put(12, 8 * MIB).await;
+    let status = |words: &[&str]| {
+        let output = bed.preload(words).wait_with_output().unwrap();
+        (output.status.code(), said(&output))
+    };
+    let (code, said) = status(&["s3://demo/set/", "--dry-run", "--follow"]);
+    assert!(code == Some(0) && said.contains("12 objects, 96.00 MiB"), "{said}");
+    // More than fits.
+    let (code, said) = status(&["s3://demo/set/", "--follow"]);
+    assert!(code == Some(1) && said.contains("incomplete") && said.contains("not in the tier any more"), "{said}");
+    let (code, said) = status(&["--path", "s3://demo/missing", "--follow"]);
+    assert!(code == Some(1) && said.contains("there is no such object"), "{said}");
+    let (code, said) = status(&["s3://demo/set/", "--pin-ttl", "5"]);
+    assert!(code == Some(2) && said.contains("tier disk"), "{said}");
+    let (code, said) = status(&["show", "unknown"]);
+    assert!(code == Some(2) && said.contains("there is no job unknown"), "{said}");
+    let (code, said) = status(&["s3://demo/set/", "--id", "slow", "--bandwidth", "1KiB"]);
+    assert!(code == Some(0), "{said}");
+    let (code, said) = status(&["stop", "slow"]);
+    assert!(code == Some(0) && said.contains("stopped"), "{said}");
+    assert_eq!(bed.coordinator.end(), Some(0));
+    let (code, said) = {
+        let output = bed.preload(&["ls"]).wait_with_output().unwrap();
+        (output.status.code(), self::said(&output))
+    };
+    assert!(code == Some(2) && said.contains("no coordinator answers"), "{said}");
+}

@@ -1,0 +1,185 @@
+//! What the API of preload jobs carries, as JSON.
+
+use serde::{Deserialize, Serialize};
+
+/// `POST /v1/preload`: what is to be loaded, and how. Answered with a [`JobView`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Spec {
+    /// Names the job: 1 to 64 letters, digits, `.`, `_` and `-`. The same job sent again under its id is the same job. Default:
+    /// a random one.
+    pub id: Option<String>,
+    /// Objects: `s3://mount/key`.
+    pub paths: Vec<String>,
+    /// All objects whose names begin so: `s3://mount/prefix`.
+    pub prefixes: Vec<String>,
+    /// An object that lists objects, one `s3://mount/key` a line.
+    pub manifest: Option<String>,
+    /// Only these bytes of each object. Default: all.
+    pub ranges: Vec<Range>,
+    /// Owners of a block that load it, of those that the map gives it. Each reads the UFS itself.
+    pub replicas: u16,
+    pub tier: Tier,
+    /// Seconds from the job's creation for which pages are kept on disk. With `"tier": "disk"` only.
+    pub pin_ttl: Option<u64>,
+    /// Which of the waiting jobs begins first.
+    pub priority: Priority,
+    /// When the job ends, finished or not, as RFC 3339 has it: `2026-11-22T08:00:00Z`.
+    pub deadline: Option<String>,
+    /// Bytes that the job takes from UFSs, at most.
+    pub bandwidth_bytes_per_second: Option<u64>,
+    /// Pages that are in the tier are not loaded again. `false` is refused: pages never change, so there is nothing to renew.
+    pub skip_if_cached: bool,
+    /// Reads everything back from the tier in the end, and compares it with the UFS's checksums where it has some.
+    pub verify: bool,
+    /// Loads attributes alone.
+    pub metadata_only: bool,
+    /// Lists and counts, and loads nothing.
+    pub dry_run: bool,
+}
+
+impl Default for Spec {
+    fn default() -> Self {
+        Self {
+            id: None,
+            paths: Vec::new(),
+            prefixes: Vec::new(),
+            manifest: None,
+            ranges: Vec::new(),
+            replicas: 1,
+            tier: Tier::Memory,
+            pin_ttl: None,
+            priority: Priority::Normal,
+            deadline: None,
+            bandwidth_bytes_per_second: None,
+            skip_if_cached: true,
+            verify: false,
+            metadata_only: false,
+            dry_run: false,
+        }
+    }
+}
+
+/// Bytes of an object, the last one included; without one, to the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Range {
+    pub first: u64,
+    #[serde(default)]
+    pub last: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Tier {
+    Memory,
+    Disk,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Priority {
+    Low,
+    Normal,
+    High,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JobState {
+    /// Waits for its turn.
+    Queued,
+    Running,
+    /// Everything that was asked for is in the tier.
+    Done,
+    /// The job has ended, and something is missing: `reason` says what.
+    Incomplete,
+    /// The job could not go on: `reason` says why.
+    Failed,
+    /// By `DELETE`.
+    Stopped,
+}
+
+impl JobState {
+    pub fn is_over(self) -> bool {
+        !matches!(self, Self::Queued | Self::Running)
+    }
+}
+
+/// What a running job does. Each phase goes through the whole list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// Counts.
+    Count,
+    Load,
+    /// Looks whether all is there, or reads it back (`verify`).
+    Check,
+}
+
+/// What a job has done so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Counters {
+    /// Objects that were counted, and the wanted bytes of those whose length the list said.
+    pub objects: u64,
+    pub bytes: u64,
+    /// Objects that were gone through in the load phase.
+    pub objects_loaded: u64,
+    pub objects_failed: u64,
+    /// Bytes that came from UFSs, for whomever, and bytes that were in the tier already. For each replica.
+    pub bytes_loaded: u64,
+    pub bytes_held: u64,
+    /// Objects that were listed, and had been deleted when their turn came.
+    pub objects_vanished: u64,
+    /// Objects that were gone through in the check phase, and their bytes that are in the tier.
+    pub objects_checked: u64,
+    pub bytes_checked: u64,
+    /// Objects of which something is not in the tier, or not right, in the check phase.
+    pub objects_missing: u64,
+    pub bytes_missing: u64,
+    /// Objects whose bytes were compared with a checksum of the UFS.
+    pub objects_compared: u64,
+    /// Questions that were put again, because a worker or a UFS was busy or away.
+    pub retries: u64,
+}
+
+/// Why an object was not loaded, or is not there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    pub path: String,
+    pub reason: String,
+}
+
+/// What failed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Failures {
+    pub count: u64,
+    /// The file that has them all, a JSON object a line, on the host that ran the job.
+    pub file: Option<String>,
+    /// Those that the file has no room for.
+    pub left_out: u64,
+    /// The first few.
+    pub first: Vec<Failure>,
+}
+
+/// `GET /v1/preload/ID`; a list of them is the answer to `GET /v1/preload`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobView {
+    pub id: String,
+    pub state: JobState,
+    pub phase: Phase,
+    /// Why the job is not done.
+    pub reason: Option<String>,
+    pub counters: Counters,
+    pub failures: Failures,
+    /// Milliseconds since 1970.
+    pub created_ms: u64,
+    pub ended_ms: Option<u64>,
+    /// How often the job was taken up again after its coordinator ended.
+    pub resumed: u32,
+    /// Grows with every change of this view, within one life of its coordinator.
+    pub news: u64,
+    pub spec: Spec,
+}

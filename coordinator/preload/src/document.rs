@@ -1,0 +1,73 @@
+//! What is persisted of a job: its description, written once, and how far it has come.
+
+use serde::{Deserialize, Serialize};
+
+use crate::api::{Counters, Failures, JobState, Phase, Spec};
+
+/// Under `ID/spec`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Record {
+    pub(crate) id: String,
+    pub(crate) spec: Spec,
+    pub(crate) created_ms: u64,
+}
+
+/// The next page of the list. The first one by default.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Cursor {
+    /// Which of the plan's sources.
+    pub(crate) source: usize,
+    /// Of a prefix: the last key of the page before.
+    pub(crate) after: Option<String>,
+    /// Of paths, how many were there before; of a manifest, bytes.
+    pub(crate) offset: u64,
+    /// Of a manifest: its version when it was read first, and its length.
+    pub(crate) etag: Option<String>,
+    pub(crate) bytes: u64,
+}
+
+impl Cursor {
+    pub(crate) fn of(source: usize) -> Self {
+        Self { source, ..Self::default() }
+    }
+}
+
+/// Under `ID/progress`, after each page.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Progress {
+    pub(crate) state: JobState,
+    pub(crate) phase: Phase,
+    pub(crate) cursor: Cursor,
+    pub(crate) counters: Counters,
+    pub(crate) failures: Failures,
+    /// Of the file of failures: what lies beyond belongs to a page that is gone through again.
+    pub(crate) failures_bytes: u64,
+    pub(crate) reason: Option<String>,
+    pub(crate) ended_ms: Option<u64>,
+    pub(crate) resumed: u32,
+}
+
+impl Default for Progress {
+    fn default() -> Self {
+        Self {
+            state: JobState::Queued,
+            phase: Phase::Count,
+            cursor: Cursor::default(),
+            counters: Counters::default(),
+            failures: Failures::default(),
+            failures_bytes: 0,
+            reason: None,
+            ended_ms: None,
+            resumed: 0,
+        }
+    }
+}
+
+pub(crate) fn spec_key(id: &str) -> String {
+    format!("{id}/spec")
+}
+
+pub(crate) fn progress_key(id: &str) -> String {
+    format!("{id}/progress")
+}

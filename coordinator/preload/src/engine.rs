@@ -1,0 +1,289 @@
+//! All jobs: taken in, run, some at a time, remembered, and followed by whoever asks.
+//!
+//! One engine runs the jobs of a store: the leader's. It stops when its store says that another does.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, Semaphore};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+use verbs3_client::Tier;
+
+use crate::api::{JobState, JobView, Spec};
+use crate::document::{Progress, Record, progress_key, spec_key};
+use crate::failures::file_of;
+use crate::job::{Job, now_ms};
+use crate::load::spread;
+use crate::metrics::Metrics;
+use crate::mounts::Mounts;
+use crate::options::PreloadOptions;
+use crate::plan::{Plan, SpecError};
+use crate::run::{Ended, run};
+use crate::store::{JobStore, JobStoreError};
+
+/// How long a `DELETE` waits for the job's run to end.
+const STOP_WAIT: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum EngineError {
+    #[error(transparent)]
+    Spec(#[from] SpecError),
+    #[error("job {0} exists, and asks for something else; give this one another id")]
+    Other(String),
+    #[error("{0} jobs wait or run, as many as there may be; stop some")]
+    Full(usize),
+    #[error("there is no job {0}")]
+    Unknown(String),
+    #[error(transparent)]
+    Store(#[from] JobStoreError),
+}
+
+/// Runs the jobs of one store.
+pub struct Engine {
+    pub(crate) options: PreloadOptions,
+    pub(crate) tier: Arc<Tier>,
+    pub(crate) mounts: Arc<Mounts>,
+    pub(crate) metrics: Metrics,
+    pub(crate) stop: CancellationToken,
+    store: Arc<dyn JobStore>,
+    jobs: Mutex<BTreeMap<String, Arc<Job>>>,
+    budgets: Mutex<HashMap<String, Arc<Semaphore>>>,
+    /// One job at a time is taken in.
+    taking: tokio::sync::Mutex<()>,
+    happened: Notify,
+}
+
+impl Engine {
+    /// With the jobs that the store has. Runs none before [`Engine::run`].
+    pub async fn open(
+        options: PreloadOptions,
+        tier: Arc<Tier>,
+        mounts: Arc<Mounts>,
+        store: Arc<dyn JobStore>,
+        metrics: Metrics,
+    ) -> Result<Arc<Self>, JobStoreError> {
+        let jobs = jobs_of(store.all().await?);
+        Ok(Arc::new(Self {
+            options,
+            tier,
+            mounts,
+            metrics,
+            stop: CancellationToken::new(),
+            store,
+            jobs: Mutex::new(jobs),
+            budgets: Mutex::default(),
+            taking: tokio::sync::Mutex::default(),
+            happened: Notify::new(),
+        }))
+    }
+
+    /// Runs jobs until it is stopped, by its owner or because its store belongs to another.
+    pub async fn run(self: Arc<Self>) {
+        let mut runs = JoinSet::new();
+        while !self.stop.is_cancelled() {
+            while runs.len() < self.options.jobs_running_max {
+                let Some(job) = self.next() else { break };
+                let engine = self.clone();
+                runs.spawn(async move {
+                    run(&engine, &job).await;
+                    job.ended();
+                });
+            }
+            self.show(runs.len());
+            tokio::select! {
+                // First: a run that the stop has ended must not make room for another.
+                biased;
+                () = self.stop.cancelled() => {}
+                () = self.happened.notified() => {}
+                Some(_) = runs.join_next(), if !runs.is_empty() => {}
+            }
+        }
+        // Each ends by itself: nothing of it waits for anything but the store, and that only until the stop.
+        while runs.join_next().await.is_some() {}
+        self.show(0);
+    }
+
+    pub fn stop(&self) {
+        self.stop.cancel();
+    }
+
+    /// Takes a job in. Whether it is a new one.
+    pub async fn create(&self, spec: Spec) -> Result<(JobView, bool), EngineError> {
+        let created_ms = now_ms();
+        Plan::new(&spec, &self.mounts, created_ms)?;
+        let id = spec.id.clone().unwrap_or_else(|| format!("{:016x}", rand::random::<u64>()));
+        let record = Record { spec: Spec { id: Some(id.clone()), ..spec }, id: id.clone(), created_ms };
+        let value = serde_json::to_vec(&record).unwrap_or_default();
+        if value.len() > self.options.spec_bytes_max {
+            return Err(SpecError::Long { bytes: value.len(), max: self.options.spec_bytes_max }.into());
+        }
+        let _taking = self.taking.lock().await;
+        if let Some(known) = self.find(&id) {
+            return match known.record.spec == record.spec {
+                true => Ok((known.view(), false)),
+                false => Err(EngineError::Other(id)),
+            };
+        }
+        self.make_room().await?;
+        self.store.put(&spec_key(&id), value.into(), true).await?;
+        let job = Arc::new(Job::new(record, Progress::default()));
+        self.jobs.lock().insert(id, job.clone());
+        self.happened.notify_one();
+        Ok((job.view(), true))
+    }
+
+    /// Newest first.
+    pub fn list(&self) -> Vec<JobView> {
+        let mut views: Vec<JobView> = self.jobs.lock().values().map(|job| job.view()).collect();
+        views.sort_by_key(|view| std::cmp::Reverse(view.created_ms));
+        views
+    }
+
+    /// As it is now; or, where `news` is given and there is none later, as it is when there is, or after `wait`.
+    pub async fn get(&self, id: &str, news: Option<u64>, wait: Duration) -> Result<JobView, EngineError> {
+        let job = self.find(id).ok_or_else(|| EngineError::Unknown(id.to_owned()))?;
+        if let Some(news) = news {
+            let _ = tokio::time::timeout(wait, job.follow().wait_for(|now| *now != news)).await;
+        }
+        Ok(job.view())
+    }
+
+    /// Ends a job; one that is over stays as it is.
+    pub async fn end(&self, id: &str) -> Result<JobView, EngineError> {
+        let job = self.find(id).ok_or_else(|| EngineError::Unknown(id.to_owned()))?;
+        job.deleted.cancel();
+        self.happened.notify_one();
+        let over = async {
+            let mut news = job.follow();
+            while !job.job_state().is_over() {
+                if news.changed().await.is_err() {
+                    return;
+                }
+            }
+        };
+        let _ = tokio::time::timeout(STOP_WAIT, over).await;
+        Ok(job.view())
+    }
+
+    /// Persists, for as long as the store belongs to this engine.
+    pub(crate) async fn persist(&self, job: &Job, progress: Progress) -> Result<(), Ended> {
+        let value = Bytes::from(serde_json::to_vec(&progress).unwrap_or_default());
+        let mut pause = self.options.pause_min;
+        loop {
+            match self.store.put(&progress_key(&job.record.id), value.clone(), false).await {
+                Ok(()) => {
+                    job.persisted(progress);
+                    return Ok(());
+                }
+                Err(error @ JobStoreError::Deposed(_)) => {
+                    tracing::info!(%error, "preload jobs stop here");
+                    self.stop.cancel();
+                    return Err(Ended::Interrupted);
+                }
+                Err(error) => {
+                    self.metrics.store_failures.inc();
+                    tracing::warn!(%error, job = job.record.id, "a preload job waits for its store");
+                    if self.stop.run_until_cancelled(sleep(spread(pause))).await.is_none() {
+                        return Err(Ended::Interrupted);
+                    }
+                    pause = (pause * 2).min(self.options.pause_max);
+                }
+            }
+        }
+    }
+
+    /// How many blocks of a UFS may be under way.
+    pub(crate) fn budget(&self, ufs: &str) -> Arc<Semaphore> {
+        let mut budgets = self.budgets.lock();
+        if let Some(known) = budgets.get(ufs) {
+            return known.clone();
+        }
+        let made = Arc::new(Semaphore::new(self.options.blocks_per_ufs_max.clamp(1, Semaphore::MAX_PERMITS)));
+        budgets.insert(ufs.to_owned(), made.clone());
+        made
+    }
+
+    pub(crate) fn count_ended(&self, state: JobState) {
+        let state = match state {
+            JobState::Done => "done",
+            JobState::Incomplete => "incomplete",
+            JobState::Failed => "failed",
+            JobState::Stopped => "stopped",
+            JobState::Queued | JobState::Running => return,
+        };
+        self.metrics.ended.with_label_values(&[state]).inc();
+    }
+
+    fn find(&self, id: &str) -> Option<Arc<Job>> {
+        self.jobs.lock().get(id).cloned()
+    }
+
+    /// The job to run next: of the highest priority, the oldest; a stopped one first, since its run only ends it.
+    fn next(&self) -> Option<Arc<Job>> {
+        let jobs = self.jobs.lock();
+        let waiting = jobs.values().filter(|job| job.is_waiting());
+        let order = |job: &&Arc<Job>| {
+            let priority = std::cmp::Reverse(job.record.spec.priority);
+            (!job.deleted.is_cancelled(), priority, job.record.created_ms)
+        };
+        waiting.min_by_key(order).filter(|job| job.begin()).cloned()
+    }
+
+    fn show(&self, running: usize) {
+        let waiting = self.jobs.lock().values().filter(|job| job.is_waiting()).count();
+        self.metrics.running.set(i64::try_from(running).unwrap_or(i64::MAX));
+        self.metrics.waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
+    }
+
+    /// Forgets the oldest job that is over, if there are as many as may be.
+    async fn make_room(&self) -> Result<(), EngineError> {
+        let oldest = {
+            let jobs = self.jobs.lock();
+            if jobs.len() < self.options.jobs_max {
+                return Ok(());
+            }
+            let over = jobs.values().filter(|job| !job.is_waiting() && !job.is_running());
+            let oldest = over.min_by_key(|job| job.record.created_ms).map(|job| job.record.id.clone());
+            oldest.ok_or(EngineError::Full(jobs.len()))?
+        };
+        // In this order: a description without progress would be run again.
+        self.store.delete(&spec_key(&oldest)).await?;
+        self.store.delete(&progress_key(&oldest)).await?;
+        self.jobs.lock().remove(&oldest);
+        if let Some(folder) = &self.options.failures_folder {
+            // Most have none.
+            let _ = tokio::fs::remove_file(file_of(folder, &oldest)).await;
+        }
+        Ok(())
+    }
+}
+
+/// What is kept, put together. What can't be read is left where it is, and said.
+fn jobs_of(entries: Vec<(String, Bytes)>) -> BTreeMap<String, Arc<Job>> {
+    let entries: HashMap<String, Bytes> = entries.into_iter().collect();
+    let mut jobs = BTreeMap::new();
+    for (key, value) in entries.iter().filter(|(key, _)| key.ends_with("/spec")) {
+        let record = match serde_json::from_slice::<Record>(value) {
+            Ok(record) if spec_key(&record.id) == *key => record,
+            Ok(_) | Err(_) => {
+                tracing::error!(key, "a preload job in the store can't be read, and is left out");
+                continue;
+            }
+        };
+        let progress = match entries.get(&progress_key(&record.id)).map(|value| serde_json::from_slice(value)) {
+            None => Progress::default(),
+            Some(Ok(progress)) => progress,
+            Some(Err(error)) => {
+                tracing::error!(job = record.id, %error, "a preload job's progress can't be read; it begins anew");
+                Progress::default()
+            }
+        };
+        jobs.insert(record.id.clone(), Arc::new(Job::new(record, progress)));
+    }
+    jobs
+}

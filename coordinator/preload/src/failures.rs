@@ -1,0 +1,111 @@
+//! The file that lists what a job could not load: a JSON object a line. Bounded in memory by a page, on disk by its own bound.
+//!
+//! Lines are written before the page that they belong to is persisted as gone through. What lies beyond the persisted length
+//! belongs to a page that will be gone through again, and is cut off.
+
+use std::path::{Path, PathBuf};
+
+use tokio::fs::{self, OpenOptions};
+use tokio::io::{AsyncSeekExt, AsyncWriteExt};
+
+use crate::api::{Failure, Failures};
+
+/// Failures that a job's view has.
+const FIRST_MAX: usize = 20;
+
+pub(crate) fn file_of(folder: &Path, id: &str) -> PathBuf {
+    folder.join(format!("{id}.jsonl"))
+}
+
+/// Adds a page's failures to the file and to what the job says of them. `bytes`: of the file, as persisted. A file that can't
+/// be written is no reason to stop: the job says how many it does not have.
+pub(crate) async fn add(
+    file: Option<&Path>,
+    bytes_max: u64,
+    page: &[Failure],
+    failures: &mut Failures,
+    bytes: &mut u64,
+) {
+    failures.count += page.len() as u64;
+    let room = FIRST_MAX.saturating_sub(failures.first.len());
+    failures.first.extend(page.iter().take(room).cloned());
+    let Some(file) = file.filter(|_| !page.is_empty()) else {
+        failures.left_out += page.len() as u64;
+        return;
+    };
+    let mut text = Vec::new();
+    let mut written = 0;
+    for failure in page {
+        let line = serde_json::to_vec(failure).unwrap_or_default();
+        if *bytes + (text.len() + line.len()) as u64 >= bytes_max {
+            break;
+        }
+        text.extend_from_slice(&line);
+        text.push(b'\n');
+        written += 1;
+    }
+    match write(file, *bytes, &text).await {
+        Ok(()) => {
+            *bytes += text.len() as u64;
+            failures.file = Some(file.display().to_string());
+            failures.left_out += (page.len() - written) as u64;
+        }
+        Err(error) => {
+            tracing::warn!(file = %file.display(), %error, "can't list a job's failures");
+            failures.left_out += page.len() as u64;
+        }
+    }
+}
+
+async fn write(file: &Path, at: u64, text: &[u8]) -> std::io::Result<()> {
+    if let Some(folder) = file.parent() {
+        fs::create_dir_all(folder).await?;
+    }
+    let mut file = OpenOptions::new().create(true).truncate(false).write(true).open(file).await?;
+    file.set_len(at).await?;
+    file.seek(std::io::SeekFrom::Start(at)).await?;
+    file.write_all(text).await?;
+    file.sync_data().await
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn failure(number: usize) -> Failure {
+        Failure { path: format!("s3://train/{number}"), reason: "why".into() }
+    }
+
+    #[tokio::test]
+    async fn a_page_that_is_gone_through_again_is_listed_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = file_of(folder.path(), "job");
+        let (mut failures, mut bytes) = (Failures::default(), 0);
+        add(Some(&file), 1 << 20, &[failure(1)], &mut failures, &mut bytes).await;
+        let persisted = (failures.clone(), bytes);
+        add(Some(&file), 1 << 20, &[failure(2), failure(3)], &mut failures, &mut bytes).await;
+        // Killed before the page was persisted.
+        let (mut failures, mut bytes) = persisted;
+        add(Some(&file), 1 << 20, &[failure(2)], &mut failures, &mut bytes).await;
+        let text = std::fs::read_to_string(&file).unwrap();
+        let listed: Vec<Failure> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(listed, [failure(1), failure(2)]);
+        assert_eq!((failures.count, failures.left_out, text.len() as u64), (2, 0, bytes));
+    }
+
+    #[tokio::test]
+    async fn neither_the_file_nor_the_view_grows_without_bound() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = file_of(folder.path(), "job");
+        let (mut failures, mut bytes) = (Failures::default(), 0);
+        let page: Vec<Failure> = (0..100).map(failure).collect();
+        for _ in 0..10 {
+            add(Some(&file), 2000, &page, &mut failures, &mut bytes).await;
+        }
+        let lines = std::fs::read_to_string(&file).unwrap().lines().count() as u64;
+        assert!(bytes <= 2000 && lines > 20, "{bytes} {lines}");
+        assert_eq!((failures.count, failures.first.len()), (1000, FIRST_MAX));
+        assert_eq!(failures.left_out + lines, 1000);
+    }
+}

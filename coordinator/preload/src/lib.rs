@@ -1,0 +1,28 @@
+//! Preload jobs: a list of objects is loaded into the cache tier before anybody reads it, and is said to be there only if it is.
+//!
+//! Owns jobs, their progress and their bounds. Knows no HTTP, and no election: whoever leads runs the [`Engine`] over a store
+//! of its own. Loads nothing itself: the owners of blocks do.
+#![forbid(unsafe_code)]
+
+pub mod api;
+mod bucket;
+mod check;
+mod compare;
+mod document;
+mod engine;
+mod failures;
+mod job;
+mod list;
+mod load;
+pub mod metrics;
+mod mounts;
+mod options;
+mod plan;
+mod run;
+mod store;
+
+pub use engine::{Engine, EngineError};
+pub use mounts::{Mount, Mounts};
+pub use options::PreloadOptions;
+pub use plan::SpecError;
+pub use store::{JobStore, JobStoreError, MemoryJobs};

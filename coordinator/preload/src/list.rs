@@ -1,0 +1,254 @@
+//! A job's list of objects, a page at a time: named ones, those below a prefix, those in a manifest. Never all in memory.
+
+use std::sync::Arc;
+
+use futures::StreamExt;
+use http::Method;
+use percent_encoding::percent_decode_str;
+use s3s::dto::{ETag, EncodingType, ListObjectsV2Input, ListObjectsV2Output, Object, Timestamp};
+use time::OffsetDateTime;
+use verbs3_protocol::Shown;
+use verbs3_ufs::capture::{answer_of, observe};
+use verbs3_ufs::{ReadObject, Retry, Ufs, UfsError, request};
+
+use crate::api::Failure;
+use crate::document::Cursor;
+use crate::mounts::{Mount, Mounts};
+use crate::plan::{Plan, Source, object};
+
+/// Bytes of a manifest that are read at once, which also bounds a line.
+const CHUNK_BYTES: u64 = 1 << 20;
+
+/// One object of the list.
+#[derive(Clone)]
+pub(crate) struct Item {
+    pub(crate) mount: Arc<Mount>,
+    /// As the UFS names it.
+    pub(crate) key: String,
+    /// What a listing says of it; `None`: it was named.
+    pub(crate) shown: Option<Shown>,
+}
+
+impl Item {
+    pub(crate) fn path(&self) -> String {
+        self.mount.path(&self.key)
+    }
+}
+
+/// A page of the list, and where the next one begins.
+pub(crate) struct Page {
+    pub(crate) items: Vec<Item>,
+    /// Lines of a manifest that name no object.
+    pub(crate) bad: Vec<Failure>,
+    pub(crate) next: Cursor,
+}
+
+/// Why a page can't be had.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}: {reason}")]
+pub(crate) struct ListError {
+    what: String,
+    reason: String,
+    /// Whether it may go better later.
+    pub(crate) again: bool,
+}
+
+impl ListError {
+    fn new(what: &str, reason: impl Into<String>) -> Self {
+        Self { what: what.to_owned(), reason: reason.into(), again: false }
+    }
+
+    fn of_ufs(what: &str, error: &UfsError) -> Self {
+        Self { again: error.retry() != Retry::Never, ..Self::new(what, error.to_string()) }
+    }
+}
+
+/// The page at the cursor; `None`: the list is over.
+pub(crate) async fn page(
+    plan: &Plan,
+    mounts: &Mounts,
+    cursor: &Cursor,
+    keys_max: i32,
+) -> Result<Option<Page>, ListError> {
+    match plan.sources.get(cursor.source) {
+        None => Ok(None),
+        Some(Source::Paths(paths)) => Ok(Some(named(paths, cursor, keys_max))),
+        Some(Source::Prefix(mount, prefix)) => listed(mount, prefix, cursor, keys_max).await.map(Some),
+        Some(Source::Manifest(mount, key)) => manifest((mount, key), mounts, cursor, keys_max).await.map(Some),
+    }
+}
+
+fn named(paths: &[(Arc<Mount>, String)], cursor: &Cursor, keys_max: i32) -> Page {
+    let (from, most) = (cursor.offset as usize, keys_max.max(1) as usize);
+    let items = paths.iter().skip(from).take(most);
+    let items: Vec<Item> =
+        items.map(|(mount, key)| Item { mount: mount.clone(), key: key.clone(), shown: None }).collect();
+    let end = from + items.len();
+    let next = match end < paths.len() {
+        true => Cursor { offset: end as u64, ..cursor.clone() },
+        false => Cursor::of(cursor.source + 1),
+    };
+    Page { items, bad: Vec::new(), next }
+}
+
+async fn listed(mount: &Arc<Mount>, prefix: &str, cursor: &Cursor, keys_max: i32) -> Result<Page, ListError> {
+    let what = format!("can't list {}", mount.path(prefix));
+    let mut input = ListObjectsV2Input {
+        bucket: mount.bucket.clone(),
+        prefix: Some(prefix.to_owned()),
+        start_after: cursor.after.clone(),
+        max_keys: Some(keys_max),
+        encoding_type: Some(EncodingType::from_static(EncodingType::URL)),
+        ..ListObjectsV2Input::default()
+    };
+    loop {
+        let output = ask(&mount.ufs, input.clone(), &what).await?;
+        let is_url = output.encoding_type.as_ref().is_some_and(|encoding| encoding.as_str() == EncodingType::URL);
+        let mut items = Vec::new();
+        let mut last = None;
+        for object in output.contents.iter().flatten() {
+            let key = object.key.as_deref().and_then(|key| decoded(key, is_url));
+            let Some(key) = key else { return Err(ListError::new(&what, "the ufs lists a key that is no text")) };
+            last = Some(key.clone());
+            items.push(Item { mount: mount.clone(), key, shown: Some(shown(object)) });
+        }
+        if output.is_truncated != Some(true) {
+            return Ok(Page { items, bad: Vec::new(), next: Cursor::of(cursor.source + 1) });
+        }
+        if last.is_some() {
+            if last <= cursor.after {
+                return Err(ListError::new(&what, "the ufs lists the same keys again and again"));
+            }
+            return Ok(Page { items, bad: Vec::new(), next: Cursor { after: last, ..cursor.clone() } });
+        }
+        // A page without keys that is not the last: only the store's own token leads on.
+        let token = output.next_continuation_token;
+        if token.is_none() || token == input.continuation_token {
+            return Err(ListError::new(&what, "the ufs says that there is more, and not where"));
+        }
+        input.continuation_token = token;
+    }
+}
+
+async fn ask(ufs: &Ufs, input: ListObjectsV2Input, what: &str) -> Result<ListObjectsV2Output, ListError> {
+    let (result, raw) = observe(ufs.s3().list_objects_v2(request(Method::GET, input))).await;
+    result.map(|response| response.output).map_err(|error| {
+        let answer = answer_of(&error, raw);
+        let reason = format!("the ufs answered {}: {error}", answer.status);
+        ListError { again: answer.retry() != Retry::Never, ..ListError::new(what, reason) }
+    })
+}
+
+/// S3 writes a space as `+`.
+fn decoded(key: &str, is_url: bool) -> Option<String> {
+    match is_url {
+        true => Some(percent_decode_str(&key.replace('+', " ")).decode_utf8().ok()?.into_owned()),
+        false => Some(key.to_owned()),
+    }
+}
+
+fn shown(object: &Object) -> Shown {
+    let milliseconds = |time: &Timestamp| {
+        i64::try_from(OffsetDateTime::from(time.clone()).unix_timestamp_nanos().div_euclid(1_000_000)).ok()
+    };
+    Shown {
+        etag: object.e_tag.as_ref().and_then(|etag| match etag {
+            ETag::Strong(value) => Some(format!("\"{value}\"")),
+            ETag::Weak(_) => None,
+        }),
+        bytes: object.size.and_then(|size| u64::try_from(size).ok()),
+        last_modified_ms: object.last_modified.as_ref().and_then(milliseconds),
+    }
+}
+
+/// A manifest is read under the version that it had first: a job's list does not change under it.
+async fn manifest(
+    (mount, key): (&Arc<Mount>, &str),
+    mounts: &Mounts,
+    cursor: &Cursor,
+    keys_max: i32,
+) -> Result<Page, ListError> {
+    let what = format!("can't read the manifest {}", mount.path(key));
+    let failed = |error: UfsError| ListError::of_ufs(&what, &error);
+    let read = |cursor: &Cursor, range| ReadObject {
+        bucket: mount.bucket.clone(),
+        key: key.to_owned(),
+        version_id: None,
+        if_match: cursor.etag.clone(),
+        range,
+        checksums: false,
+    };
+    let mut cursor = cursor.clone();
+    if cursor.etag.is_none() {
+        let head = mount.ufs.head(read(&cursor, None)).await.map_err(failed)?;
+        let Some(etag) = head.etag else { return Err(ListError::new(&what, "it has no ETag")) };
+        (cursor.etag, cursor.bytes) = (Some(etag), head.bytes);
+    }
+    let after = Cursor::of(cursor.source + 1);
+    if cursor.offset >= cursor.bytes {
+        return Ok(Page { items: Vec::new(), bad: Vec::new(), next: after });
+    }
+    let end = cursor.bytes.min(cursor.offset + CHUNK_BYTES);
+    let mut stream = mount.ufs.read(read(&cursor, Some(cursor.offset..=end - 1))).await.map_err(failed)?;
+    let mut text = Vec::new();
+    while let Some(chunk) = stream.body.next().await {
+        text.extend_from_slice(&chunk.map_err(failed)?);
+    }
+    let taken = take_lines(&text, end == cursor.bytes, keys_max.max(1) as usize);
+    let Some((lines, used)) = taken else {
+        let reason = format!("the line at byte {} is longer than {CHUNK_BYTES} bytes, or no text", cursor.offset);
+        return Err(ListError::new(&what, reason));
+    };
+    let (mut items, mut bad) = (Vec::new(), Vec::new());
+    for line in lines {
+        match object(mounts, line) {
+            Ok((mount, key)) => items.push(Item { mount, key, shown: None }),
+            Err(error) => bad.push(Failure { path: line.to_owned(), reason: error.to_string() }),
+        }
+    }
+    cursor.offset += used as u64;
+    let next = if cursor.offset < cursor.bytes { cursor } else { after };
+    Ok(Page { items, bad, next })
+}
+
+/// The first lines that are whole and not empty, and the bytes that they take. `is_end`: nothing follows the text.
+fn take_lines(text: &[u8], is_end: bool, most: usize) -> Option<(Vec<&str>, usize)> {
+    let (mut lines, mut at) = (Vec::new(), 0);
+    while at < text.len() && lines.len() < most {
+        let rest = &text[at..];
+        let (line, used) = match rest.iter().position(|&byte| byte == b'\n') {
+            Some(end) => (&rest[..end], end + 1),
+            None if is_end => (rest, rest.len()),
+            None => break,
+        };
+        let line = std::str::from_utf8(line).ok()?.trim();
+        at += used;
+        if !line.is_empty() {
+            lines.push(line);
+        }
+    }
+    (at > 0).then_some((lines, at))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_manifest_is_taken_by_whole_lines() {
+        assert_eq!(take_lines(b"a\r\n\nb\nc", true, 10), Some((vec!["a", "b", "c"], 7)));
+        assert_eq!(take_lines(b"a\n\nb\nc", false, 10), Some((vec!["a", "b"], 5)));
+        assert_eq!(take_lines(b"a\nb\nc", true, 2), Some((vec!["a", "b"], 4)));
+        assert_eq!(take_lines(b"no end", false, 10), None);
+        assert_eq!(take_lines(b"\xff\n", true, 10), None);
+        assert_eq!(take_lines(b"\n\n", false, 10), Some((vec![], 2)));
+    }
+
+    #[test]
+    fn keys_are_decoded_where_the_listing_is_encoded() {
+        assert_eq!(decoded("a%2Bb+c/%C3%BC", true).as_deref(), Some("a+b c/ü"));
+        assert_eq!(decoded("a%2Bb+c", false).as_deref(), Some("a%2Bb+c"));
+        assert_eq!(decoded("%ff", true), None);
+    }
+}

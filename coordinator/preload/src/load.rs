@@ -1,0 +1,202 @@
+//! Loads one object: its attributes and first pages at its home, then its other blocks at their owners.
+//!
+//! A question that can't be answered now is put again, with patience; it is never put to anybody but the owner by the map.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use futures::stream::{FuturesUnordered, StreamExt};
+use tokio::time::{Instant, sleep};
+use verbs3_client::{WarmOutcome, WarmRequest};
+use verbs3_protocol::{BlockIndex, ObjectKey, Refusal, RefusalKind, Version, WarmTier, Warmed};
+
+use crate::list::Item;
+use crate::mounts::Mount;
+use crate::plan::piece_bytes;
+use crate::run::Run;
+
+/// How often an object is begun anew because it changed.
+const CHANGES_MAX: usize = 3;
+/// How often a UFS's own error is asked for again.
+const UFS_ERRORS_MAX: usize = 3;
+
+/// Why an object, or a piece of it, could not be dealt with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// There is no such object.
+    Absent,
+    /// It is another version now.
+    Changed,
+    Failed(String),
+}
+
+/// One question.
+pub(crate) struct Piece {
+    pub(crate) object: Arc<ObjectKey>,
+    pub(crate) version: Option<Arc<Version>>,
+    pub(crate) block: BlockIndex,
+    pub(crate) pages: Range<u16>,
+    pub(crate) replica: usize,
+}
+
+impl Run<'_> {
+    pub(crate) async fn load(&self, item: &Item) -> Result<(), Trouble> {
+        for _ in 0..CHANGES_MAX {
+            match self.load_once(item).await {
+                Err(Trouble::Changed) => {}
+                other => return other,
+            }
+        }
+        Err(Trouble::Failed("it changes faster than it can be loaded".to_owned()))
+    }
+
+    async fn load_once(&self, item: &Item) -> Result<(), Trouble> {
+        let (mount, object) = (&item.mount, item.mount.object(&item.key));
+        let geometry = self.engine.tier.options().geometry;
+        let first = self.plan.first_pages(geometry);
+        let block_bytes = u64::from(geometry.block_bytes);
+        let listed = item.shown.as_ref().and_then(|shown| shown.bytes).unwrap_or(block_bytes);
+        let expected = piece_bytes(geometry, listed, BlockIndex(0), &first);
+        let piece =
+            Piece { object: object.clone(), version: None, block: BlockIndex(0), pages: first.clone(), replica: 0 };
+        let warmed = self.load_piece(mount, piece, expected).await?;
+        let version = Arc::new(warmed.version);
+        let replicas = self.plan.replicas.min(self.engine.tier.owners(&object, BlockIndex(0)));
+        let most = self.engine.options.blocks_per_ufs_max.max(1);
+        let mut loads: FuturesUnordered<BoxFuture<'_, Result<Warmed, Trouble>>> = FuturesUnordered::new();
+        let mut failed = None;
+        for (block, pages) in self.plan.pieces(geometry, version.bytes) {
+            for replica in 0..replicas {
+                if block == BlockIndex(0) && pages.start == first.start && replica == 0 {
+                    continue;
+                }
+                if loads.len() >= most {
+                    note(loads.next().await, &mut failed)?;
+                }
+                let expected = piece_bytes(geometry, version.bytes, block, &pages);
+                let (object, version, pages) = (object.clone(), Some(version.clone()), pages.clone());
+                loads.push(Box::pin(self.load_piece(
+                    mount,
+                    Piece { object, version, block, pages, replica },
+                    expected,
+                )));
+            }
+        }
+        while let Some(loaded) = loads.next().await {
+            note(Some(loaded), &mut failed)?;
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// `expected`: the most bytes that it may take from the UFS.
+    async fn load_piece(&self, mount: &Mount, piece: Piece, expected: u64) -> Result<Warmed, Trouble> {
+        let replica = piece.replica;
+        let request = self.request(mount, piece, false);
+        self.spend(expected).await;
+        let warmed = self.ask(mount, &request).await;
+        let taken = warmed.as_ref().map_or(0, |warmed| u64::from(warmed.loaded_bytes));
+        self.give_back(expected.saturating_sub(taken));
+        let warmed = warmed.map_err(|trouble| match trouble {
+            Trouble::Failed(reason) if replica > 0 => Trouble::Failed(format!("replica {replica}: {reason}")),
+            other => other,
+        })?;
+        let (loaded, held) = (u64::from(warmed.loaded_bytes), u64::from(warmed.held_bytes));
+        self.job.count(|page| {
+            page.bytes_loaded += loaded;
+            page.bytes_held += held;
+        });
+        self.engine.metrics.bytes.with_label_values(&["loaded"]).inc_by(loaded);
+        self.engine.metrics.bytes.with_label_values(&["held"]).inc_by(held);
+        Ok(warmed)
+    }
+
+    pub(crate) fn request(&self, mount: &Mount, piece: Piece, look_only: bool) -> WarmRequest {
+        let Piece { object, version, block, pages, replica } = piece;
+        // What is only looked at was learnt a moment ago.
+        let attributes_age_ms_max = if look_only { u64::MAX } else { mount.attributes_age_ms_max };
+        let pin_until_ms = if look_only || self.plan.tier == WarmTier::Memory { 0 } else { self.plan.pin_until_ms };
+        let tier = self.plan.tier;
+        WarmRequest { object, version, block, pages, attributes_age_ms_max, replica, tier, pin_until_ms, look_only }
+    }
+
+    /// Asks the owner until it has an answer, or patience is over.
+    pub(crate) async fn ask(&self, mount: &Mount, request: &WarmRequest) -> Result<Warmed, Trouble> {
+        let budget = self.engine.budget(mount.ufs.name());
+        let (began, mut pause, mut ufs_errors) = (Instant::now(), self.engine.options.pause_min, 0);
+        loop {
+            let asked = async {
+                let _permit = budget.acquire().await;
+                self.engine.metrics.blocks.inc();
+                let _asking = Asking(self);
+                self.engine.tier.warm(request).await
+            };
+            let reason = match asked.await {
+                WarmOutcome::Warmed(warmed) => return Ok(warmed),
+                WarmOutcome::Absent(absent) if absent.answer.status == 404 => return Err(Trouble::Absent),
+                WarmOutcome::Absent(absent) => return Err(Trouble::Failed(said(absent.answer.status))),
+                WarmOutcome::Away { worker, reason } => format!("worker {} can't be asked: {reason}", worker.0),
+                WarmOutcome::Refused { worker, refusal: Refusal { kind, reason } } => match kind {
+                    RefusalKind::VersionGone => return Err(Trouble::Changed),
+                    RefusalKind::Busy
+                    | RefusalKind::Uncertain
+                    | RefusalKind::UfsUnreachable
+                    | RefusalKind::WrongEpoch(_)
+                    | RefusalKind::NoLease => format!("worker {}: {reason}", worker.0),
+                    RefusalKind::Ufs(answer) => {
+                        ufs_errors += 1;
+                        if ufs_errors >= UFS_ERRORS_MAX || !matches!(answer.status, 408 | 429 | 500..) {
+                            return Err(Trouble::Failed(said(answer.status)));
+                        }
+                        said(answer.status)
+                    }
+                    RefusalKind::Uncacheable
+                    | RefusalKind::UnknownVolume
+                    | RefusalKind::GeometryMismatch(_)
+                    | RefusalKind::Malformed => {
+                        return Err(Trouble::Failed(format!("worker {} refused: {reason}", worker.0)));
+                    }
+                },
+            };
+            if began.elapsed() >= self.engine.options.patience {
+                return Err(Trouble::Failed(reason));
+            }
+            tracing::debug!(object = %request.object, block = request.block.0, reason, "a block is asked for again");
+            self.job.count(|page| page.retries += 1);
+            self.engine.metrics.retries.inc();
+            sleep(spread(pause)).await;
+            pause = (pause * 2).min(self.engine.options.pause_max);
+        }
+    }
+}
+
+/// Of one piece. After a failure the rest of the object may be loaded nevertheless; the first one is what is said.
+fn note(loaded: Option<Result<Warmed, Trouble>>, failed: &mut Option<Trouble>) -> Result<(), Trouble> {
+    match loaded {
+        None | Some(Ok(_)) => Ok(()),
+        Some(Err(Trouble::Failed(reason))) => {
+            failed.get_or_insert(Trouble::Failed(reason));
+            Ok(())
+        }
+        Some(Err(trouble)) => Err(trouble),
+    }
+}
+
+/// Counts a block in flight until it is dropped.
+struct Asking<'a, 'b>(&'a Run<'b>);
+
+impl Drop for Asking<'_, '_> {
+    fn drop(&mut self) {
+        self.0.engine.metrics.blocks.dec();
+    }
+}
+
+fn said(status: u16) -> String {
+    format!("the ufs answered {status}")
+}
+
+/// Half of it to all of it: not everybody comes back at once.
+pub(crate) fn spread(pause: Duration) -> Duration {
+    pause.mul_f64(0.5 + f64::from(rand::random::<u16>()) / 131_072.0)
+}

@@ -1,0 +1,54 @@
+//! Which UFS, bucket and key stand behind `s3://mount/key`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use verbs3_protocol::{ObjectKey, Volume};
+use verbs3_ufs::Ufs;
+
+/// One bucket name that clients see.
+#[derive(Clone)]
+pub struct Mount {
+    pub name: String,
+    pub ufs: Ufs,
+    pub bucket: String,
+    /// Put before each key.
+    pub prefix: String,
+    /// As gateways ask: 0 asks the UFS every time, `u64::MAX` never again.
+    pub attributes_age_ms_max: u64,
+    /// Others can't be loaded into the tier.
+    pub cached: bool,
+}
+
+impl Mount {
+    pub(crate) fn volume(&self) -> Volume {
+        Volume::new(self.ufs.name(), &self.bucket)
+    }
+
+    pub(crate) fn object(&self, ufs_key: &str) -> Arc<ObjectKey> {
+        Arc::new(ObjectKey { volume: self.volume(), key: ufs_key.to_owned() })
+    }
+
+    /// As the client writes it.
+    pub(crate) fn path(&self, ufs_key: &str) -> String {
+        format!("s3://{}/{}", self.name, ufs_key.strip_prefix(self.prefix.as_str()).unwrap_or(ufs_key))
+    }
+}
+
+/// The mount table.
+#[derive(Default)]
+pub struct Mounts {
+    pub named: BTreeMap<String, Arc<Mount>>,
+    /// Every other name is a bucket of this one's store.
+    pub whole: Option<Mount>,
+}
+
+impl Mounts {
+    pub(crate) fn find(&self, name: &str) -> Option<Arc<Mount>> {
+        if let Some(mount) = self.named.get(name) {
+            return Some(mount.clone());
+        }
+        let whole = self.whole.as_ref().filter(|_| !name.is_empty())?;
+        Some(Arc::new(Mount { name: name.to_owned(), bucket: name.to_owned(), ..whole.clone() }))
+    }
+}

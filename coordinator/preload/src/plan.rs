@@ -1,0 +1,237 @@
+//! A job's description, checked, and what follows from it. Pure.
+
+use std::sync::Arc;
+
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+use verbs3_protocol::{BlockIndex, Geometry, WarmTier};
+
+use crate::api::{Range, Spec, Tier};
+use crate::mounts::{Mount, Mounts};
+
+/// Why a job is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SpecError {
+    #[error("id {0:?} is not 1 to 64 letters, digits, `.`, `_` and `-`")]
+    Id(String),
+    #[error("nothing is to be loaded; name paths, prefixes or a manifest")]
+    Nothing,
+    #[error("{0:?} is not s3://MOUNT/KEY")]
+    Path(String),
+    #[error("{path:?}: there is no mount {mount}")]
+    Mount { path: String, mount: String },
+    #[error("{path:?}: mount {mount} is not cached")]
+    Uncached { path: String, mount: String },
+    #[error("range {0}: its last byte is before its first")]
+    Range(u64),
+    #[error("replicas of 0 would load nothing; ask for 1 or more")]
+    Replicas,
+    #[error("pin_ttl keeps pages on disk; ask for tier disk as well")]
+    Pin,
+    #[error("pages never change, so that skip_if_cached = false would only load the same again; leave it out")]
+    SkipIfCached,
+    #[error("bandwidth_bytes_per_second of 0 would load nothing; leave it out for no bound")]
+    Bandwidth,
+    #[error("deadline {0:?} is no time of the form 2026-11-22T08:00:00Z")]
+    Deadline(String),
+    #[error("metadata_only loads no bytes; leave out {0}")]
+    MetadataOnly(&'static str),
+    #[error("the description has {bytes} bytes as JSON, {max} are the most; put the paths into a manifest")]
+    Long { bytes: usize, max: usize },
+}
+
+/// Where objects are named.
+pub(crate) enum Source {
+    Paths(Vec<(Arc<Mount>, String)>),
+    /// The mount, and what keys begin with in the UFS.
+    Prefix(Arc<Mount>, String),
+    Manifest(Arc<Mount>, String),
+}
+
+pub(crate) struct Plan {
+    pub(crate) sources: Vec<Source>,
+    ranges: Vec<Range>,
+    pub(crate) replicas: usize,
+    pub(crate) tier: WarmTier,
+    pub(crate) pin_until_ms: u64,
+    /// Milliseconds since 1970.
+    pub(crate) deadline_ms: Option<u64>,
+    pub(crate) bandwidth: Option<u64>,
+    pub(crate) verify: bool,
+    pub(crate) metadata_only: bool,
+    pub(crate) dry_run: bool,
+}
+
+/// The mount and the client's key that a path names. The key may be empty.
+pub(crate) fn parse<'a>(mounts: &Mounts, path: &'a str) -> Result<(Arc<Mount>, &'a str), SpecError> {
+    let rest = path.strip_prefix("s3://").ok_or_else(|| SpecError::Path(path.to_owned()))?;
+    let (name, key) = rest.split_once('/').unwrap_or((rest, ""));
+    if name.is_empty() {
+        return Err(SpecError::Path(path.to_owned()));
+    }
+    let mount = || name.to_owned();
+    let found = mounts.find(name).ok_or_else(|| SpecError::Mount { path: path.to_owned(), mount: mount() })?;
+    if !found.cached {
+        return Err(SpecError::Uncached { path: path.to_owned(), mount: mount() });
+    }
+    Ok((found, key))
+}
+
+/// The mount and the UFS's key of one object.
+pub(crate) fn object(mounts: &Mounts, path: &str) -> Result<(Arc<Mount>, String), SpecError> {
+    let (mount, key) = parse(mounts, path)?;
+    if key.is_empty() {
+        return Err(SpecError::Path(path.to_owned()));
+    }
+    let key = format!("{}{key}", mount.prefix);
+    Ok((mount, key))
+}
+
+impl Plan {
+    /// `created_ms`: when the job was, which pins begin with.
+    pub(crate) fn new(spec: &Spec, mounts: &Mounts, created_ms: u64) -> Result<Self, SpecError> {
+        check(spec)?;
+        let mut sources = Vec::new();
+        let paths: Result<Vec<_>, _> = spec.paths.iter().map(|path| object(mounts, path)).collect();
+        sources.push(Source::Paths(paths?));
+        for prefix in &spec.prefixes {
+            let (mount, key) = parse(mounts, prefix)?;
+            let key = format!("{}{key}", mount.prefix);
+            sources.push(Source::Prefix(mount, key));
+        }
+        if let Some(manifest) = &spec.manifest {
+            let (mount, key) = object(mounts, manifest)?;
+            sources.push(Source::Manifest(mount, key));
+        }
+        Ok(Self {
+            sources,
+            ranges: merged(&spec.ranges),
+            replicas: usize::from(spec.replicas),
+            tier: match spec.tier {
+                Tier::Memory => WarmTier::Memory,
+                Tier::Disk => WarmTier::Disk,
+            },
+            pin_until_ms: spec.pin_ttl.map_or(0, |ttl| created_ms.saturating_add(ttl.saturating_mul(1000))),
+            deadline_ms: spec.deadline.as_deref().map(deadline_ms).transpose()?,
+            bandwidth: spec.bandwidth_bytes_per_second,
+            verify: spec.verify,
+            metadata_only: spec.metadata_only,
+            dry_run: spec.dry_run,
+        })
+    }
+
+    /// Whether whole objects are wanted.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// The wanted pages of an object of this length, block by block, in runs of adjacent ones.
+    pub(crate) fn pieces(
+        &self,
+        geometry: Geometry,
+        object_bytes: u64,
+    ) -> impl Iterator<Item = (BlockIndex, std::ops::Range<u16>)> + Send + use<> {
+        let page_bytes = u64::from(geometry.page_bytes);
+        let end = object_bytes.div_ceil(page_bytes);
+        let mut runs: Vec<std::ops::Range<u64>> = Vec::new();
+        let whole = [Range { first: 0, last: None }];
+        let ranges = if self.ranges.is_empty() || self.metadata_only { &whole[..] } else { &self.ranges[..] };
+        for range in ranges.iter().filter(|range| range.first < object_bytes) {
+            let first = range.first / page_bytes;
+            let last = range.last.map_or(end, |last| (last / page_bytes + 1).min(end));
+            match runs.last_mut() {
+                Some(before) if before.end >= first => before.end = before.end.max(last),
+                _ if first < last => runs.push(first..last),
+                _ => {}
+            }
+        }
+        if self.metadata_only {
+            runs.clear();
+        }
+        let per_block = u64::from(geometry.pages_per_block());
+        runs.into_iter().flat_map(move |run| {
+            (run.start / per_block..run.end.div_ceil(per_block)).map(move |block| {
+                let base = block * per_block;
+                let start = run.start.max(base) - base;
+                let end = run.end.min(base + per_block) - base;
+                // Of an object of 5 TiB in the smallest blocks there are 5 million.
+                (BlockIndex(block as u32), start as u16..end as u16)
+            })
+        })
+    }
+
+    /// The pages of block 0 that are asked for with the attributes, before the object's length is known.
+    pub(crate) fn first_pages(&self, geometry: Geometry) -> std::ops::Range<u16> {
+        let first = self.pieces(geometry, u64::from(geometry.block_bytes)).next();
+        first.map_or(0..0, |(_, pages)| pages)
+    }
+
+    /// Bytes of the wanted pages.
+    pub(crate) fn wanted_bytes(&self, geometry: Geometry, object_bytes: u64) -> u64 {
+        self.pieces(geometry, object_bytes)
+            .map(|(block, pages)| piece_bytes(geometry, object_bytes, block, &pages))
+            .sum()
+    }
+}
+
+/// Bytes of these pages of an object of this length.
+pub(crate) fn piece_bytes(
+    geometry: Geometry,
+    object_bytes: u64,
+    block: BlockIndex,
+    pages: &std::ops::Range<u16>,
+) -> u64 {
+    let length = geometry.block_len(object_bytes, block);
+    let byte = |page: u16| (u32::from(page) * geometry.page_bytes).min(length);
+    u64::from(byte(pages.end) - byte(pages.start))
+}
+
+fn check(spec: &Spec) -> Result<(), SpecError> {
+    if let Some(id) = &spec.id {
+        let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+        if id.is_empty() || id.len() > 64 || !id.chars().all(fits) || id.starts_with('.') {
+            return Err(SpecError::Id(id.clone()));
+        }
+    }
+    if spec.paths.is_empty() && spec.prefixes.is_empty() && spec.manifest.is_none() {
+        return Err(SpecError::Nothing);
+    }
+    if let Some(range) = spec.ranges.iter().find(|range| range.last.is_some_and(|last| last < range.first)) {
+        return Err(SpecError::Range(range.first));
+    }
+    let problems = [
+        (spec.replicas == 0, SpecError::Replicas),
+        (spec.pin_ttl.is_some() && spec.tier != Tier::Disk, SpecError::Pin),
+        (!spec.skip_if_cached, SpecError::SkipIfCached),
+        (spec.bandwidth_bytes_per_second == Some(0), SpecError::Bandwidth),
+        (spec.metadata_only && !spec.ranges.is_empty(), SpecError::MetadataOnly("ranges")),
+        (spec.metadata_only && spec.verify, SpecError::MetadataOnly("verify")),
+        (spec.metadata_only && spec.tier == Tier::Disk, SpecError::MetadataOnly("tier")),
+    ];
+    problems.into_iter().find(|(is_wrong, _)| *is_wrong).map_or(Ok(()), |(_, error)| Err(error))
+}
+
+fn deadline_ms(text: &str) -> Result<u64, SpecError> {
+    let wrong = || SpecError::Deadline(text.to_owned());
+    let time = OffsetDateTime::parse(text, &Rfc3339).map_err(|_| wrong())?;
+    u64::try_from(time.unix_timestamp_nanos() / 1_000_000).map_err(|_| wrong())
+}
+
+/// Sorted, and none overlaps another.
+fn merged(ranges: &[Range]) -> Vec<Range> {
+    let mut sorted = ranges.to_vec();
+    sorted.sort_by_key(|range| range.first);
+    let mut merged: Vec<Range> = Vec::new();
+    for range in sorted {
+        match merged.last_mut() {
+            Some(before) if before.last.is_none_or(|last| last >= range.first) => {
+                before.last = before.last.zip(range.last).map(|(a, b)| a.max(b));
+            }
+            _ => merged.push(range),
+        }
+    }
+    merged
+}
+
+#[cfg(test)]
+mod tests;

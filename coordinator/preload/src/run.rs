@@ -1,0 +1,283 @@
+//! One run of a job, from where it was persisted last to its end: phase by phase, page by page.
+//!
+//! A page is persisted once all of it was gone through, so that a run that was cut off goes through its last page again:
+//! loading what is there costs a question, and no byte. The next page is fetched meanwhile.
+
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use futures::{StreamExt, stream};
+use parking_lot::Mutex;
+use tokio::time::{Instant, sleep};
+use verbs3_protocol::ListedEntry;
+
+use crate::api::{Failure, JobState, Phase};
+use crate::bucket::Bucket;
+use crate::document::{Cursor, Progress};
+use crate::engine::Engine;
+use crate::failures;
+use crate::job::{Job, now_ms, sum};
+use crate::list::{self, Item, Page};
+use crate::load::{Trouble, spread};
+use crate::plan::Plan;
+
+/// Why a run went no further.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// All was gone through.
+    Through,
+    Deadline,
+    Deleted,
+    /// Another engine goes on.
+    Interrupted,
+    Failed(String),
+}
+
+pub(crate) struct Run<'a> {
+    pub(crate) engine: &'a Engine,
+    pub(crate) job: &'a Job,
+    pub(crate) plan: Plan,
+    bucket: Option<Mutex<Bucket>>,
+    began: Instant,
+}
+
+/// Runs the job to its end, and persists that.
+pub(crate) async fn run(engine: &Engine, job: &Job) {
+    let mut progress = job.progress();
+    if progress.state == JobState::Running {
+        progress.resumed += 1;
+    }
+    progress.state = JobState::Running;
+    if engine.persist(job, progress).await.is_err() {
+        return;
+    }
+    let ended = match Plan::new(&job.record.spec, &engine.mounts, job.record.created_ms) {
+        Ok(plan) => {
+            let began = Instant::now();
+            let bucket = plan.bandwidth.map(|rate| Mutex::new(Bucket::new(rate, Duration::ZERO)));
+            Run { engine, job, plan, bucket, began }.go().await
+        }
+        Err(error) => Ended::Failed(error.to_string()),
+    };
+    job.forget_page();
+    let mut progress = job.progress();
+    (progress.state, progress.reason) = match ended {
+        Ended::Interrupted => return,
+        Ended::Through => verdict(&progress),
+        Ended::Deadline => (JobState::Incomplete, Some("its deadline is over".to_owned())),
+        Ended::Deleted => (JobState::Stopped, Some("it was stopped".to_owned())),
+        Ended::Failed(reason) => (JobState::Failed, Some(reason)),
+    };
+    progress.ended_ms = Some(now_ms());
+    let state = progress.state;
+    if engine.persist(job, progress).await.is_ok() {
+        engine.count_ended(state);
+        tracing::info!(job = job.record.id, ?state, "a preload job has ended");
+    }
+}
+
+/// Done means done.
+fn verdict(progress: &Progress) -> (JobState, Option<String>) {
+    let counters = &progress.counters;
+    if counters.objects_failed == 0 && counters.objects_missing == 0 {
+        return (JobState::Done, None);
+    }
+    let mut parts = Vec::new();
+    if counters.objects_failed > 0 {
+        parts.push(format!("{} objects could not be loaded", counters.objects_failed));
+    }
+    if counters.objects_missing > 0 {
+        let (objects, bytes) = (counters.objects_missing, counters.bytes_missing);
+        parts.push(format!(
+            "{objects} objects are not as they should be in the tier, of which {bytes} bytes are missing"
+        ));
+    }
+    (JobState::Incomplete, Some(parts.join("; ")))
+}
+
+impl Run<'_> {
+    async fn go(&self) -> Ended {
+        loop {
+            let phase = self.job.progress().phase;
+            if let Err(ended) = self.phase(phase).await {
+                return ended;
+            }
+            let next = match phase {
+                Phase::Count if self.plan.dry_run => return Ended::Through,
+                Phase::Count => Phase::Load,
+                Phase::Load if self.plan.metadata_only => return Ended::Through,
+                Phase::Load => Phase::Check,
+                Phase::Check => return Ended::Through,
+            };
+            let progress = Progress { phase: next, cursor: Cursor::default(), ..self.job.progress() };
+            if let Err(ended) = self.engine.persist(self.job, progress).await {
+                return ended;
+            }
+        }
+    }
+
+    async fn phase(&self, phase: Phase) -> Result<(), Ended> {
+        let mut cursor = self.job.progress().cursor;
+        let mut next = self.unless_over(self.page(&cursor)).await??;
+        while let Some(page) = next {
+            let both = async { tokio::join!(self.go_through(phase, &page), self.page(&page.next)) };
+            let (failed, following) = self.unless_over(both).await?;
+            self.commit(&page, &failed).await?;
+            cursor = page.next;
+            tracing::debug!(job = self.job.record.id, ?phase, ?cursor, "a page was gone through");
+            next = following?;
+        }
+        Ok(())
+    }
+
+    /// May be cancelled by what ends a run; nothing is persisted in here.
+    async fn unless_over<T>(&self, work: impl Future<Output = T>) -> Result<T, Ended> {
+        let deadline = async {
+            match self.plan.deadline_ms {
+                Some(deadline) => sleep(Duration::from_millis(deadline.saturating_sub(now_ms()))).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = self.engine.stop.cancelled() => Err(Ended::Interrupted),
+            () = self.job.deleted.cancelled() => Err(Ended::Deleted),
+            () = deadline => Err(Ended::Deadline),
+            done = work => Ok(done),
+        }
+    }
+
+    /// The page at the cursor, asked for with patience.
+    async fn page(&self, cursor: &Cursor) -> Result<Option<Page>, Ended> {
+        let (options, began) = (&self.engine.options, Instant::now());
+        let mut pause = options.pause_min;
+        loop {
+            match list::page(&self.plan, &self.engine.mounts, cursor, options.page_keys).await {
+                Ok(page) => return Ok(page),
+                Err(error) if error.again && began.elapsed() < options.patience => {
+                    tracing::debug!(%error, "a page of a list is asked for again");
+                    self.engine.metrics.retries.inc();
+                    sleep(spread(pause)).await;
+                    pause = (pause * 2).min(options.pause_max);
+                }
+                Err(error) => return Err(Ended::Failed(error.to_string())),
+            }
+        }
+    }
+
+    async fn go_through(&self, phase: Phase, page: &Page) -> Vec<Failure> {
+        if phase == Phase::Count {
+            self.count(page);
+            return Vec::new();
+        }
+        let mut failed = Vec::new();
+        if phase == Phase::Load {
+            failed.clone_from(&page.bad);
+            self.job.count(|counters| counters.objects_failed += page.bad.len() as u64);
+            self.tell_homes(&page.items).await;
+        }
+        // Boxed: of a closure that borrows, the compiler can't show that its future may move between threads.
+        let mut work: Vec<BoxFuture<'_, Option<Failure>>> = Vec::with_capacity(page.items.len());
+        for item in &page.items {
+            work.push(match phase {
+                Phase::Count => continue,
+                Phase::Load => Box::pin(self.load_item(item)),
+                Phase::Check => Box::pin(self.check_item(item)),
+            });
+        }
+        let mut work = stream::iter(work).buffer_unordered(self.engine.options.objects_max);
+        while let Some(done) = work.next().await {
+            failed.extend(done);
+        }
+        failed
+    }
+
+    fn count(&self, page: &Page) {
+        let geometry = self.engine.tier.options().geometry;
+        let lengths = page.items.iter().filter_map(|item| item.shown.as_ref()?.bytes);
+        let bytes: u64 = lengths.map(|bytes| self.plan.wanted_bytes(geometry, bytes)).sum();
+        self.job.count(|counters| {
+            counters.objects += (page.items.len() + page.bad.len()) as u64;
+            counters.bytes += bytes;
+        });
+    }
+
+    /// Homes drop what they know otherwise of these objects: what is loaded is what the list shows, or newer.
+    async fn tell_homes(&self, items: &[Item]) {
+        let Some(mount) = items.iter().find(|item| item.shown.is_some()).map(|item| item.mount.clone()) else { return };
+        let entries = items.iter().filter(|item| item.shown.is_some());
+        let entries = entries.map(|item| ListedEntry { key: item.key.clone(), shown: item.shown.clone() });
+        // A page below a prefix is of one mount.
+        self.engine.tier.listed(&mount.volume(), entries.collect()).await;
+    }
+
+    async fn load_item(&self, item: &Item) -> Option<Failure> {
+        let loaded = self.load(item).await;
+        let objects = &self.engine.metrics.objects;
+        self.job.count(|page| page.objects_loaded += 1);
+        let reason = match loaded {
+            Ok(()) => {
+                objects.with_label_values(&["loaded"]).inc();
+                return None;
+            }
+            Err(Trouble::Absent) if item.shown.is_some() => {
+                objects.with_label_values(&["vanished"]).inc();
+                self.job.count(|page| page.objects_vanished += 1);
+                return None;
+            }
+            Err(trouble) => in_words(trouble),
+        };
+        objects.with_label_values(&["failed"]).inc();
+        self.job.count(|page| page.objects_failed += 1);
+        Some(Failure { path: item.path(), reason })
+    }
+
+    async fn check_item(&self, item: &Item) -> Option<Failure> {
+        let checked = self.check(item).await;
+        self.job.count(|page| page.objects_checked += 1);
+        let reason = match checked {
+            Ok(()) => return None,
+            Err(Trouble::Absent) if item.shown.is_some() => return None,
+            Err(trouble) => in_words(trouble),
+        };
+        self.job.count(|page| page.objects_missing += 1);
+        Some(Failure { path: item.path(), reason })
+    }
+
+    async fn commit(&self, page: &Page, failed: &[Failure]) -> Result<(), Ended> {
+        let mut progress = self.job.progress();
+        let options = &self.engine.options;
+        let file = options.failures_folder.as_deref().map(|folder| failures::file_of(folder, &self.job.record.id));
+        let (of, bytes) = (&mut progress.failures, &mut progress.failures_bytes);
+        failures::add(file.as_deref(), options.failures_bytes_max, failed, of, bytes).await;
+        progress.counters = sum(&progress.counters, &self.job.page());
+        progress.cursor = page.next.clone();
+        self.engine.persist(self.job, progress).await
+    }
+
+    /// Waits until these bytes may be taken from a UFS.
+    pub(crate) async fn spend(&self, bytes: u64) {
+        let Some(bucket) = &self.bucket else { return };
+        let wait = bucket.lock().take(bytes, self.began.elapsed());
+        if !wait.is_zero() {
+            sleep(wait).await;
+        }
+    }
+
+    pub(crate) fn give_back(&self, bytes: u64) {
+        if let Some(bucket) = &self.bucket {
+            bucket.lock().give_back(bytes);
+        }
+    }
+}
+
+/// Characters of a reason: what a store says of itself may be long.
+const REASON_MAX: usize = 1000;
+
+fn in_words(trouble: Trouble) -> String {
+    match trouble {
+        Trouble::Absent => "there is no such object".to_owned(),
+        Trouble::Changed => "it has changed meanwhile".to_owned(),
+        Trouble::Failed(reason) => reason.chars().take(REASON_MAX).collect(),
+    }
+}

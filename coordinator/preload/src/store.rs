@@ -1,0 +1,57 @@
+//! Where jobs are kept, so that they outlive whoever runs them.
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use parking_lot::Mutex;
+
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum JobStoreError {
+    #[error("{0} exists already")]
+    Exists(String),
+    /// Another runs the jobs now.
+    #[error("this process runs no jobs any more: {0}")]
+    Deposed(String),
+    #[error("the store of jobs can't be used: {0}")]
+    Unavailable(String),
+}
+
+/// Durable, and of one writer: who has been deposed can't write.
+#[async_trait]
+pub trait JobStore: Send + Sync + 'static {
+    /// Everything, by key.
+    async fn all(&self) -> Result<Vec<(String, Bytes)>, JobStoreError>;
+
+    /// Writes; where `new` is said, only what is not there yet.
+    async fn put(&self, key: &str, value: Bytes, new: bool) -> Result<(), JobStoreError>;
+
+    async fn delete(&self, key: &str) -> Result<(), JobStoreError>;
+}
+
+/// Jobs that end with the process.
+#[derive(Debug, Default)]
+pub struct MemoryJobs {
+    entries: Mutex<BTreeMap<String, Bytes>>,
+}
+
+#[async_trait]
+impl JobStore for MemoryJobs {
+    async fn all(&self) -> Result<Vec<(String, Bytes)>, JobStoreError> {
+        Ok(self.entries.lock().iter().map(|(key, value)| (key.clone(), value.clone())).collect())
+    }
+
+    async fn put(&self, key: &str, value: Bytes, new: bool) -> Result<(), JobStoreError> {
+        let mut entries = self.entries.lock();
+        if new && entries.contains_key(key) {
+            return Err(JobStoreError::Exists(key.to_owned()));
+        }
+        entries.insert(key.to_owned(), value);
+        Ok(())
+    }
+
+    async fn delete(&self, key: &str) -> Result<(), JobStoreError> {
+        self.entries.lock().remove(key);
+        Ok(())
+    }
+}

@@ -1,0 +1,311 @@
+//! Workers, a store that counts and fails by key, and an engine over them.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use md5::{Digest, Md5};
+use parking_lot::Mutex;
+use prometheus::Registry;
+use s3s::dto::{
+    ETag, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput, ListObjectsV2Input, ListObjectsV2Output,
+    Object, Range, StreamingBlob,
+};
+use s3s::{S3, S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
+use tokio::task::JoinHandle;
+use verbs3_cache_worker::{Volumes, Worker, WorkerOptions};
+use verbs3_client::{OpenOutcome, OpenRequest, SpanItem, SpanRequest, Tier, TierOptions};
+use verbs3_preload::api::{JobView, Spec};
+use verbs3_preload::metrics::Metrics;
+use verbs3_preload::{Engine, JobStore, Mount, Mounts, PreloadOptions};
+use verbs3_protocol::{ByteRange, CacheVerdict, Epoch, Geometry, Member, ObjectKey, Placement, Volume, WorkerId};
+use verbs3_rdma::arena::{Arena, ArenaOptions};
+use verbs3_rdma::inprocess::{FaultHandle, Faults, InProcess, Mode};
+use verbs3_rdma::peer::{Peer, PeerOptions};
+use verbs3_rdma::transport::PeerAddress;
+use verbs3_ufs::{RetryLimits, Ufs, UfsLimits};
+
+pub const GEOMETRY: Geometry = Geometry { block_bytes: 1 << 20, page_bytes: 64 << 10 };
+
+/// Objects whose bytes follow from their names.
+#[derive(Default)]
+pub struct Store {
+    pub objects: Mutex<BTreeMap<String, u64>>,
+    /// Text of some objects.
+    pub texts: Mutex<BTreeMap<String, String>>,
+    /// Keys whose bodies can't be had.
+    pub fails: Mutex<BTreeSet<String>>,
+    /// Keys whose ETags are the MD5 of something else.
+    pub lies: Mutex<BTreeSet<String>>,
+    pub gets: AtomicU64,
+    pub heads: AtomicU64,
+    pub lists: AtomicU64,
+    pub body_bytes: AtomicU64,
+    /// Once as many GETs have come, the others wait for ever.
+    pub stalls_after: AtomicU64,
+    pub lists_fail: AtomicBool,
+}
+
+impl Store {
+    fn content(&self, key: &str) -> Option<Vec<u8>> {
+        if let Some(text) = self.texts.lock().get(key) {
+            return Some(text.clone().into_bytes());
+        }
+        let bytes = *self.objects.lock().get(key)?;
+        let seed = key.bytes().fold(7u64, |seed, byte| seed.wrapping_mul(31).wrapping_add(byte.into()));
+        Some((0..bytes).map(|at| (at.wrapping_add(seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect())
+    }
+
+    fn etag(&self, key: &str, content: &[u8]) -> ETag {
+        let mut digest = Md5::new();
+        digest.update(content);
+        if self.lies.lock().contains(key) {
+            digest.update(b"and more");
+        }
+        ETag::Strong(digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    pub fn asked(&self) -> (u64, u64) {
+        (self.gets.load(Ordering::SeqCst), self.heads.load(Ordering::SeqCst))
+    }
+
+    pub fn body_bytes(&self) -> u64 {
+        self.body_bytes.load(Ordering::SeqCst)
+    }
+}
+
+fn error(code: S3ErrorCode, status: u16) -> S3Error {
+    let mut error = S3Error::with_message(code, "said the store");
+    error.set_status_code(http::StatusCode::from_u16(status).unwrap());
+    error
+}
+
+#[async_trait]
+impl S3 for Store {
+    async fn get_object(&self, req: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
+        let (key, gets) = (&req.input.key, self.gets.fetch_add(1, Ordering::SeqCst));
+        let stalls_after = self.stalls_after.load(Ordering::SeqCst);
+        if stalls_after > 0 && gets >= stalls_after {
+            std::future::pending::<()>().await;
+        }
+        if self.fails.lock().contains(key) {
+            return Err(error(S3ErrorCode::InternalError, 500));
+        }
+        let content = self.content(key).ok_or_else(|| error(S3ErrorCode::NoSuchKey, 404))?;
+        let bytes = content.len() as u64;
+        let (range, content_range) = match req.input.range {
+            None => (0..bytes, None),
+            Some(Range::Int { first, last }) if first < bytes => {
+                let end = last.map_or(bytes, |last| (last + 1).min(bytes));
+                (first..end, Some(format!("bytes {first}-{}/{bytes}", end - 1)))
+            }
+            Some(_) => return Err(error(S3ErrorCode::InvalidRange, 416)),
+        };
+        let body = Bytes::from(content[range.start as usize..range.end as usize].to_vec());
+        self.body_bytes.fetch_add(body.len() as u64, Ordering::SeqCst);
+        Ok(S3Response::new(GetObjectOutput {
+            content_length: Some(body.len() as i64),
+            body: Some(StreamingBlob::from(s3s::Body::from(body))),
+            content_range,
+            e_tag: Some(self.etag(key, &content)),
+            ..Default::default()
+        }))
+    }
+
+    async fn head_object(&self, req: S3Request<HeadObjectInput>) -> S3Result<S3Response<HeadObjectOutput>> {
+        self.heads.fetch_add(1, Ordering::SeqCst);
+        let content = self.content(&req.input.key).ok_or_else(|| error(S3ErrorCode::NoSuchKey, 404))?;
+        let e_tag = Some(self.etag(&req.input.key, &content));
+        Ok(S3Response::new(HeadObjectOutput {
+            content_length: Some(content.len() as i64),
+            e_tag,
+            ..Default::default()
+        }))
+    }
+
+    async fn list_objects_v2(&self, req: S3Request<ListObjectsV2Input>) -> S3Result<S3Response<ListObjectsV2Output>> {
+        self.lists.fetch_add(1, Ordering::SeqCst);
+        if self.lists_fail.load(Ordering::SeqCst) {
+            return Err(error(S3ErrorCode::AccessDenied, 403));
+        }
+        let prefix = req.input.prefix.unwrap_or_default();
+        let after = req.input.start_after.unwrap_or_default();
+        let most = req.input.max_keys.unwrap_or(1000) as usize;
+        let keys: Vec<(String, u64)> = {
+            let objects = self.objects.lock();
+            let from = objects.range(prefix.clone()..).filter(|(key, _)| **key > after);
+            let below = from.take_while(|(key, _)| key.starts_with(&prefix));
+            below.take(most + 1).map(|(key, bytes)| (key.clone(), *bytes)).collect()
+        };
+        let contents = keys.iter().take(most).map(|(key, bytes)| Object {
+            key: Some(key.clone()),
+            size: Some(*bytes as i64),
+            e_tag: Some(self.etag(key, &self.content(key).unwrap())),
+            ..Object::default()
+        });
+        let contents = Some(contents.collect());
+        let is_truncated = Some(keys.len() > most);
+        Ok(S3Response::new(ListObjectsV2Output { contents, is_truncated, ..Default::default() }))
+    }
+}
+
+pub struct Bed {
+    pub store: Arc<Store>,
+    pub tier: Arc<Tier>,
+    pub faults: Vec<FaultHandle>,
+    workers: Vec<Arc<Worker>>,
+    mounts: Arc<Mounts>,
+    pub folder: tempfile::TempDir,
+}
+
+pub fn arena(bytes: usize) -> Arena {
+    let cell_bytes_max = GEOMETRY.page_bytes as usize;
+    Arena::map(ArenaOptions { capacity_bytes: bytes, cell_bytes_max, populate: false }).unwrap()
+}
+
+impl Bed {
+    pub fn new(workers: usize) -> Self {
+        Self::with(workers, 64 << 20)
+    }
+
+    /// Workers of this much memory each.
+    pub fn with(count: usize, memory: usize) -> Self {
+        let store = Arc::new(Store::default());
+        let retries = RetryLimits { attempts_max: 1, ..RetryLimits::default() };
+        // What stalls is given up soon.
+        let limits = UfsLimits { retries, first_byte_max: Duration::from_millis(300), ..UfsLimits::default() };
+        let ufs = Ufs::new("main".into(), store.clone(), limits);
+        let (mut workers, mut faults, mut peers, mut members) = (Vec::new(), Vec::new(), HashMap::new(), Vec::new());
+        for number in 0..count {
+            let id = WorkerId(format!("worker-{number}"));
+            let options = WorkerOptions { geometry: GEOMETRY, epoch: Some(Epoch(3)), ..WorkerOptions::default() };
+            let volumes = Volumes::of_stores([ufs.clone()]);
+            let worker = Worker::new(options, arena(memory), volumes, &Registry::new()).unwrap();
+            let fault = Faults::none();
+            faults.push(fault.handle());
+            let transport = InProcess::transport(worker.clone(), Mode::Copy(fault));
+            let address = PeerAddress::from(SocketAddr::from(([127, 0, 0, 1], 1)));
+            peers.insert(id.clone(), Arc::new(Peer::new(&id.0, address, vec![transport], PeerOptions::default())));
+            members.push(Member::new(id, 1.0));
+            workers.push(worker);
+        }
+        let placement = Placement::new(Epoch(3), members, 2.min(count)).unwrap();
+        let options =
+            TierOptions { geometry: GEOMETRY, open_landing_bytes: GEOMETRY.page_bytes, ..TierOptions::default() };
+        let tier = Tier::new(options, placement, peers, arena(64 << 20), &Registry::new()).unwrap();
+        let mount = Mount {
+            name: "train".into(),
+            ufs,
+            bucket: "bucket".into(),
+            prefix: "below/".into(),
+            attributes_age_ms_max: 3_600_000,
+            cached: true,
+        };
+        let named = BTreeMap::from([("train".to_owned(), Arc::new(mount))]);
+        let mounts = Arc::new(Mounts { named, whole: None });
+        Self { store, tier, faults, workers, mounts, folder: tempfile::tempdir().unwrap() }
+    }
+
+    pub fn put(&self, key: &str, bytes: u64) {
+        self.store.objects.lock().insert(format!("below/{key}"), bytes);
+    }
+
+    /// Objects of some sizes; their bytes in all.
+    pub fn put_some(&self, count: u64) -> u64 {
+        let sizes = [1, 4096, 70_000, (1 << 20) + 5, 0, (2 << 20) + 70_000];
+        let size = |number: u64| sizes[(number % 6) as usize];
+        (0..count).for_each(|number| self.put(&format!("k{number:04}"), size(number)));
+        (0..count).map(size).sum()
+    }
+
+    pub fn options(&self) -> PreloadOptions {
+        PreloadOptions {
+            page_keys: 7,
+            patience: Duration::from_secs(20),
+            pause_min: Duration::from_millis(1),
+            pause_max: Duration::from_millis(50),
+            failures_folder: Some(self.folder.path().join("failures")),
+            ..PreloadOptions::default()
+        }
+    }
+
+    pub async fn engine(&self, jobs: Arc<dyn JobStore>) -> (Arc<Engine>, JoinHandle<()>) {
+        self.engine_with(self.options(), jobs).await
+    }
+
+    pub async fn engine_with(&self, options: PreloadOptions, jobs: Arc<dyn JobStore>) -> (Arc<Engine>, JoinHandle<()>) {
+        let metrics = Metrics::new(&Registry::new()).unwrap();
+        let engine = Engine::open(options, self.tier.clone(), self.mounts.clone(), jobs, metrics).await.unwrap();
+        let running = tokio::spawn(engine.clone().run());
+        (engine, running)
+    }
+
+    /// Reads every object through the tier: all bytes are right, and were there.
+    pub async fn assert_hot(&self) {
+        let asked = self.store.asked();
+        let keys: Vec<String> = self.store.objects.lock().keys().cloned().collect();
+        for key in keys {
+            let content = self.store.content(&key).unwrap();
+            let object = Arc::new(ObjectKey { volume: Volume::new("main", "bucket"), key: key.clone() });
+            let open = OpenRequest {
+                object: object.clone(),
+                version_id: None,
+                attributes_age_ms_max: 3_600_000,
+                absence_age_ms_max: 0,
+                checksums: false,
+                want: Some(ByteRange::All),
+            };
+            let OpenOutcome::Found(found) = self.tier.open(&open).await else { panic!("{key} was not found") };
+            assert_eq!(found.verdict(), CacheVerdict::Hit, "{key}");
+            let version = Arc::new(found.opened.attributes.version.clone());
+            let mut bytes = Vec::new();
+            for span in GEOMETRY.spans(0..version.bytes) {
+                let request = SpanRequest { object: object.clone(), version: version.clone(), span, ahead_bytes: 0 };
+                let mut read = self.tier.read_span(request);
+                loop {
+                    match read.next().await {
+                        SpanItem::Bytes(data) => data.iter().for_each(|data| bytes.extend_from_slice(data)),
+                        SpanItem::End => break,
+                        other => panic!("{key}: {other:?}"),
+                    }
+                }
+                assert!(matches!(read.origin(), None | Some((CacheVerdict::Hit, _))), "{key}");
+            }
+            assert!(bytes == content, "{key} has other bytes");
+        }
+        assert_eq!(self.store.asked(), asked, "reads went to the store");
+    }
+
+    pub async fn end(self) {
+        self.tier.shutdown().await;
+        for worker in self.workers {
+            worker.shutdown().await;
+        }
+    }
+}
+
+pub fn below(prefix: &str) -> Spec {
+    Spec { prefixes: vec![format!("s3://train/{prefix}")], ..Spec::default() }
+}
+
+/// Waits until the job is over.
+pub async fn over(engine: &Engine, id: &str) -> JobView {
+    let mut news = None;
+    loop {
+        let view = engine.get(id, news, Duration::from_secs(60)).await.unwrap();
+        if view.state.is_over() {
+            return view;
+        }
+        news = Some(view.news);
+    }
+}
+
+pub async fn run(engine: &Engine, spec: Spec) -> JobView {
+    let (view, is_new) = engine.create(spec).await.unwrap();
+    assert!(is_new);
+    over(engine, &view.id).await
+}

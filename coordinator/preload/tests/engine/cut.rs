@@ -1,0 +1,124 @@
+//! Jobs whose engine ends under them, and workers that go away and come back.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use verbs3_preload::api::{JobState, Phase, Spec};
+use verbs3_preload::{JobStore, JobStoreError, MemoryJobs, PreloadOptions};
+
+use crate::bed::{Bed, below, over, run};
+
+#[tokio::test]
+async fn a_job_that_is_cut_off_goes_on_and_ends_as_if_it_had_not_been() {
+    let bed = Bed::new(3);
+    let bytes = bed.put_some(60);
+    let store = Arc::new(MemoryJobs::default());
+    let spec = Spec { id: Some("job".into()), ..below("") };
+    // Each engine gets some way, and is ended in the middle of a page.
+    for part in 1..6 {
+        bed.store.stalls_after.store(bed.store.gets.load(Ordering::SeqCst) + 11, Ordering::SeqCst);
+        let (engine, running) = bed.engine(store.clone()).await;
+        engine.create(spec.clone()).await.unwrap();
+        let stuck = bed.store.stalls_after.load(Ordering::SeqCst);
+        while bed.store.gets.load(Ordering::SeqCst) <= stuck {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        engine.stop();
+        running.await.unwrap();
+        assert_eq!(engine.list()[0].state, JobState::Running, "part {part}");
+    }
+    bed.store.stalls_after.store(0, Ordering::SeqCst);
+    let (engine, _running) = bed.engine(store.clone()).await;
+    let view = over(&engine, "job").await;
+    assert_eq!((view.state, view.resumed), (JobState::Done, 5));
+    assert_eq!((view.counters.objects, view.counters.objects_loaded, view.counters.objects_checked), (60, 60, 60));
+    assert_eq!(view.counters.bytes_loaded + view.counters.bytes_held, bytes);
+    assert_eq!(view.counters.bytes_checked, bytes);
+    assert_eq!(bed.store.body_bytes(), bytes, "amplification of the store's bytes");
+    bed.assert_hot().await;
+}
+
+#[tokio::test]
+async fn a_job_that_is_over_is_not_run_again() {
+    let bed = Bed::new(1);
+    bed.put_some(9);
+    let store = Arc::new(MemoryJobs::default());
+    let (engine, running) = bed.engine(store.clone()).await;
+    let before = run(&engine, Spec { id: Some("job".into()), ..below("") }).await;
+    engine.stop();
+    running.await.unwrap();
+    let lists = bed.store.lists.load(Ordering::SeqCst);
+    let (engine, _running) = bed.engine(store).await;
+    let after = engine.list().remove(0);
+    assert_eq!((after.state, after.counters, after.ended_ms), (before.state, before.counters, before.ended_ms));
+    assert_eq!(bed.store.lists.load(Ordering::SeqCst), lists);
+}
+
+#[tokio::test]
+async fn a_worker_that_is_away_for_a_while_is_waited_for() {
+    let bed = Bed::new(2);
+    let bytes = bed.put_some(30);
+    bed.faults[1].refuse_connects(3);
+    let (engine, _running) = bed.engine(Arc::new(MemoryJobs::default())).await;
+    let view = run(&engine, below("")).await;
+    assert_eq!((view.state, view.counters.bytes_loaded), (JobState::Done, bytes));
+    assert!(view.counters.retries > 0);
+    bed.assert_hot().await;
+}
+
+#[tokio::test]
+async fn a_worker_that_stays_away_is_named() {
+    let bed = Bed::new(2);
+    bed.put_some(12);
+    bed.faults[0].refuse_connects(u32::MAX);
+    let options = PreloadOptions { patience: Duration::from_millis(100), ..bed.options() };
+    let (engine, _running) = bed.engine_with(options, Arc::new(MemoryJobs::default())).await;
+    let view = run(&engine, below("")).await;
+    assert_eq!(view.state, JobState::Incomplete);
+    assert!(view.counters.objects_failed > 0 && view.counters.objects_failed < 12, "{:?}", view.counters);
+    assert!(view.failures.first.iter().all(|failure| failure.reason.contains("worker-0")), "{:?}", view.failures.first);
+}
+
+/// Away for some writes; then of another.
+struct Flaky {
+    inner: MemoryJobs,
+    /// What becomes of the next writes.
+    errors: Mutex<Vec<JobStoreError>>,
+}
+
+#[async_trait]
+impl JobStore for Flaky {
+    async fn all(&self) -> Result<Vec<(String, Bytes)>, JobStoreError> {
+        self.inner.all().await
+    }
+
+    async fn put(&self, key: &str, value: Bytes, new: bool) -> Result<(), JobStoreError> {
+        if let Some(error) = self.errors.lock().pop().filter(|_| !new) {
+            return Err(error);
+        }
+        self.inner.put(key, value, new).await
+    }
+
+    async fn delete(&self, key: &str) -> Result<(), JobStoreError> {
+        self.inner.delete(key).await
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_is_away_is_waited_for_and_one_of_another_ends_the_engine() {
+    let bed = Bed::new(1);
+    bed.put_some(12);
+    let away = || JobStoreError::Unavailable("away".into());
+    let store = Arc::new(Flaky { inner: MemoryJobs::default(), errors: Mutex::new(vec![away(), away(), away()]) });
+    let (engine, running) = bed.engine(store.clone()).await;
+    assert_eq!(run(&engine, below("")).await.state, JobState::Done);
+    *store.errors.lock() = vec![JobStoreError::Deposed("another".into()); 2];
+    engine.create(Spec { id: Some("later".into()), ..below("") }).await.unwrap();
+    running.await.unwrap();
+    let later = engine.get("later", None, Duration::ZERO).await.unwrap();
+    assert_eq!((later.state, later.phase), (JobState::Queued, Phase::Count));
+}

@@ -1,0 +1,250 @@
+//! What a job loads, and what it says of what it did not.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use verbs3_preload::api::{Failure, JobState, Range, Spec};
+use verbs3_preload::{EngineError, MemoryJobs, PreloadOptions};
+
+use crate::bed::{Bed, below, over, run};
+
+fn jobs() -> Arc<MemoryJobs> {
+    Arc::new(MemoryJobs::default())
+}
+
+#[tokio::test]
+async fn what_is_below_a_prefix_is_loaded_once_and_is_hot() {
+    let bed = Bed::new(3);
+    let bytes = bed.put_some(40);
+    let (engine, running) = bed.engine(jobs()).await;
+    let view = run(&engine, Spec { verify: true, ..below("") }).await;
+    assert_eq!((view.state, view.reason), (JobState::Done, None));
+    let counters = view.counters;
+    assert_eq!((counters.objects, counters.objects_loaded, counters.objects_checked), (40, 40, 40));
+    assert_eq!((counters.bytes, counters.bytes_loaded, counters.bytes_checked), (bytes, bytes, bytes));
+    assert_eq!((counters.bytes_held, counters.objects_compared, view.failures.count), (0, 40, 0));
+    assert_eq!(bed.store.body_bytes(), bytes, "amplification of the store's bytes");
+    bed.assert_hot().await;
+    // Again: everything is there.
+    let again = run(&engine, below("k")).await;
+    assert_eq!((again.state, again.counters.bytes_loaded, again.counters.bytes_held), (JobState::Done, 0, bytes));
+    assert_eq!(bed.store.body_bytes(), bytes);
+    engine.stop();
+    running.await.unwrap();
+    bed.end().await;
+}
+
+#[tokio::test]
+async fn small_objects_cost_one_request_each() {
+    let bed = Bed::new(2);
+    (0..30).for_each(|number| bed.put(&format!("k{number}"), 4096));
+    let (engine, _running) = bed.engine(jobs()).await;
+    assert_eq!(run(&engine, below("")).await.state, JobState::Done);
+    assert_eq!(bed.store.gets.load(Ordering::SeqCst), 30);
+}
+
+#[tokio::test]
+async fn replicas_are_loaded_too() {
+    let bed = Bed::new(3);
+    let bytes = bed.put_some(12);
+    let (engine, _running) = bed.engine(jobs()).await;
+    let view = run(&engine, Spec { replicas: 2, ..below("") }).await;
+    assert_eq!((view.state, view.counters.bytes_loaded), (JobState::Done, 2 * bytes));
+    assert_eq!(view.counters.bytes_checked, 2 * bytes);
+}
+
+#[tokio::test]
+async fn paths_and_a_manifest_name_objects() {
+    let bed = Bed::new(1);
+    bed.put_some(30);
+    let mut manifest: Vec<String> = (0..20).map(|number| format!("s3://train/k{number:04}")).collect();
+    manifest.extend(["".to_owned(), "k0001".to_owned(), "s3://train/missing".to_owned()]);
+    bed.store.texts.lock().insert("below/list".into(), manifest.join("\n"));
+    let (engine, _running) = bed.engine(jobs()).await;
+    let spec = Spec {
+        paths: vec!["s3://train/k0025".into(), "s3://train/k0026".into()],
+        manifest: Some("s3://train/list".into()),
+        ..Spec::default()
+    };
+    let view = run(&engine, spec).await;
+    assert_eq!((view.state, view.counters.objects, view.counters.objects_failed), (JobState::Incomplete, 24, 2));
+    let named: Vec<&str> = view.failures.first.iter().map(|failure| failure.path.as_str()).collect();
+    assert!(named.contains(&"k0001") && named.contains(&"s3://train/missing"), "{named:?}");
+    let gets = bed.store.gets.load(Ordering::SeqCst);
+    // The manifest's own object is among the requests.
+    assert!(run(&engine, below("k0019")).await.counters.bytes_loaded == 0);
+    assert_eq!(bed.store.gets.load(Ordering::SeqCst), gets);
+}
+
+#[tokio::test]
+async fn ranges_attributes_and_dry_runs_load_no_more_than_asked() {
+    let bed = Bed::new(2);
+    bed.put("big", 5 << 20);
+    bed.put("small", 100);
+    let (engine, _running) = bed.engine(jobs()).await;
+    let dry = run(&engine, Spec { dry_run: true, ..below("") }).await;
+    assert_eq!((dry.state, dry.counters.objects, dry.counters.bytes), (JobState::Done, 2, (5 << 20) + 100));
+    assert_eq!((bed.store.asked(), bed.store.lists.load(Ordering::SeqCst)), ((0, 0), 1));
+    let attributes = run(&engine, Spec { metadata_only: true, ..below("") }).await;
+    assert_eq!((attributes.state, attributes.counters.objects_loaded), (JobState::Done, 2));
+    assert_eq!(bed.store.asked(), (0, 2));
+    let ranges = vec![Range { first: 10, last: Some(20) }, Range { first: 4 << 20, last: None }];
+    let some = run(&engine, Spec { ranges, ..below("") }).await;
+    let wanted = (64 << 10) + (1 << 20) + 100;
+    assert_eq!((some.state, some.counters.bytes, some.counters.bytes_loaded), (JobState::Done, wanted, wanted));
+    assert_eq!(bed.store.body_bytes(), wanted);
+}
+
+#[tokio::test]
+async fn what_the_store_does_not_give_is_named_with_the_reason() {
+    let bed = Bed::new(2);
+    bed.put_some(30);
+    bed.store.fails.lock().extend(["below/k0003".to_owned(), "below/k0021".to_owned()]);
+    let (engine, _running) = bed.engine(jobs()).await;
+    let view = run(&engine, below("")).await;
+    assert_eq!(view.state, JobState::Incomplete);
+    assert!(view.reason.unwrap().starts_with("2 objects could not be loaded"));
+    assert_eq!((view.counters.objects_failed, view.counters.objects_loaded), (2, 30));
+    let text = std::fs::read_to_string(view.failures.file.unwrap()).unwrap();
+    let failures: Vec<Failure> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(failures.len() as u64, view.failures.count);
+    for key in ["s3://train/k0003", "s3://train/k0021"] {
+        let failure = failures.iter().find(|failure| failure.path == key).unwrap();
+        assert!(failure.reason.contains("500"), "{failure:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_does_not_fit_is_not_said_to_be_there() {
+    let bed = Bed::with(1, 8 << 20);
+    (0..24).for_each(|number| bed.put(&format!("k{number:02}"), 1 << 20));
+    let (engine, _running) = bed.engine(jobs()).await;
+    let view = run(&engine, below("")).await;
+    assert_eq!((view.state, view.counters.objects_failed), (JobState::Incomplete, 0));
+    assert!(view.counters.objects_missing >= 16, "{:?}", view.counters);
+    assert!(view.counters.bytes_missing >= 16 << 20);
+    assert_eq!(view.counters.bytes_missing + view.counters.bytes_checked, 24 << 20);
+    assert!(view.failures.first[0].reason.contains("not in the tier any more"));
+}
+
+#[tokio::test]
+async fn bytes_that_are_not_those_of_the_checksum_are_found() {
+    let bed = Bed::new(2);
+    bed.put_some(12);
+    bed.store.lies.lock().insert("below/k0002".into());
+    let (engine, _running) = bed.engine(jobs()).await;
+    let view = run(&engine, Spec { verify: true, ..below("") }).await;
+    assert_eq!((view.state, view.counters.objects_missing), (JobState::Incomplete, 1));
+    assert_eq!(view.failures.first[0].path, "s3://train/k0002");
+    assert!(view.failures.first[0].reason.contains("checksum"));
+}
+
+#[tokio::test]
+async fn a_list_that_can_not_be_had_fails_the_job() {
+    let bed = Bed::new(1);
+    bed.store.lists_fail.store(true, Ordering::SeqCst);
+    let (engine, _running) = bed.engine(jobs()).await;
+    let view = run(&engine, below("")).await;
+    assert_eq!(view.state, JobState::Failed);
+    let reason = view.reason.unwrap();
+    assert!(reason.contains("can't list s3://train/") && reason.contains("403"), "{reason}");
+}
+
+#[tokio::test]
+async fn the_same_job_under_the_same_id_is_one() {
+    let bed = Bed::new(1);
+    bed.put_some(5);
+    let (engine, _running) = bed.engine(jobs()).await;
+    let spec = Spec { id: Some("nightly".into()), ..below("") };
+    let (first, is_new) = engine.create(spec.clone()).await.unwrap();
+    assert!(is_new && first.id == "nightly");
+    let (second, is_new) = engine.create(spec.clone()).await.unwrap();
+    assert!(!is_new && second.created_ms == first.created_ms);
+    let other = engine.create(Spec { verify: true, ..spec }).await.unwrap_err();
+    assert!(matches!(other, EngineError::Other(_)), "{other}");
+    assert_eq!(engine.list().len(), 1);
+    let unknown = engine.get("daily", None, Duration::ZERO).await.unwrap_err();
+    assert!(matches!(unknown, EngineError::Unknown(_)));
+}
+
+#[tokio::test]
+async fn jobs_that_are_over_make_room_and_others_do_not() {
+    let bed = Bed::new(1);
+    bed.put("k", 5);
+    let store = jobs();
+    let options = PreloadOptions { jobs_max: 2, ..bed.options() };
+    let (engine, _running) = bed.engine_with(options, store.clone()).await;
+    for id in ["a", "b", "c"] {
+        assert_eq!(run(&engine, Spec { id: Some(id.into()), ..below("") }).await.state, JobState::Done);
+    }
+    let ids: Vec<String> = engine.list().into_iter().map(|view| view.id).collect();
+    assert_eq!(ids, ["c", "b"]);
+    bed.store.stalls_after.store(1, Ordering::SeqCst);
+    bed.put("stuck", 5);
+    for id in ["d", "e"] {
+        engine.create(Spec { id: Some(id.into()), ..below("stuck") }).await.unwrap();
+    }
+    let full = engine.create(below("stuck")).await.unwrap_err();
+    assert!(matches!(full, EngineError::Full(2)), "{full}");
+    let ended = engine.end("d").await.unwrap();
+    assert_eq!((ended.state, ended.reason.as_deref()), (JobState::Stopped, Some("it was stopped")));
+    assert_eq!(over(&engine, "d").await.state, JobState::Stopped);
+    engine.create(below("stuck")).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_bytes_are_taken_than_the_bandwidth_allows() {
+    let bed = Bed::new(2);
+    (0..20).for_each(|number| bed.put(&format!("k{number:02}"), 1 << 20));
+    let (engine, _running) = bed.engine(jobs()).await;
+    let began = tokio::time::Instant::now();
+    let view = run(&engine, Spec { bandwidth_bytes_per_second: Some(1 << 20), ..below("") }).await;
+    let took = began.elapsed();
+    assert_eq!((view.state, view.counters.bytes_loaded), (JobState::Done, 20 << 20));
+    // One second's worth is there at the start.
+    assert!(took >= Duration::from_secs(19) && took < Duration::from_secs(40), "{took:?}");
+}
+
+#[tokio::test]
+async fn at_its_deadline_a_job_ends_and_says_so() {
+    let bed = Bed::new(1);
+    bed.put_some(20);
+    bed.store.stalls_after.store(3, Ordering::SeqCst);
+    let (engine, _running) = bed.engine(jobs()).await;
+    let past = Spec { deadline: Some("2020-01-01T00:00:00Z".into()), ..below("") };
+    let view = run(&engine, past).await;
+    assert_eq!((view.state, view.reason.as_deref()), (JobState::Incomplete, Some("its deadline is over")));
+}
+
+/// By hand: `cargo test --release --workspace --test engine -- --ignored --nocapture`.
+#[tokio::test]
+#[ignore = "takes minutes"]
+async fn a_large_listing_takes_no_more_memory_than_a_small_one() {
+    let resident = || {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap().to_owned();
+        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() >> 10
+    };
+    let bed = Bed::with(2, 64 << 20);
+    let count: u64 = std::env::var("OBJECTS").ok().and_then(|count| count.parse().ok()).unwrap_or(200_000);
+    (0..count).for_each(|number| bed.put(&format!("k{number:08}"), 4096));
+    let options = PreloadOptions { page_keys: 1000, ..bed.options() };
+    let (engine, _running) = bed.engine_with(options, jobs()).await;
+    // Caches and tables of the workers are full after that.
+    run(&engine, below("k000")).await;
+    let (before, began) = (resident(), std::time::Instant::now());
+    let (view, _) = engine.create(below("")).await.unwrap();
+    let (mut most, mut news) = (0, view.news);
+    loop {
+        let now = engine.get(&view.id, Some(news), Duration::from_millis(100)).await.unwrap();
+        news = now.news;
+        most = most.max(resident());
+        if now.state.is_over() {
+            assert_eq!((now.counters.objects_loaded, now.counters.objects_checked), (count, count));
+            break;
+        }
+    }
+    println!("{count} objects in {:?}: {before} MiB before, {most} MiB at most", began.elapsed());
+    assert!(most < before + 64, "{before} MiB before, {most} MiB at most");
+}

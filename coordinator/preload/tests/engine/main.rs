@@ -1,0 +1,6 @@
+//! Preload jobs over real workers, in front of a store that counts, fails and stalls.
+#![allow(clippy::unwrap_used)]
+
+mod bed;
+mod cut;
+mod jobs;

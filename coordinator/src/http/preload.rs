@@ -1,0 +1,116 @@
+//! What can be asked of preload jobs. All of it is the leader's.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::{StreamExt, stream};
+use http::StatusCode;
+use serde_json::json;
+use tokio::time::Instant;
+use verbs3_coordinator_client::api::RefusedKind;
+use verbs3_preload::api::Spec;
+use verbs3_preload::{Engine, EngineError, JobStoreError};
+
+use super::routes::{number, parsed};
+use super::{Answer, Asked};
+use crate::coordinator::Coordinator;
+
+/// How often a progress is looked at, and after which time a line comes though nothing has changed.
+const LINE_EVERY: Duration = Duration::from_millis(500);
+const LINE_AT_LEAST_EVERY: Duration = Duration::from_secs(10);
+
+impl Coordinator {
+    /// `POST /v1/preload`: 201 for a new job, 200 for one that is known.
+    pub(super) async fn preload_create(&self, asked: &Asked) -> Answer {
+        let spec: Spec = match parsed(asked) {
+            Ok(spec) => spec,
+            Err(answer) => return answer,
+        };
+        let Some(engine) = self.engine() else { return self.no_engine().await };
+        match engine.create(spec).await {
+            Ok((view, true)) => {
+                tracing::info!(job = view.id, "a preload job was taken in");
+                Answer::json(StatusCode::CREATED, &view)
+            }
+            Ok((view, false)) => Answer::json(StatusCode::OK, &view),
+            Err(error) => refused(&error),
+        }
+    }
+
+    pub(super) async fn preload_list(&self) -> Answer {
+        match self.engine() {
+            Some(engine) => Answer::json(StatusCode::OK, &json!({ "jobs": engine.list() })),
+            None => self.no_engine().await,
+        }
+    }
+
+    /// `?news=N&wait_ms=W`: waits until there is later news than N.
+    pub(super) async fn preload_get(&self, id: &str, asked: &Asked) -> Answer {
+        let Some(engine) = self.engine() else { return self.no_engine().await };
+        let (news, wait) = (number(&asked.query, "news"), self.wait(number(&asked.query, "wait_ms")));
+        match engine.get(id, news, wait).await {
+            Ok(view) => Answer::json(StatusCode::OK, &view),
+            Err(error) => refused(&error),
+        }
+    }
+
+    pub(super) async fn preload_end(&self, id: &str) -> Answer {
+        let Some(engine) = self.engine() else { return self.no_engine().await };
+        tracing::info!(job = id, "a preload job is to end");
+        match engine.end(id).await {
+            Ok(view) => Answer::json(StatusCode::OK, &view),
+            Err(error) => refused(&error),
+        }
+    }
+
+    /// The job now, and whenever something of it has changed, until it is over: a line each.
+    pub(super) async fn preload_progress(&self, id: &str) -> Answer {
+        let Some(engine) = self.engine() else { return self.no_engine().await };
+        if let Err(error) = engine.get(id, None, Duration::ZERO).await {
+            return refused(&error);
+        }
+        let id = id.to_owned();
+        // The connection's end, which the coordinator's is, ends it.
+        let views = stream::unfold((engine, id, None, false), |(engine, id, before, over)| async move {
+            if over {
+                return None;
+            }
+            let mut view = engine.get(&id, None, Duration::ZERO).await.ok()?;
+            let began = Instant::now();
+            while before.as_ref() == Some(&view) && began.elapsed() < LINE_AT_LEAST_EVERY {
+                view = engine.get(&id, Some(view.news), LINE_EVERY).await.ok()?;
+            }
+            let line = Bytes::from(serde_json::to_vec(&view).unwrap_or_default());
+            let over = view.state.is_over();
+            Some((line, (engine, id, Some(view), over)))
+        });
+        Answer::lines(views.boxed())
+    }
+
+    fn engine(&self) -> Option<Arc<Engine>> {
+        self.preloading.engine.lock().clone()
+    }
+
+    async fn no_engine(&self) -> Answer {
+        if self.is_leader() {
+            let reason = "this coordinator runs no preload jobs yet, or none at all: it needs [[ufs]], [[mount]] and workers in its configuration";
+            return Answer::refused(StatusCode::SERVICE_UNAVAILABLE, RefusedKind::Unavailable, reason);
+        }
+        self.not_leader().await
+    }
+}
+
+fn refused(error: &EngineError) -> Answer {
+    let (status, kind) = match error {
+        EngineError::Spec(_) => (StatusCode::BAD_REQUEST, RefusedKind::Malformed),
+        EngineError::Other(_) | EngineError::Store(JobStoreError::Exists(_)) => {
+            (StatusCode::CONFLICT, RefusedKind::Taken)
+        }
+        EngineError::Unknown(_) => (StatusCode::NOT_FOUND, RefusedKind::Unknown),
+        EngineError::Full(_) | EngineError::Store(JobStoreError::Deposed(_) | JobStoreError::Unavailable(_)) => {
+            (StatusCode::SERVICE_UNAVAILABLE, RefusedKind::Unavailable)
+        }
+    };
+    Answer::refused(status, kind, error.to_string())
+}
