@@ -43,5 +43,5 @@ pub use secret::{Secret, SecretError};
 pub use tcp::Tcp;
 pub use telemetry::{OtlpProtocol, Telemetry, TelemetryOtlp};
 pub use ufs::{Credentials, CredentialsKind, Ufs, UfsCircuit, UfsDeadlines, UfsKind, UfsLimits, UfsRetries};
-pub use verbs::{Verbs, VerbsMode};
+pub use verbs::{Feature, Verbs, VerbsMode};
 pub use worker::{Worker, WorkerFill, WorkerIndex, WorkerShm, WorkerWrites};

@@ -22,10 +22,16 @@ pub struct Verbs {
     pub connections_max: u32,
     /// Connections to a worker that have not proved the secret yet. Default: `64`. Range: `1` to `65536`.
     pub handshakes_max: u32,
-    /// Receive buffers of one connection that the peer has credits for. Default: `32`. Range: `4` to `4096`.
+    /// Receive buffers of one connection that the peer has credits for, at most. Default: `32`. Range: `4` to `4096`.
     pub receive_count: u16,
     /// Length of each; smaller replies ride inside. The smaller of both sides' holds. Default: `"8KiB"`. Range: `"1KiB"` to `"64KiB"`.
     pub receive_buffer: ByteSize,
+    /// `"auto"`: the connections of a rail share receive buffers where its device has shared receive queues. `"off"`: each has a
+    /// ring of its own. Default: `"auto"`.
+    pub shared_receive: Feature,
+    /// Receive buffers that the connections of a rail share; a connection for which there is no room has a ring of its own. Each is
+    /// sure of 8, and may have more while others don't need them. Default: `1024`. Range: `64` to `32768`.
+    pub shared_receives: u16,
     /// Depth of a send queue in work requests. Default: `256`. Range: `16` to `16384`.
     pub send_queue: u32,
     /// Bytes that the NIC takes with a request instead of fetching them, where it can. Default: `"128B"`. Range: `"0B"` to `"1KiB"`.
@@ -64,6 +70,14 @@ pub enum VerbsMode {
     Off,
 }
 
+/// Whether something is used that some devices lack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Feature {
+    Auto,
+    Off,
+}
+
 impl Default for Verbs {
     fn default() -> Self {
         Self {
@@ -74,6 +88,8 @@ impl Default for Verbs {
             handshakes_max: 64,
             receive_count: 32,
             receive_buffer: ByteSize::kib(8),
+            shared_receive: Feature::Auto,
+            shared_receives: 1024,
             send_queue: 256,
             inline_max: ByteSize(128),
             ack_timeout: 17,

@@ -97,6 +97,8 @@ table! {
         "Places of the send queues of all queue pairs of a rail: what verbs3_verbs_send_queue_used is a part of.";
     chunk_credits: IntGaugeVec, "verbs3_verbs_chunk_credits", ["rail"],
         "Receive buffers of peers that the queue pairs of a rail may still send to, when something was sent last.";
+    shared_receives: IntGaugeVec, "verbs3_verbs_shared_receives", ["rail", "state"],
+        "Receive buffers that the connections of a rail share (verbs.shared_receives), by state: all; reserved, to the shares of connections; doubtful, perhaps taken by a queue pair that ended; lost, taken by one.";
     rail_call_seconds: HistogramVec, "verbs3_verbs_call_seconds", ["rail"],
         "Seconds from the sending of a call to its end, by the rail that it went over.";
     landed_bytes: IntCounterVec, "verbs3_verbs_landed_bytes_total", ["rail"],
@@ -266,6 +268,7 @@ mod tests {
         for by_rail in [&all.written_bytes, &all.copied_bytes, &all.completions, &all.landed_bytes] {
             let _ = by_rail.with_label_values(&["rxe0:1"]);
         }
+        let _ = all.shared_receives.with_label_values(&["rxe0:1", "all"]);
         let _ = all.rail_call_seconds.with_label_values(&["rxe0:1"]);
         for of_rail in [&all.work_requests, &all.verbs_errors, &all.rail_connects, &all.rail_lost] {
             let _ = of_rail.with_label_values(&["rxe0:1", "write"]);

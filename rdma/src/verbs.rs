@@ -2,7 +2,8 @@
 //! then sends the message that vouches for it on the same queue pair.
 //!
 //! Owns the options, and the probe of what this host has: its answer "none" is a value with a reason, never a failure.
-//! Nothing here depends on immediate data, shared receive queues, atomics or windows, which some devices lack.
+//! Nothing here depends on immediate data, shared receive queues, atomics or windows, which some devices lack; shared receive
+//! queues are used where a device has them.
 
 mod aim;
 mod chunk;
@@ -15,8 +16,12 @@ mod place;
 pub(crate) mod port_counters;
 mod rail;
 mod rail_metrics;
+mod receives;
 mod sender;
 mod server;
+mod shares;
+#[cfg(test)]
+mod sharing;
 mod sys;
 mod terms;
 mod wire;
@@ -39,10 +44,15 @@ use crate::calls::{CallOptions, Secret};
 #[derive(Debug, Clone)]
 pub struct VerbsOptions {
     pub calls: CallOptions,
-    /// Receive buffers of one connection that the peer has credits for; as many slots to send from.
+    /// Receive buffers of one connection that the peer has credits for, at most; as many slots to send from.
     pub receive_count: u16,
-    /// Length of each; the smaller of both sides' holds. Memory of a connection: about twice `receive_count` times this.
+    /// Length of each; the smaller of both sides' holds. Memory of a connection: about `receive_count` times this for what it
+    /// sends, and as much for what it receives where it has a ring of its own.
     pub receive_bytes: u32,
+    /// Connections of a rail share receive buffers, where its device can.
+    pub shared_receive: bool,
+    /// How many buffers they share. A connection for which there is no room has a ring of its own.
+    pub shared_receives: u16,
     /// Depth of the send queue, in work requests.
     pub send_queue: u32,
     /// Bytes that the NIC takes with a request instead of fetching them, where it can.
@@ -76,6 +86,8 @@ impl VerbsOptions {
             calls: CallOptions::new(secret),
             receive_count: 32,
             receive_bytes: 8192,
+            shared_receive: true,
+            shared_receives: 1024,
             send_queue: 256,
             inline_bytes: 128,
             ack_timeout: 17,

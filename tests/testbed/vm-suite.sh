@@ -90,8 +90,8 @@ UNIT=$(test_binary verbs3_rdma --lib); export UNIT
 
 #   rails (0, 1, …)              seconds  steps
 one 'rxe rxe:4096 siw siw:4096'  300      devices doctor rdma_ping conformance_tcp
-one 'rxe rxe:4096'               900      conformance_verbs:0 conformance_verbs:1 path_mtu:1 hostile:1 device_late:0 device_removal:0
-one 'siw siw:4096'               900      conformance_verbs:0 conformance_verbs:1 path_mtu:1 hostile:1 device_late:0 device_removal:0
+one 'rxe rxe:4096'               900      conformance_verbs_plain:0 conformance_verbs:1 path_mtu:1 hostile:1 device_late:0 device_removal:0
+one 'siw siw:4096'               900      conformance_verbs_plain:0 conformance_verbs:1 path_mtu:1 hostile:1 device_late:0 device_removal:0
 one 'rxe:4096'                   300      system system_memlock
 one 'siw'                        300      system
 two 'none rxe:4096 rxe:4096'     500      system_pair

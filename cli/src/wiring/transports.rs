@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use futures::future::join_all;
 use tokio::runtime::Handle;
-use verbs3_config::{Cluster, Process, Tcp, Verbs, VerbsMode, Worker, WorkerShm};
+use verbs3_config::{Cluster, Feature, Process, Tcp, Verbs, VerbsMode, Worker, WorkerShm};
 use verbs3_rdma::arena::Arena;
 use verbs3_rdma::calls::{CallOptions, Secret};
 use verbs3_rdma::peer::{ShmWay, Told, Ways};
@@ -267,6 +267,8 @@ fn verbs_options(verbs: &Verbs, calls: CallOptions, polling: Option<&PinnedRunti
         handshakes_max: _,
         receive_count,
         receive_buffer,
+        shared_receive,
+        shared_receives,
         send_queue,
         inline_max,
         ack_timeout,
@@ -283,6 +285,8 @@ fn verbs_options(verbs: &Verbs, calls: CallOptions, polling: Option<&PinnedRunti
         calls,
         receive_count: *receive_count,
         receive_bytes: short(*receive_buffer),
+        shared_receive: *shared_receive == Feature::Auto,
+        shared_receives: *shared_receives,
         send_queue: *send_queue,
         inline_bytes: short(*inline_max),
         ack_timeout: *ack_timeout,

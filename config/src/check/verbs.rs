@@ -24,6 +24,8 @@ pub(super) fn check(verbs: &Verbs, worker: &Worker, gateway: &Gateway, findings:
         handshakes_max,
         receive_count,
         receive_buffer,
+        shared_receive: _,
+        shared_receives,
         send_queue,
         inline_max,
         ack_timeout,
@@ -42,6 +44,7 @@ pub(super) fn check(verbs: &Verbs, worker: &Worker, gateway: &Gateway, findings:
     findings.range(at("handshakes_max"), *handshakes_max, 1, 65_536);
     findings.range(at("receive_count"), *receive_count, 4, 4096);
     findings.range(at("receive_buffer"), *receive_buffer, ByteSize::kib(1), ByteSize::kib(64));
+    findings.range(at("shared_receives"), *shared_receives, 64, 32_768);
     findings.range(at("send_queue"), *send_queue, 16, 16_384);
     findings.range(at("inline_max"), *inline_max, ByteSize(0), ByteSize::kib(1));
     findings.range(at("ack_timeout"), *ack_timeout, 0, 31);

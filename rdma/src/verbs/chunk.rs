@@ -36,6 +36,8 @@ pub(super) enum ChunkError {
     Length { said: u32, has: usize },
     #[error("{0} more credits than there are receive buffers")]
     Credits(u32),
+    #[error("a message for which it had no credit")]
+    Overrun,
 }
 
 impl ChunkHeader {
@@ -65,22 +67,34 @@ impl ChunkHeader {
     }
 }
 
+/// What becomes of the credits that the peer has in all, when one of them is given back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Turn {
+    Keep,
+    Grow,
+    Shrink,
+}
+
 /// Credits of one connection, both directions.
 #[derive(Debug, Clone)]
 pub(super) struct Credits {
     /// Chunks that this side may still send.
     free: u32,
-    /// Receive buffers of the peer that credits are given for.
+    /// Receive buffers of the peer that credits are given for, at most.
     theirs: u32,
-    /// Receive buffers of this side that credits are given for.
+    /// Receive buffers of this side that credits are given for now.
     mine: u32,
+    /// Those that the peer can spend, or has spent on a chunk that did not arrive yet.
+    out: u32,
     /// Buffers posted again for which the peer has not been told.
     owed: u32,
 }
 
 impl Credits {
-    pub(super) fn new(mine: u16, theirs: u16) -> Self {
-        Self { free: u32::from(theirs), theirs: u32::from(theirs), mine: u32::from(mine), owed: 0 }
+    /// The peer may send `mine` chunks; this side `theirs`, and later up to `theirs_max`.
+    pub(super) fn new(mine: u16, theirs: u16, theirs_max: u16) -> Self {
+        let mine = u32::from(mine);
+        Self { free: u32::from(theirs), theirs: u32::from(theirs_max), mine, out: mine, owed: 0 }
     }
 
     pub(super) fn may_send(&self) -> bool {
@@ -90,6 +104,11 @@ impl Credits {
     /// Chunks that may still be sent.
     pub(super) fn free(&self) -> u32 {
         self.free
+    }
+
+    /// Chunks of the peer that may be on their way, with those that cost no credit.
+    pub(super) fn arriving_max(&self) -> u32 {
+        self.out + u32::from(SPARE_RECEIVES)
     }
 
     /// A chunk that costs a credit goes out.
@@ -102,6 +121,7 @@ impl Credits {
     pub(super) fn grant(&mut self) -> u16 {
         let granted = self.owed.min(u32::from(u16::MAX));
         self.owed -= granted;
+        self.out += granted;
         granted as u16
     }
 
@@ -112,6 +132,9 @@ impl Credits {
 
     /// A chunk arrived.
     pub(super) fn received(&mut self, header: &ChunkHeader) -> Result<(), ChunkError> {
+        if !header.only_grants {
+            self.out = self.out.checked_sub(1).ok_or(ChunkError::Overrun)?;
+        }
         let free = self.free + u32::from(header.granted);
         if free > self.theirs {
             return Err(ChunkError::Credits(free - self.theirs));
@@ -120,10 +143,15 @@ impl Credits {
         Ok(())
     }
 
-    /// The buffer of a chunk was read and posted again.
-    pub(super) fn reposted(&mut self, header: &ChunkHeader) {
-        if !header.only_grants {
-            self.owed += 1;
+    /// The buffer of a chunk that took a credit was read and posted again.
+    pub(super) fn reposted(&mut self, turn: Turn) {
+        match turn {
+            Turn::Keep => self.owed += 1,
+            Turn::Grow => {
+                self.owed += 2;
+                self.mine += 1;
+            }
+            Turn::Shrink => self.mine -= 1,
         }
     }
 }
@@ -150,23 +178,32 @@ mod tests {
         let mut flags = good;
         flags[2] = 4;
         assert_eq!(ChunkHeader::decode(flags, 13), Err(ChunkError::Flags(4)));
-        let mut credits = Credits::new(8, 8);
-        let gift = ChunkHeader { granted: 1, ..ChunkHeader::default() };
-        assert_eq!(credits.received(&gift), Err(ChunkError::Credits(1)));
+        let mut credits = Credits::new(1, 4, 8);
+        let gift = |granted| ChunkHeader { granted, only_grants: true, ..ChunkHeader::default() };
+        assert_eq!(credits.received(&gift(4)), Ok(()));
+        assert_eq!(credits.received(&gift(1)), Err(ChunkError::Credits(1)));
+        assert_eq!(credits.received(&ChunkHeader::default()), Ok(()));
+        assert_eq!(credits.received(&ChunkHeader::default()), Err(ChunkError::Overrun));
     }
 
     /// One side of the model: a ring, what is on the way to it, and what it wants to say.
     struct Side {
         credits: Credits,
+        /// Of its own or of a shared ring: what others leave it.
         posted: u32,
+        first: u32,
+        share: u32,
+        share_max: u32,
         arriving: VecDeque<ChunkHeader>,
         to_send: u32,
     }
 
     impl Side {
-        fn new(mine: u16, theirs: u16, to_send: u32) -> Self {
-            let posted = u32::from(mine) + u32::from(SPARE_RECEIVES);
-            Self { credits: Credits::new(mine, theirs), posted, arriving: VecDeque::new(), to_send }
+        fn new(mine: (u16, u16), theirs: (u16, u16), to_send: u32) -> Self {
+            let credits = Credits::new(mine.0, theirs.0, theirs.1);
+            let (first, share_max) = (u32::from(mine.0), u32::from(mine.1));
+            let posted = first + u32::from(SPARE_RECEIVES);
+            Self { credits, posted, first, share: first, share_max, arriving: VecDeque::new(), to_send }
         }
 
         /// Sends one chunk if it may; takes one of the peer's receive buffers, of which there must be one.
@@ -186,11 +223,24 @@ mod tests {
             true
         }
 
-        fn read(&mut self) -> bool {
+        fn read(&mut self, wish: Turn) -> bool {
             let Some(header) = self.arriving.pop_front() else { return false };
             self.credits.received(&header).unwrap();
             self.posted += 1;
-            self.credits.reposted(&header);
+            if header.only_grants {
+                return true;
+            }
+            match wish {
+                Turn::Grow if self.share < self.share_max => {
+                    (self.share, self.posted) = (self.share + 1, self.posted + 1);
+                    self.credits.reposted(Turn::Grow);
+                }
+                Turn::Shrink if self.share > self.first => {
+                    (self.share, self.posted) = (self.share - 1, self.posted - 1);
+                    self.credits.reposted(Turn::Shrink);
+                }
+                _ => self.credits.reposted(Turn::Keep),
+            }
             true
         }
     }
@@ -198,14 +248,20 @@ mod tests {
     proptest! {
         #[test]
         fn rings_never_run_dry_and_everything_arrives(
-            a in 1u16..40, b in 1u16..40, left in 0u32..200, right in 0u32..200, steps in proptest::collection::vec(0u8..4, 0..600),
+            a in 1u16..40, b in 1u16..40, more in 0u16..60, left in 0u32..200, right in 0u32..200,
+            steps in proptest::collection::vec(0u8..8, 0..600),
         ) {
+            let (a, b) = ((a, a + more), (b, b + more));
             let (mut one, mut two) = (Side::new(a, b, left), Side::new(b, a, right));
             let mut step = |kind: u8| match kind {
                 0 => one.send(&mut two),
                 1 => two.send(&mut one),
-                2 => one.read(),
-                _ => two.read(),
+                2 => one.read(Turn::Keep),
+                3 => two.read(Turn::Keep),
+                4 => one.read(Turn::Grow),
+                5 => two.read(Turn::Grow),
+                6 => one.read(Turn::Shrink),
+                _ => two.read(Turn::Shrink),
             };
             for kind in steps {
                 step(kind);

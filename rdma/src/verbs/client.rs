@@ -88,6 +88,11 @@ impl VerbsTransport {
         self.dialer.rail.lock().as_ref().map(|open| open.rail.clone())
     }
 
+    #[cfg(test)]
+    pub(super) fn shared_ring(&self) -> Option<Arc<super::receives::SharedRing>> {
+        self.dialer.rail.lock().as_ref().and_then(|rail| rail.shared.clone())
+    }
+
     /// Waits until the tasks of every connection have ended. Drop the connections and their calls first.
     pub async fn shutdown(&self) {
         self.dialer.over.cancel();
@@ -144,7 +149,7 @@ impl Dialer {
 
     /// Opens the rail where it is now. Registering pins all of the arena, which takes its time.
     fn open(&self) -> io::Result<Opened> {
-        OpenRail::open(self.place.find()?, self.arena.clone(), Use::Landings)
+        OpenRail::open(self.place.find()?, self.arena.clone(), Use::Landings, &self.options)
     }
 
     fn opened(&self, presence: &mut Presence, (rail, _): &Opened) {
@@ -209,7 +214,7 @@ impl Dialer {
             id.move_states();
         }
         let wire = Wire::new(id, events, rail, &self.options)?;
-        let mine = QueueTerms { path_mtu_max, ..QueueTerms::of(&self.options) };
+        let mine = QueueTerms { path_mtu_max, ..wire.terms(&self.options) };
         wire.with_id(|id| id.connect(&mine.encode(), connect_options(&self.options)))?;
         let answer = wire.event().await?;
         let theirs = QueueTerms::decode(&answer.private);

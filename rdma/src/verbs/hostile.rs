@@ -72,7 +72,7 @@ struct Liar {
 impl Lair {
     fn open() -> Self {
         let pages = arena();
-        let (rail, _) = OpenRail::open(address(), pages.clone(), Use::Blocks).expect(NEEDS);
+        let (rail, _) = OpenRail::open(address(), pages.clone(), Use::Blocks, &options()).expect(NEEDS);
         let channel = EventChannel::new().unwrap();
         let id = CmId::new(&channel).unwrap();
         id.bind(SocketAddr::new(address(), 0)).unwrap();
@@ -95,7 +95,7 @@ impl Lair {
         let channel = EventChannel::new().unwrap();
         id.migrate(&channel).unwrap();
         let wire = Wire::new(id, watch(channel).unwrap(), self.rail.clone(), &options).unwrap();
-        let mine = QueueTerms::of(&options);
+        let mine = wire.terms(&options);
         wire.agree(mine, theirs);
         wire.with_id(|id| id.accept(&mine.encode(), connect_options(&options))).unwrap();
         expect(&wire.event().await.unwrap(), EventKind::Established).unwrap();

@@ -122,6 +122,14 @@ pub(super) struct WireInlet {
     current: Option<(u16, ChunkHeader, usize)>,
 }
 
+impl Drop for WireInlet {
+    fn drop(&mut self) {
+        if let Some((buffer, ..)) = self.current.take() {
+            self.wire.give_back(buffer);
+        }
+    }
+}
+
 impl WireInlet {
     pub(super) fn new(wire: Arc<Wire>) -> Self {
         Self { wire, message_bytes_max: 0, current: None }

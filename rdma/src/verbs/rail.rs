@@ -6,6 +6,8 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use super::VerbsOptions;
+use super::receives::SharedRing;
 use super::sys::{CmId, Domain, EventChannel, Region, Rights};
 use crate::arena::Arena;
 use crate::metrics::{GaugeGuard, metrics};
@@ -50,6 +52,8 @@ pub(super) struct OpenRail {
     /// Ends before `arena`, whose memory it covers.
     pub(super) region: Region,
     pub(super) usage: Use,
+    /// Receive buffers of all connections, where the device has shared queues and they are to be used.
+    pub(super) shared: Option<Arc<SharedRing>>,
     _registered: GaugeGuard,
     _arena: Arena,
 }
@@ -57,7 +61,12 @@ pub(super) struct OpenRail {
 impl OpenRail {
     /// Opens the device and registers all of `arena` with it: once, at start. On the channel the device's end is told;
     /// everything of the rail must go then, or the device can't.
-    pub(super) fn open(address: IpAddr, arena: Arena, usage: Use) -> io::Result<(Arc<Self>, Arc<EventChannel>)> {
+    pub(super) fn open(
+        address: IpAddr,
+        arena: Arena,
+        usage: Use,
+        options: &VerbsOptions,
+    ) -> io::Result<(Arc<Self>, Arc<EventChannel>)> {
         let channel = EventChannel::new()?;
         let anchor = CmId::new(&channel)?;
         anchor.bind(SocketAddr::new(address, 0))?;
@@ -73,6 +82,17 @@ impl OpenRail {
         let region = unsafe { Region::register(domain.clone(), base, bytes, rights) }?;
         let registered = metrics().registered_bytes.with_label_values(&[&rail.label()]);
         let registered = GaugeGuard::add(&registered, region.bytes() as u64);
-        Ok((Arc::new(Self { rail, domain, region, usage, _registered: registered, _arena: arena }), channel))
+        let shared = if options.shared_receive { shared_ring(&rail, &domain, options) } else { None };
+        Ok((Arc::new(Self { rail, domain, region, usage, shared, _registered: registered, _arena: arena }), channel))
+    }
+}
+
+fn shared_ring(rail: &Rail, domain: &Arc<Domain>, options: &VerbsOptions) -> Option<Arc<SharedRing>> {
+    match SharedRing::new(&rail.label(), domain, options) {
+        Ok(ring) => Some(Arc::new(ring)),
+        Err(error) => {
+            tracing::info!(rail = rail.label(), %error, "no shared receive buffers: each connection has a ring of its own");
+            None
+        }
     }
 }

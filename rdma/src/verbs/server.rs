@@ -89,7 +89,7 @@ impl VerbsServer {
         let (address, gate) = (RailAddress::default(), Gate::new(options.connections_max, options.handshakes_max));
         let closer = gate.closer(options.drain_deadline);
         let door = Arc::new(Door { gate, options, arena, service, address: address.clone() });
-        let opened = Listener::open(presence.place(), port, door.arena.clone());
+        let opened = Listener::open(presence.place(), port, door.arena.clone(), &door.options.verbs);
         let (listener, error) = match opened {
             Ok(listener) => {
                 door.opened(&mut presence, &listener);
@@ -130,10 +130,10 @@ struct Listener {
 
 impl Listener {
     /// Needs a runtime. Registering pins all of the arena, which takes its time.
-    fn open(place: &RailPlace, port: u16, arena: Arena) -> io::Result<Self> {
+    fn open(place: &RailPlace, port: u16, arena: Arena, options: &VerbsOptions) -> io::Result<Self> {
         let address = place.find()?;
         // What the device's end is told on: the listener hears of it as well.
-        let (rail, _) = OpenRail::open(address, arena, Use::Blocks)?;
+        let (rail, _) = OpenRail::open(address, arena, Use::Blocks, options)?;
         let channel = EventChannel::new()?;
         let id = CmId::new(&channel)?;
         id.bind(SocketAddr::new(address, port))?;
@@ -176,10 +176,10 @@ impl Door {
             if self.gate.drain.run_until_cancelled(presence.pause()).await.is_none() {
                 return;
             }
-            let (runtime, place, arena) = (Runtime::current(), presence.place().clone(), self.arena.clone());
+            let (runtime, place, door) = (Runtime::current(), presence.place().clone(), self.clone());
             let opened = tokio::task::spawn_blocking(move || {
                 let _on = runtime.enter();
-                Listener::open(&place, port, arena)
+                Listener::open(&place, port, door.arena.clone(), &door.options.verbs)
             });
             match opened.await.map_err(io::Error::other).flatten() {
                 Ok(opened) => {
@@ -263,6 +263,7 @@ impl Door {
             return Ok(None);
         }
         let wire = Wire::new(id, events, rail, options)?;
+        mine.receive_first = wire.terms(options).receive_first;
         wire.agree(mine, theirs);
         wire.with_id(|id| {
             if let Some(path_mtu_max) = mine.path_mtu_max(theirs).filter(|_| id.moves_states()) {

@@ -1,5 +1,5 @@
 //! The verbs bindings, and every `unsafe` call into them: the listing here, connections in `cm`, their states in `states`,
-//! memory in `memory`, queues in `queue`, a port's facts in `port`. No other file of the crate names the bindings.
+//! memory in `memory`, queues in `queue` and `shared`, a port's facts in `port`. No other file of the crate names the bindings.
 //!
 //! `rdma-mummy-sys` carries the declarations of libibverbs and librdmacm and loads both at run time, so the binary starts
 //! on a host without them. The `ibverbs` family was tried and left out: `ibverbs` 0.9.2, the newest published, has no
@@ -10,6 +10,7 @@ mod cm;
 mod memory;
 mod port;
 mod queue;
+mod shared;
 mod states;
 
 use std::ffi::CStr;
@@ -21,6 +22,7 @@ pub(super) use cm::{CmEvent, CmId, ConnectOptions, EventChannel, EventKind, PRIV
 pub(super) use memory::{Buffer, Domain, Region, Rights};
 pub(super) use port::Port;
 pub(super) use queue::{Completion, CompletionQueue, Op, SGES_MAX, Sge, Work};
+pub(super) use shared::SharedQueue;
 
 /// The error of a call that returns -1 or a null pointer and sets `errno`.
 fn last_error(what: &str) -> io::Error {

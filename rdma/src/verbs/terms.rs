@@ -8,9 +8,9 @@ use super::VerbsOptions;
 const MAGIC: [u8; 4] = *b"vb3V";
 
 /// Layout of these words and of chunks.
-const VERSION: u16 = 2;
+const VERSION: u16 = 3;
 
-pub(super) const TERMS_BYTES: usize = 14;
+pub(super) const TERMS_BYTES: usize = 16;
 
 /// Shortest receive buffer: a header and something of a message.
 const RECEIVE_BYTES_MIN: u32 = 256;
@@ -20,8 +20,10 @@ const PATH_MTU_MIN: u16 = 256;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct QueueTerms {
-    /// Receive buffers that the other side has credits for.
+    /// Receive buffers that the other side has credits for, at most.
     pub(super) receive_count: u16,
+    /// Those that it has credits for at first.
+    pub(super) receive_first: u16,
     pub(super) receive_bytes: u32,
     /// The path MTU is to be at most so many bytes; none leaves it to the fabric. Who says one moves the states of its queue
     /// pair by itself, and who accepts such a request does so too.
@@ -31,7 +33,7 @@ pub(super) struct QueueTerms {
 impl QueueTerms {
     pub(super) fn of(options: &VerbsOptions) -> Self {
         let VerbsOptions { receive_count, receive_bytes, path_mtu_max, .. } = *options;
-        Self { receive_count, receive_bytes, path_mtu_max }
+        Self { receive_count, receive_first: receive_count, receive_bytes, path_mtu_max }
     }
 
     /// The smaller of both sides' bounds on the path MTU.
@@ -45,7 +47,8 @@ impl QueueTerms {
         bytes[4..6].copy_from_slice(&VERSION.to_le_bytes());
         bytes[6..8].copy_from_slice(&self.receive_count.to_le_bytes());
         bytes[8..12].copy_from_slice(&self.receive_bytes.to_le_bytes());
-        bytes[12..].copy_from_slice(&self.path_mtu_max.unwrap_or(0).to_le_bytes());
+        bytes[12..14].copy_from_slice(&self.path_mtu_max.unwrap_or(0).to_le_bytes());
+        bytes[14..].copy_from_slice(&self.receive_first.to_le_bytes());
         bytes
     }
 
@@ -65,13 +68,17 @@ impl QueueTerms {
         }
         let terms = Self {
             receive_count: u16::from_le_bytes([bytes[6], bytes[7]]),
+            receive_first: u16::from_le_bytes([bytes[14], bytes[15]]),
             receive_bytes: u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]),
             path_mtu_max: Some(u16::from_le_bytes([bytes[12], bytes[13]])).filter(|&bytes| bytes > 0),
         };
         if terms.path_mtu_max.is_some_and(|bytes| bytes < PATH_MTU_MIN) {
             return Err(malformed(format!("its path MTU is none: {terms:?}")));
         }
-        if terms.receive_count == 0 || terms.receive_bytes < RECEIVE_BYTES_MIN {
+        if terms.receive_first == 0
+            || terms.receive_count < terms.receive_first
+            || terms.receive_bytes < RECEIVE_BYTES_MIN
+        {
             return Err(malformed(format!("its receive ring is useless: {terms:?}")));
         }
         Ok(terms)
@@ -86,7 +93,7 @@ mod tests {
     #[test]
     fn terms_survive_the_request_and_its_padding() {
         for path_mtu_max in [None, Some(1024)] {
-            let terms = QueueTerms { receive_count: 32, receive_bytes: 8192, path_mtu_max };
+            let terms = QueueTerms { receive_count: 32, receive_first: 4, receive_bytes: 8192, path_mtu_max };
             let mut private = terms.encode().to_vec();
             private.resize(56, 0);
             assert_eq!(QueueTerms::decode(&private).unwrap(), terms);
@@ -95,7 +102,8 @@ mod tests {
 
     #[test]
     fn the_smaller_bound_on_the_path_mtu_holds() {
-        let terms = |path_mtu_max| QueueTerms { receive_count: 32, receive_bytes: 8192, path_mtu_max };
+        let terms =
+            |path_mtu_max| QueueTerms { receive_count: 32, receive_first: 32, receive_bytes: 8192, path_mtu_max };
         let both = |mine, theirs| terms(mine).path_mtu_max(terms(theirs));
         assert_eq!(both(None, None), None);
         assert_eq!((both(Some(1024), None), both(None, Some(1024))), (Some(1024), Some(1024)));
@@ -104,7 +112,7 @@ mod tests {
 
     #[test]
     fn what_is_no_offer_is_refused_by_its_reason() {
-        let good = QueueTerms { receive_count: 32, receive_bytes: 8192, path_mtu_max: None }.encode();
+        let good = QueueTerms { receive_count: 32, receive_first: 4, receive_bytes: 8192, path_mtu_max: None }.encode();
         let with = |at: usize, value: u8| {
             let mut bytes = good;
             bytes[at] = value;
@@ -113,6 +121,8 @@ mod tests {
         assert!(with(0, b'x').contains("does not speak"));
         assert!(with(4, 9).contains("version 9"));
         assert!(with(6, 0).contains("useless"));
+        assert!(with(14, 0).contains("useless"));
+        assert!(with(14, 33).contains("useless"));
         assert!(with(12, 255).contains("path MTU"));
         assert!(QueueTerms::decode(&good[..13]).unwrap_err().to_string().contains("too little"));
     }

@@ -1,6 +1,6 @@
 //! One queue pair as a stream of frames with data beside it.
 //!
-//! Owns the queue pair, its completions and its receive ring, and drives them from the connection's own task: first by
+//! Owns the queue pair and its completions, and drives them from the connection's own task: first by
 //! polling, then by waiting for the NIC's event, so an idle connection costs nothing. What a frame means is `calls`'.
 
 use std::collections::VecDeque;
@@ -19,17 +19,15 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, Sleep};
 
 use super::VerbsOptions;
-use super::chunk::{CHUNK_HEADER_BYTES, ChunkHeader, Credits, SPARE_RECEIVES};
+use super::chunk::{CHUNK_HEADER_BYTES, ChunkHeader, Credits};
 use super::rail::OpenRail;
 use super::rail_metrics::RailMetrics;
+use super::receives::{RECEIVE, Receives};
 use super::sender::{Registered, SendSizes, Sender};
-use super::sys::{Buffer, CmEvent, CmId, Completion, CompletionQueue, EventChannel, EventKind, QueueSizes, Sge, Work};
+use super::sys::{Buffer, CmEvent, CmId, Completion, CompletionQueue, EventChannel, EventKind, QueueSizes, Work};
 use super::terms::QueueTerms;
 use crate::calls::Rooms;
 use crate::metrics::metrics;
-
-/// Set in the id of a receive request; the rest is the number of its buffer.
-const RECEIVE: u64 = 1 << 63;
 
 /// Times that other tasks of the thread may run before the NIC's event is asked for and waited for, which costs three
 /// system calls: what they do often makes the next completion.
@@ -47,8 +45,7 @@ pub(super) struct Wire {
     completions: AsyncFd<Readable<CompletionQueue>>,
     events: AsyncFd<Readable<EventChannel>>,
     pub(super) slots: Buffer,
-    ring: Buffer,
-    chunk_bytes: usize,
+    receives: Receives,
     busy_poll: Duration,
     heartbeat: Duration,
     /// `Outlet::run` drives the queue pair; the inlet only waits for what arrives.
@@ -69,6 +66,10 @@ pub(super) struct State {
     pub(super) received: VecDeque<(u16, ChunkHeader)>,
     /// The peer said that nothing follows, or hung up.
     pub(super) ended: bool,
+    /// It said so.
+    said_end: bool,
+    /// Both sides know what the other can take.
+    agreed: bool,
     pub(super) finishing: bool,
     pub(super) closed: bool,
     failure: Option<String>,
@@ -111,33 +112,36 @@ impl Registered for OpenRail {
 }
 
 impl Wire {
-    /// Makes the queue pair of `id`, whose route leads over `rail`, and fills its receive ring.
+    /// Makes the queue pair of `id`, whose route leads over `rail`, with buffers to receive in.
     pub(super) fn new(
-        mut id: CmId,
+        id: CmId,
         events: AsyncFd<Readable<EventChannel>>,
         rail: Arc<OpenRail>,
         options: &VerbsOptions,
     ) -> io::Result<Arc<Self>> {
-        let receives = options.receive_count + SPARE_RECEIVES;
-        let entries = options.send_queue + u32::from(receives);
+        let receives = Receives::new(&rail, options)?;
+        // Gone before the buffers, whatever fails below.
+        let mut id = id;
+        let entries = options.send_queue + receives.completions_max();
         let queue = Arc::new(CompletionQueue::new(rail.domain.clone(), entries)?);
-        let sizes =
-            QueueSizes { send: options.send_queue, receive: u32::from(receives), inline_bytes: options.inline_bytes };
-        let inline_bytes = id.create_queue_pair(&rail.domain, &queue, sizes)?;
-        let chunk_bytes = options.receive_bytes as usize;
-        let ring = Buffer::new(rail.domain.clone(), usize::from(receives) * chunk_bytes)?;
+        let (send, inline_bytes) = (options.send_queue, options.inline_bytes);
+        let sizes = QueueSizes { send, receive: receives.own_depth(), inline_bytes };
+        let inline_bytes = id.create_queue_pair(&rail.domain, &queue, receives.queue(), sizes)?;
+        receives.fill(&id)?;
         let slots = options.receive_count;
         let slots_buffer = Buffer::new(rail.domain.clone(), Sender::buffer_bytes(slots, options.receive_bytes))?;
         let send = SendSizes { queue: options.send_queue, chunk_bytes: options.receive_bytes, slots, inline_bytes };
         let metrics = RailMetrics::of(&rail.rail.label(), options.send_queue);
-        let wire = Arc::new(Self {
+        Ok(Arc::new(Self {
             state: Mutex::new(State {
                 id: Some(id),
                 sender: Sender::new(send),
                 // Until the peer has said how much it can take.
-                credits: Credits::new(options.receive_count, 0),
+                credits: Credits::new(0, 0, 0),
                 received: VecDeque::new(),
                 ended: false,
+                said_end: false,
+                agreed: false,
                 finishing: false,
                 closed: false,
                 failure: None,
@@ -149,19 +153,19 @@ impl Wire {
             completions: watch(queue)?,
             events,
             slots: slots_buffer,
-            ring,
-            chunk_bytes,
+            receives,
             busy_poll: options.busy_poll,
             heartbeat: options.heartbeat,
             driven: AtomicBool::new(false),
             arrived: Notify::new(),
             work: Notify::new(),
             written: Notify::new(),
-        });
-        for buffer in 0..receives {
-            wire.post_receive(&wire.state.lock(), buffer)?;
-        }
-        Ok(wire)
+        }))
+    }
+
+    /// What this side says in the connection request, or in its answer.
+    pub(super) fn terms(&self, options: &VerbsOptions) -> QueueTerms {
+        QueueTerms { receive_first: self.receives.first_credits(), ..QueueTerms::of(options) }
     }
 
     /// Runs `act` on the connection's id, while there is one.
@@ -184,7 +188,8 @@ impl Wire {
     /// Sets what the peer can take.
     pub(super) fn agree(&self, mine: QueueTerms, theirs: QueueTerms) {
         let mut state = self.state.lock();
-        state.credits = Credits::new(mine.receive_count, theirs.receive_count);
+        state.credits = Credits::new(mine.receive_first, theirs.receive_first, theirs.receive_count);
+        state.agreed = true;
         state.sender.set_payload_bytes_max(theirs.receive_bytes);
     }
 
@@ -336,15 +341,18 @@ impl Wire {
         let count = self.completions.get_ref().0.poll(&mut polled)?;
         let (mut done, mut copied) = (Vec::new(), Vec::new());
         let mut state = self.state.lock();
-        if let Some(failure) = &state.failure {
-            return Err(io::Error::other(failure.clone()));
-        }
+        let mut result = match &state.failure {
+            Some(failure) => Err(io::Error::other(failure.clone())),
+            None => Ok(()),
+        };
         for completion in &polled[..count] {
-            if let Err(error) = self.complete(&mut state, completion, &mut done) {
+            // All are looked at: buffers come back by them, and chunks that came before the end are read.
+            if let Err(error) = self.complete(&mut state, completion, &mut done, result.is_ok()) {
                 state.failure.get_or_insert_with(|| error.to_string());
-                return Err(error);
+                result = Err(error);
             }
         }
+        result?;
         if count > 0 {
             self.metrics.completions.inc_by(count as u64);
             self.pump_locked(&mut state);
@@ -361,29 +369,50 @@ impl Wire {
         Ok(count > 0)
     }
 
+    /// `well`: nothing has failed before this one.
     fn complete(
         &self,
         state: &mut State,
         completion: &Completion,
         done: &mut Vec<crate::calls::Outgoing>,
+        well: bool,
     ) -> io::Result<()> {
-        if let Err(status) = completion.status {
-            if state.ended && Completion::is_flush(status) {
-                return Ok(());
+        let buffer = (completion.id & RECEIVE != 0).then_some((completion.id & !RECEIVE) as u16);
+        if let Some(buffer) = buffer {
+            self.receives.completed(buffer);
+            if completion.status.is_err() || state.closed {
+                self.receives.give_back(buffer);
             }
-            self.metrics.failed(Completion::label(status));
-            return Err(io::Error::other(Completion::describe(status)));
         }
-        if completion.id & RECEIVE == 0 {
-            state.sender.completed(completion.id, done);
-            return Ok(());
+        match (completion.status, buffer) {
+            (Err(status), _) if !well || (state.ended && Completion::is_flush(status)) => Ok(()),
+            (Err(status), _) => {
+                self.metrics.failed(Completion::label(status));
+                Err(io::Error::other(Completion::describe(status)))
+            }
+            (Ok(()), _) if state.closed => Ok(()),
+            (Ok(()), None) => {
+                state.sender.completed(completion.id, done);
+                Ok(())
+            }
+            (Ok(()), Some(buffer)) => self.arrived(state, buffer, completion.bytes as usize),
         }
-        let buffer = (completion.id & !RECEIVE) as u16;
+    }
+
+    fn arrived(&self, state: &mut State, buffer: u16, bytes: usize) -> io::Result<()> {
         let mut header = [0; CHUNK_HEADER_BYTES];
-        self.ring.read(usize::from(buffer) * self.chunk_bytes, &mut header);
-        let header = ChunkHeader::decode(header, completion.bytes as usize).map_err(io::Error::other)?;
-        state.credits.received(&header).map_err(io::Error::other)?;
+        self.receives.read(buffer, 0, &mut header);
+        let header = match ChunkHeader::decode(header, bytes)
+            .and_then(|header| state.credits.received(&header).map(|()| header))
+        {
+            Ok(header) => header,
+            Err(error) => {
+                self.receives.give_back(buffer);
+                return Err(io::Error::other(error));
+            }
+        };
         state.ended |= header.end;
+        state.said_end |= header.end;
         if header.payload_bytes > 0 {
             state.received.push_back((buffer, header));
             return Ok(());
@@ -393,45 +422,39 @@ impl Wire {
 
     /// Gives a read buffer back to the NIC.
     pub(super) fn repost(&self, state: &mut State, buffer: u16, header: &ChunkHeader) -> io::Result<()> {
-        if state.id.is_none() {
+        let turn = self.receives.repost(state.id.as_ref(), buffer, !header.only_grants)?;
+        if state.id.is_none() || header.only_grants {
             return Ok(());
         }
-        self.post_receive(state, buffer)?;
-        state.credits.reposted(header);
+        state.credits.reposted(turn);
         if state.credits.must_grant() {
             self.pump_locked(state);
         }
         Ok(())
     }
 
-    fn post_receive(&self, state: &State, buffer: u16) -> io::Result<()> {
-        let Some(id) = &state.id else {
-            return Err(closed());
-        };
-        let piece = Sge {
-            address: self.ring.address(usize::from(buffer) * self.chunk_bytes),
-            bytes: self.chunk_bytes as u32,
-            lkey: self.ring.lkey(),
-        };
-        // SAFETY: the ring lives as long as this wire, which destroys the queue pair before. A buffer is posted when it is
-        // new, or when its chunk was read to the end; until its completion nobody reads it.
-        unsafe { id.post_receive(RECEIVE | u64::from(buffer), piece) }
+    /// Gives back a buffer that nobody will read further: this side reads no more.
+    pub(super) fn give_back(&self, buffer: u16) {
+        self.receives.give_back(buffer);
     }
 
     /// Copies from a chunk that arrived.
     pub(super) fn read(&self, buffer: u16, at: usize, to: &mut [u8]) {
-        self.ring.read(usize::from(buffer) * self.chunk_bytes + CHUNK_HEADER_BYTES + at, to);
+        self.receives.read(buffer, CHUNK_HEADER_BYTES + at, to);
     }
 
     /// Destroys the queue pair, and then lets go of what it could touch.
     pub(super) fn close(&self) {
-        let id = {
+        let (id, unread) = {
             let mut state = self.state.lock();
             state.closed = true;
             state.ended = true;
-            state.id.take()
+            (state.id.take(), std::mem::take(&mut state.received))
         };
-        drop(id);
+        unread.into_iter().for_each(|(buffer, _)| self.receives.give_back(buffer));
+        if let Some(id) = id {
+            self.end(id);
+        }
         let held = self.state.lock().sender.clear();
         drop(held);
         self.rooms.close();
@@ -439,6 +462,35 @@ impl Wire {
         self.arrived.notify_one();
         self.written.notify_waiters();
         self.driven.store(false, Ordering::Release);
+    }
+}
+
+impl Wire {
+    /// Destroys the queue pair, and takes back the shared buffers that it had taken.
+    fn end(&self, id: CmId) {
+        if self.receives.queue().is_some() {
+            // Before its end, because some devices forget then what completed and was not taken.
+            id.stop();
+            self.take_back();
+        }
+        drop(id);
+        if self.receives.queue().is_some() {
+            self.take_back();
+            let state = self.state.lock();
+            let unseen = if state.said_end || !state.agreed { 0 } else { state.credits.arriving_max() };
+            self.receives.end(unseen);
+        }
+    }
+
+    fn take_back(&self) {
+        let mut polled = [Completion::NONE; POLL_MAX];
+        while let Ok(1..) = self.completions.get_ref().0.poll(&mut polled).inspect(|&count| {
+            for completion in polled[..count].iter().filter(|completion| completion.id & RECEIVE != 0) {
+                let buffer = (completion.id & !RECEIVE) as u16;
+                self.receives.completed(buffer);
+                self.receives.give_back(buffer);
+            }
+        }) {}
     }
 }
 

@@ -15,6 +15,7 @@ use socket2::SockAddr;
 use super::memory::Domain;
 use super::port::Port;
 use super::queue::{self, CompletionQueue, SGES_MAX, Sge, Work};
+use super::shared::SharedQueue;
 use super::{TRANSPORT_IWARP, check, last_error, states};
 
 /// What an InfiniBand connection request has room for.
@@ -170,6 +171,8 @@ struct Queues {
     /// A queue pair that rdma_cm does not know of, since this side moves its states.
     own: Option<NonNull<ffi::ibv_qp>>,
     _completions: Arc<CompletionQueue>,
+    /// Where it takes receive buffers from, if not from a ring of its own.
+    shared: Option<Arc<SharedQueue>>,
     _domain: Arc<Domain>,
 }
 
@@ -284,11 +287,12 @@ impl CmId {
         Ok(())
     }
 
-    /// Makes the queue pair; returns how many bytes its device takes inline.
+    /// Makes the queue pair, with a receive queue of its own or a shared one; returns how many bytes its device takes inline.
     pub(in crate::verbs) fn create_queue_pair(
         &mut self,
         domain: &Arc<Domain>,
         completions: &Arc<CompletionQueue>,
+        shared: Option<&Arc<SharedQueue>>,
         sizes: QueueSizes,
     ) -> io::Result<u32> {
         if self.context() != Some(domain.context()) {
@@ -301,6 +305,7 @@ impl CmId {
             let mut attributes: ffi::ibv_qp_init_attr = unsafe { std::mem::zeroed() };
             attributes.send_cq = completions.raw();
             attributes.recv_cq = completions.raw();
+            attributes.srq = shared.map_or(ptr::null_mut(), |shared| shared.raw());
             attributes.qp_type = ffi::ibv_qp_type::IBV_QPT_RC;
             attributes.cap.max_send_wr = sizes.send;
             attributes.cap.max_recv_wr = sizes.receive;
@@ -309,7 +314,8 @@ impl CmId {
             attributes.cap.max_inline_data = inline_bytes;
             match self.make_queue_pair(domain, &mut attributes) {
                 Ok(own) => {
-                    self.queues = Some(Queues { own, _completions: completions.clone(), _domain: domain.clone() });
+                    let (completions, shared) = (completions.clone(), shared.cloned());
+                    self.queues = Some(Queues { own, _completions: completions, shared, _domain: domain.clone() });
                     if let Some(qp) = own {
                         // SAFETY: the id is alive, and the queue pair held by it.
                         unsafe { states::to_init(self.id, qp) }?;
@@ -402,8 +408,17 @@ impl CmId {
         if self.own_states {
             // SAFETY: the queue pair lives as long as the id; its number is set once.
             parameters.qp_num = unsafe { (*self.queue_pair()?.as_ptr()).qp_num };
+            parameters.srq = u8::from(self.queues.as_ref().is_some_and(|queues| queues.shared.is_some()));
         }
         Ok(parameters)
+    }
+
+    /// Ends all traffic. Receive buffers that were taken for what did not arrive whole are completed, with an error.
+    pub(in crate::verbs) fn stop(&self) {
+        if let Ok(qp) = self.queue_pair() {
+            // SAFETY: the queue pair lives as long as the id.
+            let _ = unsafe { states::to_error(qp) };
+        }
     }
 
     fn queue_pair(&self) -> io::Result<NonNull<ffi::ibv_qp>> {

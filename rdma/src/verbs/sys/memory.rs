@@ -12,6 +12,13 @@ use rdma_mummy_sys as ffi;
 use super::cm::CmId;
 use super::{check, last_error};
 
+/// What some devices lack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::verbs) struct Capabilities {
+    /// Places of a shared receive queue; 0 where there is none.
+    pub(in crate::verbs) shared_buffers_max: u32,
+}
+
 /// A protection domain on the device of one rail.
 pub(in crate::verbs) struct Domain {
     pd: NonNull<ffi::ibv_pd>,
@@ -40,6 +47,16 @@ impl Domain {
 
     pub(super) fn pd(&self) -> *mut ffi::ibv_pd {
         self.pd.as_ptr()
+    }
+
+    /// What the device has beyond what every device has.
+    pub(in crate::verbs) fn capabilities(&self) -> io::Result<Capabilities> {
+        // SAFETY: plain data, for which zeroes are valid.
+        let mut told: ffi::ibv_device_attr = unsafe { std::mem::zeroed() };
+        // SAFETY: the context is open as long as the anchor; `told` is a valid place.
+        check(unsafe { ffi::ibv_query_device(self.context().as_ptr(), &raw mut told) }, "can't ask the device")?;
+        let shared = if told.max_srq > 0 { told.max_srq_wr } else { 0 };
+        Ok(Capabilities { shared_buffers_max: u32::try_from(shared).unwrap_or(0) })
     }
 
     /// Name of the device, port of the rail.

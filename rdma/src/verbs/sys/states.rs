@@ -68,6 +68,18 @@ pub(super) unsafe fn to_init(id: NonNull<ffi::rdma_cm_id>, qp: NonNull<ffi::ibv_
     unsafe { modify(qp, to, mask) }
 }
 
+/// Nothing is sent or received from here on.
+///
+/// # Safety
+/// `qp` is alive.
+pub(super) unsafe fn to_error(qp: NonNull<ffi::ibv_qp>) -> io::Result<()> {
+    // SAFETY: plain data, for which zeroes are valid.
+    let mut to: ffi::ibv_qp_attr = unsafe { std::mem::zeroed() };
+    to.qp_state = ffi::ibv_qp_state::IBV_QPS_ERR;
+    // SAFETY: the caller vouches for the queue pair.
+    unsafe { modify(qp, to, ffi::ibv_qp_attr_mask::IBV_QP_STATE.0 as libc::c_int) }
+}
+
 /// Ready to receive and to send, in packets of at most `path_mtu_max` bytes; returns the path MTU. Both sides must come to
 /// the same one: a receiver refuses packets that are not as long as its own.
 ///

@@ -1,0 +1,290 @@
+//! Who may use how many buffers of a shared receive queue: pure, so that "it never runs dry" is a test.
+//!
+//! Owns the arithmetic. Every connection has a share: so many buffers can be taken for it, and not be posted again, at once. The
+//! shares never sum up to more than is posted, so whoever has a credit finds a buffer.
+//!
+//! A queue pair that ends may have taken buffers whose completion nobody sees. How many is not known, only how many at most: so
+//! many are in doubt. Devices take buffers in the order of their posting. Once all that were posted before the queue pair's end are
+//! completed, or have been passed over for so long that nobody will complete them, the doubt is over and what was passed over is
+//! lost. A lost buffer's memory stays the device's; if it is completed after all, it is found again.
+
+use std::collections::VecDeque;
+
+/// Postings after which a buffer that is not completed counts as lost, as a multiple of all buffers.
+const PASSED_OVER: usize = 3;
+
+/// Of all buffers, the part that no share grows into: it is kept for new connections.
+const KEPT_FOR_NEW: u32 = 8;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Tally {
+    pub(super) reserved: u32,
+    pub(super) doubtful: u32,
+    pub(super) lost: u32,
+}
+
+struct Posted {
+    buffer: u16,
+    pending: bool,
+}
+
+pub(super) struct Shares {
+    depth: u32,
+    tally: Tally,
+    /// In the order of posting, from the first that is not completed.
+    order: VecDeque<Posted>,
+    /// Number of the first in `order`, counting all postings.
+    first: u64,
+    /// By buffer: the number of its last posting.
+    number: Vec<u64>,
+    lost: Vec<bool>,
+    /// Number of the posting that came next when a queue pair ended, and the buffers that are in doubt because of it.
+    doubts: VecDeque<(u64, u32)>,
+}
+
+impl Shares {
+    /// Of `depth` buffers, none of which is posted.
+    pub(super) fn new(depth: u16) -> Self {
+        Self {
+            depth: u32::from(depth),
+            tally: Tally::default(),
+            order: VecDeque::new(),
+            first: 0,
+            number: vec![0; usize::from(depth)],
+            lost: vec![false; usize::from(depth)],
+            doubts: VecDeque::new(),
+        }
+    }
+
+    pub(super) fn tally(&self) -> Tally {
+        self.tally
+    }
+
+    /// Buffers that nobody has a right to.
+    fn free(&self) -> u32 {
+        let Tally { reserved, doubtful, lost } = self.tally;
+        self.depth.saturating_sub(reserved + doubtful + lost)
+    }
+
+    /// Takes a share for a new connection; `false` where there is no room for it.
+    pub(super) fn begin(&mut self, buffers: u32) -> bool {
+        let fits = self.free() >= buffers;
+        if fits {
+            self.tally.reserved += buffers;
+        }
+        fits
+    }
+
+    /// Makes a share larger by one, where that leaves room for new connections.
+    pub(super) fn grow(&mut self) -> bool {
+        self.free() > self.depth / KEPT_FOR_NEW && self.begin(1)
+    }
+
+    /// Whether shares should become smaller: there is no room for new connections.
+    pub(super) fn is_scarce(&self) -> bool {
+        self.free() < self.depth / KEPT_FOR_NEW / 2
+    }
+
+    pub(super) fn shrink(&mut self) {
+        self.tally.reserved = self.tally.reserved.saturating_sub(1);
+    }
+
+    /// The queue pair that had a share of `buffers` is gone. Of them `doubtful` may have been taken unseen.
+    pub(super) fn end(&mut self, buffers: u32, doubtful: u32) {
+        self.tally.reserved = self.tally.reserved.saturating_sub(buffers);
+        if doubtful > 0 && !self.order.is_empty() {
+            self.tally.doubtful += doubtful;
+            self.doubts.push_back((self.first + self.order.len() as u64, doubtful));
+        }
+    }
+
+    /// A buffer was given to the device.
+    pub(super) fn posted(&mut self, buffer: u16) {
+        self.number[usize::from(buffer)] = self.first + self.order.len() as u64;
+        self.order.push_back(Posted { buffer, pending: true });
+        while self.order.len() > PASSED_OVER * self.depth as usize {
+            if let Some(passed) = self.order.pop_front() {
+                debug_assert!(passed.pending, "the first is never completed");
+                self.first += 1;
+                self.lost[usize::from(passed.buffer)] = true;
+                self.tally.lost += 1;
+            }
+            self.settle();
+        }
+    }
+
+    /// A buffer came back.
+    pub(super) fn completed(&mut self, buffer: u16) {
+        if std::mem::take(&mut self.lost[usize::from(buffer)]) {
+            self.tally.lost -= 1;
+            return;
+        }
+        let place = self.number[usize::from(buffer)].checked_sub(self.first);
+        if let Some(posted) = place.and_then(|place| self.order.get_mut(usize::try_from(place).ok()?)) {
+            posted.pending = false;
+        }
+        self.settle();
+    }
+
+    /// Forgets what is completed at the front, and the doubts that are over.
+    fn settle(&mut self) {
+        while self.order.front().is_some_and(|posted| !posted.pending) {
+            self.order.pop_front();
+            self.first += 1;
+        }
+        while let Some(&(until, buffers)) = self.doubts.front()
+            && until <= self.first
+        {
+            self.doubts.pop_front();
+            self.tally.doubtful -= buffers;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A device that takes buffers in the order of their posting.
+    struct Device {
+        shares: Shares,
+        posted: VecDeque<u16>,
+    }
+
+    impl Device {
+        fn new(depth: u16) -> Self {
+            let mut device = Self { shares: Shares::new(depth), posted: VecDeque::new() };
+            (0..depth).for_each(|buffer| device.post(buffer));
+            device
+        }
+
+        fn post(&mut self, buffer: u16) {
+            self.shares.posted(buffer);
+            self.posted.push_back(buffer);
+        }
+
+        fn take(&mut self) -> u16 {
+            self.posted.pop_front().expect("the queue ran dry")
+        }
+
+        fn complete(&mut self, buffer: u16) {
+            self.shares.completed(buffer);
+        }
+
+        fn pass(&mut self, buffers: usize) {
+            for _ in 0..buffers {
+                let buffer = self.take();
+                self.complete(buffer);
+                self.post(buffer);
+            }
+        }
+    }
+
+    #[test]
+    fn a_share_is_given_while_there_is_room_and_comes_back() {
+        let mut shares = Device::new(64).shares;
+        assert!(shares.begin(40) && shares.begin(24) && !shares.begin(1));
+        shares.end(40, 0);
+        assert!(shares.begin(40));
+        assert_eq!(shares.tally(), Tally { reserved: 64, doubtful: 0, lost: 0 });
+    }
+
+    #[test]
+    fn shares_leave_room_for_new_connections_as_they_grow() {
+        let mut shares = Device::new(64).shares;
+        assert!(shares.begin(8));
+        while shares.grow() {}
+        assert!(!shares.is_scarce() && shares.begin(8), "room was kept");
+        assert!(shares.is_scarce());
+        (0..4).for_each(|_| shares.shrink());
+        assert!(!shares.is_scarce());
+    }
+
+    #[test]
+    fn a_doubt_ends_when_all_that_was_posted_before_it_came_back() {
+        let mut device = Device::new(64);
+        assert!(device.shares.begin(40));
+        device.shares.end(40, 30);
+        assert_eq!(device.shares.tally(), Tally { reserved: 0, doubtful: 30, lost: 0 });
+        assert!(!device.shares.begin(40));
+        device.pass(64);
+        assert_eq!(device.shares.tally(), Tally::default());
+    }
+
+    #[test]
+    fn what_was_taken_unseen_is_lost_and_may_be_found() {
+        let mut device = Device::new(64);
+        assert!(device.shares.begin(40));
+        let (gone, late) = (device.take(), device.take());
+        device.shares.end(40, 30);
+        device.pass(64 * (PASSED_OVER + 1));
+        assert_eq!(device.shares.tally(), Tally { reserved: 0, doubtful: 0, lost: 2 });
+        device.complete(late);
+        device.post(late);
+        assert_eq!(device.shares.tally().lost, 1);
+        device.complete(gone);
+        device.post(gone);
+        device.pass(200);
+        assert_eq!(device.shares.tally(), Tally::default());
+        assert!(device.shares.begin(64));
+    }
+
+    /// A connection: its share, what was taken for it, and what was completed and is not posted again.
+    #[derive(Default)]
+    struct Peer {
+        share: u32,
+        taken: VecDeque<u16>,
+        read: Vec<u16>,
+    }
+
+    proptest! {
+        /// Connections come, take what their shares allow, grow, shrink, and end with buffers unseen: nobody who may take one
+        /// finds none.
+        #[test]
+        fn whoever_has_a_share_finds_a_buffer(
+            depth in 16u16..80,
+            steps in proptest::collection::vec((0u8..7, 0usize..6), 0..800),
+        ) {
+            let mut device = Device::new(depth);
+            let mut peers: Vec<Peer> = Vec::new();
+            for (kind, at) in steps {
+                if kind == 0 && device.shares.begin(6) {
+                    peers.push(Peer { share: 6, ..Peer::default() });
+                }
+                if peers.is_empty() {
+                    continue;
+                }
+                let at = at % peers.len();
+                let peer = &mut peers[at];
+                let used = (peer.taken.len() + peer.read.len()) as u32;
+                match kind {
+                    1 | 2 if used < peer.share => peer.taken.push_back(device.take()),
+                    3 => if let Some(buffer) = peer.taken.pop_front() {
+                        device.complete(buffer);
+                        peer.read.push(buffer);
+                    },
+                    4 => if let Some(buffer) = peer.read.pop() {
+                        device.post(buffer);
+                        if device.shares.grow() {
+                            peer.share += 1;
+                        } else if device.shares.is_scarce() && peer.share > 6 {
+                            device.shares.shrink();
+                            peer.share -= 1;
+                        }
+                    },
+                    5 | 6 => {
+                        // Ends; what the device had taken for it and not completed is never seen again.
+                        let peer = peers.swap_remove(at);
+                        peer.read.into_iter().for_each(|buffer| device.post(buffer));
+                        device.shares.end(peer.share, if peer.taken.is_empty() { 0 } else { peer.share });
+                    }
+                    _ => {}
+                }
+            }
+            let promised: u32 = peers.iter().map(|peer| peer.share - (peer.taken.len() + peer.read.len()) as u32).sum();
+            prop_assert!(device.posted.len() as u32 >= promised);
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Shared receive buffers on real kernel verbs: connections that come, end at any moment and lie, and a queue that never runs
+//! dry. In one process of its own, since it looks at what the rails of a process share.
+#![allow(clippy::unwrap_used)]
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use super::receives::SharedRing;
+use super::shares::Tally;
+use super::{VerbsOptions, VerbsServer, VerbsServerOptions, VerbsTransport};
+use crate::arena::{Arena, ArenaOptions};
+use crate::calls::Secret;
+use crate::landing::Landing;
+use crate::transport::{Connection, Event, Incoming, Reply, Service};
+
+const NEEDS: &str = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh";
+
+/// So few that a dozen connections do not fit.
+const DEPTH: u16 = 64;
+
+/// A message that takes more chunks than a connection is sure of.
+const MESSAGE: usize = 48 << 10;
+
+fn address() -> IpAddr {
+    std::env::var("VERBS3_TEST_ADDRESS").expect(NEEDS).parse().unwrap()
+}
+
+fn options() -> VerbsOptions {
+    VerbsOptions { shared_receives: DEPTH, ..VerbsOptions::new(Secret::new("the cluster's secret")) }
+}
+
+fn arena() -> Arena {
+    Arena::map(ArenaOptions { capacity_bytes: 4 << 20, cell_bytes_max: 256 << 10, populate: false }).unwrap()
+}
+
+/// Answers with the message, and with as many bytes beside it.
+struct Echo;
+
+#[async_trait]
+impl Service for Echo {
+    async fn serve(&self, request: Incoming, reply: Reply) {
+        let data = vec![request.message.clone()];
+        let _ = reply.last(request.message, 0, data).await;
+    }
+}
+
+async fn serve() -> VerbsServer {
+    let to = SocketAddr::new(address(), 0);
+    VerbsServer::bind(to, VerbsServerOptions::new(options()), arena(), Arc::new(Echo)).await.expect(NEEDS)
+}
+
+async fn echoes(connection: &Arc<dyn Connection>, memory: &Arena, byte: u8) {
+    let message = Bytes::from(vec![byte; MESSAGE]);
+    let mut call = connection.call(message.clone(), Landing::lease(memory, &[MESSAGE]));
+    let Event::Part(part) = call.next().await.unwrap() else { panic!("a part was due") };
+    assert!(part.message == message && part.data.concat() == message, "wrong bytes");
+}
+
+fn ring(transport: &VerbsTransport) -> Option<Arc<SharedRing>> {
+    transport.shared_ring()
+}
+
+async fn within<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(120), what).await.expect("it hangs")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh"]
+async fn connections_share_buffers_and_those_for_which_there_is_no_room_have_rings() {
+    within(async {
+        let (server, memory) = (serve().await, arena());
+        let transport = VerbsTransport::new(address(), options(), memory.clone()).unwrap();
+        let ring = ring(&transport).expect("soft devices have shared receive queues");
+        let mut connections = Vec::new();
+        for _ in 0..12 {
+            connections.push(transport.connect_to(server.local_addr().unwrap(), None).await.unwrap());
+        }
+        let full = ring.tally().reserved;
+        assert!(full > u32::from(DEPTH) - 8 && full <= u32::from(DEPTH), "{full} of {DEPTH} are reserved");
+        let memory = &memory;
+        let calls = connections.iter().zip(0u8..).map(|(connection, byte)| async move {
+            for turn in 0..8 {
+                echoes(connection, memory, byte * 8 + turn).await;
+            }
+        });
+        futures::future::join_all(calls).await;
+        assert!(ring.tally().reserved <= u32::from(DEPTH));
+        // One that is alone may have more than it was sure of.
+        connections.truncate(1);
+        while ring.tally().reserved > 12 {
+            tokio::task::yield_now().await;
+        }
+        for turn in 0..16 {
+            echoes(&connections[0], memory, turn).await;
+        }
+        assert!(ring.tally().reserved > 12, "{:?}", ring.tally());
+        connections.clear();
+        transport.shutdown().await;
+        assert_eq!(ring.tally().reserved, 0);
+        server.shutdown().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh"]
+async fn buffers_of_connections_that_end_in_the_middle_come_back() {
+    within(async {
+        let (server, memory) = (serve().await, arena());
+        let transport = VerbsTransport::new(address(), options(), memory.clone()).unwrap();
+        let ring = ring(&transport).unwrap();
+        let to = server.local_addr().unwrap();
+        let stays = transport.connect_to(to, None).await.unwrap();
+        for turn in 0..40u8 {
+            let goes = transport.connect_to(to, None).await.unwrap();
+            let message = Bytes::from(vec![turn; MESSAGE]);
+            let calls: Vec<_> =
+                (0..4).map(|_| goes.call(message.clone(), Landing::lease(&memory, &[MESSAGE]))).collect();
+            if turn % 2 == 0 {
+                echoes(&stays, &memory, turn).await;
+            }
+            drop((calls, goes));
+        }
+        // Doubts end as buffers go round; nothing was lost.
+        while ring.tally() != (Tally { doubtful: 0, lost: 0, ..ring.tally() }) {
+            echoes(&stays, &memory, 1).await;
+        }
+        for turn in 0..64 {
+            echoes(&stays, &memory, turn).await;
+        }
+        assert_eq!(ring.tally().lost, 0);
+        drop(stays);
+        transport.shutdown().await;
+        server.shutdown().await;
+    })
+    .await;
+}
