@@ -15,6 +15,7 @@ mod options;
 mod serve;
 mod standing;
 mod tasks;
+mod trace;
 mod volumes;
 mod warming;
 mod worker;

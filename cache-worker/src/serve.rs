@@ -16,11 +16,12 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use verbs3_protocol::{Epoch, Generation, Geometry, KeyHash, Lease, ObjectKey, Refusal, RefusalKind, Volume};
-use verbs3_protocol::{Reply as Message, Request};
+use verbs3_protocol::{Question, Reply as Message, Request};
 use verbs3_rdma::transport::{Incoming, Reply, Service};
 
 use crate::fill::{Failure, Source};
 use crate::standing::{Denied, Hold};
+use crate::trace::{note_refused, note_served};
 use crate::worker::Worker;
 use life::while_alive;
 use reading::{Chunk, Reading};
@@ -55,6 +56,14 @@ impl Service for Worker {
         let refused = match Request::decode(&request.message) {
             Ok(Request::Open(open)) => return self.serve_open(open, landing_bytes, reply).await,
             Ok(Request::Read(read)) => return self.serve_read(read, landing_bytes, reply).await,
+            Ok(Request::Traced(context, Question::Open(open))) => {
+                let serve = self.serve_open(open, landing_bytes, reply);
+                return self.tracing.serve(&context, "verbs3.worker.open", serve).await;
+            }
+            Ok(Request::Traced(context, Question::Read(read))) => {
+                let serve = self.serve_read(read, landing_bytes, reply);
+                return self.tracing.serve(&context, "verbs3.worker.read", serve).await;
+            }
             Ok(Request::Announce(announce)) => self.announce(&announce),
             Ok(Request::Report(report)) => self.report(&report),
             Ok(Request::Forget(forget)) => self.forget(&forget).map(|generation| (generation, Hold::Leased)),
@@ -91,6 +100,7 @@ impl Worker {
             RefusalKind::NoLease => &metrics.refused_lease,
         };
         counter.inc();
+        note_refused(&refused.reason);
         tracing::debug!(kind = ?refused.kind, reason = %refused.reason, "refused");
         say(reply, &Message::Refused(Refusal { kind: refused.kind, reason: refused.reason })).await;
     }
@@ -146,12 +156,14 @@ impl Worker {
 
     fn count_served(&self, chunk: &Chunk) {
         use verbs3_protocol::CacheVerdict::{Hit, Miss, Partial};
-        let counter = match chunk.piece.verdict {
-            Hit => &self.metrics.served_hit,
-            Partial => &self.metrics.served_partial,
-            Miss => &self.metrics.served_miss,
+        let (counter, verdict) = match chunk.piece.verdict {
+            Hit => (&self.metrics.served_hit, "hit"),
+            Partial => (&self.metrics.served_partial, "partial"),
+            Miss => (&self.metrics.served_miss, "miss"),
         };
-        counter.inc_by(u64::from(chunk.piece.length));
+        let bytes = u64::from(chunk.piece.length);
+        counter.inc_by(bytes);
+        note_served(verdict, bytes);
     }
 
     /// Sends what is left of a reading as `Data` parts. A failure is the last part.

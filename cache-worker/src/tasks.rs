@@ -7,6 +7,8 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio_util::task::TaskTracker;
 
+use crate::trace;
+
 #[derive(Clone)]
 pub(crate) struct Tasks {
     tracker: TaskTracker,
@@ -24,7 +26,7 @@ impl Tasks {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        self.tracker.spawn_on(task, &self.runtime)
+        self.tracker.spawn_on(trace::carried(task), &self.runtime)
     }
 
     /// Waits until all have ended. What is spawned later still runs.

@@ -7,6 +7,7 @@ use prometheus::Registry;
 use tokio_util::sync::CancellationToken;
 use verbs3_protocol::{BlockIndex, Geometry, ObjectKey, Version};
 use verbs3_rdma::arena::Arena;
+use verbs3_telemetry::Tracer;
 
 use crate::attributes::{Asker, Cache, Checks, Coherence};
 use crate::clock::{Clock, SystemClock};
@@ -18,6 +19,7 @@ use crate::metrics::Metrics;
 use crate::options::{OptionsError, WorkerOptions};
 use crate::standing::Standing;
 use crate::tasks::Tasks;
+use crate::trace::Tracing;
 use crate::volumes::Volumes;
 use crate::warming::Warming;
 
@@ -70,6 +72,7 @@ pub struct Worker {
     pub(crate) warming: Warming,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) metrics: Metrics,
+    pub(crate) tracing: Tracing,
     page_idle_max: Option<Duration>,
     tasks: Tasks,
     stop: CancellationToken,
@@ -137,12 +140,18 @@ impl Worker {
             warming,
             clock,
             metrics,
+            tracing: Tracing::default(),
             page_idle_max: options.page_idle_max,
             tasks,
             stop,
         });
         worker.tasks.spawn(tick(Arc::downgrade(&worker), worker.stop.clone()));
         Ok(worker)
+    }
+
+    /// Notes the spans of calls that are a part of a trace. The first tracer stays.
+    pub fn trace_with(&self, tracer: Arc<Tracer>) {
+        self.tracing.set(tracer);
     }
 
     /// Ends fills and checks, whose waiters are told, and waits until all tasks have ended. Calls that come later are answered

@@ -20,6 +20,7 @@ use verbs3_gateway::auth::Identities;
 use verbs3_protocol::{Geometry, WorkerId};
 use verbs3_rdma::inprocess::{InProcess, Mode};
 use verbs3_rdma::peer::Peer;
+use verbs3_telemetry::Telemetry;
 
 use crate::demo::{self, Demo};
 use crate::process::Started;
@@ -79,6 +80,9 @@ pub async fn run(mut config: Config, demo_only: bool, started: Started) -> anyho
     let tier = tier::start(&gateway.tier, &cluster, geometry, &ways, landings, &registry)?;
     let mounts = gateway::mounts(&mount, &stores)?;
     let exported = telemetry::start(&telemetry, ("verbs3-dev", &gateway::instance()), &registry)?;
+    if let Some(tracer) = exported.as_ref().and_then(Telemetry::tracer) {
+        caches.iter().for_each(|cache| cache.trace_with(tracer.clone()));
+    }
     let serving = gateway::serve(&gateway, mounts, tier, identities, &registry, exported).await?;
 
     banner::serving(serving.listen, serving.admin, dir, key.as_ref());

@@ -26,7 +26,7 @@ fn rows() -> Rows {
         verbs3_client::metrics::TABLE,
         verbs3_gateway::metrics::TABLE,
         verbs3_gateway::metrics::READ_TABLE,
-        verbs3_gateway::telemetry::TABLE,
+        verbs3_telemetry::TABLE,
         verbs3_coordinator::metrics::TABLE,
         verbs3_preload::metrics::TABLE,
     ];

@@ -27,7 +27,7 @@ pub struct TelemetryOtlp {
     pub ca_file: Option<PathBuf>,
     /// Sent with each message, `"name: value"` each, and shown nowhere. Default: `[]`.
     pub headers: Vec<Secret>,
-    /// Export spans of requests; a worker has none. Default: `true`.
+    /// Export spans of requests; a worker's are parts of its gateways' traces. Default: `true`.
     pub traces: bool,
     /// Export what `/metrics` shows. Default: `true`.
     pub metrics: bool,

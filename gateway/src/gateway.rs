@@ -10,6 +10,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use verbs3_client::Tier;
+use verbs3_telemetry::Tracer;
 
 use crate::auth::{Access, Identities, Keys};
 use crate::cors::Cors;
@@ -18,7 +19,6 @@ use crate::metrics::Metrics;
 use crate::mount::Mounts;
 use crate::operations::{Core, Operations};
 use crate::read::Reader;
-use crate::telemetry::Tracer;
 use crate::write::Homes;
 
 /// Bounds and choices of a gateway.

@@ -15,7 +15,6 @@ pub mod mount;
 mod operations;
 pub mod read;
 pub mod request;
-pub mod telemetry;
 mod write;
 
 pub use self::http::{Admin, ListenError, Listener, Readiness, TlsError, TlsFiles};

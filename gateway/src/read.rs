@@ -25,10 +25,10 @@ use s3s::dto::{GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutpu
 use s3s::{S3Error, S3Response, S3Result};
 use verbs3_client::{Found, OpenOutcome, OpenRequest, Tier};
 use verbs3_protocol::{Attributes, ByteRange, CacheVerdict, Geometry, ObjectKey};
+use verbs3_telemetry::{Child, Value};
 
 use crate::mount::{Freshness, KEY_BYTES_MAX, Mount};
 use crate::request::{RequestContext, Verdict, Via};
-use crate::telemetry::{Child, Value};
 use admission::{Admission, Admitted, BypassPlaces};
 use assemble::Body;
 use conditions::Judgement;
@@ -172,9 +172,11 @@ impl Reader {
             absence_age_ms_max: absence_age_ms_max(mount),
             checksums: ask.checksums,
             want,
+            trace: None,
         };
         for _ in 0..OPENS_MAX {
             let mut span = cx.span("verbs3.open");
+            request.trace = cx.onward(span.as_ref());
             let outcome = self.shared.tier.open(&request).await;
             tell(span.as_mut(), &outcome);
             drop(span);

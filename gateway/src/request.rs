@@ -9,11 +9,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use parking_lot::Mutex;
+use verbs3_protocol::TraceContext;
 use verbs3_rdma::transport::TransportKind;
+use verbs3_telemetry::{Child, Context, Trace, Value};
 use verbs3_ufs::RawAnswer;
 use verbs3_ufs::propagation::{Propagated, propagate};
-
-use crate::telemetry::{Child, Trace, Value};
 
 /// Names one request in headers, logs and traces: 16 upper-case hexadecimal digits, as S3's own ids look.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -118,6 +118,13 @@ impl RequestContext {
         self.trace.as_ref()?.child(name)
     }
 
+    /// What workers are told of the trace: on behalf of `span`, or of the request itself where that is none.
+    pub(crate) fn onward(&self, span: Option<&Child>) -> Option<TraceContext> {
+        let Context { trace, span, sampled, state } = self.trace.as_ref()?.onward(span);
+        let state = state.and_then(|state| state.to_str().ok().map(str::to_owned));
+        Some(TraceContext { trace: trace.0, span: span.0, sampled, state })
+    }
+
     /// A request to the UFS: a span, which the UFS is told of. `failed`: what the outcome says went wrong.
     pub(crate) async fn ask_ufs<F: Future>(
         &self,
@@ -127,7 +134,7 @@ impl RequestContext {
     ) -> F::Output {
         let Some(trace) = &self.trace else { return call.await };
         let mut span = trace.child(operation);
-        let (traceparent, tracestate) = trace.onward(span.as_ref());
+        let (traceparent, tracestate) = trace.onward(span.as_ref()).headers();
         let output = propagate(Propagated { traceparent, tracestate }, call).await;
         if let Some(span) = &mut span {
             span.set("verbs3.ufs", Value::Text(ufs.into()));

@@ -7,6 +7,7 @@ pub mod history;
 pub mod metrics;
 pub mod proxy;
 pub mod reading;
+pub mod receiver;
 pub mod relay;
 pub mod seed;
 

@@ -7,6 +7,7 @@ Knows verbs3's names of metrics and attributes only in `check`.
 """
 
 import collections
+import gzip
 import json
 import signal
 import sys
@@ -19,6 +20,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_CUMULATIVE
 
 SERVER, CLIENT = 2, 3
+# What spans of workers are called, which are parts of their gateways' requests.
+WORKERS = "verbs3.worker."
 
 
 def value(any_value):
@@ -73,6 +76,8 @@ def serve(port: int, record: str) -> None:
 
         def do_POST(self):
             body = self.rfile.read(int(self.headers["content-length"]))
+            if self.headers["content-encoding"] == "gzip":
+                body = gzip.decompress(body)
             status, answer = 404, b""
             if self.path in SIGNALS and self.headers["content-type"] == "application/x-protobuf":
                 request, lines, response = SIGNALS[self.path]
@@ -112,7 +117,13 @@ def problems(lines: list[dict], processes: int):
         of_one = of_worker if name.startswith("verbs3-worker") else of_gateway
         yield from (f"{name}: {problem}" for problem in of_one(name, told))
     found = [line for line in lines if line["kind"] == "span"]
-    for name in ("GetObject", "verbs3.open", "verbs3.span"):
+    everywhere = {(span["trace"], span["span"]): span for span in found}
+    # What a request that its client gave up was doing then may be told of by nobody.
+    complete = {span["trace"] for span in found if span["attributes"].get("verbs3.complete")}
+    for span in found:
+        if span["name"].startswith(WORKERS) and span["trace"] in complete and (span["trace"], span["parent"]) not in everywhere:
+            yield f"no gateway has told of the span that a worker was asked for: {span}"
+    for name in ("GetObject", "verbs3.open", "verbs3.span", WORKERS + "open", WORKERS + "read"):
         if not any(span["name"] == name for span in found):
             yield f"no span is a {name}"
     if not any(span["name"] == "GetObject" and span["span_kind"] == CLIENT for span in found):
@@ -121,11 +132,30 @@ def problems(lines: list[dict], processes: int):
 
 def of_worker(name: str, lines: list[dict]):
     exports = [line["metrics"] for line in lines if line["kind"] == "metrics"]
+    found = [line for line in lines if line["kind"] == "span"]
     if not exports or not any(metric.startswith("verbs3_worker_") for metric in exports[-1]):
         yield "it told no metrics of a worker"
-    if len(exports) != len(lines):
+        return
+    if not all(span["name"].startswith(WORKERS) for span in found if span["span_kind"] == SERVER):
         yield "a worker has no requests of clients to trace"
-    print(f"otlp: {name}: {len(exports)} exports of {len(exports[-1]) if exports else 0} metrics")
+    yield from of_spans(found, exports[-1])
+    print(f"otlp: {name}: {len(found)} spans, {len(exports)} exports of {len(exports[-1])} metrics")
+
+
+def of_spans(found: list[dict], last: dict):
+    """Of one process: its spans, and its last metrics."""
+    by_id = {(span["trace"], span["span"]): span for span in found}
+    if len(by_id) != len(found):
+        yield f"{len(found) - len(by_id)} spans came twice"
+    for span in found:
+        parent = by_id.get((span["trace"], span["parent"]))
+        if span["span_kind"] == CLIENT and parent is None:
+            yield f"{span['name']} belongs to no request: {span}"
+        if not 0 < span["began"] <= span["ended"]:
+            yield f"{span['name']} ends before it begins: {span}"
+    dropped = sum(last.get("verbs3_telemetry_spans_dropped_total", {"points": {}})["points"].values())
+    if dropped:
+        yield f"{dropped} spans were dropped"
 
 
 def of_gateway(name: str, lines: list[dict]):
@@ -140,19 +170,8 @@ def of_gateway(name: str, lines: list[dict]):
         points = last.get(name, {"points": {}})["points"].items()
         return sum(number for text, number in points if labels.items() <= json.loads(text).items())
 
-    by_id = {(span["trace"], span["span"]): span for span in found}
-    requests = [span for span in found if span["span_kind"] == SERVER]
-    if len(by_id) != len(found):
-        yield f"{len(found) - len(by_id)} spans came twice"
-    for span in found:
-        parent = by_id.get((span["trace"], span["parent"]))
-        if span["span_kind"] == CLIENT and parent is None:
-            yield f"{span['name']} belongs to no request: {span}"
-        if not 0 < span["began"] <= span["ended"]:
-            yield f"{span['name']} ends before it begins: {span}"
-    dropped = total("verbs3_telemetry_spans_dropped_total")
-    if dropped:
-        yield f"{dropped} spans were dropped"
+    requests = [span for span in found if span["span_kind"] == SERVER and not span["name"].startswith(WORKERS)]
+    yield from of_spans(found, last)
     counted = total("verbs3_gateway_requests_total")
     # The last export of metrics and that of the spans begin together, once no request is left.
     if len(requests) != counted:

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use tokio::time::{Instant, timeout};
 use verbs3_protocol::{
     Absent, BlockIndex, ByteRange, CacheVerdict, Epoch, Geometry, ObjectKey, Open, Opened, Refusal, RefusalKind,
-    Request, Span, UfsAnswer,
+    Request, Span, TraceContext, UfsAnswer,
 };
 use verbs3_rdma::landing::Landing;
 use verbs3_rdma::transport::TransportKind;
@@ -30,6 +30,8 @@ pub struct OpenRequest {
     pub checksums: bool,
     /// The bytes that the client wants; `None` for HEAD.
     pub want: Option<ByteRange>,
+    /// On whose behalf, where it is traced.
+    pub trace: Option<TraceContext>,
 }
 
 /// What an open found.
@@ -152,7 +154,7 @@ impl Tier {
                 want,
                 piece_bytes_max: bytes_max,
             });
-            Ok::<_, NoMemory>((message.encode(), landing))
+            Ok::<_, NoMemory>((message.traced(request.trace.as_ref()).encode(), landing))
         });
         let call = call.ok()?;
         Some(Attempt::open(home.clone(), call, geometry, Opening { want, bytes_max }))
@@ -176,6 +178,7 @@ impl Tier {
                 version: Arc::new(opened.attributes.version.clone()),
                 span: Span { block: BlockIndex(0), range: at..end },
                 ahead_bytes: 0,
+                trace: request.trace.clone(),
             });
             if last { rest } else { rest.seeded(attempt) }
         });

@@ -204,7 +204,7 @@ impl SpanRead {
     }
 
     fn launch(&self, worker: Arc<Worker>) -> Result<Leg, NoMemory> {
-        let SpanRequest { object, version, span, ahead_bytes } = &self.request;
+        let SpanRequest { object, version, span, ahead_bytes, trace } = &self.request;
         let (geometry, range) = (self.tier.options.geometry, self.at..span.range.end);
         let message = Request::Read(Read {
             object: ObjectKey::clone(object),
@@ -216,6 +216,7 @@ impl SpanRead {
             end: range.end,
             ahead_bytes: *ahead_bytes,
         });
+        let message = message.traced(trace.as_ref());
         let call = worker.peer.call_with(|wants_landing| {
             let lease = || {
                 let cuts: Vec<usize> = geometry.cuts(&range).collect();

@@ -8,7 +8,7 @@ use prometheus::Registry;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
-use verbs3_protocol::{Epoch, ObjectKey, Placement, Request, Span, Version, Volume, WorkerId};
+use verbs3_protocol::{Epoch, ObjectKey, Placement, Request, Span, TraceContext, Version, Volume, WorkerId};
 use verbs3_rdma::arena::Arena;
 use verbs3_rdma::peer::Peer;
 use verbs3_rdma::transport::TransportError;
@@ -43,6 +43,8 @@ pub struct SpanRequest {
     pub span: Span,
     /// Bytes after the span, in its block, that the reader is likely to want next.
     pub ahead_bytes: u32,
+    /// On whose behalf, where it is traced.
+    pub trace: Option<TraceContext>,
 }
 
 /// The client of the cache tier. One per process.

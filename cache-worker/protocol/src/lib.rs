@@ -15,7 +15,7 @@ pub use ids::{
 pub use membership::{ClusterMember, Membership, MembershipChange};
 pub use messages::{
     Absent, Announce, Attributes, ByteRange, CacheVerdict, DecodeError, Forget, Lease, Listed, ListedEntry, Open,
-    Opened, PROTOCOL_VERSION, Piece, Read, Refusal, RefusalKind, Reply, Report, Request, Shown, UfsAnswer, Warm,
-    WarmTier, Warmed, WriteOutcome,
+    Opened, PROTOCOL_VERSION, Piece, Question, Read, Refusal, RefusalKind, Reply, Report, Request, Shown, TraceContext,
+    UfsAnswer, Warm, WarmTier, Warmed, WriteOutcome,
 };
 pub use placement::{Member, Placement, PlacementError, SLOTS};

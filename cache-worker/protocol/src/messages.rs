@@ -25,6 +25,38 @@ pub enum Request {
     /// Under which epoch the worker answers, and whether it holds a lease.
     Standing,
     Warm(Warm),
+    /// An open or a read on behalf of a span of a trace. Not a request within a request: a peer must not nest them.
+    Traced(TraceContext, Question),
+}
+
+/// What may be traced.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Question {
+    Open(Open),
+    Read(Read),
+}
+
+/// The span that something is asked for, as W3C's trace context has it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TraceContext {
+    pub trace: u128,
+    pub span: u64,
+    /// Whether spans are noted; if not, the context is passed on all the same.
+    pub sampled: bool,
+    /// `tracestate`, as the client sent it.
+    pub state: Option<String>,
+}
+
+impl Request {
+    /// The same on behalf of a span, if there is one and requests of this kind are traced.
+    #[must_use]
+    pub fn traced(self, context: Option<&TraceContext>) -> Self {
+        match (self, context) {
+            (Self::Open(open), Some(context)) => Self::Traced(context.clone(), Question::Open(open)),
+            (Self::Read(read), Some(context)) => Self::Traced(context.clone(), Question::Read(read)),
+            (other, _) => other,
+        }
+    }
 }
 
 /// Attributes of an object and, in the same round trip, the wanted bytes of its first block.

@@ -19,6 +19,7 @@ use crate::digest::Digests;
 use crate::fill::{Failure, Filler, Interest, Target, answer};
 use crate::metrics::Metrics;
 use crate::tasks::Tasks;
+use crate::trace::ask_ufs;
 
 /// Asks a UFS about objects.
 pub(crate) struct Asker {
@@ -127,7 +128,8 @@ impl Asker {
         };
         self.metrics.ufs_gets.inc();
         let read = ReadObject { range: Some(range), ..question(subject, needs.checksums) };
-        let stream = match subject.source.ufs.read(read).await {
+        let ufs = &subject.source.ufs;
+        let stream = match ask_ufs(ufs, "GetObject", ufs.read(read)).await {
             Ok(stream) => stream,
             // Empty, or shorter than the first wanted byte: only its attributes can be asked.
             Err(UfsError::Answer { answer, .. }) if answer.status.as_u16() == 416 => {
@@ -170,7 +172,8 @@ impl Asker {
     async fn with_checksums(&self, subject: &Subject, got: Attributes, coming: Option<Interest>) -> Answered {
         self.metrics.ufs_heads.inc();
         let read = ReadObject { if_match: Some(got.version.etag.clone()), ..question(subject, true) };
-        match subject.source.ufs.head(read).await {
+        let ufs = &subject.source.ufs;
+        match ask_ufs(ufs, "HeadObject", ufs.head(read)).await {
             Ok(head) => match identity::version(&head, subject.version_id.as_deref()) {
                 Ok(version) if version == got.version => {
                     Answered::Present(identity::attributes(&head, version, true), coming)
@@ -188,7 +191,9 @@ impl Asker {
 
     async fn ask_head(&self, subject: &Subject, needs: Needs) -> Answered {
         self.metrics.ufs_heads.inc();
-        let error = match subject.source.ufs.head(question(subject, needs.checksums)).await {
+        let ufs = &subject.source.ufs;
+        let head = ufs.head(question(subject, needs.checksums));
+        let error = match ask_ufs(ufs, "HeadObject", head).await {
             Ok(head) => return present(subject, &head, needs.checksums),
             Err(error) => error,
         };
@@ -201,7 +206,7 @@ impl Asker {
         }
         self.metrics.ufs_gets.inc();
         let read = ReadObject { range: Some(0..=0), ..question(subject, false) };
-        match subject.source.ufs.read(read).await {
+        match ask_ufs(ufs, "GetObject", ufs.read(read)).await {
             Ok(_) => Answered::Changing,
             Err(UfsError::Answer { answer, .. }) if answer.status.as_u16() == 416 => Answered::Changing,
             Err(UfsError::Answer { answer, .. }) if answer.status.as_u16() == 404 => Answered::Absent(*answer),

@@ -16,6 +16,7 @@ use super::pump::Pump;
 use super::run::{Interest, Origin, Run, RunPage};
 use super::{Filler, Target, Turn};
 use crate::memory::Urgency;
+use crate::trace::ask_ufs;
 
 impl Filler {
     /// Fills a registered run in a task of its own. The task may be cancelled: its waiters are then told.
@@ -161,10 +162,11 @@ impl Filler {
 
     async fn get(&self, target: &Target, read: ReadObject) -> Result<Result<ObjectStream, UfsError>, Failure> {
         self.metrics.ufs_gets.inc();
+        let ufs = &target.source.ufs;
         tokio::select! {
             biased;
             () = self.stop.cancelled() => Err(Failure::Stopping),
-            got = target.source.ufs.read(read) => Ok(got),
+            got = ask_ufs(ufs, "GetObject", ufs.read(read)) => Ok(got),
         }
     }
 

@@ -15,8 +15,8 @@ use verbs3_config::{
 use verbs3_gateway::auth::Identities;
 use verbs3_gateway::mount::{self, Freshness, Mounts};
 use verbs3_gateway::read::{Reader, ReaderOptions};
-use verbs3_gateway::telemetry::Telemetry;
 use verbs3_gateway::{GatewayOptions, Listener, Readiness, TlsFiles};
+use verbs3_telemetry::Telemetry;
 use verbs3_ufs::Ufs;
 
 use super::listen::Place;

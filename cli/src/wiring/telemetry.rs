@@ -2,14 +2,14 @@
 
 use prometheus::Registry;
 use verbs3_config::{OtlpProtocol, Telemetry, TelemetryOtlp};
-use verbs3_gateway::telemetry::{self, TelemetryError, TelemetryOptions};
+use verbs3_telemetry::{TelemetryError, TelemetryOptions};
 
 /// Begins to export; `None` where no receiver is configured. `service` and `instance`: who this process is.
 pub fn start(
     telemetry: &Telemetry,
     (service, instance): (&str, &str),
     registry: &Registry,
-) -> Result<Option<telemetry::Telemetry>, TelemetryError> {
+) -> Result<Option<verbs3_telemetry::Telemetry>, TelemetryError> {
     let Telemetry { otlp } = telemetry;
     let TelemetryOtlp {
         endpoint,
@@ -43,11 +43,11 @@ pub fn start(
         spans_max: *spans_max as usize,
         flush_max: flush_max.0,
     };
-    telemetry::Telemetry::start(options, registry).map(Some)
+    verbs3_telemetry::Telemetry::start(options, registry).map(Some)
 }
 
 /// What is left is sent, for a bounded time.
-pub async fn end(telemetry: Option<telemetry::Telemetry>) {
+pub async fn end(telemetry: Option<verbs3_telemetry::Telemetry>) {
     if let Some(telemetry) = telemetry {
         telemetry.shutdown().await;
     }

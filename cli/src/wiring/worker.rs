@@ -15,6 +15,7 @@ use verbs3_coordinator_client::api::{Incarnation, Registration, Tier};
 use verbs3_gateway::{Admin, Readiness};
 use verbs3_protocol::{Epoch, Geometry, Placement, Volume, WorkerId};
 use verbs3_rdma::arena::Arena;
+use verbs3_telemetry::Telemetry;
 use verbs3_ufs::Ufs;
 
 use super::lease::Tenant;
@@ -57,8 +58,10 @@ pub async fn run(config: Config, started: Started) -> anyhow::Result<()> {
     };
     let cache = start(&worker, geometry, map, arena.clone(), &stores, &registry)?;
 
-    // A worker's requests are no client's: it has metrics, and no traces.
     let telemetry = super::telemetry::start(&telemetry, ("verbs3-worker", &worker.id), &registry)?;
+    if let Some(tracer) = telemetry.as_ref().and_then(Telemetry::tracer) {
+        cache.trace_with(tracer);
+    }
     let reactors = Reactors::start(usize::from(process.threads))
         .context("can't start threads; raise the process's thread limit")?;
     let settings = (&tcp, &verbs, &cluster, &process);

@@ -65,6 +65,7 @@ impl Run<'_> {
             absence_age_ms_max: 0,
             checksums: true,
             want: None,
+            trace: None,
         };
         let found = match self.engine.tier.open(&open).await {
             OpenOutcome::Found(found) => found,
@@ -105,6 +106,7 @@ impl Run<'_> {
                 version: version.clone(),
                 span: span.clone(),
                 ahead_bytes: 0,
+                trace: None,
             });
             loop {
                 match read.next().await {

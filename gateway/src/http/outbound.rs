@@ -12,12 +12,12 @@ use prometheus::IntGauge;
 use s3s::StdError;
 use tokio::sync::OwnedSemaphorePermit;
 use tracing::Level;
+use verbs3_telemetry::{Facts, Value};
 
 use super::progress::{Progress, Turn};
 use crate::exchange::Exchange;
 use crate::metrics::Metrics;
 use crate::operations::TABLE;
-use crate::telemetry::{Facts, Value};
 
 /// Bodies of this length at most, in memory whole, hold no admission: they cost no more than the connection that they wait for.
 const SMALL_BYTES: usize = 64 * 1024;

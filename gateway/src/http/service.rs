@@ -13,6 +13,7 @@ use s3s::service::S3Service;
 use s3s::{Body, HttpError, HttpResponse, S3Error, S3ErrorCode, S3Result};
 use tokio::sync::Semaphore;
 use tracing::{Instrument, debug_span, error};
+use verbs3_telemetry::Tracer;
 
 use super::document;
 use super::form::{self, Forms, Posted};
@@ -26,7 +27,6 @@ use crate::cors::Cors;
 use crate::exchange::Exchange;
 use crate::metrics::Metrics;
 use crate::request::{RequestContext, RequestId};
-use crate::telemetry::Tracer;
 use crate::write::checks::BodyFault;
 
 const HOST_ID: HeaderName = HeaderName::from_static("x-amz-id-2");

@@ -16,13 +16,13 @@ use futures::stream::BoxStream;
 use http::StatusCode;
 use verbs3_client::{BypassReason, SpanItem, SpanRead, SpanRequest};
 use verbs3_protocol::{CacheVerdict, Geometry, ObjectKey, Span, Version};
+use verbs3_telemetry::{Child, Value};
 use verbs3_ufs::{ObjectStream, ReadObject, UfsError};
 
 use super::Shared;
 use super::admission::{Admitted, Place};
 use crate::mount::Mount;
 use crate::request::{RequestContext, Verdict, Via};
-use crate::telemetry::{Child, Value};
 
 /// Why a body can't go on.
 #[derive(Debug, thiserror::Error)]
@@ -204,18 +204,22 @@ impl Fetch {
             };
             let past_end =
                 if bytes.end == self.end { self.ahead_bytes_max.min(geometry.block_bytes - span.range.end) } else { 0 };
+            let noted = self.subject.span(&bytes);
             let mut read = self.subject.shared.tier.read_span(SpanRequest {
                 object: self.subject.object.clone(),
                 version: self.subject.version.clone(),
                 span,
                 ahead_bytes: past_end,
+                trace: self.subject.cx.onward(noted.as_deref()),
             });
             if ahead && !read.start() {
+                if let Some(noted) = noted {
+                    noted.discard();
+                }
                 return;
             }
             self.next = bytes.end;
-            let span = self.subject.span(&bytes);
-            let mut flight = Flight::new(bytes, read, span, admitted);
+            let mut flight = Flight::new(bytes, read, noted, admitted);
             if ahead {
                 flight.drive(cx);
             }

@@ -18,7 +18,7 @@ use opentelemetry_proto::tonic::trace::v1::Span;
 use parking_lot::Mutex;
 use prost::Message;
 use tokio::net::TcpListener;
-use verbs3_gateway::telemetry::{Telemetry, TelemetryOptions};
+use verbs3_telemetry::{Telemetry, TelemetryOptions};
 
 use crate::remote;
 use crate::signing::Request;

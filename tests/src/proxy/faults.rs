@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http::Method;
+use http::request::Parts;
 use rand::RngExt;
 use rand::rngs::SmallRng;
 use tokio::sync::watch;
@@ -73,9 +74,15 @@ struct Shared {
 struct State {
     rules: VecDeque<Rule>,
     random: Option<Random>,
-    seen: Vec<(Method, String)>,
+    seen: Vec<Seen>,
     /// Requests that a fault was applied to.
     failed: u64,
+}
+
+struct Seen {
+    method: Method,
+    path: String,
+    traceparent: Option<String>,
 }
 
 struct Rule {
@@ -131,7 +138,14 @@ impl Faults {
 
     /// Requests so far of this kind whose path contains `key`.
     pub fn seen(&self, op: Op, key: &str) -> usize {
-        self.state().seen.iter().filter(|(method, path)| op.is(method) && path.contains(key)).count()
+        self.state().seen.iter().filter(|seen| op.is(&seen.method) && seen.path.contains(key)).count()
+    }
+
+    /// The `traceparent` of those that had one.
+    pub fn traceparents(&self, op: Op, key: &str) -> Vec<String> {
+        let state = self.state();
+        let seen = state.seen.iter().filter(|seen| op.is(&seen.method) && seen.path.contains(key));
+        seen.filter_map(|seen| seen.traceparent.clone()).collect()
     }
 
     /// How many requests a fault was applied to: a test whose faults never struck has proved nothing.
@@ -139,10 +153,12 @@ impl Faults {
         self.state().failed
     }
 
-    pub(super) fn take(&self, method: &Method, path: &str) -> Option<Fault> {
+    pub(super) fn take(&self, request: &Parts, path: &str) -> Option<Fault> {
         let mut state = self.state();
-        state.seen.push((method.clone(), path.to_owned()));
-        let fault = state.choose(method, path);
+        let (method, traceparent) = (request.method.clone(), request.headers.get("traceparent"));
+        let traceparent = traceparent.and_then(|value| value.to_str().ok().map(str::to_owned));
+        let fault = state.choose(&method, path);
+        state.seen.push(Seen { method, path: path.to_owned(), traceparent });
         state.failed += u64::from(fault.is_some());
         fault
     }

@@ -30,15 +30,15 @@ pub async fn serve(listener: TcpListener, upstream: String, faults: Faults) {
 /// An error closes the client's connection without an answer, or in the middle of one.
 async fn handle(request: Request<Incoming>, upstream: String, faults: Faults) -> Result<Response<Body>, Error> {
     let path = request.uri().path_and_query().map_or("/", |path| path.as_str()).to_owned();
-    let fault = faults.take(request.method(), &path);
+    let has_body = !request.body().is_end_stream();
+    let (head, incoming) = request.into_parts();
+    let fault = faults.take(&head, &path);
     match &fault {
-        Some(Fault::Refused { status, code }) => return Ok(refused(*status, code, request.method() == "HEAD")),
+        Some(Fault::Refused { status, code }) => return Ok(refused(*status, code, head.method == "HEAD")),
         Some(Fault::Dropped) => return Err("dropped by the proxy".into()),
         Some(Fault::Slow { wait, .. }) => tokio::time::sleep(*wait).await,
         _ => {}
     }
-    let has_body = !request.body().is_end_stream();
-    let (head, incoming) = request.into_parts();
     let body = match fault {
         Some(Fault::BodyCut { after }) if has_body => body::cut(incoming, after),
         _ => body::whole(incoming),

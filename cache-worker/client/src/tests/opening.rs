@@ -14,6 +14,7 @@ pub(super) fn request(tier: &Tier, want: Option<ByteRange>) -> OpenRequest {
         absence_age_ms_max: 0,
         checksums: false,
         want,
+        trace: None,
     }
 }
 

@@ -12,6 +12,7 @@ pub(super) fn read(tier: &Arc<Tier>, owner: &str, start: u32) -> SpanRead {
         version: version(1 << 20),
         span: Span { block: BlockIndex(0), range: start..END },
         ahead_bytes: 0,
+        trace: None,
     })
 }
 

@@ -25,6 +25,16 @@ fn a_request_survives_the_wire() {
 }
 
 #[test]
+fn an_open_keeps_its_trace_and_an_announcement_has_none() {
+    let context = TraceContext { trace: u128::MAX, span: 7, sampled: true, state: Some("a=1".into()) };
+    let Request::Open(inner) = open() else { panic!("not an open") };
+    let traced = open().traced(Some(&context));
+    assert_eq!(Request::decode(&traced.encode()).unwrap(), Request::Traced(context.clone(), Question::Open(inner)));
+    assert_eq!(open().traced(None), open());
+    assert_eq!(Request::Standing.traced(Some(&context)), Request::Standing);
+}
+
+#[test]
 fn trailing_bytes_are_refused() {
     let mut bytes = open().encode().to_vec();
     bytes.push(0);

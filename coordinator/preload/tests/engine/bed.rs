@@ -258,13 +258,15 @@ impl Bed {
                 absence_age_ms_max: 0,
                 checksums: false,
                 want: Some(ByteRange::All),
+                trace: None,
             };
             let OpenOutcome::Found(found) = self.tier.open(&open).await else { panic!("{key} was not found") };
             assert_eq!(found.verdict(), CacheVerdict::Hit, "{key}");
             let version = Arc::new(found.opened.attributes.version.clone());
             let mut bytes = Vec::new();
             for span in GEOMETRY.spans(0..version.bytes) {
-                let request = SpanRequest { object: object.clone(), version: version.clone(), span, ahead_bytes: 0 };
+                let (object, version) = (object.clone(), version.clone());
+                let request = SpanRequest { object, version, span, ahead_bytes: 0, trace: None };
                 let mut read = self.tier.read_span(request);
                 loop {
                     match read.next().await {

@@ -3,7 +3,9 @@
 //! `post` sends.
 //!
 //! Off unless configured, and then nothing of it is on a request's way but a look whether it is on. Metrics are those of
-//! `/metrics`, from the same registry: there is one source of them.
+//! `/metrics`, from the same registry: there is one source of them. Knows no S3 and no worker.
+
+#![forbid(unsafe_code)]
 
 mod context;
 mod export;
@@ -13,7 +15,7 @@ mod post;
 mod spans;
 mod trace;
 
+pub use context::{Context, SpanId, TraceId};
 pub use export::{Telemetry, TelemetryError, TelemetryOptions};
 pub use metrics::TABLE;
-pub(crate) use trace::{Child, Facts, Value};
-pub use trace::{Trace, Tracer};
+pub use trace::{Child, Facts, Trace, Tracer, Value};

@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderValue};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
-use super::context::{self, SpanId, TraceId};
+use super::context::{Context, SpanId, TraceId};
 use super::metrics::Metrics;
 
 /// Begins traces. One for a process.
@@ -24,7 +24,7 @@ pub struct Tracer {
 
 /// A value of an attribute.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Value {
+pub enum Value {
     Name(&'static str),
     Text(Box<str>),
     Number(i64),
@@ -89,17 +89,20 @@ impl std::fmt::Debug for Trace {
 
 /// A span under way. Ends when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Child {
+pub struct Child {
     trace: Arc<Trace>,
     id: SpanId,
     name: &'static str,
     began: Instant,
     attributes: Attributes,
     failed: Option<Box<str>>,
+    /// Handed over by itself, not with its request.
+    detached: bool,
+    noted: bool,
 }
 
 /// What is known of a request when it ends.
-pub(crate) struct Facts {
+pub struct Facts {
     pub name: &'static str,
     pub attributes: Vec<(&'static str, Value)>,
     pub failed: Option<Box<str>>,
@@ -107,18 +110,29 @@ pub(crate) struct Facts {
 
 impl Tracer {
     /// The trace of a request. `None`: it is not traced, and there is nothing to pass on. A client's own decision counts.
-    pub(crate) fn begin(self: &Arc<Self>, headers: &HeaderMap) -> Option<Arc<Trace>> {
-        let parent = context::parent(headers);
-        let sampled =
-            parent.as_ref().map_or_else(|| rand::random::<f64>() < self.sample_ratio, |parent| parent.sampled);
-        if parent.is_none() && !sampled {
-            return None;
+    pub fn begin(self: &Arc<Self>, headers: &HeaderMap) -> Option<Arc<Trace>> {
+        match Context::of(headers) {
+            Some(parent) => Some(self.join(parent)),
+            None if rand::random::<f64>() < self.sample_ratio => {
+                Some(self.trace(TraceId::generate(), None, true, None))
+            }
+            None => None,
         }
-        let (id, parent, state) = match parent {
-            Some(parent) => (parent.trace, Some(parent.span), parent.state),
-            None => (TraceId::generate(), None, None),
-        };
-        Some(Arc::new(Trace {
+    }
+
+    /// The part of a trace that this process has, on behalf of a span of another one.
+    pub fn join(self: &Arc<Self>, parent: Context) -> Arc<Trace> {
+        self.trace(parent.trace, Some(parent.span), parent.sampled, parent.state)
+    }
+
+    fn trace(
+        self: &Arc<Self>,
+        id: TraceId,
+        parent: Option<SpanId>,
+        sampled: bool,
+        state: Option<HeaderValue>,
+    ) -> Arc<Trace> {
+        Arc::new(Trace {
             tracer: self.clone(),
             id,
             own: SpanId::generate(),
@@ -129,13 +143,33 @@ impl Tracer {
             clock: Instant::now(),
             begun: AtomicUsize::new(0),
             over: Mutex::default(),
-        }))
+        })
+    }
+
+    /// Hands over, or drops and counts.
+    fn queue(&self, finished: Finished) {
+        let (count, metrics) = (finished.spans.len(), &self.metrics);
+        // Counted before: the other side counts down, and may be faster.
+        metrics.queue.inc();
+        if self.queue.try_send(finished).is_err() {
+            metrics.queue.dec();
+            metrics.dropped("queue_full", count);
+        }
     }
 }
 
 impl Trace {
     /// A span within the request's. `None`: it is not noted, because the trace is not, or has too many.
-    pub(crate) fn child(self: &Arc<Self>, name: &'static str) -> Option<Child> {
+    pub fn child(self: &Arc<Self>, name: &'static str) -> Option<Child> {
+        self.span(name, false)
+    }
+
+    /// The same for what may go on when the request is over, such as what others have joined: handed over by itself.
+    pub fn detached(self: &Arc<Self>, name: &'static str) -> Option<Child> {
+        self.span(name, true)
+    }
+
+    fn span(self: &Arc<Self>, name: &'static str, detached: bool) -> Option<Child> {
         if !self.sampled {
             return None;
         }
@@ -144,17 +178,18 @@ impl Trace {
             return None;
         }
         let (attributes, failed) = (Attributes::new(), None);
-        Some(Child { trace: self.clone(), id: SpanId::generate(), name, began: Instant::now(), attributes, failed })
+        let (trace, id, began) = (self.clone(), SpanId::generate(), Instant::now());
+        Some(Child { trace, id, name, began, attributes, failed, detached, noted: true })
     }
 
-    /// What the UFS is told: `traceparent` and `tracestate`. `span`: on whose behalf it is asked; else the request's own.
-    pub(crate) fn onward(&self, span: Option<&Child>) -> (HeaderValue, Option<HeaderValue>) {
-        let asks = span.map_or(self.own, |span| span.id);
-        (context::traceparent(self.id, asks, self.sampled), self.state.clone())
+    /// What is told to who is asked. `span`: on whose behalf; else the request's own.
+    pub fn onward(&self, span: Option<&Child>) -> Context {
+        let span = span.map_or(self.own, |span| span.id);
+        Context { trace: self.id, span, sampled: self.sampled, state: self.state.clone() }
     }
 
     /// Ends the request's own span, and hands all over. Spans that end later are lost.
-    pub(crate) fn finish(&self, facts: impl FnOnce() -> Facts) {
+    pub fn finish(&self, facts: impl FnOnce() -> Facts) {
         if !self.sampled {
             return;
         }
@@ -174,15 +209,11 @@ impl Trace {
             attributes,
             failed,
         });
-        let count = spans.len();
-        let finished = Finished { trace: self.id, state: self.state.clone(), spans };
-        let metrics = &self.tracer.metrics;
-        // Counted before: the other side counts down, and may be faster.
-        metrics.queue.inc();
-        if self.tracer.queue.try_send(finished).is_err() {
-            metrics.queue.dec();
-            metrics.dropped("queue_full", count);
-        }
+        self.tracer.queue(self.finished(spans));
+    }
+
+    fn finished(&self, spans: Vec<Span>) -> Finished {
+        Finished { trace: self.id, state: self.state.clone(), spans }
     }
 
     /// Nanoseconds since 1970, by one reading of the wall clock: a step of it must not turn spans around.
@@ -193,17 +224,26 @@ impl Trace {
 }
 
 impl Child {
-    pub(crate) fn set(&mut self, name: &'static str, value: Value) {
+    pub fn set(&mut self, name: &'static str, value: Value) {
         self.attributes.push((name, value));
     }
 
-    pub(crate) fn fail(&mut self, why: impl Into<Box<str>>) {
+    pub fn fail(&mut self, why: impl Into<Box<str>>) {
         self.failed = Some(why.into());
+    }
+
+    /// As if it had never begun.
+    pub fn discard(mut self) {
+        self.noted = false;
+        self.trace.begun.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl Drop for Child {
     fn drop(&mut self) {
+        if !self.noted {
+            return;
+        }
         let span = Span {
             id: self.id,
             parent: Some(self.trace.own),
@@ -214,7 +254,11 @@ impl Drop for Child {
             attributes: std::mem::take(&mut self.attributes),
             failed: self.failed.take(),
         };
-        self.trace.over.lock().push(span);
+        if self.detached {
+            self.trace.tracer.queue(self.trace.finished(vec![span]));
+        } else {
+            self.trace.over.lock().push(span);
+        }
     }
 }
 
@@ -235,7 +279,7 @@ mod tests {
     }
 
     fn headers(traceparent: &'static str) -> HeaderMap {
-        HeaderMap::from_iter([(context::TRACEPARENT, HeaderValue::from_static(traceparent))])
+        HeaderMap::from_iter([(crate::context::TRACEPARENT, HeaderValue::from_static(traceparent))])
     }
 
     fn facts() -> Facts {
@@ -251,7 +295,7 @@ mod tests {
         assert!(never.begin(&headers(SAMPLED)).unwrap().sampled);
         let unsampled = always.begin(&headers(UNSAMPLED)).unwrap();
         assert!(!unsampled.sampled);
-        let onward = unsampled.onward(None).0;
+        let onward = unsampled.onward(None).headers().0;
         let onward = onward.to_str().unwrap();
         assert!(onward.starts_with("00-4bf92f3577b34da6a3ce929d0e0e4736-") && onward.ends_with("-00"), "{onward}");
         assert!(!onward.contains("00f067aa0ba902b7"), "the UFS's parent is this gateway: {onward}");
@@ -276,6 +320,24 @@ mod tests {
         assert_eq!(finished.spans[2].attributes, [("verbs3.spans.dropped", Value::Number(1))]);
         assert!(finished.spans[0].began_ns <= finished.spans[0].ended_ns);
         assert_eq!(tracer.metrics.queue.get(), 1);
+    }
+
+    #[test]
+    fn what_outlives_its_request_is_handed_over_by_itself_and_what_never_began_not_at_all() {
+        let (tracer, mut taken, _registry) = tracer(0.0, 4);
+        let trace = tracer.join(Context::new(7, 9, true, Some("a=1")).unwrap());
+        let fill = trace.detached("GetObject").unwrap();
+        trace.child("never").unwrap().discard();
+        trace.finish(facts);
+        drop(fill);
+        let (request, fill) = (taken.try_recv().unwrap(), taken.try_recv().unwrap());
+        assert_eq!((request.spans.len(), fill.spans.len()), (1, 1));
+        assert_eq!((request.trace, fill.trace), (TraceId(7), TraceId(7)));
+        assert_eq!(request.spans[0].parent, Some(SpanId(9)));
+        assert_eq!(fill.spans[0].parent, Some(request.spans[0].id));
+        assert!(taken.try_recv().is_err());
+        // The one that never began counts against no bound.
+        assert!(trace.child("second").is_some() && trace.child("third").is_none());
     }
 
     #[test]

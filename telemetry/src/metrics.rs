@@ -2,7 +2,28 @@
 
 use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts, Registry};
 
-use crate::metrics::table;
+/// Declares this crate's metrics: rows as fields of `Rows`, which registers them all, and as `TABLE`.
+macro_rules! table {
+    ($($field:ident: $kind:ident, $name:literal, [$($label:literal),*], $help:literal;)*) => {
+        /// One value for each row.
+        struct Rows { $($field: $kind,)* }
+
+        impl Rows {
+            fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
+                let rows = Self { $($field: table!(@make $kind, $name, [$($label),*], $help)?,)* };
+                $(registry.register(Box::new(rows.$field.clone()))?;)*
+                Ok(rows)
+            }
+        }
+
+        /// Name, labels and meaning of every metric, for the documentation and its test.
+        pub const TABLE: &[(&str, &[&str], &str)] = &[$(($name, &[$($label),*], $help)),*];
+    };
+    (@make IntCounterVec, $name:literal, [$($label:literal),*], $help:literal) => {
+        IntCounterVec::new(Opts::new($name, $help), &[$($label),*])
+    };
+    (@make $kind:ident, $name:literal, [], $help:literal) => { $kind::new($name, $help) };
+}
 
 table! {
     spans_exported: IntCounter, "verbs3_telemetry_spans_exported_total", [],

@@ -5,19 +5,19 @@ use std::fmt;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-pub(super) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
-pub(super) const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
+pub(crate) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+pub(crate) const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 
 /// Section 3.3.1.5: so much at least has to be passed on; more is dropped whole, since a cut one may mean something else.
 const STATE_BYTES_MAX: usize = 512;
 
 /// Names a trace; never 0.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct TraceId(pub u128);
+pub struct TraceId(pub u128);
 
 /// Names a span within its trace; never 0.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct SpanId(pub u64);
+pub struct SpanId(pub u64);
 
 impl TraceId {
     pub fn generate() -> Self {
@@ -55,21 +55,42 @@ impl fmt::Debug for SpanId {
     }
 }
 
-/// What a client says of the span that its request belongs to.
+/// The span that a request belongs to, as who asks tells who is asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Parent {
+pub struct Context {
     pub trace: TraceId,
     pub span: SpanId,
     pub sampled: bool,
     pub state: Option<HeaderValue>,
 }
 
-/// The client's context. `None`: it sent none, or one that is none, which is to be taken as if it were not there (section 2.3).
-pub(super) fn parent(headers: &HeaderMap) -> Option<Parent> {
-    let mut values = headers.get_all(&TRACEPARENT).iter();
-    let (value, None) = (values.next()?, values.next()) else { return None };
-    let (trace, span, sampled) = parse(value.as_bytes())?;
-    Some(Parent { trace, span, sampled, state: state(headers) })
+impl Context {
+    /// A client's. `None`: it sent none, or one that is none, which is to be taken as if it were not there (section 2.3).
+    pub fn of(headers: &HeaderMap) -> Option<Self> {
+        let mut values = headers.get_all(&TRACEPARENT).iter();
+        let (value, None) = (values.next()?, values.next()) else { return None };
+        let (trace, span, sampled) = parse(value.as_bytes())?;
+        Some(Self { trace, span, sampled, state: state(headers) })
+    }
+
+    /// From what a peer sent by other means than headers, by the same rules.
+    pub fn new(trace: u128, span: u64, sampled: bool, state: Option<&str>) -> Option<Self> {
+        let known = trace != 0 && span != 0;
+        let state =
+            state.filter(|state| is_state(state.as_bytes())).and_then(|state| HeaderValue::from_str(state).ok());
+        known.then_some(Self { trace: TraceId(trace), span: SpanId(span), sampled, state })
+    }
+
+    /// `traceparent` and `tracestate` for who is asked next.
+    pub fn headers(&self) -> (HeaderValue, Option<HeaderValue>) {
+        let text = format!("00-{}-{}-{:02x}", self.trace, self.span, u8::from(self.sampled));
+        let traceparent = HeaderValue::try_from(text).expect("hexadecimal digits are a header value");
+        (traceparent, self.state.clone())
+    }
+}
+
+fn is_state(bytes: &[u8]) -> bool {
+    bytes.len() <= STATE_BYTES_MAX && bytes.iter().all(|byte| (0x20..0x7f).contains(byte))
 }
 
 /// The lists of all headers of the name are one list.
@@ -81,8 +102,7 @@ fn state(headers: &HeaderMap) -> Option<HeaderValue> {
         joined.extend(next.as_bytes());
         (joined.len() <= STATE_BYTES_MAX).then_some(joined)
     })?;
-    let printable = joined.len() <= STATE_BYTES_MAX && joined.iter().all(|byte| (0x20..0x7f).contains(byte));
-    printable.then(|| HeaderValue::from_bytes(&joined).ok()).flatten()
+    is_state(&joined).then(|| HeaderValue::from_bytes(&joined).ok()).flatten()
 }
 
 /// `00-TRACE-SPAN-FLAGS`. Later versions may go on behind the flags.
@@ -114,16 +134,14 @@ fn hex(digits: &[u8]) -> Option<u128> {
     })
 }
 
-/// The header for who is asked next.
-pub(super) fn traceparent(trace: TraceId, span: SpanId, sampled: bool) -> HeaderValue {
-    let text = format!("00-{trace}-{span}-{:02x}", u8::from(sampled));
-    HeaderValue::try_from(text).expect("hexadecimal digits are a header value")
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    fn parent(headers: &HeaderMap) -> Option<Context> {
+        Context::of(headers)
+    }
 
     const GOOD: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
@@ -137,9 +155,14 @@ mod tests {
 
     #[test]
     fn a_context_is_read_and_written_alike() {
-        let parent = parent(&headers(&[("traceparent", GOOD), ("tracestate", "a=1"), ("tracestate", "b=2")])).unwrap();
-        assert_eq!(traceparent(parent.trace, parent.span, parent.sampled), GOOD);
-        assert_eq!(parent.state.unwrap(), "a=1,b=2");
+        let read = parent(&headers(&[("traceparent", GOOD), ("tracestate", "a=1"), ("tracestate", "b=2")])).unwrap();
+        let (traceparent, tracestate) = read.headers();
+        assert_eq!((traceparent.to_str().unwrap(), tracestate.unwrap().to_str().unwrap()), (GOOD, "a=1,b=2"));
+        let Context { trace, span, sampled, state } = read.clone();
+        assert_eq!(
+            Context::new(trace.0, span.0, sampled, state.as_ref().map(|state| state.to_str().unwrap())),
+            Some(read)
+        );
     }
 
     #[test]
@@ -170,5 +193,9 @@ mod tests {
         let half = "x".repeat(300);
         let two = headers(&[("traceparent", GOOD), ("tracestate", &half), ("tracestate", &half)]);
         assert_eq!(parent(&two).unwrap().state, None);
+        for bad in [long.as_str(), "a=1\r\nx: y", "a=\u{e4}"] {
+            assert_eq!(Context::new(1, 2, true, Some(bad)).unwrap().state, None, "{bad:?}");
+        }
+        assert_eq!((Context::new(0, 2, true, None), Context::new(1, 0, true, None)), (None, None));
     }
 }
