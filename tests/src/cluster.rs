@@ -1,7 +1,7 @@
 //! A cluster of real `verbs3` processes on loopback: a store, workers and gateways, with S3 clients for each gateway.
 //!
 //! Owns the processes: they are ended by pid when the cluster is dropped. The store is `verbs3 dev` with a mount that is not
-//! cached, unless `S3_ENDPOINT`, `S3_ACCESS_KEY` and `S3_SECRET_KEY` name another one (Ceph RGW, say).
+//! cached, unless `S3_ENDPOINT`, `S3_ACCESS_KEY` and `S3_SECRET_KEY` name another one (Ceph RGW, say; `S3_STORE_PID`: its process).
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener};
@@ -133,6 +133,9 @@ impl Cluster {
 
     /// Pid of the process called `name`: `store`, `worker-0`, `gateway-0`.
     pub fn pid(&self, name: &str) -> anyhow::Result<u32> {
+        if let (true, Ok(pid)) = (name == "store", std::env::var("S3_STORE_PID")) {
+            return pid.parse().context("S3_STORE_PID is a process id");
+        }
         let (_, child) = self.processes.iter().find(|(known, _)| known == name).context("no such process")?;
         Ok(child.id())
     }

@@ -54,11 +54,20 @@ receiver() { # PORT
   wait_for "$1" receiver "$!"
 }
 
+# A collector before the receiver: it decodes what it is told, batches it, and tells it again by its own means.
+collector() { # PORT, PORT OF THE RECEIVER
+  "$VENV/bin/python" -c 'import os, rotel; print(os.path.join(os.path.dirname(rotel.__file__), "rotel-agent"))' >"$DIR/collector.path" || return 1
+  "$(cat "$DIR/collector.path")" start --otlp-http-endpoint "127.0.0.1:$1" --otlp-grpc-endpoint "127.0.0.1:$(free_port)" \
+    --exporter otlp --otlp-exporter-protocol http --otlp-exporter-endpoint "http://127.0.0.1:$2" >"$DIR/collector.log" 2>&1 </dev/null &
+  PIDS+=("$!")
+  wait_for "$1" collector "$!"
+}
+
 dev() {
-  local port admin told status=0; port=$(free_port) admin=$(free_port) told=$(free_port)
+  local port admin told taken status=0; port=$(free_port) admin=$(free_port) told=$(free_port) taken=$(free_port)
   prepare_clients || return 1
   write_identities
-  receiver "$told" || return 1
+  receiver "$taken" && collector "$told" "$taken" || return 1
   cat >"$DIR/dev.toml" <<END
 [dev]
 dir = "$DIR/data"
@@ -81,6 +90,20 @@ END
   shown "$DIR/dev.matrix" || status=1
   stop_cluster || status=1
   "$VENV/bin/python" "$HERE/otlp_receiver.py" check "$DIR/otlp.jsonl" 1 || status=1
+  return "$status"
+}
+
+# faults: what clients see when RGW fails, by the proxy of tests/src/proxy in front of it. The one case that stops radosgw itself
+# runs after the others, which share it.
+faults() {
+  local stops=hits_are_served_while_the_store_is_stopped status=0 only
+  for only in "--skip $stops" "$stops"; do
+    # shellcheck disable=SC2086 # two words
+    (cd "$ROOT" && S3_ENDPOINT=$ENDPOINT S3_ACCESS_KEY=$ACCESS_KEY S3_SECRET_KEY=$SECRET_KEY \
+      S3_STORE_PID=$(awk '$3 == "radosgw" { print $1 }' "$DIR/store/pids") \
+      cargo test --release --locked --workspace --test store_faults -- $only --test-threads=4 2>&1 | tee "$DIR/faults.out") || status=1
+    grep -qE '^test result: ok\. [1-9]' "$DIR/faults.out" || { say "ERROR: no case of store_faults ran ($only)"; status=1; }
+  done
   return "$status"
 }
 
@@ -110,6 +133,8 @@ rgw() {
     stop_cluster
     status=1
   fi
+  say "behind a proxy that fails"
+  faults || status=1
   "$HERE/rgw.sh" stop "$DIR/store" || status=1
   return "$status"
 }
