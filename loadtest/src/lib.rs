@@ -25,5 +25,6 @@ pub mod scenario;
 mod schedule;
 mod sign;
 mod statistics;
+pub mod synthetic;
 mod tally;
 pub mod units;

@@ -2,6 +2,7 @@
 //!
 //! `hot`: GETs of cached objects, SigV4 on, against nginx sending the same bytes from tmpfs.
 //! `memory`: many readers of large objects and many writers at once, while resident memory is sampled.
+//! `store`: a million objects, or one of 100 GiB, that take no room.
 //! `proxy`: makes a store on this machine as slow as one that is far away, and counts its bytes.
 #![forbid(unsafe_code)]
 
@@ -13,6 +14,7 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
 use verbs3_loadtest::proxy::{Proxy, Shape, serve_counts};
+use verbs3_loadtest::synthetic::{Objects, Synthetic};
 use verbs3_loadtest::{hot, memory, units};
 
 #[derive(Parser)]
@@ -30,6 +32,8 @@ enum Scenario {
     Memory(memory::Options),
     /// A proxy in front of a store: bandwidth, time to the first byte, connections; counts bytes
     Proxy(ProxyOptions),
+    /// A store of objects that are nowhere, all zeros, for preload jobs of any size
+    Store(StoreOptions),
 }
 
 #[derive(Args)]
@@ -60,11 +64,31 @@ struct ProxyOptions {
     ready_file: Option<PathBuf>,
 }
 
+#[derive(Args)]
+struct StoreOptions {
+    /// Where clients connect; port 0 takes a free one.
+    #[arg(long, default_value = "127.0.0.1:0")]
+    listen: SocketAddr,
+    /// What names begin with; a number of nine digits follows.
+    #[arg(long, default_value = "set/")]
+    prefix: String,
+    /// Objects.
+    #[arg(long, default_value_t = 1_000_000)]
+    count: u64,
+    /// Of each: 4KiB.
+    #[arg(long, value_parser = units::parse, default_value = "4KiB")]
+    bytes: u64,
+    /// Written once it serves: `{"listen": "…"}`.
+    #[arg(long)]
+    ready_file: Option<PathBuf>,
+}
+
 fn main() -> anyhow::Result<()> {
     match Arguments::parse().scenario {
         Scenario::Hot(options) => hot::run(&options),
         Scenario::Memory(options) => memory::run(&options),
         Scenario::Proxy(options) => proxy(&options),
+        Scenario::Store(options) => store(options),
     }
 }
 
@@ -95,6 +119,33 @@ fn proxy(options: &ProxyOptions) -> anyhow::Result<()> {
             _ = terminate.recv() => {}
             interrupted = tokio::signal::ctrl_c() => interrupted?,
         }
+        Ok(())
+    })
+}
+
+/// Until it is told to stop; says then what it was asked.
+fn store(options: StoreOptions) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(async {
+        let StoreOptions { listen, prefix, count, bytes, ready_file } = options;
+        let store = Synthetic::bind(listen, Objects { prefix, count, bytes }).await;
+        let store = store.with_context(|| format!("can't listen on {listen}"))?;
+        let ready = serde_json::json!({"listen": store.local_addr()?.to_string()});
+        if let Some(path) = &ready_file {
+            std::fs::write(path, ready.to_string()).with_context(|| format!("can't write {}", path.display()))?;
+        }
+        let asked = store.asked();
+        let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+        tokio::select! {
+            () = store.run() => {}
+            _ = terminate.recv() => {}
+            interrupted = tokio::signal::ctrl_c() => interrupted?,
+        }
+        let read = |counter: &std::sync::atomic::AtomicU64| counter.load(std::sync::atomic::Ordering::Relaxed);
+        println!(
+            "{}",
+            serde_json::json!({"gets": read(&asked.gets), "lists": read(&asked.lists), "body_bytes": read(&asked.body_bytes)})
+        );
         Ok(())
     })
 }

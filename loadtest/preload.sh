@@ -1,0 +1,159 @@
+#!/usr/bin/env bash
+#! Measures preload jobs, and prints a table row for each part.
+#
+#   loadtest/preload.sh DIR [PART ...]     parts: rate small medium huge
+#
+# rate    COUNT objects of 1 MiB from one store behind the shaped proxy, warmed, and read plainly by as many GETs at once (curl),
+#         ROUNDS times in turn: preload ÷ plain
+# small   SMALL objects of 4 KiB, medium MEDIUM objects of 100 KB, huge one object of HUGE: from a store that makes them up;
+#         resident memory of coordinator and worker every second
+#
+# Defaults: COUNT=256 ROUNDS=3 BANDWIDTH=64MiB FIRST_BYTE=10ms SMALL=1000000 MEDIUM=100000 HUGE=100GiB MEMORY=512MiB.
+# Ends what it has started, by pid. VERBS3 names another binary than the release build's; verbs3-loadtest lies beside it.
+set -euo pipefail
+
+ROOT=$(readlink -f "$(dirname "$(readlink -f "$0")")/..")
+# shellcheck source=../tests/testbed/cluster.sh
+. "$ROOT/tests/testbed/cluster.sh"
+[ $# -ge 1 ] || { sed -n 's/^#   //p' "$0" >&2; exit 2; }
+DIR=$(mkdir -p "$1" && readlink -f "$1"); shift
+[ $# -gt 0 ] || set -- rate small medium huge
+VERBS3=${VERBS3:-$(binary)}
+LOADTEST=$(dirname "$VERBS3")/verbs3-loadtest
+COUNT=${COUNT:-256} ROUNDS=${ROUNDS:-3} BANDWIDTH=${BANDWIDTH:-64MiB} FIRST_BYTE=${FIRST_BYTE:-10ms} MEMORY=${MEMORY:-512MiB}
+SMALL=${SMALL:-1000000} MEDIUM=${MEDIUM:-100000} HUGE=${HUGE:-100GiB}
+AT_ONCE=64
+PIDS=()
+trap 'stop_all' EXIT
+export VERBS3_CLUSTER__SECRET=loadtest-of-preload-jobs
+
+stop_all() { local pid; for pid in "${PIDS[@]:-}"; do [ -z "$pid" ] || kill "$pid" 2>/dev/null || true; done; wait 2>/dev/null || true; PIDS=(); }
+field() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.argv[2]])' "$1" "$2"; }
+
+# begun NAME COMMAND...: starts it, and waits until it says that it serves.
+begun() {
+  local name=$1; shift
+  rm -f "$DIR/$name.ready"
+  "$@" --ready-file "$DIR/$name.ready" >"$DIR/$name.log" 2>&1 </dev/null &
+  PIDS+=("$!")
+  for _ in $(seq 300); do [ -s "$DIR/$name.ready" ] && return; kill -0 "${PIDS[-1]}" 2>/dev/null || break; sleep 0.1; done
+  say "$name does not serve:"; tail -n 5 "$DIR/$name.log" >&2; return 1
+}
+
+# tier STORE: a coordinator and a worker in front of it; COORDINATOR_PID, WORKER_PID.
+tier() {
+  local port; port=$(free_port)
+  cat >"$DIR/tier.toml" <<END
+[cluster]
+coordinators = ["http://127.0.0.1:$port"]
+replicas = 1
+[[ufs]]
+name = "store"
+endpoint = "http://$1"
+credentials = { kind = "static", access_key_id = "$CLUSTER_ACCESS_KEY", secret_access_key = "$CLUSTER_SECRET_KEY" }
+[[mount]]
+name = "*"
+ufs = "store"
+attributes_ttl = "immutable"
+[worker]
+id = "w0"
+listen = "127.0.0.1:0"
+admin_listen = "127.0.0.1:0"
+memory = { capacity = "$MEMORY" }
+[coordinator]
+listen = "127.0.0.1:$port"
+admin_listen = "127.0.0.1:0"
+store = { path = "$DIR/coordinator" }
+preload = { failures = "$DIR/failures", memory = "16MiB", blocks_per_ufs_max = $AT_ONCE }
+END
+  rm -rf "$DIR/coordinator"
+  begun coordinator "$VERBS3" coordinator --config "$DIR/tier.toml"; COORDINATOR_PID=${PIDS[-1]}
+  begun worker "$VERBS3" worker --config "$DIR/tier.toml"; WORKER_PID=${PIDS[-1]}
+  for _ in $(seq 100); do "$VERBS3" status --config "$DIR/tier.toml" >"$DIR/status" 2>&1 && grep -q "1 of 1 workers serve" "$DIR/status" && return; sleep 0.2; done
+  cat "$DIR/status" >&2; return 1
+}
+
+job() { "$VERBS3" preload "$@" --config "$DIR/tier.toml" --follow --json; }
+
+now() { date +%s.%N; }
+minus() { python3 -c 'import sys; print(float(sys.argv[1]) - float(sys.argv[2]))' "$1" "$2"; }
+
+rate() {
+  local round began plain warmed; : >"$DIR/rounds"
+  write_identities
+  cat >"$DIR/store.toml" <<END
+[dev]
+dir = "$DIR/store"
+demo = false
+[gateway]
+listen = "127.0.0.1:0"
+admin_listen = "127.0.0.1:0"
+identities = "$DIR/identities.toml"
+memory = { capacity = "64MiB" }
+[worker]
+memory = { capacity = "64MiB" }
+END
+  begun store "$VERBS3" dev --config "$DIR/store.toml"
+  local store; store=$(field "$DIR/store.ready" listen)
+  head -c 1048576 /dev/urandom >"$DIR/object"
+  local sign=(--aws-sigv4 aws:amz:us-east-1:s3 --user "$CLUSTER_ACCESS_KEY:$CLUSTER_SECRET_KEY" -s --fail)
+  curl "${sign[@]}" -X PUT "http://$store/train" >/dev/null
+  seq -f "url = \"http://$store/train/set/%06g\"" "$COUNT" | sed "s|.*|&\nupload-file = \"$DIR/object\"|" >"$DIR/puts"
+  curl "${sign[@]}" -H 'x-amz-content-sha256: UNSIGNED-PAYLOAD' -Z --parallel-max 8 -K "$DIR/puts" >/dev/null
+  begun proxy "$LOADTEST" proxy --store "$store" --bandwidth "$BANDWIDTH" --first-byte "$FIRST_BYTE"
+  local behind; behind=$(field "$DIR/proxy.ready" listen)
+  tier "$behind"
+  seq -f "url = \"http://$behind/train/set/%06g\"" "$COUNT" | sed 's|.*|&\noutput = "/dev/null"|' >"$DIR/gets"
+  for round in $(seq "$ROUNDS"); do
+    "$VERBS3" cache evict s3://train/set/ --config "$DIR/tier.toml" --follow >/dev/null
+    began=$(now); job s3://train/set/ >"$DIR/job.json"; warmed=$(minus "$(now)" "$began")
+    began=$(now); curl "${sign[@]}" -Z --parallel-max "$AT_ONCE" -K "$DIR/gets"; plain=$(minus "$(now)" "$began")
+    echo "$warmed $plain" >>"$DIR/rounds"
+  done
+  python3 - "$DIR/rounds" "$COUNT" "$BANDWIDTH" <<'END'
+import math, sys
+rounds = [tuple(map(float, line.split())) for line in open(sys.argv[1])]
+ratios = [plain / warmed for warmed, plain in rounds]
+mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+rates = ", ".join(f"{int(sys.argv[2]) / w:.1f} against {int(sys.argv[2]) / p:.1f}" for w, p in rounds)
+print(f"rate: {sys.argv[2]} objects of 1 MiB at {sys.argv[3]}/s; MiB/s warmed against plain: {rates}; preload / plain {mean:.2f}")
+END
+}
+
+# synthetic NAME COUNT BYTES: one job over a store that makes objects up.
+synthetic() {
+  local name=$1 count=$2 bytes=$3 began sampler
+  begun "$name-store" "$LOADTEST" store --count "$count" --bytes "$bytes"
+  tier "$(field "$DIR/$name-store.ready" listen)"
+  began=$(now)
+  while :; do
+    echo "$(minus "$(now)" "$began") $(awk '/VmRSS/{print $2}' "/proc/$COORDINATOR_PID/status") $(awk '/VmRSS/{print $2}' "/proc/$WORKER_PID/status")"
+    sleep 1
+  done >"$DIR/$name.rss" 2>/dev/null & sampler=$!
+  PIDS+=("$sampler")
+  # What doesn't fit is said to be missing: status 1.
+  job s3://synthetic/set/ >"$DIR/$name.json" || true
+  kill "$sampler"
+  python3 - "$name" "$DIR/$name.json" "$DIR/$name.rss" "$(minus "$(now)" "$began")" <<'END'
+import json, sys
+name, job, rss, seconds = sys.argv[1], json.loads(open(sys.argv[2]).readlines()[-1]), sys.argv[3], float(sys.argv[4])
+samples = [tuple(map(float, line.split())) for line in open(rss) if len(line.split()) == 3]
+counters = job["counters"]
+print(f"{name}: {counters['objects']} objects, {counters['bytes'] / 2**20:.0f} MiB in {seconds:.0f} s ({counters['objects'] / seconds:.0f} objects/s, {counters['bytes'] / 2**20 / seconds:.0f} MiB/s); {job['state']}: {job['reason']}; loaded {counters['bytes_loaded']}, failed {counters['objects_failed']}")
+for at, column in (("coordinator", 1), ("worker", 2)):
+    quarter = [samples[len(samples) * part // 4:][0][column] / 1024 for part in range(4)] + [samples[-1][column] / 1024]
+    print(f"  RSS of the {at}, MiB, at 0, 25, 50, 75, 100 %: {', '.join(f'{value:.0f}' for value in quarter)}; most {max(s[column] for s in samples) / 1024:.0f}")
+END
+}
+
+for part in "$@"; do
+  say "$part"
+  case $part in
+    rate) rate ;;
+    small) synthetic small "$SMALL" 4KiB ;;
+    medium) synthetic medium "$MEDIUM" 100000 ;;
+    huge) synthetic huge 1 "$HUGE" ;;
+    *) say "no part $part"; exit 2 ;;
+  esac
+  stop_all
+done
