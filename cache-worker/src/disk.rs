@@ -31,7 +31,7 @@ use verbs3_protocol::BlockIndex;
 use verbs3_rdma::arena::CellReader;
 
 use crate::digest::{PageKey, VersionDigest};
-use crate::memory::Ghosts;
+use crate::memory::{Ghosts, Heat};
 use folder::Folder;
 use header::PageHeader;
 use metrics::DiskMetrics;
@@ -155,6 +155,21 @@ impl Disk {
     pub(crate) fn holds(&self, key: PageKey) -> bool {
         let now_s = now_s();
         self.shelves.iter().any(|shelf| shelf.folder.holds(key, now_s))
+    }
+
+    /// How hot the page is, if it can be read here, and whether it is pinned. No use of it.
+    pub(crate) fn heat(&self, key: PageKey) -> Option<(Heat, bool)> {
+        let now_s = now_s();
+        self.shelves.iter().find_map(|shelf| shelf.folder.heat(key, now_s))
+    }
+
+    /// Gives up a page, pinned or not. Blocks.
+    pub(crate) fn evict(&self, key: PageKey) {
+        for shelf in &self.shelves {
+            if shelf.folder.evict(key) {
+                self.metrics.evictions.with_label_values(&["asked"]).inc();
+            }
+        }
     }
 
     /// Whether some version of the object has this page of its first block here.

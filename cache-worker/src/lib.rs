@@ -16,6 +16,7 @@ mod serve;
 mod standing;
 mod tasks;
 mod trace;
+mod voids;
 mod volumes;
 mod warming;
 mod worker;

@@ -36,6 +36,14 @@ pub(crate) struct Unsaved {
     pub(crate) returned: bool,
 }
 
+/// How much a page is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Heat {
+    /// Since it came or was last passed over: up to 3.
+    pub(crate) uses: u8,
+    pub(crate) idle_s: u32,
+}
+
 /// Who asks for memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Urgency {
@@ -101,6 +109,18 @@ impl Memory {
     /// Whether the page is held, without using it.
     pub(crate) fn holds(&self, key: PageKey) -> bool {
         self.shard(key).lock().holds(key)
+    }
+
+    /// How hot the page is, if it is held. No use of it.
+    pub(crate) fn heat(&self, key: PageKey, now_s: u32) -> Option<Heat> {
+        self.shard(key).lock().heat(key, now_s)
+    }
+
+    /// Gives up a page, whoever reads it: they keep what they have.
+    pub(crate) fn give_up(&self, key: PageKey) {
+        if self.shard(key).lock().drop_page(key) {
+            self.metrics.evictions_asked.inc();
+        }
     }
 
     /// Keeps a page from now on. One that is held already stays as it is. Whether the page was here before, not long ago.

@@ -82,6 +82,7 @@ table! {
     evictions_room: IntCounter, "verbs3_worker_evictions_total", ["reason" = "room"], "Pages given up, by reason.";
     evictions_evacuation: IntCounter, "verbs3_worker_evictions_total", ["reason" = "evacuation"], "Pages given up, by reason.";
     evictions_idle: IntCounter, "verbs3_worker_evictions_total", ["reason" = "idle"], "Pages given up, by reason.";
+    evictions_asked: IntCounter, "verbs3_worker_evictions_total", ["reason" = "asked"], "Pages given up, by reason.";
     evacuations: IntCounter, "verbs3_worker_evacuations_total", [], "Extents emptied to make room for another size of page.";
 
     attributes_hits: IntCounter, "verbs3_worker_attributes_total", ["found" = "cached"], "Opens, by where their attributes came from.";

@@ -9,6 +9,7 @@ mod plan;
 mod read;
 mod reading;
 mod report;
+mod tend;
 mod warm;
 
 use std::sync::Arc;
@@ -73,6 +74,10 @@ impl Service for Worker {
                 return say(reply, &Message::Standing { epoch, leased }).await;
             }
             Ok(Request::Warm(warm)) => return self.serve_warm(warm, reply).await,
+            Ok(Request::Tend(tend)) => return self.serve_tend(tend, reply).await,
+            Ok(Request::ForgetPrefix(forget)) => {
+                self.forget_prefix(&forget).map(|generation| (generation, Hold::Leased))
+            }
             Err(error) => Err(Refused::malformed(error.to_string())),
         };
         match refused {

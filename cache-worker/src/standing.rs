@@ -35,6 +35,17 @@ pub(crate) enum Right {
     Ask,
 }
 
+impl Right {
+    /// Nothing that was asked longer ago than that.
+    pub(crate) fn within(self, since: Option<Duration>) -> Self {
+        match (self, since) {
+            (right, None) | (right @ Self::Ask, _) => right,
+            (Self::All, Some(since)) => Self::Since(since),
+            (Self::Since(own), Some(since)) => Self::Since(own.min(since)),
+        }
+    }
+}
+
 /// By which right a write is noted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Hold {

@@ -20,6 +20,7 @@ use crate::options::{OptionsError, WorkerOptions};
 use crate::standing::Standing;
 use crate::tasks::Tasks;
 use crate::trace::Tracing;
+use crate::voids::Voids;
 use crate::volumes::Volumes;
 use crate::warming::Warming;
 
@@ -69,6 +70,9 @@ pub struct Worker {
     pub(crate) attributes: Arc<Cache>,
     pub(crate) asker: Arc<Asker>,
     pub(crate) filler: Arc<Filler>,
+    pub(crate) voids: Voids,
+    /// Drawn at the start: who was told something under another number asks again.
+    pub(crate) life: u64,
     pub(crate) warming: Warming,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) metrics: Metrics,
@@ -137,6 +141,8 @@ impl Worker {
             attributes,
             asker,
             filler,
+            voids: Voids::default(),
+            life: rand::random(),
             warming,
             clock,
             metrics,

@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use verbs3_config::{Environment, Flag, Layers, Role};
 
 use crate::command::bench::BenchCommand;
+use crate::command::cache::CacheArguments;
 use crate::command::preload::arguments::PreloadArguments;
 
 #[derive(Debug, Parser)]
@@ -44,6 +45,8 @@ pub enum Command {
     Coordinator(ServeArguments),
     /// Load objects into the cache before anybody reads them
     Preload(Box<PreloadArguments>),
+    /// Where objects are cached, that they have changed, that they are to go or to stay
+    Cache(Box<CacheArguments>),
     /// Look at configuration files
     #[command(subcommand)]
     Config(ConfigCommand),

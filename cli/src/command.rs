@@ -1,6 +1,7 @@
 //! Commands that answer and end.
 
 pub mod bench;
+pub mod cache;
 pub mod config;
 pub mod doctor;
 pub mod membership;

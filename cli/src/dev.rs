@@ -4,6 +4,7 @@
 //! those of the real processes, over the in-process transport that hands memory over.
 
 mod banner;
+pub mod coordinator;
 mod identities;
 
 pub use identities::Key;
@@ -45,21 +46,9 @@ pub async fn run(mut config: Config, demo_only: bool, started: Started) -> anyho
         }
     };
     // Ports, secrets and peers of a cluster have no meaning within one process.
-    let Config {
-        cluster,
-        ufs,
-        mount,
-        gateway,
-        worker,
-        coordinator: _,
-        tcp: _,
-        verbs: _,
-        dev,
-        process,
-        log: _,
-        telemetry,
-    } = config;
-    let Dev { dir, workers, disk, demo } = &dev;
+    let Config { cluster, ufs, mount, gateway, worker, coordinator, tcp: _, verbs: _, dev, process, log: _, telemetry } =
+        config;
+    let Dev { dir, workers, disk, coordinator: coordinator_listen, demo } = &dev;
 
     let registry = Registry::new();
     verbs3_ufs::metrics::register(&registry)?;
@@ -73,7 +62,7 @@ pub async fn run(mut config: Config, demo_only: bool, started: Started) -> anyho
     let caches = start_workers(&shares, geometry, &stores, &registry)?;
     let peers = caches.iter().enumerate().map(|(index, cache)| {
         let connection = InProcess::connection(cache.clone(), Mode::Share);
-        (WorkerId(format!("dev-{index}")), Peer::local(connection))
+        (name(index), Peer::local(connection))
     });
     let ways = Ways::local(peers);
     let landings = arena(&gateway.memory, 1, geometry)?;
@@ -83,6 +72,18 @@ pub async fn run(mut config: Config, demo_only: bool, started: Started) -> anyho
     if let Some(tracer) = exported.as_ref().and_then(Telemetry::tracer) {
         caches.iter().for_each(|cache| cache.trace_with(tracer.clone()));
     }
+    let memory_bytes = worker.memory.capacity.0 / u64::from((*workers).max(1));
+    let parts = coordinator::Parts {
+        dir,
+        listen: *coordinator_listen,
+        cluster: &cluster,
+        coordinator: &coordinator,
+        mounts: &mount,
+        stores: &stores,
+        tier: tier.clone(),
+        workers: caches.iter().enumerate().map(|(at, cache)| (name(at), cache.clone(), memory_bytes)).collect(),
+    };
+    let inside = coordinator::start(parts, &registry).await?;
     let serving = gateway::serve(&gateway, mounts, tier, identities, &registry, exported).await?;
 
     banner::serving(serving.listen, serving.admin, dir, key.as_ref());
@@ -105,12 +106,17 @@ pub async fn run(mut config: Config, demo_only: bool, started: Started) -> anyho
         banner::until_stopped();
         started.stop.cancelled().await;
     }
+    inside.shutdown().await?;
     serving.end(process.drain_for.0).await;
     ways.shutdown().await;
     for cache in caches {
         cache.shutdown().await;
     }
     shown
+}
+
+fn name(index: usize) -> WorkerId {
+    WorkerId(format!("dev-{index}"))
 }
 
 /// One worker, or several that share the memory; each with metrics of its own, shown under one name with a label.

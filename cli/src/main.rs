@@ -39,6 +39,7 @@ fn main() -> ExitCode {
         Command::Doctor(arguments) => command::doctor::run(&arguments),
         Command::Bench(BenchCommand::Fabric(arguments)) => command::bench::fabric::run(&arguments),
         Command::Bench(BenchCommand::S3(arguments)) => command::bench::s3::run(&arguments),
+        Command::Cache(arguments) => command::cache::run(&arguments),
         Command::Preload(arguments) => command::preload::run(&arguments),
         Command::Version => command::version::run(),
     }

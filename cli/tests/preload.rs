@@ -42,6 +42,12 @@ fn start_coordinator(folder: &Path) -> Process {
     Process::start(folder, "coordinator", &["coordinator", "--config", file.to_str().unwrap()])
 }
 
+fn start_worker(folder: &Path, number: usize) -> Process {
+    let name = format!("worker-{number}");
+    let file = folder.join(format!("{name}.toml"));
+    Process::start(folder, &name, &["worker", "--config", file.to_str().unwrap()])
+}
+
 impl Bed {
     /// Two workers of this much memory: listed by everybody's configuration, or `registered` with the coordinator.
     fn start(memory: &str, registered: bool) -> Self {
@@ -75,16 +81,14 @@ impl Bed {
         );
         write(at, "coordinator", &section);
         let coordinator = start_coordinator(at);
-        let worker = |number: usize| {
+        for (number, listen) in addresses.iter().enumerate() {
             let section = format!(
-                "{shared}[worker]\nid = \"w{number}\"\nlisten = \"{}\"\nadmin_listen = \"127.0.0.1:0\"\n\
-                 memory = {{ capacity = \"{memory}\" }}\n[worker.shm]\nenabled = false\n",
-                addresses[number]
+                "{shared}[worker]\nid = \"w{number}\"\nlisten = \"{listen}\"\nadmin_listen = \"127.0.0.1:0\"\n\
+                 memory = {{ capacity = \"{memory}\" }}\n[worker.shm]\nenabled = false\n"
             );
-            let file = write(at, &format!("worker-{number}"), &section);
-            Process::start(at, &format!("worker-{number}"), &["worker", "--config", &file])
-        };
-        let workers = vec![worker(0), worker(1)];
+            write(at, &format!("worker-{number}"), &section);
+        }
+        let workers = vec![start_worker(at, 0), start_worker(at, 1)];
         let section = format!(
             "{shared}[gateway]\nlisten = \"127.0.0.1:0\"\nadmin_listen = \"127.0.0.1:0\"\nidentities = \"{}\"\n\
              memory = {{ capacity = \"64MiB\" }}\n",
@@ -222,6 +226,35 @@ async fn a_job_survives_its_coordinators_death_and_everything_is_hot_afterwards(
     assert!(text(&shown.stdout).contains("job night: done"), "{}", said(&shown));
     assert_eq!(bed.coordinator.end(), Some(0));
     assert_eq!(bed.gateway.end(), Some(0));
+}
+
+#[tokio::test]
+async fn what_a_worker_takes_with_it_is_loaded_again() {
+    let mut bed = Bed::start("96MiB", true);
+    bed.put(30, MIB + 1000).await;
+    let filled_before = bed.metric("verbs3_worker_filled_bytes_total");
+    let following = bed.preload(&["s3://demo/set/", "--id", "night", "--bandwidth", "5MiB", "--follow", "--json"]);
+    let began = Instant::now();
+    while bed.metric("verbs3_worker_filled_bytes_total") - filled_before < (12 * MIB) as f64 {
+        assert!(began.elapsed() < Duration::from_secs(60), "nothing is loaded:\n{}", bed.coordinator.log());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    bed.workers[0].signal("-KILL");
+    bed.workers[0].ended();
+    bed.workers[0] = start_worker(bed.folder.path(), 0);
+
+    let output = following.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    let last = text(&output.stdout).lines().last().unwrap().to_owned();
+    let job: serde_json::Value = serde_json::from_str(&last).unwrap();
+    assert_eq!(job["state"], "done", "{last}");
+    assert!(job["rounds"].as_u64() > Some(0), "{last}");
+    let counters = &job["counters"];
+    assert_eq!((&counters["objects_checked"], &counters["bytes_missing"]), (&30.into(), &0.into()), "{last}");
+    for number in 0..30 {
+        let answer = get_object(&bed.client, "demo", &format!("set/{number:03}")).await;
+        assert!(answer.body == content(number, MIB + 1000), "{number} has other bytes");
+    }
 }
 
 #[tokio::test]

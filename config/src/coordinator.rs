@@ -35,6 +35,9 @@ pub struct Coordinator {
     pub workers_max: u32,
     /// Connections to `listen`: each gateway and each worker has one or two. Default: `32768`. Range: `16` to `1000000`.
     pub connections_max: u32,
+    /// File with the token that stores show in bucket notifications (`POST /v1/notifications`): `Authorization: Bearer TOKEN`, or
+    /// `?token=TOKEN`; white space at its end is ignored. None: notifications need the cluster's proof. Default: none.
+    pub notification_token_file: Option<PathBuf>,
     /// Longest time that a request may wait for news. Default: `"30s"`. Range: `"1s"` to `"10m"`.
     pub wait_max: Period,
     /// Where the membership and preload jobs are kept.
@@ -90,6 +93,7 @@ impl Default for Coordinator {
             clock_skew: Period::seconds(60),
             workers_max: 4000,
             connections_max: 32768,
+            notification_token_file: None,
             wait_max: Period::seconds(30),
             store: CoordinatorStore::default(),
             preload: CoordinatorPreload::default(),

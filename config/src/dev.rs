@@ -1,5 +1,6 @@
 //! What `verbs3 dev` starts: everything in one process, over a folder.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -16,12 +17,21 @@ pub struct Dev {
     pub workers: u16,
     /// Bytes of a disk tier in the folder, so that what was cached is still there after a restart; `"0B"`: none. Default: `"0B"`. Range: `"0B"` to `"1TiB"`.
     pub disk: ByteSize,
+    /// Address of the coordinator inside, for `verbs3 preload`, `cache` and `status`; port 0 takes a free one, and `cluster.toml` in the
+    /// folder says which. Default: `"127.0.0.1:0"`.
+    pub coordinator: SocketAddr,
     /// Show at start that it works: read a sample dataset twice and print what the cache did. Default: `true`.
     pub demo: bool,
 }
 
 impl Default for Dev {
     fn default() -> Self {
-        Self { dir: PathBuf::from(".verbs3"), workers: 1, disk: ByteSize(0), demo: true }
+        Self {
+            dir: PathBuf::from(".verbs3"),
+            workers: 1,
+            disk: ByteSize(0),
+            coordinator: SocketAddr::from(([127, 0, 0, 1], 0)),
+            demo: true,
+        }
     }
 }

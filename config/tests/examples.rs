@@ -69,7 +69,8 @@ const EXAMPLES: [Example; 4] = [
 ];
 
 /// What a setting without a default could be, where the example leaves it out.
-const SAMPLES: [(&str, &str); 36] = [
+const SAMPLES: [(&str, &str); 37] = [
+    ("coordinator.notification_token_file", "\"/etc/verbs3/notification.token\""),
     ("coordinator.advertise", "\"http://coordinator-0:9500\""),
     ("store.certificate", "\"/etc/verbs3/tls.crt\""),
     ("store.key", "\"/etc/verbs3/tls.key\""),

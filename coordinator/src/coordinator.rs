@@ -24,6 +24,8 @@ pub struct CoordinatorOptions {
     /// Name of the cluster.
     pub name: String,
     pub secret: Secret,
+    /// What stores show that send notifications. `None`: they need the proof, too.
+    pub notification_token: Option<Secret>,
     /// Where others reach this one: `http://host:port`.
     pub advertise: String,
     pub cluster: ClusterOptions,

@@ -2,6 +2,7 @@
 //!
 //! Owns connections, proofs and bounds; what is asked and answered is [`routes`]'.
 
+mod objects;
 mod openapi;
 mod preload;
 mod routes;
@@ -113,7 +114,7 @@ impl Coordinator {
         let (proof, route, answer) = match self.proven(request).await {
             Ok((asked, proof)) => {
                 let (route, answer) = self.route(&asked).await;
-                (Some(proof), route, answer)
+                (proof, route, answer)
             }
             Err((proof, answer)) => {
                 self.metrics.unproven.inc();
@@ -140,7 +141,7 @@ impl Coordinator {
         response
     }
 
-    async fn proven(&self, request: Request<Incoming>) -> Result<(Asked, Proof), (Option<Proof>, Answer)> {
+    async fn proven(&self, request: Request<Incoming>) -> Result<(Asked, Option<Proof>), (Option<Proof>, Answer)> {
         let (head, body) = request.into_parts();
         let body = tokio::time::timeout(BODY_READ_MAX, Limited::new(body, BODY_BYTES_MAX).collect()).await;
         let Ok(Ok(body)) = body else {
@@ -148,6 +149,9 @@ impl Coordinator {
             return Err((None, Answer::refused(StatusCode::PAYLOAD_TOO_LARGE, RefusedKind::Malformed, reason)));
         };
         let body = body.to_bytes();
+        if self.is_let_in(&head) {
+            return Ok((asked(head, body), None));
+        }
         let path_and_query = head.uri.path_and_query().map_or("/", |path| path.as_str());
         let said = Said { method: head.method.as_str(), path_and_query, body: &body };
         let header = head.headers.get(REQUEST_HEADER).and_then(|header| header.to_str().ok());
@@ -165,13 +169,29 @@ impl Coordinator {
             _ => self.seen.admit(&proof, now),
         };
         timely.map_err(|error| (Some(proof.clone()), unproven(error)))?;
-        let asked = Asked {
-            path: head.uri.path().to_owned(),
-            query: head.uri.query().unwrap_or_default().to_owned(),
-            method: head.method,
-            body,
-        };
-        Ok((asked, proof))
+        Ok((asked(head, body), Some(proof)))
+    }
+
+    /// Stores that send notifications prove nothing, but may know a token.
+    fn is_let_in(&self, head: &http::request::Parts) -> bool {
+        let is_notification = head.method == http::Method::POST && head.uri.path() == NOTIFICATIONS;
+        let Some(token) = self.options.notification_token.as_ref().filter(|_| is_notification) else { return false };
+        let header = head.headers.get(header::AUTHORIZATION).and_then(|header| header.to_str().ok());
+        let header = header.map(|header| header.strip_prefix("Bearer ").unwrap_or(header).to_owned());
+        let given = header.or_else(|| routes::text(head.uri.query().unwrap_or_default(), "token"));
+        given.is_some_and(|given| token.is(&given))
+    }
+}
+
+/// Where notifications come in: [`verbs3_coordinator_client::api::PREFIX`] included.
+const NOTIFICATIONS: &str = "/v1/notifications";
+
+fn asked(head: http::request::Parts, body: Bytes) -> Asked {
+    Asked {
+        path: head.uri.path().to_owned(),
+        query: head.uri.query().unwrap_or_default().to_owned(),
+        method: head.method,
+        body,
     }
 }
 

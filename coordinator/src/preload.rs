@@ -2,7 +2,7 @@
 //!
 //! What a job is and does is `verbs3-preload`'s. Its writes carry the leadership's fence: a deposed leader changes no job.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use verbs3_client::Tier;
 use verbs3_preload::metrics::Metrics;
-use verbs3_preload::{Engine, JobStore, JobStoreError, Mounts, PreloadOptions};
+use verbs3_preload::{Engine, JobStore, JobStoreError, Mounts, Objects, PreloadOptions};
 
 use crate::coordinator::Coordinator;
 use crate::store::{Expect, Fence, SharedStore, StoreError};
@@ -34,6 +34,8 @@ pub struct Preload {
 #[derive(Default)]
 pub(crate) struct Preloading {
     pub(crate) engine: Mutex<Option<Arc<Engine>>>,
+    /// Whoever leads.
+    pub(crate) objects: OnceLock<Objects>,
 }
 
 /// Of one leadership. Holds its fence alone: it must not keep the leadership from being resigned.
@@ -73,6 +75,7 @@ fn failed(error: StoreError) -> JobStoreError {
 impl Coordinator {
     /// Runs jobs whenever this coordinator leads, until it stops. Joined at shutdown.
     pub fn preload_with(self: &Arc<Self>, preload: Preload) {
+        let _ = self.preloading.objects.set(Objects::new(preload.tier.clone(), preload.mounts.clone()));
         let coordinator = self.clone();
         self.tasks.spawn(async move {
             let mut news = coordinator.news.subscribe();

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use prometheus::Registry;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use verbs3_coordinator::cluster::ClusterOptions;
@@ -41,6 +42,7 @@ fn options(name: &str, advertise: String) -> CoordinatorOptions {
     CoordinatorOptions {
         name: name.to_owned(),
         secret: Secret::new(name, "a secret of at least sixteen characters"),
+        notification_token: Some(Secret::token("a token of the store")),
         advertise,
         cluster: ClusterOptions {
             lease: LEASE,
@@ -246,6 +248,39 @@ async fn who_does_not_know_the_secret_gets_and_changes_nothing() {
     let view: ClusterView =
         client(&[&running.url], secret()).get("/v1/cluster", Duration::ZERO).await.unwrap().unwrap();
     assert_eq!(view.workers.len(), 1);
+    running.coordinator.shutdown().await;
+}
+
+/// The status of a request that proves nothing.
+async fn unproven(url: &str, method: &str, path: &str, header: &str) -> u16 {
+    let host = url.strip_prefix("http://").unwrap();
+    let mut stream = tokio::net::TcpStream::connect(host).await.unwrap();
+    let body = r#"{"Event":"s3:TestEvent"}"#;
+    let length = body.len();
+    let head = format!("{method} {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\ncontent-length: {length}\r\n");
+    stream.write_all(format!("{head}{header}\r\n{body}").as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer.split(' ').nth(1).unwrap().parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stores_token_lets_notifications_in_and_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = start(file_store(&folder)).await;
+    let url = &running.url;
+    let bearer = "authorization: Bearer a token of the store\r\n";
+    // 503: this coordinator has no stores.
+    assert_eq!(unproven(url, "POST", "/v1/notifications", bearer).await, 503);
+    assert_eq!(unproven(url, "POST", "/v1/notifications?warm=true&token=a+token%20of+the+store", "").await, 503);
+    assert_eq!(unproven(url, "POST", "/v1/notifications?token=a+token", "").await, 401);
+    assert_eq!(unproven(url, "POST", "/v1/notifications", "authorization: Bearer another\r\n").await, 401);
+    assert_eq!(unproven(url, "POST", "/v1/notifications", "").await, 401);
+    let others =
+        [("POST", "/v1/invalidate"), ("POST", "/v1/workers"), ("GET", "/v1/notifications"), ("GET", "/v1/map")];
+    for (method, path) in others {
+        assert_eq!(unproven(url, method, path, bearer).await, 401, "{method} {path}");
+    }
     running.coordinator.shutdown().await;
 }
 

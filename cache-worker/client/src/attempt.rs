@@ -140,9 +140,14 @@ impl Attempt {
             (Reply::Refused(refusal), _) => Ok(Step::Refused(refusal)),
             (Reply::Data(_), Some(_)) => Err(self.malformed("bytes before attributes")),
             (Reply::Opened(_) | Reply::Absent(_), None) => Err(self.malformed("attributes in the middle of a read")),
-            (Reply::Done { .. } | Reply::Unleased { .. } | Reply::Standing { .. } | Reply::Warmed(_), _) => {
-                Err(self.malformed("an acknowledgement for a read"))
-            }
+            (
+                Reply::Done { .. }
+                | Reply::Unleased { .. }
+                | Reply::Standing { .. }
+                | Reply::Warmed(_)
+                | Reply::Tended(_),
+                _,
+            ) => Err(self.malformed("an acknowledgement for a read")),
         }
     }
 

@@ -29,7 +29,7 @@ macro_rules! table {
 
 table! {
     calls: IntCounterVec, "verbs3_client_calls_total", ["kind", "outcome"],
-        "Calls to workers by kind (open, read, announce, report, forget, listed, warm) and outcome (ok, refused, failed, dropped).";
+        "Calls to workers by kind (open, read, announce, report, forget, listed, warm, standing, tend) and outcome (ok, refused, failed, dropped).";
     bytes: IntCounterVec, "verbs3_client_bytes_total", ["transport"], "Verified bytes from workers by transport.";
     hedges: IntCounter, "verbs3_client_hedges_total", [], "Spans asked of a replica because the owner was silent.";
     failovers: IntCounter, "verbs3_client_failovers_total", [],

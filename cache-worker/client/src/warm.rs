@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::time::{Instant, timeout};
 use verbs3_protocol::{
-    Absent, BlockIndex, ObjectKey, Refusal, Reply, Request, Version, Warm, WarmTier, Warmed, WorkerId,
+    Absent, BlockIndex, Epoch, ObjectKey, Refusal, Reply, Request, Version, Warm, WarmTier, Warmed, WorkerId,
 };
 use verbs3_rdma::transport::{Event, TransportError};
 
@@ -36,7 +36,12 @@ pub struct WarmRequest {
 /// What the owner says.
 #[derive(Debug, Clone)]
 pub enum WarmOutcome {
-    Warmed(Warmed),
+    Warmed {
+        worker: WorkerId,
+        /// Of the map by which it was asked.
+        epoch: Epoch,
+        warmed: Warmed,
+    },
     Absent(Absent),
     /// It answers, and does not do it.
     Refused {
@@ -88,7 +93,10 @@ impl Tier {
         let mut repeats = 0;
         let reason = loop {
             match self.ask_to_warm(&worker, message.clone()).await {
-                Ok(Reply::Warmed(warmed)) => return self.answered(&worker, WarmOutcome::Warmed(warmed)),
+                Ok(Reply::Warmed(warmed)) => {
+                    let id = worker.id.clone();
+                    return self.answered(&worker, WarmOutcome::Warmed { worker: id, epoch, warmed });
+                }
                 Ok(Reply::Absent(absent)) => return self.answered(&worker, WarmOutcome::Absent(absent)),
                 Ok(Reply::Refused(refusal)) => {
                     let id = worker.id.clone();

@@ -6,6 +6,7 @@ mod ids;
 mod membership;
 mod messages;
 mod placement;
+mod tend;
 
 pub use geometry::{Geometry, GeometryError, Span};
 pub use ids::{
@@ -19,3 +20,4 @@ pub use messages::{
     UfsAnswer, Warm, WarmTier, Warmed, WriteOutcome,
 };
 pub use placement::{Member, Placement, PlacementError, SLOTS};
+pub use tend::{ForgetPrefix, TENDED_BLOCKS_MAX, Tend, TendAct, Tended, TendedBlock};

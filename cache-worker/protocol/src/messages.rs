@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::geometry::Geometry;
 use crate::ids::{BlockIndex, Epoch, Generation, ObjectKey, Version, Volume, WriteId};
+use crate::tend::{ForgetPrefix, Tend, Tended};
 
 /// Spoken in the handshake. Peers of different versions refuse each other.
 pub const PROTOCOL_VERSION: u32 = 1;
@@ -27,6 +28,8 @@ pub enum Request {
     Warm(Warm),
     /// An open or a read on behalf of a span of a trace. Not a request within a request: a peer must not nest them.
     Traced(TraceContext, Question),
+    Tend(Tend),
+    ForgetPrefix(ForgetPrefix),
 }
 
 /// What may be traced.
@@ -242,6 +245,8 @@ pub struct Warmed {
     pub loaded_bytes: u32,
     /// Bytes that are not there: with `look_only`.
     pub missing_bytes: u32,
+    /// A number that the worker's process has drawn at its start: what it told before under another one may be gone.
+    pub life: u64,
 }
 
 /// What a worker answers. The bytes that a [`Piece`] speaks of lie in the landing at the part's offset.
@@ -253,7 +258,7 @@ pub enum Reply {
     Absent(Absent),
     /// Bytes; to `Read`, or after `Opened`.
     Data(Piece),
-    /// To `Announce`, `Report`, `Forget`, `Listed`.
+    /// To `Announce`, `Report`, `Forget`, `Listed`, `ForgetPrefix`.
     Done { generation: Generation, lease: Lease },
     /// Not answered; what to do instead is in the kind.
     Refused(Refusal),
@@ -263,6 +268,8 @@ pub enum Reply {
     Standing { epoch: Epoch, leased: bool },
     /// To `Warm`.
     Warmed(Warmed),
+    /// To `Tend`.
+    Tended(Tended),
 }
 
 /// How the asked bytes were found.

@@ -21,6 +21,7 @@ use super::rebuild::rebuild;
 use super::room::{Judge, Refusal, Reserved, Step};
 use super::table::Place;
 use crate::digest::PageKey;
+use crate::memory::Heat;
 
 pub(super) struct Folder {
     path: PathBuf,
@@ -99,6 +100,14 @@ impl Folder {
 
     pub(super) fn holds(&self, key: PageKey, now_s: u32) -> bool {
         self.is_up() && self.index.lock().find_fresh(key, now_s).is_some()
+    }
+
+    /// How hot a page is that can be read, and whether it is pinned.
+    pub(super) fn heat(&self, key: PageKey, now_s: u32) -> Option<(Heat, bool)> {
+        if !self.is_up() {
+            return None;
+        }
+        self.index.lock().heat(key, now_s)
     }
 
     pub(super) fn knows(&self, object: u64, page: u16) -> bool {
@@ -207,7 +216,6 @@ impl Folder {
     }
 
     /// Drops a page that nobody should be given any more.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for explicit eviction by the coordinator's API"))]
     pub(super) fn evict(&self, key: PageKey) -> bool {
         let found = self.index.lock().find(key);
         found.is_some_and(|found| {

@@ -9,6 +9,7 @@ use super::header::PageHeader;
 use super::layout::Layout;
 use super::table::{Place, Table};
 use crate::digest::{PageKey, VersionDigest};
+use crate::memory::Heat;
 
 /// A slot, and the page in it. 64 bytes.
 pub(super) struct Entry {
@@ -306,6 +307,13 @@ impl Index {
     /// As `find`, but not a page whose time is over.
     pub(super) fn find_fresh(&self, key: PageKey, now_s: u32) -> Option<Found> {
         self.find(key).filter(|found| !self.is_expired(entry_of(&self.segments, found.place), now_s))
+    }
+
+    /// How hot a page is whose time is not over, and whether it is pinned.
+    pub(super) fn heat(&self, key: PageKey, now_s: u32) -> Option<(Heat, bool)> {
+        let entry = entry_of(&self.segments, self.find_fresh(key, now_s)?.place);
+        let heat = Heat { uses: entry.uses, idle_s: now_s.saturating_sub(entry.used_s) };
+        Some((heat, entry.pinned_until_s > now_s))
     }
 
     /// Whether some version of the object has this page of its first block here.

@@ -54,7 +54,7 @@ table! {
     demotions: IntCounterVec, "verbs3_disk_demotions_total", ["folder"], "Pages written.";
     demoted_bytes: IntCounterVec, "verbs3_disk_demoted_bytes_total", ["folder"], "Bytes of the pages written.";
     dropped: IntCounterVec, "verbs3_disk_dropped_total", ["reason"], "Pages that were not written, by reason: cold (no sign of reuse, and no room), queue (too many wait), known, quota, room (all is pinned), error, folder (none is up).";
-    evictions: IntCounterVec, "verbs3_disk_evictions_total", ["reason"], "Pages given up, by reason (room, age).";
+    evictions: IntCounterVec, "verbs3_disk_evictions_total", ["reason"], "Pages given up, by reason (room, age, asked).";
     corrupt: IntCounterVec, "verbs3_disk_corrupt_total", ["folder", "what"], "What did not match its checksum: a page at its promotion, a header at the start. Dropped, never served.";
     errors: IntCounterVec, "verbs3_disk_errors_total", ["folder", "op", "kind"], "Failed operations, by operation (read, write, create, list, any) and kind (full, read_only, io, missing, stalled, other).";
     queue_bytes: IntGaugeVec, "verbs3_disk_queue_bytes", ["bound"], "Bytes of pages that wait to be written, and the bound on them (now, max).";

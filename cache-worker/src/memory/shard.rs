@@ -10,7 +10,7 @@ use verbs3_rdma::arena::{CellReader, ExtentId};
 use super::ghost::Ghosts;
 use super::queue::List;
 use super::slab::{Entry, NONE, Queue, Slab, halves};
-use super::{Page, Unsaved};
+use super::{Heat, Page, Unsaved};
 use crate::digest::PageKey;
 
 /// What a search for a page to give up came to.
@@ -79,6 +79,17 @@ impl Shard {
 
     pub(super) fn holds(&self, key: PageKey) -> bool {
         self.find(key).is_some()
+    }
+
+    pub(super) fn heat(&self, key: PageKey, now_s: u32) -> Option<Heat> {
+        let entry = self.slab.get(self.find(key)?);
+        Some(Heat { uses: entry.uses, idle_s: now_s.saturating_sub(entry.used_s) })
+    }
+
+    /// Whether it was there.
+    pub(super) fn drop_page(&mut self, key: PageKey) -> bool {
+        let found = self.find(key);
+        found.inspect(|&slot| self.remove(slot)).is_some()
     }
 
     /// Whether the page was here before, not long ago.

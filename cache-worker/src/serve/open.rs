@@ -100,6 +100,7 @@ impl Worker {
         let arrived = self.clock.now();
         let right = self.standing.to_answer(open.epoch, open.object.home_slot(), arrived);
         let right = right.map_err(|denied| Self::denied(denied, open.epoch))?;
+        let right = right.within(self.voids.since(&open.object, arrived));
         self.check_geometry(open.geometry)?;
         let source = self.source(&open.object.volume)?;
         if open.version_id.as_deref() == Some("null") {

@@ -45,9 +45,9 @@ impl Bytes {
         }
     }
 
-    fn of(self, version: Version) -> Warmed {
+    fn of(self, version: Version, life: u64) -> Warmed {
         let Self { held, loaded, missing } = self;
-        Warmed { version, held_bytes: held, loaded_bytes: loaded, missing_bytes: missing }
+        Warmed { version, held_bytes: held, loaded_bytes: loaded, missing_bytes: missing, life }
     }
 }
 
@@ -83,7 +83,7 @@ impl Worker {
         let digest = self.digests.version(&warm.object, &version);
         let target = Target { source, object: warm.object.clone(), version: version.clone(), digest };
         let bytes = self.warm_pages(Arc::new(target), &warm, None).await?;
-        Ok(Answer::Warmed(bytes.of(version)))
+        Ok(Answer::Warmed(bytes.of(version, self.life)))
     }
 
     /// Of what the UFS has now: attributes and pages come in one request where neither is here.
@@ -120,7 +120,7 @@ impl Worker {
             version: version.clone(),
         });
         match self.warm_pages(target, warm, learnt.brought()).await {
-            Ok(bytes) => Ok(Answer::Warmed(bytes.of(version.clone()))),
+            Ok(bytes) => Ok(Answer::Warmed(bytes.of(version.clone(), self.life))),
             Err(failure @ Failure::VersionGone(_)) => {
                 self.attributes.drop_version(opening.subject.key, version);
                 Err(Missed::Again(failure.into()))

@@ -11,4 +11,5 @@ mod membership;
 mod opens;
 mod pressure;
 mod store;
+mod tend;
 mod warm;

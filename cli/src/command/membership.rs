@@ -4,10 +4,12 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use verbs3_config::load;
+use anyhow::{Context, bail};
+use verbs3_config::{Layers, load};
 use verbs3_coordinator_client::{AskError, Client};
 
 use crate::arguments::{CoordinatorsArguments, WorkerAction, WorkerActionArguments};
+use crate::dev;
 use crate::process::MISCONFIGURED;
 use crate::wiring::{coordinator, lease};
 
@@ -58,15 +60,32 @@ pub fn ask<T>(
         eprintln!("{problem}");
         ExitCode::from(MISCONFIGURED)
     };
-    let mut config = load(&arguments.layers(), &[]).map_err(|problems| misconfigured(&problems))?.config;
-    if !arguments.coordinator.is_empty() {
-        config.cluster.coordinators.clone_from(&arguments.coordinator);
-    }
-    let client = coordinator::client(&config.cluster).map_err(|error| misconfigured(&format!("{error:#}")))?;
-    let Some(client) = client else {
-        return Err(misconfigured(&"no coordinator is named; write --config FILE or --coordinator URL"));
-    };
+    let client = client(&arguments.layers(), &arguments.coordinator);
+    let client = client.map_err(|error| misconfigured(&format!("{error:#}")))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| misconfigured(&error))?;
     Ok(runtime.block_on(question(client)))
+}
+
+/// A client of the coordinators that are named on the command line (`urls`) or in the configuration, or else of the `verbs3 dev` that
+/// was started in this folder.
+pub fn client(layers: &Layers, urls: &[String]) -> anyhow::Result<Arc<Client>> {
+    let read = |layers: &Layers| load(layers, &[]).map_err(|problems| anyhow::anyhow!("{problems}"));
+    let mut config = read(layers)?.config;
+    if !urls.is_empty() {
+        config.cluster.coordinators = urls.to_vec();
+    }
+    let is_told_nothing = config.cluster.coordinators.is_empty() && layers.file.is_none();
+    if is_told_nothing && let Some(file) = dev::coordinator::file_of(&config.dev.dir) {
+        let dir = config.dev.dir.display();
+        eprintln!("asking the `verbs3 dev` of {dir}; name others by --config FILE or --coordinator URL");
+        config = read(&Layers { file: Some(file), ..layers.clone() })?.config;
+    }
+    if config.cluster.coordinators.is_empty() {
+        bail!("no coordinator is named; write --config FILE or --coordinator URL");
+    }
+    if config.cluster.resolve_secret()?.is_none() {
+        bail!("the cluster's secret is missing; write --config FILE, or set VERBS3_CLUSTER__SECRET");
+    }
+    coordinator::client(&config.cluster)?.context("a coordinator is named")
 }

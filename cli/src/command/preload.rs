@@ -12,8 +12,9 @@ use serde::Deserialize;
 use verbs3_coordinator_client::{AskError, Client};
 use verbs3_preload::api::{JobState, JobView};
 
-use self::arguments::{PreloadAction, PreloadArguments};
+use self::arguments::{AskArguments, PreloadAction, PreloadArguments};
 use self::show::Bars;
+use crate::command::membership;
 use crate::process::MISCONFIGURED;
 
 /// How often the progress is asked for.
@@ -30,11 +31,16 @@ struct Jobs {
 
 /// Status 0: as asked. 1: something is missing. 2: refused, or nobody answers.
 pub fn run(arguments: &PreloadArguments) -> ExitCode {
+    exit(ask(arguments))
+}
+
+/// Runs a question to its end; says what kept it from that.
+pub fn exit(question: impl Future<Output = anyhow::Result<bool>>) -> ExitCode {
     let asked = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("can't start a thread")
-        .and_then(|runtime| runtime.block_on(ask(arguments)));
+        .and_then(|runtime| runtime.block_on(question));
     match asked {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
@@ -47,28 +53,34 @@ pub fn run(arguments: &PreloadArguments) -> ExitCode {
 
 /// Whether all went well.
 async fn ask(arguments: &PreloadArguments) -> anyhow::Result<bool> {
-    let client = client(arguments)?;
+    let client = client(&arguments.asking)?;
+    let json = arguments.asking.json;
     let view = match &arguments.action {
         Some(PreloadAction::Ls) => {
             let jobs: Jobs = answered(client.get(PATH, Duration::ZERO).await)?;
-            show::list(&jobs.jobs, arguments.json);
+            show::list(&jobs.jobs, json);
             return Ok(true);
         }
         Some(PreloadAction::Show { id }) => answered(client.get(&path(id), Duration::ZERO).await)?,
         Some(PreloadAction::Stop { id }) => {
             answered::<()>(client.delete(&path(id)).await.map(Some))?;
             let view: JobView = answered(client.get(&path(id), Duration::ZERO).await)?;
-            show::one(&view, arguments.json);
+            show::one(&view, json);
             return Ok(true);
         }
         None => answered(client.post::<_, JobView>(PATH, &arguments.job.spec(), Duration::ZERO).await)?,
     };
-    let view = match arguments.follow && !view.state.is_over() {
-        true => follow(&client, view, arguments.json).await?,
+    shown(&client, view, arguments.follow, json).await
+}
+
+/// Shows a job, once it is over where it is to be followed. Whether all went well.
+pub async fn shown(client: &Client, view: JobView, to_follow: bool, json: bool) -> anyhow::Result<bool> {
+    let view = match to_follow && !view.state.is_over() {
+        true => follow(client, view, json).await?,
         false => view,
     };
-    if !(arguments.json && arguments.follow) {
-        show::one(&view, arguments.json);
+    if !(json && to_follow) {
+        show::one(&view, json);
     }
     Ok(matches!(view.state, JobState::Done | JobState::Queued | JobState::Running))
 }
@@ -100,20 +112,11 @@ async fn follow(client: &Client, mut view: JobView, json: bool) -> anyhow::Resul
     Ok(view)
 }
 
-fn client(arguments: &PreloadArguments) -> anyhow::Result<Arc<Client>> {
-    let loaded = verbs3_config::load(&arguments.layers(), &[]).map_err(|problems| anyhow::anyhow!("{problems}"))?;
-    let mut cluster = loaded.config.cluster;
-    if !arguments.coordinator.is_empty() {
-        cluster.coordinators.clone_from(&arguments.coordinator);
-    }
-    if cluster.resolve_secret()?.is_none() {
-        bail!("the cluster's secret is missing; name --config FILE, or set VERBS3_CLUSTER__SECRET");
-    }
-    crate::wiring::coordinator::client(&cluster)?
-        .context("no coordinator is known; name --coordinator URL, or --config FILE with cluster.coordinators")
+pub fn client(arguments: &AskArguments) -> anyhow::Result<Arc<Client>> {
+    membership::client(&arguments.layers(), &arguments.coordinator)
 }
 
-fn answered<T>(answer: Result<Option<T>, AskError>) -> anyhow::Result<T> {
+pub fn answered<T>(answer: Result<Option<T>, AskError>) -> anyhow::Result<T> {
     answer?.context("the coordinator gave an empty answer")
 }
 

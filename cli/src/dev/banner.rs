@@ -11,6 +11,7 @@ pub fn serving(listen: SocketAddr, admin: SocketAddr, folder: &Path, key: Option
     println!("verbs3 serves S3 on {endpoint}");
     println!("  data     {}", folder.display());
     println!("  metrics  http://{}/metrics", reachable(admin));
+    println!("  control  verbs3 status · preload · cache, with --config {}", folder.join("cluster.toml").display());
     let Some(Key { access_key, secret_key }) = key else { return };
     println!(
         "\n  export AWS_ACCESS_KEY_ID={access_key} AWS_SECRET_ACCESS_KEY={secret_key} AWS_DEFAULT_REGION=us-east-1"

@@ -54,7 +54,7 @@ pub fn first_key(file: &Path) -> Option<Key> {
     })
 }
 
-fn random(length: usize) -> String {
+pub(super) fn random(length: usize) -> String {
     let mut random = rand::rng();
     (0..length).map(|_| char::from(LETTERS[random.random_range(0..LETTERS.len())])).collect()
 }

@@ -126,7 +126,15 @@ fn secret(cluster: &Cluster) -> anyhow::Result<Secret> {
     Ok(Secret::new(&cluster.name, secret.reveal()))
 }
 
-fn options(coordinator: &Coordinator, cluster: &Cluster, listen: SocketAddr) -> anyhow::Result<CoordinatorOptions> {
+fn token(file: &Path) -> anyhow::Result<Secret> {
+    let token = verbs3_config::Secret::read(file)?;
+    if token.reveal().len() < 16 {
+        bail!("the token in {} has less than 16 characters", file.display());
+    }
+    Ok(Secret::token(token.reveal()))
+}
+
+pub fn options(coordinator: &Coordinator, cluster: &Cluster, listen: SocketAddr) -> anyhow::Result<CoordinatorOptions> {
     let Coordinator {
         listen: _,
         admin_listen: _,
@@ -138,6 +146,7 @@ fn options(coordinator: &Coordinator, cluster: &Cluster, listen: SocketAddr) -> 
         clock_skew,
         workers_max,
         connections_max,
+        notification_token_file,
         wait_max,
         store: _,
         preload: _,
@@ -149,6 +158,7 @@ fn options(coordinator: &Coordinator, cluster: &Cluster, listen: SocketAddr) -> 
     Ok(CoordinatorOptions {
         name: cluster.name.clone(),
         secret: secret(cluster)?,
+        notification_token: notification_token_file.as_deref().map(token).transpose()?,
         advertise,
         cluster: ClusterOptions {
             lease: lease.0,

@@ -7,6 +7,7 @@ use anyhow::Context;
 use prometheus::Registry;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use verbs3_client::Tier;
 use verbs3_config::{
     AttributesTtl, Cluster, CoordinatorPreload, GatewayPeers, GatewayTier, Memory, Mount, Tcp, Ufs as UfsSettings,
     Verbs,
@@ -72,13 +73,24 @@ pub async fn start(settings: &Settings<'_>, registry: &Registry) -> anyhow::Resu
         let stop = CancellationToken::new();
         (stop.clone(), tokio::spawn(following::follow(client, tier.clone(), ways.clone(), stop)))
     });
-    let made = Preload {
+    let made = made(preload, tier, mounts, &stores, registry)?;
+    Ok(Some((made, Beside { ways, following })))
+}
+
+/// Jobs over a tier that is there.
+pub fn made(
+    preload: &CoordinatorPreload,
+    tier: Arc<Tier>,
+    mounts: &[Mount],
+    stores: &HashMap<String, Ufs>,
+    registry: &Registry,
+) -> anyhow::Result<Preload> {
+    Ok(Preload {
         options: options(preload),
         tier,
-        mounts: Arc::new(mount_table(mounts, &stores)?),
+        mounts: Arc::new(mount_table(mounts, stores)?),
         metrics: Metrics::new(registry).context("can't register the metrics of preload jobs")?,
-    };
-    Ok(Some((made, Beside { ways, following })))
+    })
 }
 
 fn options(preload: &CoordinatorPreload) -> PreloadOptions {

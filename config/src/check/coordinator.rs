@@ -16,6 +16,7 @@ pub(super) fn check(coordinator: &Coordinator, roles: &[Role], findings: &mut Fi
         clock_skew,
         workers_max,
         connections_max,
+        notification_token_file,
         wait_max,
         store,
         preload,
@@ -38,6 +39,9 @@ pub(super) fn check(coordinator: &Coordinator, roles: &[Role], findings: &mut Fi
     findings.range(at("workers_max"), *workers_max, 1, 4000);
     findings.range(at("connections_max"), *connections_max, 16, 1_000_000);
     findings.range(at("wait_max"), *wait_max, Period::seconds(1), Period::seconds(600));
+    if let Some(file) = notification_token_file.as_ref().filter(|_| roles.contains(&Role::Coordinator)) {
+        findings.readable(at("notification_token_file"), file);
+    }
     check_store(store, roles, findings);
     super::preload::check(preload, findings);
 }

@@ -9,6 +9,7 @@ pub struct Spec {
     /// Names the job: 1 to 64 letters, digits, `.`, `_` and `-`. The same job sent again under its id is the same job. Default:
     /// a random one.
     pub id: Option<String>,
+    pub action: Action,
     /// Objects: `s3://mount/key`.
     pub paths: Vec<String>,
     /// All objects whose names begin so: `s3://mount/prefix`.
@@ -42,6 +43,7 @@ impl Default for Spec {
     fn default() -> Self {
         Self {
             id: None,
+            action: Action::Load,
             paths: Vec::new(),
             prefixes: Vec::new(),
             manifest: None,
@@ -58,6 +60,18 @@ impl Default for Spec {
             dry_run: false,
         }
     }
+}
+
+/// What is done with each object.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    #[default]
+    Load,
+    /// Its pages are given up, pinned or not, at all owners of its blocks.
+    Evict,
+    /// Its pages on disk may be given up again.
+    Unpin,
 }
 
 /// Bytes of an object, the last one included; without one, to the end.
@@ -90,7 +104,7 @@ pub enum JobState {
     /// Waits for its turn.
     Queued,
     Running,
-    /// Everything that was asked for is in the tier.
+    /// Everything that was asked for is in the tier, or was done.
     Done,
     /// The job has ended, and something is missing: `reason` says what.
     Incomplete,
@@ -140,6 +154,8 @@ pub struct Counters {
     pub bytes_missing: u64,
     /// Objects whose bytes were compared with a checksum of the UFS.
     pub objects_compared: u64,
+    /// Bytes that were given up, in memory and on disk.
+    pub bytes_evicted: u64,
     /// Questions that were put again, because a worker or a UFS was busy or away.
     pub retries: u64,
 }
@@ -179,7 +195,88 @@ pub struct JobView {
     pub ended_ms: Option<u64>,
     /// How often the job was taken up again after its coordinator ended.
     pub resumed: u32,
+    /// How often its list was gone through again, because workers were started anew or the map has changed.
+    pub rounds: u32,
     /// Grows with every change of this view, within one life of its coordinator.
     pub news: u64,
     pub spec: Spec,
+}
+
+/// `POST /v1/evict`, `/v1/unpin` and `/v1/pin`: a job for these objects, as in [`Spec`].
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Selection {
+    pub id: Option<String>,
+    pub paths: Vec<String>,
+    pub prefixes: Vec<String>,
+    pub manifest: Option<String>,
+    /// Of pins: seconds for which pages are kept on disk, loaded if need be. Others have none.
+    pub ttl: Option<u64>,
+}
+
+/// `POST /v1/invalidate`: what is known of these objects may be out of date.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Invalidation {
+    /// Objects: `s3://mount/key`.
+    pub paths: Vec<String>,
+    /// All objects whose names begin so, those that are there no more included.
+    pub prefixes: Vec<String>,
+}
+
+/// What became of a notification.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Notified {
+    /// Objects whose homes have been told.
+    pub invalidated: u64,
+    /// Events that change nothing that is cached.
+    pub ignored: u64,
+    /// Events of buckets that no mount has.
+    pub unknown: u64,
+    /// The job that loads what was created, where that was asked.
+    pub job: Option<String>,
+}
+
+/// `GET /v1/objects/BUCKET/KEY`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ObjectView {
+    pub path: String,
+    /// UFS and bucket.
+    pub volume: String,
+    /// As the UFS names it.
+    pub key: String,
+    /// The worker that answers for its attributes.
+    pub home: Option<String>,
+    pub slot: u16,
+    pub etag: String,
+    pub bytes: u64,
+    pub version_id: Option<String>,
+    pub blocks_total: u64,
+    /// From the asked one on, 1024 at most.
+    pub blocks: Vec<BlockView>,
+    /// Workers that could not be asked what they have, and why.
+    pub silent: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlockView {
+    pub block: u32,
+    pub bytes: u32,
+    /// Workers that the map gives it, the first one first.
+    pub owners: Vec<String>,
+    /// Where something of it is.
+    pub places: Vec<PlaceView>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlaceView {
+    pub worker: String,
+    pub memory_bytes: u32,
+    pub disk_bytes: u32,
+    /// Of those on disk.
+    pub pinned_bytes: u32,
+    /// How hot its hottest page is: uses since it came or was last passed over, 0 to 3.
+    pub uses: u8,
+    /// Since one of its pages was used last, or came.
+    pub idle_seconds: u32,
 }

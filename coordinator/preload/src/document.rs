@@ -1,6 +1,9 @@
 //! What is persisted of a job: its description, written once, and how far it has come.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
+use verbs3_protocol::{Epoch, WorkerId};
 
 use crate::api::{Counters, Failures, JobState, Phase, Spec};
 
@@ -33,8 +36,32 @@ impl Cursor {
     }
 }
 
+/// Who has answered in this round: a worker that was started anew has lost its memory, and another map gives blocks to others.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Heard {
+    /// What workers call their present lives.
+    lives: BTreeMap<String, u64>,
+    epoch: Option<u64>,
+    /// There was more than one life of a worker, or more than one map.
+    pub(crate) is_unsettled: bool,
+}
+
+impl Heard {
+    pub(crate) fn of(&mut self, worker: &WorkerId, life: u64, epoch: Epoch) {
+        let before = match self.lives.get_mut(&worker.0) {
+            Some(known) => Some(std::mem::replace(known, life)),
+            None => self.lives.insert(worker.0.clone(), life),
+        };
+        let epoch_before = self.epoch.replace(epoch.0);
+        let is_other = before.is_some_and(|before| before != life);
+        self.is_unsettled |= is_other || epoch_before.is_some_and(|before| before != epoch.0);
+    }
+}
+
 /// Under `ID/progress`, after each page.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct Progress {
     pub(crate) state: JobState,
     pub(crate) phase: Phase,
@@ -46,6 +73,9 @@ pub(crate) struct Progress {
     pub(crate) reason: Option<String>,
     pub(crate) ended_ms: Option<u64>,
     pub(crate) resumed: u32,
+    /// How often the list was gone through again because what had been loaded may be gone.
+    pub(crate) rounds: u32,
+    pub(crate) heard: Heard,
 }
 
 impl Default for Progress {
@@ -60,6 +90,8 @@ impl Default for Progress {
             reason: None,
             ended_ms: None,
             resumed: 0,
+            rounds: 0,
+            heard: Heard::default(),
         }
     }
 }

@@ -21,6 +21,7 @@ use crate::job::{Job, now_ms};
 use crate::load::spread;
 use crate::metrics::Metrics;
 use crate::mounts::Mounts;
+use crate::notified::NOTIFIED;
 use crate::options::PreloadOptions;
 use crate::plan::{Plan, SpecError};
 use crate::run::{Ended, run};
@@ -248,7 +249,9 @@ impl Engine {
                 return Ok(());
             }
             let over = jobs.values().filter(|job| !job.is_waiting() && !job.is_running());
-            let oldest = over.min_by_key(|job| job.record.created_ms).map(|job| job.record.id.clone());
+            // Nobody follows those that notifications have begun.
+            let order = |job: &&Arc<Job>| (!job.record.id.starts_with(NOTIFIED), job.record.created_ms);
+            let oldest = over.min_by_key(order).map(|job| job.record.id.clone());
             oldest.ok_or(EngineError::Full(jobs.len()))?
         };
         // In this order: a description without progress would be run again.

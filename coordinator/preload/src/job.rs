@@ -5,9 +5,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use verbs3_protocol::{Epoch, WorkerId};
 
 use crate::api::{Counters, JobState, JobView};
-use crate::document::{Progress, Record};
+use crate::document::{Heard, Progress, Record};
 
 pub(crate) struct Job {
     pub(crate) record: Record,
@@ -21,12 +22,14 @@ struct State {
     progress: Progress,
     /// Since the last page was persisted.
     page: Counters,
+    heard: Heard,
     is_running: bool,
 }
 
 impl Job {
     pub(crate) fn new(record: Record, progress: Progress) -> Self {
-        let state = Mutex::new(State { progress, page: Counters::default(), is_running: false });
+        let heard = progress.heard.clone();
+        let state = Mutex::new(State { progress, page: Counters::default(), heard, is_running: false });
         Self { record, state, deleted: CancellationToken::new(), news: watch::Sender::new(0) }
     }
 
@@ -63,6 +66,7 @@ impl Job {
     pub(crate) fn persisted(&self, progress: Progress) {
         {
             let mut state = self.state.lock();
+            state.heard.clone_from(&progress.heard);
             state.progress = progress;
             state.page = Counters::default();
         }
@@ -71,6 +75,15 @@ impl Job {
 
     pub(crate) fn count(&self, add: impl FnOnce(&mut Counters)) {
         add(&mut self.state.lock().page);
+    }
+
+    /// Of whom an answer came.
+    pub(crate) fn heard_of(&self, worker: &WorkerId, life: u64, epoch: Epoch) {
+        self.state.lock().heard.of(worker, life, epoch);
+    }
+
+    pub(crate) fn heard(&self) -> Heard {
+        self.state.lock().heard.clone()
     }
 
     /// What the present page has done.
@@ -85,7 +98,7 @@ impl Job {
 
     pub(crate) fn view(&self) -> JobView {
         let state = self.state.lock();
-        let Progress { phase, ref counters, ref failures, ref reason, ended_ms, resumed, .. } = state.progress;
+        let Progress { phase, ref counters, ref failures, ref reason, ended_ms, resumed, rounds, .. } = state.progress;
         JobView {
             id: self.record.id.clone(),
             state: state.progress.state,
@@ -96,6 +109,7 @@ impl Job {
             created_ms: self.record.created_ms,
             ended_ms,
             resumed,
+            rounds,
             news: *self.news.borrow(),
             spec: self.record.spec.clone(),
         }
@@ -120,6 +134,7 @@ pub(crate) fn sum(a: &Counters, b: &Counters) -> Counters {
         objects_missing: a.objects_missing + b.objects_missing,
         bytes_missing: a.bytes_missing + b.bytes_missing,
         objects_compared: a.objects_compared + b.objects_compared,
+        bytes_evicted: a.bytes_evicted + b.bytes_evicted,
         retries: a.retries + b.retries,
     }
 }

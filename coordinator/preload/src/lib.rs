@@ -1,6 +1,6 @@
 //! Preload jobs: a list of objects is loaded into the cache tier before anybody reads it, and is said to be there only if it is.
 //!
-//! Owns jobs, their progress and their bounds. Knows no HTTP, and no election: whoever leads runs the [`Engine`] over a store
+//! Also what people ask and say of single objects ([`Objects`]). Owns jobs, their progress and their bounds. Knows no HTTP, and no election: whoever leads runs the [`Engine`] over a store
 //! of its own. Loads nothing itself: the owners of blocks do.
 #![forbid(unsafe_code)]
 
@@ -16,13 +16,18 @@ mod list;
 mod load;
 pub mod metrics;
 mod mounts;
+mod notified;
+mod objects;
 mod options;
 mod plan;
 mod run;
 mod store;
+mod tend;
 
 pub use engine::{Engine, EngineError};
 pub use mounts::{Mount, Mounts};
+pub use notified::{Notification, NotifiedError};
+pub use objects::{ObjectError, Objects};
 pub use options::PreloadOptions;
 pub use plan::SpecError;
 pub use store::{JobStore, JobStoreError, MemoryJobs};

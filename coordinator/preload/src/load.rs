@@ -133,7 +133,10 @@ impl Run<'_> {
                 self.engine.tier.warm(request).await
             };
             let reason = match asked.await {
-                WarmOutcome::Warmed(warmed) => return Ok(warmed),
+                WarmOutcome::Warmed { worker, epoch, warmed } => {
+                    self.job.heard_of(&worker, warmed.life, epoch);
+                    return Ok(warmed);
+                }
                 WarmOutcome::Absent(absent) if absent.answer.status == 404 => return Err(Trouble::Absent),
                 WarmOutcome::Absent(absent) => return Err(Trouble::Failed(said(absent.answer.status))),
                 WarmOutcome::Away { worker, reason } => format!("worker {} can't be asked: {reason}", worker.0),

@@ -48,7 +48,10 @@ impl Mounts {
         if let Some(mount) = self.named.get(name) {
             return Some(mount.clone());
         }
-        let whole = self.whole.as_ref().filter(|_| !name.is_empty())?;
+        // What a gateway would take for a bucket: here nothing else looks at the name before the store does.
+        let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+        let is_bucket = (3..=255).contains(&name.len()) && name.chars().all(fits) && !name.contains("..");
+        let whole = self.whole.as_ref().filter(|_| is_bucket)?;
         Some(Arc::new(Mount { name: name.to_owned(), bucket: name.to_owned(), ..whole.clone() }))
     }
 }

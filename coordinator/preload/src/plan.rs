@@ -6,7 +6,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use verbs3_protocol::{BlockIndex, Geometry, WarmTier};
 
-use crate::api::{Range, Spec, Tier};
+use crate::api::{Action, Range, Spec, Tier};
 use crate::mounts::{Mount, Mounts};
 
 /// Why a job is refused.
@@ -36,6 +36,8 @@ pub enum SpecError {
     Deadline(String),
     #[error("metadata_only loads no bytes; leave out {0}")]
     MetadataOnly(&'static str),
+    #[error("only jobs that load have {0}; leave it out")]
+    LoadsOnly(&'static str),
     #[error("the description has {bytes} bytes as JSON, {max} are the most; put the paths into a manifest")]
     Long { bytes: usize, max: usize },
 }
@@ -60,6 +62,7 @@ pub(crate) struct Plan {
     pub(crate) verify: bool,
     pub(crate) metadata_only: bool,
     pub(crate) dry_run: bool,
+    pub(crate) action: Action,
 }
 
 /// The mount and the client's key that a path names. The key may be empty.
@@ -117,7 +120,13 @@ impl Plan {
             verify: spec.verify,
             metadata_only: spec.metadata_only,
             dry_run: spec.dry_run,
+            action: spec.action,
         })
+    }
+
+    /// Of bytes that are not to be there, none can be missing.
+    pub(crate) fn is_over_without_check(&self) -> bool {
+        self.metadata_only || self.action != Action::Load
     }
 
     /// Whether whole objects are wanted.
@@ -208,6 +217,17 @@ fn check(spec: &Spec) -> Result<(), SpecError> {
         (spec.metadata_only && spec.verify, SpecError::MetadataOnly("verify")),
         (spec.metadata_only && spec.tier == Tier::Disk, SpecError::MetadataOnly("tier")),
     ];
+    let loads_only = [
+        (!spec.ranges.is_empty(), "ranges"),
+        (spec.tier != Tier::Memory, "tier"),
+        (spec.pin_ttl.is_some(), "pin_ttl"),
+        (spec.verify, "verify"),
+        (spec.metadata_only, "metadata_only"),
+    ];
+    let idle = loads_only.into_iter().find(|(is_there, _)| *is_there && spec.action != Action::Load);
+    if let Some((_, field)) = idle {
+        return Err(SpecError::LoadsOnly(field));
+    }
     problems.into_iter().find(|(is_wrong, _)| *is_wrong).map_or(Ok(()), |(_, error)| Err(error))
 }
 

@@ -11,9 +11,9 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 use verbs3_protocol::ListedEntry;
 
-use crate::api::{Failure, JobState, Phase};
+use crate::api::{Action, Counters, Failure, Failures, JobState, Phase};
 use crate::bucket::Bucket;
-use crate::document::{Cursor, Progress};
+use crate::document::{Cursor, Heard, Progress};
 use crate::engine::Engine;
 use crate::failures;
 use crate::job::{Job, now_ms, sum};
@@ -41,6 +41,9 @@ pub(crate) struct Run<'a> {
     began: Instant,
 }
 
+/// How often a job goes over its list again: a cluster that never comes to rest is for a person to look at.
+const ROUNDS_MAX: u32 = 8;
+
 /// Runs the job to its end, and persists that.
 pub(crate) async fn run(engine: &Engine, job: &Job) {
     let mut progress = job.progress();
@@ -63,7 +66,7 @@ pub(crate) async fn run(engine: &Engine, job: &Job) {
     let mut progress = job.progress();
     (progress.state, progress.reason) = match ended {
         Ended::Interrupted => return,
-        Ended::Through => verdict(&progress),
+        Ended::Through => verdict(&progress, job.record.spec.action),
         Ended::Deadline => (JobState::Incomplete, Some("its deadline is over".to_owned())),
         Ended::Deleted => (JobState::Stopped, Some("it was stopped".to_owned())),
         Ended::Failed(reason) => (JobState::Failed, Some(reason)),
@@ -77,14 +80,19 @@ pub(crate) async fn run(engine: &Engine, job: &Job) {
 }
 
 /// Done means done.
-fn verdict(progress: &Progress) -> (JobState, Option<String>) {
+fn verdict(progress: &Progress, action: Action) -> (JobState, Option<String>) {
     let counters = &progress.counters;
     if counters.objects_failed == 0 && counters.objects_missing == 0 {
         return (JobState::Done, None);
     }
     let mut parts = Vec::new();
     if counters.objects_failed > 0 {
-        parts.push(format!("{} objects could not be loaded", counters.objects_failed));
+        let done = match action {
+            Action::Load => "loaded",
+            Action::Evict => "given up",
+            Action::Unpin => "unpinned",
+        };
+        parts.push(format!("{} objects could not be {done}", counters.objects_failed));
     }
     if counters.objects_missing > 0 {
         let (objects, bytes) = (counters.objects_missing, counters.bytes_missing);
@@ -105,14 +113,50 @@ impl Run<'_> {
             let next = match phase {
                 Phase::Count if self.plan.dry_run => return Ended::Through,
                 Phase::Count => Phase::Load,
-                Phase::Load if self.plan.metadata_only => return Ended::Through,
+                Phase::Load if self.plan.is_over_without_check() => return Ended::Through,
                 Phase::Load => Phase::Check,
+                Phase::Check if self.is_worth_another_round() => Phase::Load,
                 Phase::Check => return Ended::Through,
             };
-            let progress = Progress { phase: next, cursor: Cursor::default(), ..self.job.progress() };
+            let progress = match (phase, next) {
+                (Phase::Check, _) => self.another_round().await,
+                _ => Progress { phase: next, cursor: Cursor::default(), ..self.job.progress() },
+            };
             if let Err(ended) = self.engine.persist(self.job, progress).await {
                 return ended;
             }
+        }
+    }
+
+    /// Something is missing, and what was loaded may have been lost with a worker, or belong to another one now. What did not fit
+    /// is no better for being loaded again.
+    fn is_worth_another_round(&self) -> bool {
+        let Progress { counters, rounds, .. } = self.job.progress();
+        let is_missing = counters.objects_missing > 0 || counters.objects_failed > 0;
+        is_missing && self.job.heard().is_unsettled && rounds < ROUNDS_MAX
+    }
+
+    async fn another_round(&self) -> Progress {
+        let before = self.job.progress();
+        let id = &self.job.record.id;
+        tracing::info!(
+            job = id,
+            "a preload job begins its list again: workers were started anew, or the map has changed"
+        );
+        if let Some(folder) = &self.engine.options.failures_folder {
+            // What failed is tried again, and listed again if it fails again.
+            let _ = tokio::fs::remove_file(failures::file_of(folder, id)).await;
+        }
+        let Counters { objects, bytes, bytes_loaded, bytes_held, retries, .. } = before.counters;
+        Progress {
+            phase: Phase::Load,
+            cursor: Cursor::default(),
+            counters: Counters { objects, bytes, bytes_loaded, bytes_held, retries, ..Counters::default() },
+            failures: Failures::default(),
+            failures_bytes: 0,
+            rounds: before.rounds + 1,
+            heard: Heard::default(),
+            ..before
         }
     }
 
@@ -174,13 +218,16 @@ impl Run<'_> {
         if phase == Phase::Load {
             failed.clone_from(&page.bad);
             self.job.count(|counters| counters.objects_failed += page.bad.len() as u64);
-            self.tell_homes(&page.items).await;
+            if self.plan.action == Action::Load {
+                self.tell_homes(&page.items).await;
+            }
         }
         // Boxed: of a closure that borrows, the compiler can't show that its future may move between threads.
         let mut work: Vec<BoxFuture<'_, Option<Failure>>> = Vec::with_capacity(page.items.len());
         for item in &page.items {
             work.push(match phase {
                 Phase::Count => continue,
+                Phase::Load if self.plan.action != Action::Load => Box::pin(self.tend_item(item)),
                 Phase::Load => Box::pin(self.load_item(item)),
                 Phase::Check => Box::pin(self.check_item(item)),
             });
@@ -232,6 +279,18 @@ impl Run<'_> {
         Some(Failure { path: item.path(), reason })
     }
 
+    async fn tend_item(&self, item: &Item) -> Option<Failure> {
+        let tended = self.tend(item).await;
+        self.job.count(|page| page.objects_loaded += 1);
+        let reason = match tended {
+            Ok(()) => return None,
+            Err(Trouble::Absent) if item.shown.is_some() => return None,
+            Err(trouble) => in_words(trouble),
+        };
+        self.job.count(|page| page.objects_failed += 1);
+        Some(Failure { path: item.path(), reason })
+    }
+
     async fn check_item(&self, item: &Item) -> Option<Failure> {
         let checked = self.check(item).await;
         self.job.count(|page| page.objects_checked += 1);
@@ -252,6 +311,7 @@ impl Run<'_> {
         failures::add(file.as_deref(), options.failures_bytes_max, failed, of, bytes).await;
         progress.counters = sum(&progress.counters, &self.job.page());
         progress.cursor = page.next.clone();
+        progress.heard = self.job.heard();
         self.engine.persist(self.job, progress).await
     }
 

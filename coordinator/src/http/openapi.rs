@@ -1,131 +1,149 @@
 //! The OpenAPI document of the routes that people use: `GET /v1/openapi.json`. What processes say among themselves is not in it.
 
+mod schemas;
+
 use serde_json::{Value, json};
 
-fn reference(name: &str) -> Value {
-    json!({ "$ref": format!("#/components/schemas/{name}") })
-}
+use schemas::{number, reference, schemas};
 
-fn answer(description: &str, schema: Value) -> Value {
-    json!({ "description": description, "content": { "application/json": { "schema": schema } } })
+fn answer(description: &str, schema: &str) -> Value {
+    json!({ "description": description, "content": { "application/json": { "schema": reference(schema) } } })
 }
 
 fn refusals() -> Vec<(&'static str, Value)> {
-    let refused = |what: &str| answer(what, reference("Refused"));
+    let refused = |what: &str| answer(what, "Refused");
     vec![
         ("400", refused("The request makes no sense; the reason says why")),
         ("401", refused("The proof of the cluster's secret is missing, wrong, or of another time")),
-        ("404", refused("There is no such job")),
+        ("404", refused("There is no such thing")),
+        ("405", refused("This is not done here")),
+        ("413", refused("The body is too long, or did not come")),
         ("421", refused("Another coordinator leads; `leader` is its URL")),
-        ("503", refused("Not now")),
+        ("503", refused("Not now; the reason says why")),
     ]
 }
 
-fn operation(summary: &str, parameters: Value, body: Option<Value>, answers: &[(&str, Value)]) -> Value {
+/// A route: its summary, its parameters, its body's schema, its answers.
+fn operation(summary: &str, parameters: &[Value], body: Option<&str>, answers: &[(&str, Value)]) -> Value {
     let mut responses = serde_json::Map::new();
     for (status, answer) in refusals().iter().chain(answers) {
         responses.insert((*status).to_owned(), answer.clone());
     }
     let mut operation = json!({ "summary": summary, "parameters": parameters, "responses": responses });
     if let Some(body) = body {
-        operation["requestBody"] = json!({ "required": true, "content": { "application/json": { "schema": body } } });
+        let content = json!({ "application/json": { "schema": reference(body) } });
+        operation["requestBody"] = json!({ "required": true, "content": content });
     }
     operation
 }
 
-fn parameter(name: &str, place: &str, kind: &str, description: &str) -> Value {
+fn parameter(name: &str, place: &str, schema: &Value, description: &str) -> Value {
     json!({
-        "name": name, "in": place, "required": place == "path", "description": description,
-        "schema": { "type": kind },
+        "name": name, "in": place, "required": place == "path", "description": description, "schema": schema,
     })
+}
+
+fn in_path(name: &str, description: &str) -> Value {
+    parameter(name, "path", &json!({ "type": "string", "minLength": 1 }), description)
+}
+
+fn in_query(name: &str, schema: &Value, description: &str) -> Value {
+    parameter(name, "query", schema, description)
 }
 
 /// The document.
 pub(super) fn document() -> Value {
-    let job = || answer("The job", reference("Job"));
-    let id = || parameter("id", "path", "string", "Name of the job");
-    let taken = ("409", answer("Another job has this id", reference("Refused")));
+    let mut paths = job_paths();
+    if let Some(into) = paths.as_object_mut() {
+        for more in [object_paths(), cluster_paths()] {
+            into.extend(more.as_object().into_iter().flatten().map(|(path, item)| (path.clone(), item.clone())));
+        }
+    }
     json!({
         "openapi": "3.0.3",
         "info": {
             "title": "verbs3 coordinator", "version": env!("CARGO_PKG_VERSION"),
-            "description": "Every request carries `x-verbs3-proof: TIME.NONCE.MAC`: milliseconds since 1970, 32 hexadecimal digits, and an HMAC-SHA256 by the cluster's secret over both and the request; `coordinator/client/src/proof.rs` has the bytes. Answers carry `x-verbs3-answer-proof`.",
+            "description": "Every request carries `x-verbs3-proof: TIME.NONCE.MAC`: milliseconds since 1970, 32 hexadecimal digits, and an HMAC-SHA256 by the cluster's secret over both and the request; `coordinator/client/src/proof.rs` has the bytes. Answers carry `x-verbs3-answer-proof`. Notifications may carry a token instead: `Authorization: Bearer TOKEN`, or `?token=TOKEN`.",
         },
-        "paths": {
-            "/v1/preload": {
-                "get": operation("All preload jobs, newest first", json!([]), None, &[("200", answer("The jobs", reference("Jobs")))]),
-                "post": operation(
-                    "Begin a job, or find the one of this id", json!([]), Some(reference("Spec")),
-                    &[("200", job()), ("201", job()), taken],
-                ),
-            },
-            "/v1/preload/{id}": {
-                "get": operation(
-                    "One job",
-                    json!([
-                        id(),
-                        parameter("news", "query", "integer", "Wait until the job's `news` is another number"),
-                        parameter("wait_ms", "query", "integer", "but no longer than this"),
-                    ]),
-                    None, &[("200", job())],
-                ),
-                "delete": operation("End a job; one that is over stays as it is", json!([id()]), None, &[("200", job())]),
-            },
-            "/v1/preload/{id}/progress": {
-                "get": operation(
-                    "The job, and whenever something of it changes, until it is over: a line each, with a proof of its own",
-                    json!([id()]), None,
-                    &[("200", json!({ "description": "Lines", "content": { "application/x-ndjson": { "schema": reference("Line") } } }))],
-                ),
-            },
+        "security": [{ "proof": [] }],
+        "paths": paths,
+        "components": {
+            "schemas": schemas(),
+            "securitySchemes": { "proof": { "type": "apiKey", "in": "header", "name": "x-verbs3-proof" } },
         },
-        "components": { "schemas": schemas() },
     })
 }
 
-fn object(required: &[&str], properties: Value) -> Value {
-    json!({ "type": "object", "required": required, "additionalProperties": false, "properties": properties })
+fn job_paths() -> Value {
+    let job = || answer("The job", "Job");
+    let id = || in_path("id", "Name of the job");
+    let begins = |summary: &str, body: &str| {
+        let taken = ("409", answer("Another job has this id", "Refused"));
+        operation(summary, &[], Some(body), &[("200", job()), ("201", job()), taken])
+    };
+    let lines = json!({
+        "description": "Lines", "content": { "application/x-ndjson": { "schema": reference("Line") } },
+    });
+    json!({
+        "/v1/preload": {
+            "get": operation("All jobs, newest first", &[], None, &[("200", answer("The jobs", "Jobs"))]),
+            "post": begins("Begin a job, or find the one of this id", "Spec"),
+        },
+        "/v1/preload/{id}": {
+            "get": operation("One job", &[
+                id(),
+                in_query("news", &number(), "Wait until the job's `news` is another number"),
+                in_query("wait_ms", &number(), "but no longer than this"),
+            ], None, &[("200", job())]),
+            "delete": operation("End a job; one that is over stays as it is", &[id()], None, &[("200", job())]),
+        },
+        "/v1/preload/{id}/progress": {
+            "get": operation(
+                "The job, and whenever something of it changes, until it is over: a line each, with a proof of its own",
+                &[id()], None, &[("200", lines)],
+            ),
+        },
+        "/v1/evict": { "post": begins("Give up pages, pinned or not; a job", "Selection") },
+        "/v1/pin": { "post": begins("Load pages onto disk and keep them there; a job", "Pins") },
+        "/v1/unpin": { "post": begins("Pinned pages may be given up again; a job", "Selection") },
+    })
 }
 
-fn schemas() -> Value {
-    let texts = || json!({ "type": "array", "items": { "type": "string" } });
-    let number = || json!({ "type": "integer", "minimum": 0 });
-    let maybe = |kind: &str| json!({ "type": kind, "nullable": true });
-    let one_of = |names: &[&str]| json!({ "type": "string", "enum": names });
-    let counters = serde_json::to_value(verbs3_preload::api::Counters::default()).unwrap_or_default();
-    let counters: Value =
-        counters.as_object().into_iter().flatten().map(|(name, _)| (name.clone(), number())).collect();
-    let boolean = |default: bool| json!({ "type": "boolean", "default": default });
+fn object_paths() -> Value {
     json!({
-        "Range": object(&["first"], json!({ "first": number(), "last": maybe("integer") })),
-        "Spec": object(&[], json!({
-            "id": maybe("string"), "paths": texts(), "prefixes": texts(), "manifest": maybe("string"),
-            "ranges": { "type": "array", "items": reference("Range") },
-            "replicas": { "type": "integer", "minimum": 1, "maximum": 65535, "default": 1 },
-            "tier": one_of(&["memory", "disk"]), "pin_ttl": maybe("integer"), "priority": one_of(&["low", "normal", "high"]),
-            "deadline": { "type": "string", "format": "date-time", "nullable": true },
-            "bandwidth_bytes_per_second": maybe("integer"),
-            "skip_if_cached": boolean(true), "verify": boolean(false), "metadata_only": boolean(false), "dry_run": boolean(false),
-        })),
-        "Failure": object(&["path", "reason"], json!({ "path": { "type": "string" }, "reason": { "type": "string" } })),
-        "Failures": object(&["count", "first", "left_out"], json!({
-            "count": number(), "file": maybe("string"), "left_out": number(),
-            "first": { "type": "array", "items": reference("Failure") },
-        })),
-        "Counters": object(&[], counters),
-        "Job": object(&["id", "state", "phase", "counters", "failures", "created_ms", "resumed", "news", "spec"], json!({
-            "id": { "type": "string" },
-            "state": one_of(&["queued", "running", "done", "incomplete", "failed", "stopped"]),
-            "phase": one_of(&["count", "load", "check"]), "reason": maybe("string"),
-            "counters": reference("Counters"), "failures": reference("Failures"),
-            "created_ms": number(), "ended_ms": maybe("integer"), "resumed": number(), "news": number(), "spec": reference("Spec"),
-        })),
-        "Line": object(&["proof", "said"], json!({ "proof": { "type": "string" }, "said": reference("Job") })),
-        "Jobs": object(&["jobs"], json!({ "jobs": { "type": "array", "items": reference("Job") } })),
-        "Refused": object(&["kind", "reason"], json!({
-            "kind": { "type": "string" }, "reason": { "type": "string" },
-            "leader": maybe("string"), "now_ms": maybe("integer"),
-        })),
+        "/v1/objects/{bucket}/{key}": {
+            "get": operation("Where an object is: its blocks, who owns them, who has them, in which tier, how hot", &[
+                in_path("bucket", "As clients name it"), in_path("key", "Slashes of it need no escape"),
+                in_query("first_block", &json!({ "type": "integer", "minimum": 0, "maximum": u32::MAX }), "The first block to be shown; 1024 are"),
+            ], None, &[("200", answer("The object", "Object"))]),
+        },
+        "/v1/invalidate": {
+            "post": operation(
+                "Have the UFS asked before anything else is answered of these objects: every read that begins after the answer sees what the UFS has then, or later",
+                &[], Some("Invalidation"), &[("200", answer("Done", "Invalidated"))],
+            ),
+        },
+        "/v1/notifications": {
+            "post": operation("A bucket notification: what it names is invalidated", &[
+                in_query("ufs", &json!({ "type": "string" }), "Name of the UFS that it is from; default: any with a mount of the bucket"),
+                in_query("warm", &json!({ "type": "boolean" }), "Load what was created"),
+            ], Some("Notification"), &[("200", answer("What was done", "Notified")), ("409", answer("A job of this name is there", "Refused"))]),
+        },
+    })
+}
+
+fn cluster_paths() -> Value {
+    let text = json!({ "type": "string" });
+    json!({
+        "/v1/cluster": { "get": operation("Whether the cluster is well", &[], None, &[("200", answer("The cluster", "Cluster"))]) },
+        "/v1/workers": { "get": operation("All workers", &[], None, &[("200", answer("The workers", "Workers"))]) },
+        "/v1/placement": {
+            "get": operation("The workers of a block, or of a slot; without either, how many slots each worker owns", &[
+                in_query("volume", &text, "UFS/BUCKET"), in_query("key", &text, "As the UFS names it"),
+                in_query("block", &json!({ "type": "integer", "minimum": 0, "maximum": u32::MAX }), "Default: 0"),
+                in_query("slot", &json!({ "type": "integer", "minimum": 0, "maximum": 65535 }), "In place of volume and key"),
+            ], None, &[("200", answer("The workers", "Placement"))]),
+        },
     })
 }
 
@@ -133,19 +151,23 @@ fn schemas() -> Value {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use verbs3_preload::api::Spec;
+    use verbs3_preload::api::{Counters, Invalidation, Notified, Selection, Spec};
 
     #[test]
-    fn the_document_has_every_field_of_a_job_and_refers_to_nothing_that_is_not_there() {
+    fn the_document_has_every_field_and_refers_to_nothing_that_is_not_there() {
         let document = document();
         let schemas = &document["components"]["schemas"];
-        let spec = serde_json::to_value(Spec::default()).unwrap();
         let names = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
-        assert_eq!(names(&spec), names(&schemas["Spec"]["properties"]));
-        assert_eq!(
-            names(&serde_json::to_value(verbs3_preload::api::Counters::default()).unwrap()),
-            names(&schemas["Counters"]["properties"])
-        );
+        let documented = [
+            ("Spec", serde_json::to_value(Spec::default()).unwrap()),
+            ("Counters", serde_json::to_value(Counters::default()).unwrap()),
+            ("Pins", serde_json::to_value(Selection::default()).unwrap()),
+            ("Invalidation", serde_json::to_value(Invalidation::default()).unwrap()),
+            ("Notified", serde_json::to_value(Notified::default()).unwrap()),
+        ];
+        for (name, value) in documented {
+            assert_eq!(names(&value), names(&schemas[name]["properties"]), "{name}");
+        }
         let text = document.to_string();
         for part in text.split("#/components/schemas/").skip(1) {
             let name = part.split('"').next().unwrap();

@@ -27,6 +27,10 @@ impl Coordinator {
             Ok(spec) => spec,
             Err(answer) => return answer,
         };
+        self.preload_begin(spec).await
+    }
+
+    pub(super) async fn preload_begin(&self, spec: Spec) -> Answer {
         let Some(engine) = self.engine() else { return self.no_engine().await };
         match engine.create(spec).await {
             Ok((view, true)) => {
@@ -47,9 +51,12 @@ impl Coordinator {
 
     /// `?news=N&wait_ms=W`: waits until there is later news than N.
     pub(super) async fn preload_get(&self, id: &str, asked: &Asked) -> Answer {
+        let (news, wait_ms) = match (number(&asked.query, "news"), number(&asked.query, "wait_ms")) {
+            (Ok(news), Ok(wait_ms)) => (news, wait_ms),
+            (Err(answer), _) | (_, Err(answer)) => return answer,
+        };
         let Some(engine) = self.engine() else { return self.no_engine().await };
-        let (news, wait) = (number(&asked.query, "news"), self.wait(number(&asked.query, "wait_ms")));
-        match engine.get(id, news, wait).await {
+        match engine.get(id, news, self.wait(wait_ms)).await {
             Ok(view) => Answer::json(StatusCode::OK, &view),
             Err(error) => refused(&error),
         }
@@ -88,11 +95,11 @@ impl Coordinator {
         Answer::lines(views.boxed())
     }
 
-    fn engine(&self) -> Option<Arc<Engine>> {
+    pub(super) fn engine(&self) -> Option<Arc<Engine>> {
         self.preloading.engine.lock().clone()
     }
 
-    async fn no_engine(&self) -> Answer {
+    pub(super) async fn no_engine(&self) -> Answer {
         if self.is_leader() {
             let reason = "this coordinator runs no preload jobs yet, or none at all: it needs [[ufs]], [[mount]] and workers in its configuration";
             return Answer::refused(StatusCode::SERVICE_UNAVAILABLE, RefusedKind::Unavailable, reason);
@@ -101,7 +108,7 @@ impl Coordinator {
     }
 }
 
-fn refused(error: &EngineError) -> Answer {
+pub(super) fn refused(error: &EngineError) -> Answer {
     let (status, kind) = match error {
         EngineError::Spec(_) => (StatusCode::BAD_REQUEST, RefusedKind::Malformed),
         EngineError::Other(_) | EngineError::Store(JobStoreError::Exists(_)) => {

@@ -9,6 +9,7 @@ use serde_json::json;
 use verbs3_coordinator_client::api::{Granted, Leave, PREFIX, Refused, RefusedKind, Registration, Renewal};
 use verbs3_protocol::{BlockIndex, Epoch, ObjectKey, Slot, Volume, WorkerId};
 
+use super::objects::Act;
 use super::{Answer, Asked};
 use crate::cluster::{Cluster, MembershipError};
 use crate::coordinator::Coordinator;
@@ -40,13 +41,24 @@ impl Coordinator {
             (&Method::GET, ["preload", id]) => ("preload_get", self.preload_get(id, asked).await),
             (&Method::GET, ["preload", id, "progress"]) => ("preload_progress", self.preload_progress(id).await),
             (&Method::DELETE, ["preload", id]) => ("preload_end", self.preload_end(id).await),
+            (&Method::POST, ["evict"]) => ("evict", self.tend_job(Act::Evict, asked).await),
+            (&Method::POST, ["pin"]) => ("pin", self.tend_job(Act::Pin, asked).await),
+            (&Method::POST, ["unpin"]) => ("unpin", self.tend_job(Act::Unpin, asked).await),
+            (&Method::POST, ["invalidate"]) => ("invalidate", self.invalidate(asked).await),
+            (&Method::POST, ["notifications"]) => ("notifications", self.notifications(asked).await),
+            (&Method::GET, ["objects", bucket, key @ ..]) if !key.is_empty() => {
+                ("objects", self.object(bucket, &key.join("/"), asked).await)
+            }
             _ => ("unknown", malformed(StatusCode::NOT_FOUND, format!("no {} {} here", asked.method, asked.path))),
         }
     }
 
     async fn map(&self, asked: &Asked) -> Answer {
-        let epoch = Epoch(number(&asked.query, "epoch").unwrap_or_default());
-        match self.published.later_than(epoch, self.wait(number(&asked.query, "wait_ms"))).await {
+        let (epoch, wait_ms) = match (number(&asked.query, "epoch"), number(&asked.query, "wait_ms")) {
+            (Ok(epoch), Ok(wait_ms)) => (Epoch(epoch.unwrap_or_default()), wait_ms),
+            (Err(answer), _) | (_, Err(answer)) => return answer,
+        };
+        match self.published.later_than(epoch, self.wait(wait_ms)).await {
             Some(answer) => Answer::json(StatusCode::OK, &answer),
             None => Answer::nothing(),
         }
@@ -57,17 +69,9 @@ impl Coordinator {
         let Some(placement) = self.published.placement().await else {
             return unavailable("there is no map yet");
         };
-        let slot = match (text(&asked.query, "volume"), text(&asked.query, "key"), number(&asked.query, "slot")) {
-            (Some(volume), Some(key), _) => {
-                let block =
-                    number(&asked.query, "block").and_then(|block| u32::try_from(block).ok()).unwrap_or_default();
-                Some(ObjectKey { volume: Volume(volume), key }.block_slot(BlockIndex(block)))
-            }
-            (_, _, Some(slot)) => match u16::try_from(slot) {
-                Ok(slot) => Some(Slot(slot)),
-                Err(_) => return malformed(StatusCode::BAD_REQUEST, "a slot is a number below 65536"),
-            },
-            _ => None,
+        let slot = match slot_of(&asked.query) {
+            Ok(slot) => slot,
+            Err(answer) => return answer,
         };
         let answer = match slot {
             Some(slot) => {
@@ -203,6 +207,20 @@ impl Coordinator {
     }
 }
 
+/// The slot that a question about placement means. `None`: all.
+fn slot_of(query: &str) -> Result<Option<Slot>, Answer> {
+    let wrong = |what: &'static str| malformed(StatusCode::BAD_REQUEST, what);
+    let block = number(query, "block")?.map_or(Ok(0), u32::try_from);
+    let block = BlockIndex(block.map_err(|_| wrong("a block is a number below 2^32"))?);
+    let slot = number(query, "slot")?.map(u16::try_from).transpose();
+    let slot = slot.map_err(|_| wrong("a slot is a number below 65536"))?;
+    match (text(query, "volume"), text(query, "key"), slot) {
+        (Some(volume), Some(key), _) => Ok(Some(ObjectKey { volume: Volume(volume), key }.block_slot(block))),
+        (None, None, slot) => Ok(slot.map(Slot)),
+        _ => Err(wrong("volume and key belong together")),
+    }
+}
+
 fn refused(error: &MembershipError) -> Answer {
     let (status, kind) = match error {
         MembershipError::Unknown(_) => (StatusCode::NOT_FOUND, RefusedKind::Unknown),
@@ -216,7 +234,7 @@ fn refused(error: &MembershipError) -> Answer {
     Answer::refused(status, kind, error.to_string())
 }
 
-fn malformed(status: StatusCode, reason: impl Into<String>) -> Answer {
+pub(super) fn malformed(status: StatusCode, reason: impl Into<String>) -> Answer {
     Answer::refused(status, RefusedKind::Malformed, reason)
 }
 
@@ -230,12 +248,15 @@ pub(super) fn parsed<T: DeserializeOwned>(asked: &Asked) -> Result<T, Answer> {
     })
 }
 
-fn text(query: &str, name: &str) -> Option<String> {
+pub(super) fn text(query: &str, name: &str) -> Option<String> {
     let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
     let (_, value) = pairs.find(|(key, _)| *key == name)?;
     Some(percent_decode_str(&value.replace('+', "%20")).decode_utf8_lossy().into_owned())
 }
 
-pub(super) fn number(query: &str, name: &str) -> Option<u64> {
-    text(query, name)?.parse().ok()
+/// A number of the query. Who sends something else is told so.
+pub(super) fn number(query: &str, name: &str) -> Result<Option<u64>, Answer> {
+    let Some(text) = text(query, name) else { return Ok(None) };
+    let wrong = |_| malformed(StatusCode::BAD_REQUEST, format!("{name}={text} is no number"));
+    text.parse().map(Some).map_err(wrong)
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 use verbs3_config::{ByteSize, Environment, Layers};
-use verbs3_preload::api::{Priority, Range, Spec, Tier};
+use verbs3_preload::api::{Action, Priority, Range, Spec, Tier};
 
 use crate::arguments::{path_and_value, set_flags};
 
@@ -30,6 +30,16 @@ pub struct PreloadArguments {
     pub action: Option<PreloadAction>,
     #[command(flatten)]
     pub job: JobArguments,
+    #[command(flatten)]
+    pub asking: AskArguments,
+    /// Stay until the job is over, and show how far it is
+    #[arg(long, global = true)]
+    pub follow: bool,
+}
+
+/// Whom to ask, and how to say what they answer.
+#[derive(Debug, Args)]
+pub struct AskArguments {
     /// A coordinator's URL. Can be repeated
     #[arg(long, global = true, value_name = "URL")]
     pub coordinator: Vec<String>,
@@ -39,12 +49,9 @@ pub struct PreloadArguments {
     /// One setting, over the file and the environment: --set cluster.name=train. Can be repeated
     #[arg(long, global = true, value_name = "PATH=VALUE", value_parser = path_and_value)]
     set: Vec<(String, String)>,
-    /// Print JSON: the job, or with --follow a line for each change of it
+    /// Print JSON: what was answered, or with --follow a line for each change of a job
     #[arg(long, global = true)]
     pub json: bool,
-    /// Stay until the job is over, and show how far it is
-    #[arg(long, global = true)]
-    pub follow: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -114,7 +121,7 @@ pub enum PriorityArgument {
     High,
 }
 
-impl PreloadArguments {
+impl AskArguments {
     pub fn layers(&self) -> Layers {
         let flags = set_flags(&self.set).collect();
         Layers { file: self.config.clone(), environment: Environment::of_process(), flags }
@@ -125,6 +132,7 @@ impl JobArguments {
     pub fn spec(&self) -> Spec {
         Spec {
             id: self.id.clone(),
+            action: Action::Load,
             paths: self.path.clone(),
             prefixes: self.prefixes.clone(),
             manifest: self.manifest.clone(),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use indicatif::{BinaryBytes, MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use verbs3_preload::api::{JobState, JobView, Phase};
+use verbs3_preload::api::{Action, JobState, JobView, Phase};
 
 const SPIN: Duration = Duration::from_millis(120);
 
@@ -82,7 +82,13 @@ fn text(view: &JobView) -> String {
         text.push_str(&format!("  {reason}\n"));
     }
     text.push_str(&format!("  {} objects, {} by the listing\n", counters.objects, size(counters.bytes)));
-    if !view.spec.dry_run {
+    if !view.spec.dry_run && view.spec.action != Action::Load {
+        let what = match view.spec.action {
+            Action::Evict => format!("{} given up", size(counters.bytes_evicted)),
+            Action::Load | Action::Unpin => "pins taken off".to_owned(),
+        };
+        text.push_str(&format!("  {} gone through: {what}\n", counters.objects_loaded));
+    } else if !view.spec.dry_run {
         let (loaded, held) = (size(counters.bytes_loaded), size(counters.bytes_held));
         text.push_str(&format!(
             "  {} gone through: {loaded} loaded, {held} were there already\n",
@@ -94,6 +100,12 @@ fn text(view: &JobView) -> String {
             true => text.push_str(&format!("; {} compared with the store's checksums\n", counters.objects_compared)),
             false => text.push('\n'),
         }
+    }
+    if view.rounds > 0 {
+        let rounds = view.rounds;
+        text.push_str(&format!(
+            "  gone through {rounds} times again: workers were started anew, or the map has changed\n"
+        ));
     }
     for failure in &view.failures.first {
         text.push_str(&format!("  {}: {}\n", failure.path, failure.reason));
@@ -112,6 +124,7 @@ fn state(view: &JobView) -> &'static str {
     match (view.state, view.phase) {
         (JobState::Queued, _) => "waits",
         (JobState::Running, Phase::Count) => "lists",
+        (JobState::Running, Phase::Load) if view.spec.action != Action::Load => "runs",
         (JobState::Running, Phase::Load) => "loads",
         (JobState::Running, Phase::Check) => "checks",
         (JobState::Done, _) => "done",

@@ -18,6 +18,7 @@ fn plan(spec: &Spec) -> Plan {
         bandwidth: None,
         verify: false,
         metadata_only: spec.metadata_only,
+        action: spec.action,
         dry_run: false,
     }
 }

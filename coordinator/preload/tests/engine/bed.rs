@@ -26,7 +26,7 @@ use verbs3_protocol::{ByteRange, CacheVerdict, Epoch, Geometry, Member, ObjectKe
 use verbs3_rdma::arena::{Arena, ArenaOptions};
 use verbs3_rdma::inprocess::{FaultHandle, Faults, InProcess, Mode};
 use verbs3_rdma::peer::{Peer, PeerOptions};
-use verbs3_rdma::transport::PeerAddress;
+use verbs3_rdma::transport::{Incoming, PeerAddress, Reply, Service};
 use verbs3_ufs::{RetryLimits, Ufs, UfsLimits};
 
 pub const GEOMETRY: Geometry = Geometry { block_bytes: 1 << 20, page_bytes: 64 << 10 };
@@ -153,12 +153,34 @@ impl S3 for Store {
     }
 }
 
+/// Where a worker runs, and may be started anew.
+struct Host {
+    worker: Mutex<Arc<Worker>>,
+    ufs: Ufs,
+    memory: usize,
+}
+
+impl Host {
+    fn worker(ufs: &Ufs, memory: usize) -> Arc<Worker> {
+        let options = WorkerOptions { geometry: GEOMETRY, epoch: Some(Epoch(3)), ..WorkerOptions::default() };
+        Worker::new(options, arena(memory), Volumes::of_stores([ufs.clone()]), &Registry::new()).unwrap()
+    }
+}
+
+#[async_trait]
+impl Service for Host {
+    async fn serve(&self, request: Incoming, reply: Reply) {
+        let worker = self.worker.lock().clone();
+        worker.serve(request, reply).await;
+    }
+}
+
 pub struct Bed {
     pub store: Arc<Store>,
     pub tier: Arc<Tier>,
     pub faults: Vec<FaultHandle>,
-    workers: Vec<Arc<Worker>>,
-    mounts: Arc<Mounts>,
+    hosts: Vec<Arc<Host>>,
+    pub mounts: Arc<Mounts>,
     pub folder: tempfile::TempDir,
 }
 
@@ -179,19 +201,18 @@ impl Bed {
         // What stalls is given up soon.
         let limits = UfsLimits { retries, first_byte_max: Duration::from_millis(300), ..UfsLimits::default() };
         let ufs = Ufs::new("main".into(), store.clone(), limits);
-        let (mut workers, mut faults, mut peers, mut members) = (Vec::new(), Vec::new(), HashMap::new(), Vec::new());
+        let (mut hosts, mut faults, mut peers, mut members) = (Vec::new(), Vec::new(), HashMap::new(), Vec::new());
         for number in 0..count {
             let id = WorkerId(format!("worker-{number}"));
-            let options = WorkerOptions { geometry: GEOMETRY, epoch: Some(Epoch(3)), ..WorkerOptions::default() };
-            let volumes = Volumes::of_stores([ufs.clone()]);
-            let worker = Worker::new(options, arena(memory), volumes, &Registry::new()).unwrap();
+            let worker = Mutex::new(Host::worker(&ufs, memory));
+            let host = Arc::new(Host { worker, ufs: ufs.clone(), memory });
             let fault = Faults::none();
             faults.push(fault.handle());
-            let transport = InProcess::transport(worker.clone(), Mode::Copy(fault));
+            let transport = InProcess::transport(host.clone(), Mode::Copy(fault));
             let address = PeerAddress::from(SocketAddr::from(([127, 0, 0, 1], 1)));
             peers.insert(id.clone(), Arc::new(Peer::new(&id.0, address, vec![transport], PeerOptions::default())));
             members.push(Member::new(id, 1.0));
-            workers.push(worker);
+            hosts.push(host);
         }
         let placement = Placement::new(Epoch(3), members, 2.min(count)).unwrap();
         let options =
@@ -207,7 +228,7 @@ impl Bed {
         };
         let named = BTreeMap::from([("train".to_owned(), Arc::new(mount))]);
         let mounts = Arc::new(Mounts { named, whole: None });
-        Self { store, tier, faults, workers, mounts, folder: tempfile::tempdir().unwrap() }
+        Self { store, tier, faults, hosts, mounts, folder: tempfile::tempdir().unwrap() }
     }
 
     pub fn put(&self, key: &str, bytes: u64) {
@@ -284,9 +305,18 @@ impl Bed {
 
     pub async fn end(self) {
         self.tier.shutdown().await;
-        for worker in self.workers {
+        for host in self.hosts {
+            let worker = host.worker.lock().clone();
             worker.shutdown().await;
         }
+    }
+
+    /// What a worker had in memory is gone.
+    pub async fn restart(&self, number: usize) {
+        let host = &self.hosts[number];
+        let fresh = Host::worker(&host.ufs, host.memory);
+        let former = std::mem::replace(&mut *host.worker.lock(), fresh);
+        former.shutdown().await;
     }
 }
 

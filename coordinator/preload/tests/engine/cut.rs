@@ -83,6 +83,38 @@ async fn a_worker_that_stays_away_is_named() {
     assert!(view.failures.first.iter().all(|failure| failure.reason.contains("worker-0")), "{:?}", view.failures.first);
 }
 
+#[tokio::test]
+async fn what_a_worker_loses_in_the_middle_is_loaded_again() {
+    let bed = Bed::new(3);
+    let bytes = bed.put_some(60);
+    bed.store.stalls_after.store(35, Ordering::SeqCst);
+    let (engine, _running) = bed.engine(Arc::new(MemoryJobs::default())).await;
+    engine.create(Spec { id: Some("job".into()), ..below("") }).await.unwrap();
+    while bed.store.gets.load(Ordering::SeqCst) <= 35 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    bed.restart(0).await;
+    bed.restart(1).await;
+    bed.store.stalls_after.store(0, Ordering::SeqCst);
+    let view = over(&engine, "job").await;
+    assert_eq!(view.state, JobState::Done, "{view:?}");
+    assert!(view.rounds > 0 && view.rounds < 4, "{} rounds", view.rounds);
+    assert_eq!((view.counters.objects, view.counters.objects_loaded, view.counters.objects_checked), (60, 60, 60));
+    assert_eq!((view.counters.bytes_checked, view.counters.bytes_missing), (bytes, 0));
+    bed.assert_hot().await;
+}
+
+/// Loading it again would only drive out the rest.
+#[tokio::test]
+async fn what_does_not_fit_is_not_loaded_again() {
+    let bed = Bed::with(1, 8 << 20);
+    (0..24).for_each(|number| bed.put(&format!("k{number:02}"), 1 << 20));
+    let (engine, _running) = bed.engine(Arc::new(MemoryJobs::default())).await;
+    let view = run(&engine, below("")).await;
+    assert_eq!((view.state, view.rounds), (JobState::Incomplete, 0));
+    assert!(view.counters.objects_missing > 0, "{:?}", view.counters);
+}
+
 /// Away for some writes; then of another.
 struct Flaky {
     inner: MemoryJobs,

@@ -4,3 +4,4 @@
 mod bed;
 mod cut;
 mod jobs;
+mod objects;

@@ -1,0 +1,176 @@
+//! What people want of the tier: changes made behind its back are to be seen, blocks looked at, given up, let go of.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::join_all;
+use tokio::time::{Instant, sleep, timeout_at};
+use verbs3_protocol::{
+    BlockIndex, Forget, ForgetPrefix, ObjectKey, Refusal, Reply, Request, Tend, TendAct, TendedBlock, Version, Volume,
+    WorkerId,
+};
+use verbs3_rdma::transport::{Event, TransportError};
+
+use crate::place::{Map, REPEATS_MAX, Worker};
+use crate::tier::Tier;
+
+/// Pause before what failed is tried again.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Objects of a volume whose attributes are void.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Invalid {
+    Keys(Vec<String>),
+    /// All whose names begin so.
+    Prefix(String),
+}
+
+/// Why something was not done.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum TendError {
+    #[error("there is no placement map yet")]
+    NoMap,
+    #[error("worker {worker} is not in the placement map")]
+    Unknown { worker: WorkerId },
+    #[error("worker {worker} could not be asked: {reason}")]
+    Away { worker: WorkerId, reason: String },
+    #[error("worker {worker} refused: {reason}")]
+    Refused { worker: WorkerId, reason: String },
+}
+
+impl Tier {
+    /// The workers that the map gives a block, its owner first.
+    pub fn owner_ids(&self, object: &ObjectKey, block: BlockIndex) -> Vec<WorkerId> {
+        let map = self.map.load();
+        let owners = map.placement.owners(object.block_slot(block)).iter();
+        owners.map(|&owner| map.workers[usize::from(owner)].id.clone()).collect()
+    }
+
+    /// Has the homes ask the UFS before they answer for these objects again. `Ok`: every read that begins from now on sees what the
+    /// UFS has now, or later. Tries for `patience`, also over a change of the map.
+    pub async fn invalidate(&self, volume: &Volume, invalid: &Invalid, patience: Duration) -> Result<(), TendError> {
+        let until = Instant::now() + patience;
+        loop {
+            match self.invalidate_once(volume, invalid, until).await {
+                Err(TendError::Away { worker, reason }) if Instant::now() + PAUSE < until => {
+                    tracing::debug!(%worker, reason, "an invalidation is sent again");
+                    sleep(PAUSE).await;
+                }
+                Err(TendError::NoMap) if Instant::now() + PAUSE < until => sleep(PAUSE).await,
+                other => return other,
+            }
+        }
+    }
+
+    async fn invalidate_once(&self, volume: &Volume, invalid: &Invalid, until: Instant) -> Result<(), TendError> {
+        let map = self.map.load_full();
+        let messages: Vec<(Arc<Worker>, Request)> = match invalid {
+            Invalid::Keys(keys) => {
+                let groups = map.by_home(volume, keys.clone()).into_iter();
+                groups.map(|(home, keys)| (home, Request::Forget(Forget { volume: volume.clone(), keys }))).collect()
+            }
+            // Any of them may be the home of some.
+            Invalid::Prefix(prefix) => {
+                let message = || ForgetPrefix { volume: volume.clone(), prefix: prefix.clone() };
+                map.workers.iter().map(|worker| (worker.clone(), Request::ForgetPrefix(message()))).collect()
+            }
+        };
+        if map.workers.is_empty() {
+            return Err(TendError::NoMap);
+        }
+        let told = messages.into_iter().map(|(worker, request)| {
+            let map = &map;
+            async move { self.forgotten(map, &worker, request.encode(), until).await }
+        });
+        join_all(told).await.into_iter().collect()
+    }
+
+    /// Told, and still in force afterwards: a worker that answers under the map's epoch with a lease is the home of its slots at
+    /// that moment, and whoever is it later asks the UFS later.
+    async fn forgotten(&self, map: &Map, worker: &Worker, message: Bytes, until: Instant) -> Result<(), TendError> {
+        let away = |reason: String| TendError::Away { worker: worker.id.clone(), reason };
+        match self.asked("forget", worker, message, until).await? {
+            Reply::Done { .. } => {}
+            _ => return Err(away("its answer makes no sense".to_owned())),
+        }
+        if !self.options.coordinated {
+            return Ok(());
+        }
+        let epoch = map.placement.epoch();
+        match self.asked("standing", worker, Request::Standing.encode(), until).await? {
+            Reply::Standing { epoch: theirs, leased: true } if theirs == epoch => Ok(()),
+            Reply::Standing { epoch: theirs, leased } => {
+                let (lease, own) = (if leased { "a" } else { "no" }, epoch.0);
+                Err(away(format!("it is at epoch {} with {lease} lease, and the map at {own}", theirs.0)))
+            }
+            _ => Err(away("its answer makes no sense".to_owned())),
+        }
+    }
+
+    /// What one worker has of up to [`verbs3_protocol::TENDED_BLOCKS_MAX`] blocks of a version, whether or not the map gives them to it;
+    /// with `act` done to it.
+    pub async fn tend(
+        &self,
+        worker: &WorkerId,
+        (object, version): (&ObjectKey, &Version),
+        (first_block, blocks): (BlockIndex, u16),
+        act: TendAct,
+    ) -> Result<Vec<TendedBlock>, TendError> {
+        let map = self.map.load_full();
+        let found = map.workers.iter().find(|known| known.id == *worker);
+        let found = found.ok_or_else(|| TendError::Unknown { worker: worker.clone() })?;
+        let (object, version, geometry) = (object.clone(), version.clone(), self.options.geometry);
+        let message = Request::Tend(Tend { object, version, geometry, first_block, blocks, act }).encode();
+        let until = Instant::now() + self.options.idle;
+        match self.asked("tend", found, message, until).await? {
+            Reply::Tended(tended) => Ok(tended.blocks),
+            _ => Err(TendError::Away { worker: worker.clone(), reason: "its answer makes no sense".to_owned() }),
+        }
+    }
+
+    /// One question without bytes. Waits through signs of life.
+    async fn asked(
+        &self,
+        kind: &'static str,
+        worker: &Worker,
+        message: Bytes,
+        until: Instant,
+    ) -> Result<Reply, TendError> {
+        let mut repeats = 0;
+        let reason = loop {
+            match timeout_at(until, ask_patiently(worker, message.clone())).await {
+                Ok(Ok(Reply::Refused(Refusal { reason, .. }))) => {
+                    self.metrics.call(kind, "refused");
+                    return Err(TendError::Refused { worker: worker.id.clone(), reason });
+                }
+                Ok(Ok(reply)) => {
+                    worker.health.succeeded();
+                    self.metrics.call(kind, "ok");
+                    return Ok(reply);
+                }
+                Ok(Err(error)) if repeats < REPEATS_MAX && worker.may_be_asked_again(&error) => {
+                    repeats += 1;
+                    self.repeated(kind, worker, &error);
+                }
+                Ok(Err(error)) => break error.to_string(),
+                Err(_) => break "it was silent".to_owned(),
+            }
+        };
+        self.metrics.call(kind, "failed");
+        Err(TendError::Away { worker: worker.id.clone(), reason })
+    }
+}
+
+/// Signs of life are pieces of no bytes.
+async fn ask_patiently(worker: &Worker, message: Bytes) -> Result<Reply, TransportError> {
+    let protocol = |reason: String| TransportError::Protocol { peer: worker.id.0.clone(), reason };
+    let mut call = worker.peer.call(message, None);
+    loop {
+        let Event::Part(part) = call.next().await? else { return Err(protocol("it wants bytes pushed".into())) };
+        match Reply::decode(&part.message).map_err(|error| protocol(error.to_string()))? {
+            Reply::Data(piece) if piece.length == 0 && !part.last => {}
+            reply => return Ok(reply),
+        }
+    }
+}

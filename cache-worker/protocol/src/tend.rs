@@ -1,0 +1,57 @@
+//! What people and other processes want of pages that are there, and of attributes that may be wrong.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{BlockIndex, Geometry, ObjectKey, Version, Volume};
+
+/// Most blocks in one [`Tend`]: what is said of them fits one message.
+pub const TENDED_BLOCKS_MAX: u16 = 1024;
+
+/// Blocks of one version, at a worker that may have some of them. Answered with [`Tended`]. Fills nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tend {
+    pub object: ObjectKey,
+    pub version: Version,
+    pub geometry: Geometry,
+    pub first_block: BlockIndex,
+    /// Up to [`TENDED_BLOCKS_MAX`]; those past the object's end are left out.
+    pub blocks: u16,
+    pub act: TendAct,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TendAct {
+    /// Says what is there.
+    Look,
+    /// Gives up what is there, pinned or not.
+    Evict,
+    /// Pages on disk may be given up again.
+    Unpin,
+}
+
+/// What was there, block by block. Blocks of which nothing was there are left out.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tended {
+    pub blocks: Vec<TendedBlock>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TendedBlock {
+    pub block: BlockIndex,
+    pub memory_bytes: u32,
+    pub disk_bytes: u32,
+    /// Of those on disk.
+    pub pinned_bytes: u32,
+    /// The most uses of one of its pages since it came or was last passed over: 0 to 3.
+    pub uses: u8,
+    /// Seconds since one of its pages was used last, or came.
+    pub idle_s: u32,
+}
+
+/// Whatever is known of objects whose names begin so is to be asked anew. Blocks stay. Answered with `Done`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForgetPrefix {
+    pub volume: Volume,
+    /// Empty: the whole volume.
+    pub prefix: String,
+}

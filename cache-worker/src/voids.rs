@@ -1,0 +1,117 @@
+//! Prefixes of which nothing that was asked before some moment may be answered: changes made behind the gateways' back.
+//!
+//! Bounded: where there are more, older ones grow to their volume, then to everything. Too much is asked anew then, never too
+//! little.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::RwLock;
+use verbs3_protocol::{ObjectKey, Volume};
+
+use crate::clock::Moment;
+
+/// Prefixes that are told apart: each question is held against all of them.
+const VOIDS_MAX: usize = 64;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Void {
+    /// `None`: every volume.
+    volume: Option<Volume>,
+    prefix: String,
+    /// What was asked before is void.
+    at: Moment,
+}
+
+#[derive(Default)]
+pub(crate) struct Voids {
+    list: RwLock<Vec<Void>>,
+    /// Spares questions the lock where there is none, which is nearly always.
+    any: AtomicBool,
+}
+
+impl Void {
+    fn covers(&self, volume: &Volume, key: &str) -> bool {
+        self.volume.as_ref().is_none_or(|own| own == volume && key.starts_with(self.prefix.as_str()))
+    }
+}
+
+impl Voids {
+    /// What was asked before `at` of objects whose names begin so is void from here on.
+    pub(crate) fn add(&self, volume: &Volume, prefix: &str, at: Moment) {
+        let mut list = self.list.write();
+        let covers = |new: &Void, old: &Void| old.volume.as_ref().is_some_and(|volume| new.covers(volume, &old.prefix));
+        let new = Void { volume: Some(volume.clone()), prefix: prefix.to_owned(), at };
+        list.retain(|old| !covers(&new, old));
+        list.push(new);
+        if list.len() > VOIDS_MAX {
+            let new = Void { volume: Some(volume.clone()), prefix: String::new(), at };
+            list.retain(|old| !covers(&new, old));
+            list.push(new);
+        }
+        if list.len() > VOIDS_MAX {
+            *list = vec![Void { volume: None, prefix: String::new(), at }];
+        }
+        self.any.store(true, Ordering::SeqCst);
+    }
+
+    /// How long ago the last of them was that concerns this object. `None`: there was none.
+    pub(crate) fn since(&self, object: &ObjectKey, now: Moment) -> Option<Duration> {
+        if !self.any.load(Ordering::SeqCst) {
+            return None;
+        }
+        let list = self.list.read();
+        let concerns = list.iter().filter(|void| void.covers(&object.volume, &object.key));
+        concerns.map(|void| now.since(void.at)).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn volume(name: &str) -> Volume {
+        Volume(name.into())
+    }
+
+    fn since(voids: &Voids, of: &str, key: &str, now_s: u64) -> Option<u64> {
+        let now = Moment::default().after(Duration::from_secs(now_s));
+        voids.since(&ObjectKey { volume: volume(of), key: key.into() }, now).map(|since| since.as_secs())
+    }
+
+    fn at(seconds: u64) -> Moment {
+        Moment::default().after(Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn a_prefix_concerns_what_begins_so_and_the_last_one_counts() {
+        let voids = Voids::default();
+        voids.add(&volume("u/b"), "a/", at(10));
+        voids.add(&volume("u/b"), "a/b", at(30));
+        assert_eq!(since(&voids, "u/b", "a/x", 40), Some(30));
+        assert_eq!(since(&voids, "u/b", "a/bc", 40), Some(10));
+        assert_eq!(since(&voids, "u/b", "b", 40), None);
+        assert_eq!(since(&voids, "u/c", "a/x", 40), None);
+        voids.add(&volume("u/b"), "", at(35));
+        assert_eq!(since(&voids, "u/b", "a/bc", 40), Some(5));
+        assert_eq!(voids.list.read().len(), 1, "what is covered is left out");
+    }
+
+    #[test]
+    fn where_there_are_too_many_more_is_void_and_never_less() {
+        let voids = Voids::default();
+        for number in 0..500u64 {
+            voids.add(&volume(&format!("u/{}", number / 100)), &format!("p{number}/"), at(number));
+            for before in (0..=number).step_by(7) {
+                let since = since(&voids, &format!("u/{}", before / 100), &format!("p{before}/x"), number);
+                assert!(since.is_some_and(|since| since <= number - before), "{before} of {number}: {since:?}");
+            }
+            assert!(voids.list.read().len() <= VOIDS_MAX);
+        }
+        for number in 0..200u64 {
+            voids.add(&volume(&format!("v/{number}")), "", at(500 + number));
+        }
+        assert!(since(&voids, "u/0", "p0/x", 700).is_some());
+        assert!(since(&voids, "v/199", "x", 700).is_some_and(|since| since <= 1));
+    }
+}

@@ -1,0 +1,158 @@
+//! The coordinator inside `verbs3 dev`: jobs and the API that people use, and workers to look at.
+//!
+//! Within one process a lease has nothing to fence: the workers are registered and renewed as elsewhere, so that `verbs3 status` shows
+//! them, but gateway and workers go by a map that never changes, and serve whether or not a coordinator leads.
+
+use std::collections::HashMap;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use prometheus::Registry;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use verbs3_cache_worker::Worker;
+use verbs3_client::Tier;
+use verbs3_config::{Cluster, Coordinator, Environment, Layers, Mount, Secret};
+use verbs3_coordinator::store::file::FileStore;
+use verbs3_coordinator_client::api::{Incarnation, Registration, Tier as TierView};
+use verbs3_protocol::WorkerId;
+use verbs3_ufs::Ufs;
+
+use super::identities::random;
+use crate::wiring::lease::Tenant;
+use crate::wiring::{coordinator, preload};
+
+/// What others find this process by; also a configuration file for `--config`.
+const FILE: &str = "cluster.toml";
+/// How often it is looked whether the coordinator leads.
+const LEADS_EVERY: Duration = Duration::from_millis(5);
+/// Letters of a generated secret.
+const SECRET_LETTERS: usize = 40;
+
+/// What is told of this process's parts.
+pub struct Parts<'a> {
+    pub dir: &'a Path,
+    pub listen: std::net::SocketAddr,
+    pub cluster: &'a Cluster,
+    pub coordinator: &'a Coordinator,
+    pub mounts: &'a [Mount],
+    pub stores: &'a HashMap<String, Ufs>,
+    pub tier: Arc<Tier>,
+    /// With the bytes of their memory.
+    pub workers: Vec<(WorkerId, Arc<Worker>, u64)>,
+}
+
+/// A coordinator that serves.
+pub struct Inside {
+    coordinator: Arc<verbs3_coordinator::Coordinator>,
+    tenants: Vec<JoinHandle<()>>,
+    stop: CancellationToken,
+}
+
+/// Serves, and writes down how it is found.
+pub async fn start(parts: Parts<'_>, registry: &Registry) -> anyhow::Result<Inside> {
+    let Parts { dir, listen, cluster, coordinator, mounts, stores, tier, workers } = parts;
+    let socket = TcpListener::bind(listen).await.with_context(|| {
+        format!("can't listen on {listen} for the coordinator; choose another address with dev.coordinator")
+    })?;
+    let address = socket.local_addr()?;
+    let file = dir.join(FILE);
+    // One worker has no replicas, and lacks none.
+    let replicas = cluster.replicas.min(u16::try_from(workers.len()).unwrap_or(u16::MAX)).max(1);
+    let coordinators = vec![format!("http://{address}")];
+    let mut cluster = Cluster { workers: Vec::new(), coordinators, replicas, ..cluster.clone() };
+    if cluster.resolve_secret()?.is_none() {
+        cluster.secret = Some(Secret::new(kept_secret(&file).unwrap_or_else(|| random(SECRET_LETTERS))));
+    }
+    write(&file, &cluster)?;
+    let folder = dir.join("coordinator");
+    let kept = folder.clone();
+    let store =
+        tokio::task::spawn_blocking(move || FileStore::open(&kept)).await.context("the store's thread panicked")?;
+    let store = store.with_context(|| format!("can't use {}", folder.display()))?;
+    let options = coordinator::options(coordinator, &cluster, address)?;
+    let made = verbs3_coordinator::Coordinator::new(options, Arc::new(store), registry).await;
+    let made = made.with_context(|| format!("can't use {}; remove it to begin anew", folder.display()))?;
+    let settings = verbs3_config::CoordinatorPreload { failures: dir.join("preload"), ..coordinator.preload.clone() };
+    made.preload_with(preload::made(&settings, tier, mounts, stores, registry)?);
+    made.start(socket);
+    let client = coordinator::client(&cluster)?.context("a coordinator was named")?;
+    let stop = CancellationToken::new();
+    let tenants = workers.into_iter().map(|(id, worker, bytes)| {
+        let registration = Registration {
+            id,
+            incarnation: Incarnation::new(),
+            address: address.to_string(),
+            weight: 1.0,
+            zone: String::new(),
+            tiers: vec![TierView { kind: "memory".to_owned(), bytes }],
+            rails: Vec::new(),
+        };
+        let (tenant, made, stop) = (Tenant::new(client.clone(), worker, registration), made.clone(), stop.clone());
+        // Joined at the end. Asked before, the coordinator would say that it leads not yet, and that be warned of.
+        tokio::spawn(async move {
+            let leads = async {
+                while !made.is_leader() {
+                    tokio::time::sleep(LEADS_EVERY).await;
+                }
+            };
+            if stop.run_until_cancelled(leads).await.is_some() {
+                tenant.run(stop).await;
+            }
+        })
+    });
+    let tenants = tenants.collect();
+    Ok(Inside { coordinator: made, tenants, stop })
+}
+
+impl Inside {
+    /// Jobs under way go on at the next start.
+    pub async fn shutdown(self) -> anyhow::Result<()> {
+        self.stop.cancel();
+        for tenant in self.tenants {
+            tenant.await.context("a worker's talk with the coordinator ended badly")?;
+        }
+        self.coordinator.shutdown().await;
+        Ok(())
+    }
+}
+
+/// The file by which a process over this folder is found, if there is or was one.
+pub fn file_of(dir: &Path) -> Option<PathBuf> {
+    let file = dir.join(FILE);
+    file.is_file().then_some(file)
+}
+
+/// The coordinator knows its cluster again by the secret.
+fn kept_secret(file: &Path) -> Option<String> {
+    let layers = Layers { file: Some(file.to_owned()), environment: Environment::default(), flags: Vec::new() };
+    if !file.is_file() {
+        return None;
+    }
+    let kept = verbs3_config::load(&layers, &[]).ok()?.config.cluster.resolve_secret().ok()??;
+    Some(kept.reveal().to_owned())
+}
+
+fn write(file: &Path, cluster: &Cluster) -> anyhow::Result<()> {
+    let secret = cluster.resolve_secret()?.context("a secret was made")?;
+    let text = format!(
+        "# How `verbs3 preload`, `verbs3 cache` and `verbs3 status` find the `verbs3 dev` of this folder. Written at each start.\n\
+         [cluster]\nname = {:?}\nsecret = {:?}\ncoordinators = {:?}\n",
+        cluster.name,
+        secret.reveal(),
+        cluster.coordinators
+    );
+    // Beside it and renamed: who reads it meanwhile has the one or the other.
+    let next = file.with_extension("toml.next");
+    let written = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&next);
+    written
+        .and_then(|mut next| next.write_all(text.as_bytes()))
+        .and_then(|()| std::fs::rename(&next, file))
+        .with_context(|| format!("can't write {}", file.display()))
+}

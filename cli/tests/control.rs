@@ -1,0 +1,153 @@
+//! Jobs and the control API as people meet them first: over the `verbs3 dev` of the folder that they are in.
+#![allow(clippy::unwrap_used)]
+
+mod processes;
+
+use std::path::Path;
+use std::process::Output;
+
+use aws_sdk_s3::Client;
+use aws_sdk_s3::primitives::ByteStream;
+use processes::{Process, dev_key, get, get_object, text, verbs3};
+
+const OBJECTS: usize = 12;
+const BYTES: usize = 300_000;
+
+fn start(folder: &Path) -> (Process, Client) {
+    let mut command = verbs3();
+    let small = ["--set", "worker.memory.capacity=64MiB", "--set", "gateway.memory.capacity=32MiB"];
+    command.current_dir(folder).args(["dev", "--no-demo", "--listen", "127.0.0.1:0", "--workers", "2"]).args(small);
+    let dev = Process::start_command(folder, "dev", command);
+    let (access, secret) = dev_key(&folder.join(".verbs3"));
+    let client = dev.client(&access, &secret);
+    (dev, client)
+}
+
+/// In the folder, without a word about whom to ask.
+fn said(folder: &Path, words: &[&str]) -> (Option<i32>, String) {
+    let Output { status, stdout, stderr } = verbs3().current_dir(folder).args(words).output().unwrap();
+    (status.code(), format!("{}\n{}", text(&stdout), text(&stderr)))
+}
+
+fn content(number: usize) -> Vec<u8> {
+    (0..BYTES).map(|at| (at.wrapping_mul(31) + number) as u8).collect()
+}
+
+async fn put(client: &Client, number: usize) {
+    let body = ByteStream::from(content(number));
+    client.put_object().bucket("demo").key(format!("set/{number:02} x")).body(body).send().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_prefix_is_loaded_looked_at_and_given_up_with_nothing_but_dev() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let (mut dev, client) = start(at);
+    for number in 0..OBJECTS {
+        put(&client, number).await;
+    }
+    let (code, shown) = said(at, &["preload", "s3://demo/set/", "--id", "first", "--follow", "--verify"]);
+    assert!(code == Some(0) && shown.contains("job first: done"), "{shown}");
+    for number in 0..OBJECTS {
+        let answer = get_object(&client, "demo", &format!("set/{number:02} x")).await;
+        assert!(answer.body == content(number) && answer.head.contains("x-verbs3-cache: hit"), "{}", answer.head);
+    }
+    let (code, shown) = said(at, &["cache", "where", "s3://demo/set/03 x"]);
+    assert!(code == Some(0) && shown.contains("dev-") && !shown.contains("nothing is cached"), "{shown}");
+    let (code, shown) = said(at, &["status"]);
+    assert!(code == Some(0) && shown.contains("2 of 2 workers serve"), "{shown}");
+
+    let (code, shown) = said(at, &["cache", "evict", "s3://demo/set/", "--follow"]);
+    assert!(code == Some(0) && shown.contains("given up"), "{shown}");
+    let (_, shown) = said(at, &["cache", "where", "s3://demo/set/03 x"]);
+    assert!(shown.contains("nothing is cached"), "{shown}");
+    let (code, shown) = said(at, &["cache", "pin", "s3://demo/set/", "--ttl", "60", "--follow"]);
+    assert!(code == Some(1) && shown.contains("no disk tier"), "{shown}");
+    let (code, shown) = said(at, &["cache", "where", "s3://demo/none"]);
+    assert!(code == Some(2) && shown.contains("there is no object"), "{shown}");
+
+    // What a job was is known after a restart, also after a sudden one.
+    dev.signal("-KILL");
+    dev.ended();
+    let (mut dev, _) = start(at);
+    let mut shown = (None, String::new());
+    for _ in 0..100 {
+        shown = said(at, &["preload", "ls"]);
+        if shown.0 == Some(0) {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    assert!(shown.1.contains("first") && shown.1.contains("done"), "{}", shown.1);
+    let metrics = text(&get(&dev.admin, "/metrics").body);
+    assert!(metrics.contains("verbs3_coordinator_") && metrics.contains("verbs3_preload_"), "{metrics}");
+    assert_eq!(dev.end(), Some(0));
+}
+
+/// The store's own folder is changed under a gateway that believes what it knows for an hour.
+#[tokio::test]
+async fn what_was_changed_past_the_gateway_is_seen_when_that_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let (mut store, direct) = start(at);
+    let (access, secret) = dev_key(&at.join(".verbs3"));
+    let beside = tempfile::tempdir().unwrap();
+    let config = format!(
+        "[[ufs]]\nname = \"store\"\nendpoint = \"http://{}\"\n\
+         credentials = {{ kind = \"static\", access_key_id = \"{access}\", secret_access_key = \"{secret}\" }}\n\
+         [[mount]]\nname = \"*\"\nufs = \"store\"\nattributes_ttl = \"1h\"\n\
+         [gateway]\nlisten = \"127.0.0.1:0\"\nadmin_listen = \"127.0.0.1:0\"\nidentities = \"{}\"\nmemory = {{ capacity = \"32MiB\" }}\n\
+         [worker]\nmemory = {{ capacity = \"32MiB\" }}\n[dev]\ndemo = false\ndir = \"{}\"\n",
+        store.listen,
+        at.join(".verbs3/identities.toml").display(),
+        beside.path().join(".verbs3").display(),
+    );
+    std::fs::write(beside.path().join("cache.toml"), config).unwrap();
+    let mut command = verbs3();
+    command.current_dir(beside.path()).args(["dev", "--config", "cache.toml"]);
+    let mut dev = Process::start_command(beside.path(), "cache", command);
+    let client = dev.client(&access, &secret);
+    let read = async |number: usize| get_object(&client, "demo", &format!("set/{number:02} x")).await.body;
+    let change = async |number: usize, to: usize| {
+        let body = ByteStream::from(content(to));
+        direct.put_object().bucket("demo").key(format!("set/{number:02} x")).body(body).send().await.unwrap();
+    };
+    for number in 0..4 {
+        change(number, number).await;
+        assert!(read(number).await == content(number));
+        change(number, number + 50).await;
+        assert!(read(number).await == content(number), "an hour is not over");
+    }
+    let (code, shown) = said(beside.path(), &["cache", "invalidate", "--path", "s3://demo/set/00 x"]);
+    assert!(code == Some(0), "{shown}");
+    assert!(read(0).await == content(50) && read(1).await == content(1));
+    let event = r#"{"Records":[{"eventName":"ObjectCreated:Put","s3":{"bucket":{"name":"demo"},"object":{"key":"set/01+x"}}}]}"#;
+    std::fs::write(beside.path().join("event.json"), event).unwrap();
+    let (code, shown) = said(beside.path(), &["cache", "notify", "event.json", "--warm"]);
+    assert!(code == Some(0) && shown.contains("1 objects") && shown.contains("notified-"), "{shown}");
+    assert!(read(1).await == content(51) && read(2).await == content(2));
+    let (code, shown) = said(beside.path(), &["cache", "invalidate", "s3://demo/set/"]);
+    assert!(code == Some(0), "{shown}");
+    assert!(read(2).await == content(52) && read(3).await == content(53));
+    assert_eq!((dev.end(), store.end()), (Some(0), Some(0)));
+}
+
+/// One worker has no replicas, and lacks none.
+#[test]
+fn dev_as_it_starts_is_well() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = verbs3();
+    command.current_dir(folder.path()).args(["dev", "--no-demo", "--listen", "127.0.0.1:0"]);
+    command.args(["--set", "worker.memory.capacity=32MiB", "--set", "gateway.memory.capacity=32MiB"]);
+    let mut dev = Process::start_command(folder.path(), "dev", command);
+    let began = std::time::Instant::now();
+    loop {
+        let (code, shown) = said(folder.path(), &["status"]);
+        if code == Some(0) && shown.contains("1 of 1 workers serve") {
+            break;
+        }
+        assert!(began.elapsed() < std::time::Duration::from_secs(60), "{shown}");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    assert_eq!(dev.end(), Some(0));
+}

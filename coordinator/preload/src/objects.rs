@@ -1,0 +1,182 @@
+//! What people ask and say of single objects: where they are, that what is known of them is out of date, that they have changed.
+//!
+//! Answers at once, unlike a job; asks workers through the same client.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use verbs3_client::{Invalid, TendError, Tier, WarmOutcome, WarmRequest};
+use verbs3_protocol::{
+    Absent, BlockIndex, ObjectKey, Refusal, TENDED_BLOCKS_MAX, TendAct, Version, Volume, WarmTier, Warmed, WorkerId,
+};
+
+use crate::api::{BlockView, Invalidation, ObjectView, PlaceView};
+use crate::mounts::{Mount, Mounts};
+use crate::plan::{SpecError, object, parse};
+
+/// How long homes are tried that do not answer, or change: longer than a lease, after which a dead one is none any more.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// Names in one invalidation.
+pub const NAMES_MAX: usize = 10_000;
+
+/// Why a question has no answer.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum ObjectError {
+    #[error(transparent)]
+    Spec(#[from] SpecError),
+    #[error("{0} names at once; send {NAMES_MAX} at most")]
+    TooMany(usize),
+    #[error("there is no object {0}")]
+    Absent(String),
+    #[error("{path}: {reason}")]
+    Ufs { path: String, reason: String },
+    #[error(transparent)]
+    Tier(#[from] TendError),
+}
+
+/// Objects as the tier has them.
+pub struct Objects {
+    tier: Arc<Tier>,
+    mounts: Arc<Mounts>,
+}
+
+impl Objects {
+    pub fn new(tier: Arc<Tier>, mounts: Arc<Mounts>) -> Self {
+        Self { tier, mounts }
+    }
+
+    /// `Ok`: every read that begins from now on sees what the UFS has now, or later
+    pub async fn invalidate(&self, asked: &Invalidation) -> Result<(), ObjectError> {
+        let names = asked.paths.len() + asked.prefixes.len();
+        match names {
+            0 => return Err(SpecError::Nothing.into()),
+            _ if names > NAMES_MAX => return Err(ObjectError::TooMany(names)),
+            _ => {}
+        }
+        let mut keys: BTreeMap<Volume, Vec<String>> = BTreeMap::new();
+        for path in &asked.paths {
+            let (mount, key) = object(&self.mounts, path)?;
+            keys.entry(mount.volume()).or_default().push(key);
+        }
+        let mut prefixes = BTreeSet::new();
+        for path in &asked.prefixes {
+            let (mount, key) = parse(&self.mounts, path)?;
+            prefixes.insert((mount.volume(), format!("{}{key}", mount.prefix)));
+        }
+        self.invalidate_keys(keys).await?;
+        for (volume, prefix) in prefixes {
+            self.tier.invalidate(&volume, &Invalid::Prefix(prefix), PATIENCE).await?;
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn invalidate_keys(&self, keys: BTreeMap<Volume, Vec<String>>) -> Result<(), TendError> {
+        for (volume, keys) in keys {
+            self.tier.invalidate(&volume, &Invalid::Keys(keys), PATIENCE).await?;
+        }
+        Ok(())
+    }
+
+    /// This bucket in this UFS; where none is named, in each that has a mount of it.
+    pub(crate) fn volumes_of(&self, ufs: Option<&str>, bucket: &str) -> BTreeSet<Volume> {
+        let named = self.mounts.named.values().filter(|mount| mount.bucket == bucket).map(|mount| &mount.ufs);
+        let whole = self.mounts.whole.iter().map(|mount| &mount.ufs);
+        let fitting = named.chain(whole).filter(|found| ufs.is_none_or(|ufs| found.name() == ufs));
+        fitting.map(|found| Volume::new(found.name(), bucket)).collect()
+    }
+
+    /// As clients name it. `None`: they can't, or it is not cached.
+    pub(crate) fn path_of(&self, volume: &Volume, key: &str) -> Option<String> {
+        let shows = |mount: &&Arc<Mount>| mount.volume() == *volume && key.starts_with(mount.prefix.as_str());
+        if let Some(mount) = self.mounts.named.values().find(shows) {
+            return mount.cached.then(|| mount.path(key));
+        }
+        let bucket = volume.0.split_once('/')?.1;
+        let whole = self.mounts.find(bucket).filter(|mount| mount.volume() == *volume && mount.cached);
+        whole.map(|mount| mount.path(key))
+    }
+
+    /// What an object is, and where its blocks are: up to 1024 of them, from `first_block` on.
+    pub async fn find(&self, path: &str, first_block: u32) -> Result<ObjectView, ObjectError> {
+        let (mount, key) = object(&self.mounts, path)?;
+        let object = mount.object(&key);
+        let version = self.version(&mount, &object, path).await?;
+        let geometry = self.tier.options().geometry;
+        let all = version.bytes.div_ceil(u64::from(geometry.block_bytes));
+        let count = all.saturating_sub(first_block.into()).min(TENDED_BLOCKS_MAX.into()) as u16;
+        let range = first_block..first_block.saturating_add(count.into());
+        let mut blocks: BTreeMap<u32, BlockView> = BTreeMap::new();
+        let mut owners: BTreeSet<WorkerId> = BTreeSet::new();
+        for at in range {
+            let of = self.tier.owner_ids(&object, BlockIndex(at));
+            owners.extend(of.iter().cloned());
+            let bytes = geometry.block_len(version.bytes, BlockIndex(at));
+            let owners = of.into_iter().map(|id| id.0).collect();
+            blocks.insert(at, BlockView { block: at, bytes, owners, places: Vec::new() });
+        }
+        let mut silent = Vec::new();
+        for worker in owners {
+            let asked = (BlockIndex(first_block), count);
+            match self.tier.tend(&worker, (&object, &version), asked, TendAct::Look).await {
+                Ok(found) => {
+                    for found in found {
+                        let Some(view) = blocks.get_mut(&found.block.0) else { continue };
+                        view.places.push(PlaceView {
+                            worker: worker.0.clone(),
+                            memory_bytes: found.memory_bytes,
+                            disk_bytes: found.disk_bytes,
+                            pinned_bytes: found.pinned_bytes,
+                            uses: found.uses,
+                            idle_seconds: found.idle_s,
+                        });
+                    }
+                }
+                Err(error) => silent.push(error.to_string()),
+            }
+        }
+        let home = self.tier.owner_ids(&object, BlockIndex(0)).into_iter().next().map(|id| id.0);
+        Ok(ObjectView {
+            path: path.to_owned(),
+            volume: object.volume.0.clone(),
+            key: object.key.clone(),
+            home,
+            slot: object.home_slot().0,
+            etag: version.etag,
+            bytes: version.bytes,
+            version_id: version.version_id,
+            blocks_total: all,
+            blocks: blocks.into_values().collect(),
+            silent,
+        })
+    }
+
+    /// As its home knows it, or has learnt of the UFS for this.
+    async fn version(&self, mount: &Mount, object: &Arc<ObjectKey>, path: &str) -> Result<Version, ObjectError> {
+        let request = WarmRequest {
+            object: object.clone(),
+            version: None,
+            block: BlockIndex(0),
+            pages: 0..0,
+            attributes_age_ms_max: mount.attributes_age_ms_max,
+            replica: 0,
+            tier: WarmTier::Memory,
+            pin_until_ms: 0,
+            look_only: true,
+        };
+        match self.tier.warm(&request).await {
+            WarmOutcome::Warmed { warmed: Warmed { version, .. }, .. } => Ok(version),
+            WarmOutcome::Absent(Absent { answer, .. }) if answer.status == 404 => {
+                Err(ObjectError::Absent(path.to_owned()))
+            }
+            WarmOutcome::Absent(Absent { answer, .. }) => {
+                let reason = format!("the ufs answered {}", answer.status);
+                Err(ObjectError::Ufs { path: path.to_owned(), reason })
+            }
+            WarmOutcome::Refused { worker, refusal: Refusal { reason, .. } } => {
+                Err(TendError::Refused { worker, reason }.into())
+            }
+            WarmOutcome::Away { worker, reason } => Err(TendError::Away { worker, reason }.into()),
+        }
+    }
+}
