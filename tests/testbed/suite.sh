@@ -30,6 +30,7 @@ gateway_env() {
 prepare_clients() {
   local pids=() pid status=0
   "$HERE/venv.sh" s3fs >/dev/null & pids+=("$!")
+  "$HERE/venv.sh" api >/dev/null & pids+=("$!")
   if [ "$(id -u)" -eq 0 ]; then "$HERE/torch.sh" install & pids+=("$!"); fi
   { "$HERE/node.sh" >/dev/null || [ $? -eq 3 ]; } & pids+=("$!")
   for pid in "${pids[@]}"; do wait "$pid" || status=1; done
@@ -88,6 +89,8 @@ END
   gateway_env "http://127.0.0.1:$port" "127.0.0.1:$admin" >"$DIR/dev.env"
   S3_MATRIX=$DIR/dev.matrix S3_WITHOUT="${S3_WITHOUT_DEV-versioning,object_lock,cors}" suite "$DIR/dev.env" "$DIR/dev.jsonl" --store dev "$SUITE" || status=1
   shown "$DIR/dev.matrix" || status=1
+  say "the coordinator's API, by its own document"
+  "$ROOT/tests/api/run.sh" "$DIR/data/cluster.toml" "$DIR/api" || status=1
   stop_cluster || status=1
   "$VENV/bin/python" "$HERE/otlp_receiver.py" check "$DIR/otlp.jsonl" 1 || status=1
   return "$status"
