@@ -8,8 +8,11 @@ use std::sync::OnceLock;
 
 use verbs3_protocol::{ByteRange, Reply, Request};
 
+/// Judges bytes by panicking.
+pub type Target = fn(&[u8]);
+
 /// Name, which is also that of its folder in `corpus/`, and target.
-pub const TARGETS: [(&str, fn(&[u8])); 11] = [
+pub const TARGETS: [(&str, Target); 11] = [
     ("frame", verbs3_rdma::calls::decoders::frame),
     ("handshake", verbs3_rdma::calls::decoders::handshake),
     ("request", request),
@@ -24,7 +27,7 @@ pub const TARGETS: [(&str, fn(&[u8])); 11] = [
 ];
 
 /// The target of that name.
-pub fn target(name: &str) -> Option<fn(&[u8])> {
+pub fn target(name: &str) -> Option<Target> {
     TARGETS.iter().find(|(known, _)| *known == name).map(|(_, target)| *target)
 }
 

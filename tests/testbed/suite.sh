@@ -104,7 +104,7 @@ faults() {
     # shellcheck disable=SC2086 # two words
     (cd "$ROOT" && S3_ENDPOINT=$ENDPOINT S3_ACCESS_KEY=$ACCESS_KEY S3_SECRET_KEY=$SECRET_KEY \
       S3_STORE_PID=$(awk '$3 == "radosgw" { print $1 }' "$DIR/store/pids") \
-      cargo test --release --locked --workspace --test store_faults -- $only --test-threads=4 2>&1 | tee "$DIR/faults.out") || status=1
+      timeout 300 cargo test --release --locked --workspace --test store_faults -- $only --test-threads=4 2>&1 | tee "$DIR/faults.out") || status=1
     grep -qE '^test result: ok\. [1-9]' "$DIR/faults.out" || { say "ERROR: no case of store_faults ran ($only)"; status=1; }
   done
   return "$status"

@@ -166,13 +166,28 @@ impl Faults {
     pub(super) async fn hold(&self) {
         let mut healed = self.shared.healed.subscribe();
         let now = *healed.borrow_and_update();
-        self.shared.holding.send_modify(|count| *count += 1);
+        let _held = Held::begin(&self.shared.holding);
         let _ = healed.wait_for(|times| *times > now).await;
-        self.shared.holding.send_modify(|count| *count -= 1);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A body that is held: also one whose reader goes away is held no longer.
+struct Held<'a>(&'a watch::Sender<usize>);
+
+impl<'a> Held<'a> {
+    fn begin(holding: &'a watch::Sender<usize>) -> Self {
+        holding.send_modify(|count| *count += 1);
+        Self(holding)
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
     }
 }
 
