@@ -128,7 +128,7 @@ synthetic() {
   tier "$(field "$DIR/$name-store.ready" listen)"
   began=$(now)
   while :; do
-    echo "$(minus "$(now)" "$began") $(awk '/VmRSS/{print $2}' "/proc/$COORDINATOR_PID/status") $(awk '/VmRSS/{print $2}' "/proc/$WORKER_PID/status")"
+    echo "$SECONDS $(awk '/VmRSS/{print $2}' "/proc/$COORDINATOR_PID/status") $(awk '/VmRSS/{print $2}' "/proc/$WORKER_PID/status")"
     sleep 1
   done >"$DIR/$name.rss" 2>/dev/null & sampler=$!
   PIDS+=("$sampler")

@@ -4,7 +4,7 @@
 #
 #   run.sh CLUSTER.toml DIR     the file that `verbs3 dev` writes into its folder; DIR takes the document and the report
 #
-# About half a minute. SEED=N repeats a run.
+# About half a minute. SEED=N asks other questions.
 set -euo pipefail
 
 HERE=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
@@ -17,7 +17,8 @@ URL=$("$VENV/bin/python" "$HERE/proof.py" "$CLUSTER")
 # Without the proof: it is the hooks' to send, and what happens without one has tests of its own.
 "$VENV/bin/python" -c 'import json, sys; document = json.load(sys.stdin); del document["security"]; print(json.dumps(document))' \
   <"$DIR/served.json" >"$DIR/openapi.json"
-SEED=${SEED:-$((RANDOM * 32768 + RANDOM))}
+# The same every time, unless another one is asked for: a suite that finds something new on a day when nothing was changed stops all.
+SEED=${SEED:-1}
 echo "api: SEED=$SEED"
 cd "$DIR"
 # Whether names are mounted the document can't say, so what it allows may be refused; other methods and missing proofs have tests
