@@ -45,9 +45,11 @@ impl Drop for WarmTurn {
 impl Warming {
     pub(crate) fn new(options: &WorkerOptions, capacity_bytes: u64, metrics: Metrics) -> Self {
         let block = u64::from(options.geometry.block_bytes);
+        // Reads find a turn at the UFS, however few there are.
+        let turns = options.warms_in_flight_max.min(options.fills_in_flight_max / 2).max(1);
         let bytes = ((capacity_bytes as f64 * options.fill_reserve / 2.0) as u64).max(block);
         Self {
-            turns: Arc::new(Semaphore::new(options.warms_in_flight_max.min(Semaphore::MAX_PERMITS))),
+            turns: Arc::new(Semaphore::new(turns.min(Semaphore::MAX_PERMITS))),
             kibibytes: Arc::new(Semaphore::new((bytes >> 10) as usize)),
             block_kibibytes: options.geometry.block_bytes >> 10,
             refused: Mutex::new((0, None)),

@@ -280,6 +280,10 @@ async fn the_exit_status_says_what_happened() {
     assert!(code == Some(0), "{said}");
     let (code, said) = status(&["stop", "slow"]);
     assert!(code == Some(0) && said.contains("stopped"), "{said}");
+    let (code, said) = status(&["s3://demo/set/", "--id", "slow", "--bandwidth", "1KiB"]);
+    assert!(code == Some(1) && said.contains("nothing was done now"), "{said}");
+    let (code, said) = status(&["stop", "slo w"]);
+    assert!(code == Some(2) && said.contains("is no job's id"), "{said}");
     assert_eq!(bed.coordinator.end(), Some(0));
     let (code, said) = {
         let output = bed.preload(&["ls"]).wait_with_output().unwrap();

@@ -66,9 +66,8 @@ fn failed(error: StoreError) -> JobStoreError {
     match error {
         StoreError::Conflict { key } => JobStoreError::Exists(key),
         StoreError::Fenced { .. } => JobStoreError::Deposed(error.to_string()),
-        StoreError::Unavailable { .. } | StoreError::Damaged { .. } | StoreError::Refused { .. } => {
-            JobStoreError::Unavailable(error.to_string())
-        }
+        StoreError::Refused { .. } => JobStoreError::Refused(error.to_string()),
+        StoreError::Unavailable { .. } | StoreError::Damaged { .. } => JobStoreError::Unavailable(error.to_string()),
     }
 }
 

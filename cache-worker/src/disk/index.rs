@@ -370,11 +370,12 @@ impl Index {
         }
     }
 
-    /// Keeps a page from being given up until then; 0: no longer.
+    /// Keeps a page from being given up until then, or longer where that was asked before; 0: no longer.
     pub(super) fn pin(&mut self, place: Place, until_s: u32) {
         let Some(cut) = self.cut_mut(place.segment) else { return };
         let Some(entry) = cut.entries.get_mut(place.slot as usize) else { return };
-        let before = std::mem::replace(&mut entry.pinned_until_s, until_s);
+        let before = entry.pinned_until_s;
+        entry.pinned_until_s = if until_s == 0 { 0 } else { until_s.max(before) };
         self.held.pinned_pages -= u64::from(before > 0);
         self.held.pinned_pages += u64::from(until_s > 0);
     }

@@ -11,7 +11,7 @@ use verbs3_coordinator_client::Client;
 use verbs3_preload::api::{Invalidation, JobView, Notified, ObjectView, Selection};
 
 use crate::command::preload::arguments::AskArguments;
-use crate::command::preload::{answered, client, exit, shown};
+use crate::command::preload::{answered, client, exit, is_yet_to_be_done, shown};
 use crate::wiring::lease::escaped;
 
 /// How long a coordinator may try: longer than homes are waited for.
@@ -128,7 +128,11 @@ async fn ask(arguments: &CacheArguments) -> anyhow::Result<bool> {
     let json = arguments.asking.json;
     let begun = async |verb: &str, job: &JobNames, ttl: Option<u64>| {
         let path = format!("/v1/{verb}");
-        let view: JobView = answered(client.post(&path, &job.selection(ttl), Duration::ZERO).await)?;
+        let mut selection = job.selection(ttl);
+        if !is_yet_to_be_done(&client, &mut selection.id, json).await? {
+            return Ok(false);
+        }
+        let view: JobView = answered(client.post(&path, &selection, Duration::ZERO).await)?;
         shown(&client, view, job.follow, json).await
     };
     match &arguments.action {

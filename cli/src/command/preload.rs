@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use serde::Deserialize;
+use verbs3_coordinator_client::api::RefusedKind;
 use verbs3_coordinator_client::{AskError, Client};
 use verbs3_preload::api::{JobState, JobView};
 
@@ -21,6 +22,8 @@ use crate::process::MISCONFIGURED;
 const EVERY: Duration = Duration::from_millis(500);
 /// How long coordinators may be away while a job is followed.
 const AWAY_MAX: Duration = Duration::from_secs(60);
+/// How long a job that is stopped is waited for.
+const STOP_WAIT: Duration = Duration::from_secs(10);
 
 const PATH: &str = "/v1/preload";
 
@@ -61,16 +64,58 @@ async fn ask(arguments: &PreloadArguments) -> anyhow::Result<bool> {
             show::list(&jobs.jobs, json);
             return Ok(true);
         }
-        Some(PreloadAction::Show { id }) => answered(client.get(&path(id), Duration::ZERO).await)?,
+        Some(PreloadAction::Show { id }) => answered(client.get(&path(id)?, Duration::ZERO).await)?,
         Some(PreloadAction::Stop { id }) => {
-            answered::<()>(client.delete(&path(id)).await.map(Some))?;
-            let view: JobView = answered(client.get(&path(id), Duration::ZERO).await)?;
+            let view = stopped(&client, id).await?;
             show::one(&view, json);
-            return Ok(true);
+            if !view.state.is_over() {
+                eprintln!("it was told to end, and has not yet: ask again, `verbs3 preload show {id}`");
+            }
+            return Ok(view.state.is_over());
         }
-        None => answered(client.post::<_, JobView>(PATH, &arguments.job.spec(), Duration::ZERO).await)?,
+        None => {
+            let mut spec = arguments.job.spec();
+            if !is_yet_to_be_done(&client, &mut spec.id, json).await? {
+                return Ok(false);
+            }
+            answered(client.post::<_, JobView>(PATH, &spec, Duration::ZERO).await)?
+        }
     };
     shown(&client, view, arguments.follow, json).await
+}
+
+/// Before a job is handed in. False: one of this name is over, and is shown. A job without a name is given one: the client may
+/// send it twice, and it is one job nevertheless.
+pub async fn is_yet_to_be_done(client: &Client, id: &mut Option<String>, json: bool) -> anyhow::Result<bool> {
+    let id = match id {
+        Some(id) => id,
+        None => {
+            *id = Some(format!("{:016x}", rand::random::<u64>()));
+            return Ok(true);
+        }
+    };
+    let known = match client.get::<JobView>(&path(id)?, Duration::ZERO).await {
+        Err(error) if error.kind() == Some(RefusedKind::Unknown) => return Ok(true),
+        answer => answered(answer)?,
+    };
+    if known.state.is_over() {
+        show::one(&known, json);
+        eprintln!("job {id} has ended before, and nothing was done now; give this one another --id");
+    }
+    Ok(!known.state.is_over())
+}
+
+/// Ends a job, and waits for that: what runs may have to wait for its store.
+async fn stopped(client: &Client, id: &str) -> anyhow::Result<JobView> {
+    let path = path(id)?;
+    client.delete(&path).await?;
+    let asked = Instant::now();
+    let mut view: JobView = answered(client.get(&path, Duration::ZERO).await)?;
+    while !view.state.is_over() && asked.elapsed() < STOP_WAIT {
+        let news = format!("{path}?news={}&wait_ms={}", view.news, EVERY.as_millis());
+        view = answered(client.get(&news, EVERY).await)?;
+    }
+    Ok(view)
 }
 
 /// Shows a job, once it is over where it is to be followed. Whether all went well.
@@ -94,7 +139,7 @@ async fn follow(client: &Client, mut view: JobView, json: bool) -> anyhow::Resul
             show::one(&view, true);
         }
         bars.show(&view);
-        let path = format!("{}?news={}&wait_ms={}", path(&view.id), view.news, EVERY.as_millis());
+        let path = format!("{}?news={}&wait_ms={}", path(&view.id)?, view.news, EVERY.as_millis());
         match client.get::<JobView>(&path, EVERY).await {
             Ok(Some(newer)) => (view, heard) = (newer, Instant::now()),
             Ok(None) => bail!("the coordinator said nothing of the job"),
@@ -120,8 +165,11 @@ pub fn answered<T>(answer: Result<Option<T>, AskError>) -> anyhow::Result<T> {
     answer?.context("the coordinator gave an empty answer")
 }
 
-/// Ids have nothing that a path would have to hide; others are refused there.
-fn path(id: &str) -> String {
-    let safe: String = id.chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-')).collect();
-    format!("{PATH}/{safe}")
+/// Ids have nothing that a path would have to hide.
+fn path(id: &str) -> anyhow::Result<String> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    if id.is_empty() || id.starts_with('.') || !id.chars().all(fits) {
+        bail!("{id:?} is no job's id: these are letters, digits, `.`, `_` and `-`");
+    }
+    Ok(format!("{PATH}/{id}"))
 }

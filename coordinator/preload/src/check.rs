@@ -1,8 +1,10 @@
 //! Whether an object is in the tier: looked for page by page, and read back where that was asked for.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use verbs3_client::{BypassReason, OpenOutcome, OpenRequest, SpanItem, SpanRead, SpanRequest};
+use tokio::time::{Instant, sleep};
+use verbs3_client::{BypassReason, Found, OpenOutcome, OpenRequest, SpanItem, SpanRead, SpanRequest, WarmRequest};
 use verbs3_protocol::{BlockIndex, CacheVerdict, ObjectKey, Span, Version};
 
 use crate::compare::Compare;
@@ -10,13 +12,17 @@ use crate::list::Item;
 use crate::load::{Piece, Trouble, spread};
 use crate::run::Run;
 
-/// How often a read is tried for which there was no memory.
-const ARENA_TRIES_MAX: usize = 100;
+/// What an object has in the tier.
+struct Looked {
+    version: Arc<Version>,
+    held: u64,
+    missing: u64,
+}
 
 impl Run<'_> {
     /// Counts what is there. An error: something is not.
     pub(crate) async fn check(&self, item: &Item) -> Result<(), Trouble> {
-        let (held, missing) = self.look(item).await?;
+        let Looked { version, held, missing } = self.look(item).await?;
         self.job.count(|page| {
             page.bytes_checked += held;
             page.bytes_missing += missing;
@@ -26,13 +32,13 @@ impl Run<'_> {
             return Err(Trouble::Failed(reason));
         }
         match self.plan.verify {
-            true => self.read_back(item).await,
+            true => self.read_back(item, &version).await,
             false => Ok(()),
         }
     }
 
-    /// Bytes that are there, and bytes that are not.
-    async fn look(&self, item: &Item) -> Result<(u64, u64), Trouble> {
+    /// Bytes that are there, and bytes that are not, of the version that readers get now.
+    async fn look(&self, item: &Item) -> Result<Looked, Trouble> {
         let (mount, object) = (&item.mount, item.mount.object(&item.key));
         let geometry = self.engine.tier.options().geometry;
         let piece = |version: Option<Arc<Version>>, block, pages, replica| {
@@ -40,43 +46,48 @@ impl Run<'_> {
             Piece { object, version, block, pages, replica }
         };
         let first = self.request(mount, piece(None, BlockIndex(0), 0..0, 0), true);
-        let version = Arc::new(self.ask(mount, &first).await?.version);
+        let version = Arc::new(self.current(item, first).await?);
         let replicas = self.plan.replicas.min(self.engine.tier.owners(&object, BlockIndex(0)));
         let (mut held, mut missing) = (0, 0);
         for (block, pages) in self.plan.pieces(geometry, version.bytes) {
             for replica in 0..replicas {
                 let request = self.request(mount, piece(Some(version.clone()), block, pages.clone(), replica), true);
-                let looked = self.ask(mount, &request).await?;
+                let looked = self.ask(mount, &request, 0).await?;
                 held += u64::from(looked.held_bytes);
                 missing += u64::from(looked.missing_bytes);
             }
         }
-        Ok((held, missing))
+        Ok(Looked { version, held, missing })
+    }
+
+    /// What was loaded may have been replaced since, behind the tier's back. The listing shows that, where there is one; a named
+    /// object is known to its home as long as gateways would believe it.
+    async fn current(&self, item: &Item, first: WarmRequest) -> Result<Version, Trouble> {
+        let believed = if item.shown.is_some() { u64::MAX } else { item.mount.attributes_age_ms_max };
+        let first = WarmRequest { attributes_age_ms_max: believed, ..first };
+        let version = self.ask(&item.mount, &first, 0).await?.version;
+        let is_other = item.shown.as_ref().is_some_and(|shown| {
+            shown.etag.as_ref().is_some_and(|etag| *etag != version.etag)
+                || shown.bytes.is_some_and(|bytes| bytes != version.bytes)
+        });
+        if !is_other {
+            return Ok(version);
+        }
+        // Its home was not told what the list shows, or knows a newer one.
+        let now = WarmRequest { attributes_age_ms_max: 0, ..first };
+        Ok(self.ask(&item.mount, &now, 0).await?.version)
     }
 
     /// Reads the wanted bytes through the tier's client, which holds each page against its checksum; whole objects are held
     /// against the UFS's, too.
-    async fn read_back(&self, item: &Item) -> Result<(), Trouble> {
+    async fn read_back(&self, item: &Item, looked: &Version) -> Result<(), Trouble> {
         let object = item.mount.object(&item.key);
-        let open = OpenRequest {
-            object: object.clone(),
-            version_id: None,
-            attributes_age_ms_max: u64::MAX,
-            absence_age_ms_max: 0,
-            checksums: true,
-            want: None,
-            trace: None,
-        };
-        let found = match self.engine.tier.open(&open).await {
-            OpenOutcome::Found(found) => found,
-            OpenOutcome::Absent(_) => return Err(Trouble::Absent),
-            OpenOutcome::Ufs(answer) => {
-                return Err(Trouble::Failed(format!("read back: the ufs answered {}", answer.status)));
-            }
-            OpenOutcome::Bypass(reason) => return Err(not_given(reason)),
-        };
+        let found = self.open(&object).await?;
         let attributes = &found.opened.attributes;
         let version = Arc::new(attributes.version.clone());
+        if *version != *looked {
+            return Err(changed());
+        }
         let mut compare = Compare::new(attributes).filter(|_| self.plan.is_whole());
         let geometry = self.engine.tier.options().geometry;
         for (block, pages) in self.plan.pieces(geometry, version.bytes) {
@@ -93,14 +104,55 @@ impl Run<'_> {
         }
     }
 
+    async fn open(&self, object: &Arc<ObjectKey>) -> Result<Box<Found>, Trouble> {
+        let open = OpenRequest {
+            object: object.clone(),
+            version_id: None,
+            attributes_age_ms_max: u64::MAX,
+            absence_age_ms_max: 0,
+            checksums: true,
+            want: None,
+            trace: None,
+        };
+        let mut tries = self.tries();
+        loop {
+            match self.engine.tier.open(&open).await {
+                OpenOutcome::Found(found) => return Ok(found),
+                OpenOutcome::Absent(_) => return Err(Trouble::Absent),
+                OpenOutcome::Ufs(answer) => {
+                    return Err(Trouble::Failed(format!("read back: the ufs answered {}", answer.status)));
+                }
+                OpenOutcome::Bypass(reason) => self.before_another(&mut tries, reason).await?,
+            }
+        }
+    }
+
+    fn tries(&self) -> Tries {
+        Tries { began: Instant::now(), pause: self.engine.options.pause_min }
+    }
+
+    /// Waits before another try. An error: there is none.
+    async fn before_another(&self, tries: &mut Tries, reason: BypassReason) -> Result<(), Trouble> {
+        let options = &self.engine.options;
+        let is_final = matches!(reason, BypassReason::Uncacheable | BypassReason::Misconfigured);
+        if is_final || tries.began.elapsed() >= options.patience {
+            return Err(Trouble::Failed(format!("read back: the tier does not give it ({})", reason.as_str())));
+        }
+        self.job.count(|page| page.retries += 1);
+        self.engine.metrics.retries.inc();
+        sleep(spread(tries.pause)).await;
+        tries.pause = (tries.pause * 2).min(options.pause_max);
+        Ok(())
+    }
+
     async fn read_span(
         &self,
         (object, version): (&Arc<ObjectKey>, &Arc<Version>),
         span: Span,
         mut compare: Option<&mut Compare>,
     ) -> Result<(), Trouble> {
-        let mut span = span;
-        for _ in 0..ARENA_TRIES_MAX {
+        let (mut span, mut tries) = (span, self.tries());
+        loop {
             let mut read = self.engine.tier.read_span(SpanRequest {
                 object: object.clone(),
                 version: version.clone(),
@@ -108,7 +160,7 @@ impl Run<'_> {
                 ahead_bytes: 0,
                 trace: None,
             });
-            loop {
+            let reason = loop {
                 match read.next().await {
                     SpanItem::Bytes(data) => {
                         if let Some(compare) = compare.as_deref_mut() {
@@ -116,16 +168,17 @@ impl Run<'_> {
                         }
                     }
                     SpanItem::End => return came_from_tier(&read),
-                    SpanItem::VersionGone => return Err(Trouble::Failed("read back: it has changed".to_owned())),
-                    SpanItem::Bypass(BypassReason::Arena) => break,
-                    SpanItem::Bypass(reason) => return Err(not_given(reason)),
+                    SpanItem::VersionGone => return Err(changed()),
+                    SpanItem::Bypass(reason) => break reason,
                 }
-            }
+            };
             came_from_tier(&read)?;
-            span.range.start = read.at();
-            tokio::time::sleep(spread(self.engine.options.pause_min)).await;
+            if read.at() > span.range.start {
+                span.range.start = read.at();
+                tries = self.tries();
+            }
+            self.before_another(&mut tries, reason).await?;
         }
-        Err(not_given(BypassReason::Arena))
     }
 }
 
@@ -140,6 +193,12 @@ fn came_from_tier(read: &SpanRead) -> Result<(), Trouble> {
     }
 }
 
-fn not_given(reason: BypassReason) -> Trouble {
-    Trouble::Failed(format!("read back: the tier does not give it ({})", reason.as_str()))
+fn changed() -> Trouble {
+    Trouble::Failed("read back: it has changed".to_owned())
+}
+
+/// Of one question or one span.
+struct Tries {
+    began: Instant,
+    pause: Duration,
 }

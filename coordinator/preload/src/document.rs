@@ -25,14 +25,20 @@ pub(crate) struct Cursor {
     pub(crate) after: Option<String>,
     /// Of paths, how many were there before; of a manifest, bytes.
     pub(crate) offset: u64,
-    /// Of a manifest: its version when it was read first, and its length.
+    /// Of the manifest: its version when it was read first, and its length. Every phase goes through the same list.
     pub(crate) etag: Option<String>,
     pub(crate) bytes: u64,
 }
 
 impl Cursor {
-    pub(crate) fn of(source: usize) -> Self {
-        Self { source, ..Self::default() }
+    /// Where the next source begins.
+    pub(crate) fn of_next_source(&self) -> Self {
+        Self { source: self.source + 1, ..self.anew() }
+    }
+
+    /// Where the list begins: the same manifest.
+    pub(crate) fn anew(&self) -> Self {
+        Self { etag: self.etag.clone(), bytes: self.bytes, ..Self::default() }
     }
 }
 

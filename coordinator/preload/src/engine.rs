@@ -3,28 +3,31 @@
 //! One engine runs the jobs of a store: the leader's. It stops when its store says that another does.
 
 use std::collections::{BTreeMap, HashMap};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::FutureExt;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use verbs3_client::Tier;
 
 use crate::api::{JobState, JobView, Spec};
 use crate::document::{Progress, Record, progress_key, spec_key};
 use crate::failures::file_of;
-use crate::job::{Job, now_ms};
+use crate::job::{Begun, Job, now_ms};
 use crate::load::spread;
 use crate::metrics::Metrics;
 use crate::mounts::Mounts;
 use crate::notified::NOTIFIED;
 use crate::options::PreloadOptions;
-use crate::plan::{Plan, SpecError};
-use crate::run::{Ended, run};
+use crate::plan::{Plan, SpecError, deadline_of};
+use crate::run::{Ended, conclude, run};
 use crate::store::{JobStore, JobStoreError};
 
 /// How long a `DELETE` waits for the job's run to end.
@@ -55,7 +58,9 @@ pub struct Engine {
     jobs: Mutex<BTreeMap<String, Arc<Job>>>,
     budgets: Mutex<HashMap<String, Arc<Semaphore>>>,
     /// One job at a time is taken in.
-    taking: tokio::sync::Mutex<()>,
+    taking: Arc<tokio::sync::Mutex<()>>,
+    /// What goes on though whoever asked for it may have hung up. Joined by [`Engine::run`].
+    tasks: TaskTracker,
     happened: Notify,
 }
 
@@ -78,7 +83,8 @@ impl Engine {
             store,
             jobs: Mutex::new(jobs),
             budgets: Mutex::default(),
-            taking: tokio::sync::Mutex::default(),
+            taking: Arc::default(),
+            tasks: TaskTracker::new(),
             happened: Notify::new(),
         }))
     }
@@ -87,12 +93,16 @@ impl Engine {
     pub async fn run(self: Arc<Self>) {
         let mut runs = JoinSet::new();
         while !self.stop.is_cancelled() {
+            let next_deadline = self.end_overdue();
             while runs.len() < self.options.jobs_running_max {
                 let Some(job) = self.next() else { break };
                 let engine = self.clone();
                 runs.spawn(async move {
-                    run(&engine, &job).await;
-                    job.ended();
+                    let _begun = Begun(job.clone());
+                    if AssertUnwindSafe(run(&engine, &job)).catch_unwind().await.is_err() {
+                        let reason = "a defect of this program has ended it; the coordinator's log says which";
+                        conclude(&engine, &job, Ended::Failed(reason.to_owned())).await;
+                    }
                 });
             }
             self.show(runs.len());
@@ -102,10 +112,13 @@ impl Engine {
                 () = self.stop.cancelled() => {}
                 () = self.happened.notified() => {}
                 Some(_) = runs.join_next(), if !runs.is_empty() => {}
+                () = sleep(next_deadline.unwrap_or_default()), if next_deadline.is_some() => {}
             }
         }
         // Each ends by itself: nothing of it waits for anything but the store, and that only until the stop.
         while runs.join_next().await.is_some() {}
+        self.tasks.close();
+        self.tasks.wait().await;
         self.show(0);
     }
 
@@ -113,8 +126,13 @@ impl Engine {
         self.stop.cancel();
     }
 
+    /// Whether its jobs are another's now, or nobody's.
+    pub fn is_stopped(&self) -> bool {
+        self.stop.is_cancelled()
+    }
+
     /// Takes a job in. Whether it is a new one.
-    pub async fn create(&self, spec: Spec) -> Result<(JobView, bool), EngineError> {
+    pub async fn create(self: &Arc<Self>, spec: Spec) -> Result<(JobView, bool), EngineError> {
         let created_ms = now_ms();
         Plan::new(&spec, &self.mounts, created_ms)?;
         let id = spec.id.clone().unwrap_or_else(|| format!("{:016x}", rand::random::<u64>()));
@@ -123,7 +141,19 @@ impl Engine {
         if value.len() > self.options.spec_bytes_max {
             return Err(SpecError::Long { bytes: value.len(), max: self.options.spec_bytes_max }.into());
         }
-        let _taking = self.taking.lock().await;
+        let taking = self.taking.clone().lock_owned().await;
+        // Who asks may hang up from here on: what is in the store must be known here.
+        let engine = self.clone();
+        let taken = self.tasks.spawn(async move {
+            let _taking = taking;
+            engine.take_in(record, value.into()).await
+        });
+        taken.await.unwrap_or_else(|error| Err(JobStoreError::Unavailable(error.to_string()).into()))
+    }
+
+    /// By one at a time.
+    async fn take_in(&self, record: Record, value: Bytes) -> Result<(JobView, bool), EngineError> {
+        let id = record.id.clone();
         if let Some(known) = self.find(&id) {
             return match known.record.spec == record.spec {
                 true => Ok((known.view(), false)),
@@ -131,11 +161,23 @@ impl Engine {
             };
         }
         self.make_room().await?;
-        self.store.put(&spec_key(&id), value.into(), true).await?;
+        // Of a job of this name that was forgotten halfway. It would be taken for this one's.
+        self.store.delete(&progress_key(&id)).await?;
+        let record = match self.store.put(&spec_key(&id), value, true).await {
+            Ok(()) => record,
+            // Written before, and the answer was lost: nobody has run it.
+            Err(JobStoreError::Exists(_)) => {
+                let stored = jobs_of(self.store.all().await?).remove(&id);
+                let stored = stored.filter(|stored| stored.record.spec == record.spec);
+                stored.ok_or(EngineError::Other(id.clone()))?.record.clone()
+            }
+            Err(error) => return Err(error.into()),
+        };
         let job = Arc::new(Job::new(record, Progress::default()));
-        self.jobs.lock().insert(id, job.clone());
+        let view = job.view();
+        self.jobs.lock().insert(id, job);
         self.happened.notify_one();
-        Ok((job.view(), true))
+        Ok((view, true))
     }
 
     /// Newest first.
@@ -155,10 +197,10 @@ impl Engine {
     }
 
     /// Ends a job; one that is over stays as it is.
-    pub async fn end(&self, id: &str) -> Result<JobView, EngineError> {
+    pub async fn end(self: &Arc<Self>, id: &str) -> Result<JobView, EngineError> {
         let job = self.find(id).ok_or_else(|| EngineError::Unknown(id.to_owned()))?;
         job.deleted.cancel();
-        self.happened.notify_one();
+        self.end_waiting(&job, Ended::Deleted);
         let over = async {
             let mut news = job.follow();
             while !job.job_state().is_over() {
@@ -181,6 +223,8 @@ impl Engine {
                     job.persisted(progress);
                     return Ok(());
                 }
+                // It would be refused again.
+                Err(error @ JobStoreError::Refused(_)) => return Err(Ended::Failed(error.to_string())),
                 Err(error @ JobStoreError::Deposed(_)) => {
                     tracing::info!(%error, "preload jobs stop here");
                     self.stop.cancel();
@@ -224,13 +268,41 @@ impl Engine {
         self.jobs.lock().get(id).cloned()
     }
 
-    /// The job to run next: of the highest priority, the oldest; a stopped one first, since its run only ends it.
+    /// Ends a job that waits for its turn. It does not wait for that: runs may take hours.
+    fn end_waiting(self: &Arc<Self>, job: &Arc<Job>, why: Ended) {
+        if !job.begin() {
+            return;
+        }
+        let (engine, begun) = (self.clone(), Begun(job.clone()));
+        self.tasks.spawn(async move {
+            conclude(&engine, &begun.0, why).await;
+            engine.happened.notify_one();
+        });
+    }
+
+    /// Ends jobs whose deadline comes before their turn. How long until the next one's does.
+    fn end_overdue(self: &Arc<Self>) -> Option<Duration> {
+        let waiting: Vec<Arc<Job>> = self.jobs.lock().values().filter(|job| job.is_waiting()).cloned().collect();
+        let now = now_ms();
+        let mut next: Option<u64> = None;
+        for job in waiting {
+            match deadline_of(&job.record.spec) {
+                Ok(Some(deadline)) if deadline <= now => self.end_waiting(&job, Ended::Deadline),
+                Ok(Some(deadline)) => next = Some(next.unwrap_or(u64::MAX).min(deadline - now)),
+                // What is no time is said when the job runs.
+                Ok(None) | Err(_) => {}
+            }
+        }
+        next.map(Duration::from_millis)
+    }
+
+    /// The job to run next: of the highest priority, the oldest.
     fn next(&self) -> Option<Arc<Job>> {
         let jobs = self.jobs.lock();
         let waiting = jobs.values().filter(|job| job.is_waiting());
         let order = |job: &&Arc<Job>| {
             let priority = std::cmp::Reverse(job.record.spec.priority);
-            (!job.deleted.is_cancelled(), priority, job.record.created_ms)
+            (priority, job.record.created_ms)
         };
         waiting.min_by_key(order).filter(|job| job.begin()).cloned()
     }

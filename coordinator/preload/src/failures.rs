@@ -12,6 +12,13 @@ use crate::api::{Failure, Failures};
 
 /// Failures that a job's view has.
 const FIRST_MAX: usize = 20;
+/// Characters of what is said of one: what a store says of itself, or stands in a manifest, may be long, and a job's progress has
+/// to fit into the coordinators' store.
+const TEXT_MAX: usize = 1000;
+
+pub(crate) fn cut(text: &str) -> String {
+    text.chars().take(TEXT_MAX).collect()
+}
 
 pub(crate) fn file_of(folder: &Path, id: &str) -> PathBuf {
     folder.join(format!("{id}.jsonl"))
@@ -28,11 +35,17 @@ pub(crate) async fn add(
 ) {
     failures.count += page.len() as u64;
     let room = FIRST_MAX.saturating_sub(failures.first.len());
-    failures.first.extend(page.iter().take(room).cloned());
+    let short = |failure: &Failure| Failure { path: cut(&failure.path), reason: cut(&failure.reason) };
+    failures.first.extend(page.iter().take(room).map(short));
     let Some(file) = file.filter(|_| !page.is_empty()) else {
         failures.left_out += page.len() as u64;
         return;
     };
+    if fs::metadata(file).await.map_or(0, |known| known.len()) < *bytes {
+        // It is on the host of the coordinator that led before.
+        *bytes = 0;
+        failures.left_out = failures.count - page.len() as u64;
+    }
     let mut text = Vec::new();
     let mut written = 0;
     for failure in page {
@@ -92,6 +105,21 @@ mod tests {
         let listed: Vec<Failure> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(listed, [failure(1), failure(2)]);
         assert_eq!((failures.count, failures.left_out, text.len() as u64), (2, 0, bytes));
+    }
+
+    #[tokio::test]
+    async fn a_file_that_is_on_another_host_is_begun_anew() {
+        let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (mut failures, mut bytes) = (Failures::default(), 0);
+        let page = [failure(1), failure(2)];
+        add(Some(&file_of(here.path(), "job")), 1 << 20, &page, &mut failures, &mut bytes).await;
+        let file = file_of(there.path(), "job");
+        add(Some(&file), 1 << 20, &[failure(3)], &mut failures, &mut bytes).await;
+        let text = std::fs::read_to_string(&file).unwrap();
+        let listed: Vec<Failure> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(listed, [failure(3)]);
+        assert_eq!((failures.count, failures.left_out, text.len() as u64), (3, 2, bytes));
+        assert_eq!(failures.file, Some(file.display().to_string()));
     }
 
     #[tokio::test]

@@ -1,5 +1,6 @@
 //! One job as the engine holds it: what is persisted of it, what its present page has done, and who waits for news.
 
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
@@ -16,6 +17,15 @@ pub(crate) struct Job {
     /// Ends the job's run; by `DELETE`.
     pub(crate) deleted: CancellationToken,
     news: watch::Sender<u64>,
+}
+
+/// Of a job that has begun: dropped, it waits again, unless it is over.
+pub(crate) struct Begun(pub(crate) Arc<Job>);
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        self.0.ended();
+    }
 }
 
 struct State {
@@ -58,7 +68,7 @@ impl Job {
         self.state.lock().is_running
     }
 
-    pub(crate) fn ended(&self) {
+    fn ended(&self) {
         self.state.lock().is_running = false;
     }
 

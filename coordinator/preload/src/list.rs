@@ -13,6 +13,7 @@ use verbs3_ufs::{ReadObject, Retry, Ufs, UfsError, request};
 
 use crate::api::Failure;
 use crate::document::Cursor;
+use crate::failures::cut;
 use crate::mounts::{Mount, Mounts};
 use crate::plan::{Plan, Source, object};
 
@@ -86,7 +87,7 @@ fn named(paths: &[(Arc<Mount>, String)], cursor: &Cursor, keys_max: i32) -> Page
     let end = from + items.len();
     let next = match end < paths.len() {
         true => Cursor { offset: end as u64, ..cursor.clone() },
-        false => Cursor::of(cursor.source + 1),
+        false => cursor.of_next_source(),
     };
     Page { items, bad: Vec::new(), next }
 }
@@ -113,7 +114,7 @@ async fn listed(mount: &Arc<Mount>, prefix: &str, cursor: &Cursor, keys_max: i32
             items.push(Item { mount: mount.clone(), key, shown: Some(shown(object)) });
         }
         if output.is_truncated != Some(true) {
-            return Ok(Page { items, bad: Vec::new(), next: Cursor::of(cursor.source + 1) });
+            return Ok(Page { items, bad: Vec::new(), next: cursor.of_next_source() });
         }
         if last.is_some() {
             if last <= cursor.after {
@@ -184,7 +185,7 @@ async fn manifest(
         let Some(etag) = head.etag else { return Err(ListError::new(&what, "it has no ETag")) };
         (cursor.etag, cursor.bytes) = (Some(etag), head.bytes);
     }
-    let after = Cursor::of(cursor.source + 1);
+    let after = cursor.of_next_source();
     if cursor.offset >= cursor.bytes {
         return Ok(Page { items: Vec::new(), bad: Vec::new(), next: after });
     }
@@ -203,7 +204,7 @@ async fn manifest(
     for line in lines {
         match object(mounts, line) {
             Ok((mount, key)) => items.push(Item { mount, key, shown: None }),
-            Err(error) => bad.push(Failure { path: line.to_owned(), reason: error.to_string() }),
+            Err(error) => bad.push(Failure { path: cut(line), reason: cut(&error.to_string()) }),
         }
     }
     cursor.offset += used as u64;

@@ -95,9 +95,13 @@ impl Run<'_> {
         let replica = piece.replica;
         let request = self.request(mount, piece, false);
         self.spend(expected).await;
-        let warmed = self.ask(mount, &request).await;
-        let taken = warmed.as_ref().map_or(0, |warmed| u64::from(warmed.loaded_bytes));
-        self.give_back(expected.saturating_sub(taken));
+        let warmed = self.ask(mount, &request, expected).await;
+        match &warmed {
+            Ok(warmed) => self.give_back(expected.saturating_sub(warmed.loaded_bytes.into())),
+            Err(Trouble::Absent | Trouble::Changed) => self.give_back(expected),
+            // Nobody knows how much was taken.
+            Err(Trouble::Failed(_)) => {}
+        }
         let warmed = warmed.map_err(|trouble| match trouble {
             Trouble::Failed(reason) if replica > 0 => Trouble::Failed(format!("replica {replica}: {reason}")),
             other => other,
@@ -114,17 +118,19 @@ impl Run<'_> {
 
     pub(crate) fn request(&self, mount: &Mount, piece: Piece, look_only: bool) -> WarmRequest {
         let Piece { object, version, block, pages, replica } = piece;
-        // What is only looked at was learnt a moment ago.
+        // What is only looked at was learnt before.
         let attributes_age_ms_max = if look_only { u64::MAX } else { mount.attributes_age_ms_max };
         let pin_until_ms = if look_only || self.plan.tier == WarmTier::Memory { 0 } else { self.plan.pin_until_ms };
         let tier = self.plan.tier;
         WarmRequest { object, version, block, pages, attributes_age_ms_max, replica, tier, pin_until_ms, look_only }
     }
 
-    /// Asks the owner until it has an answer, or patience is over.
-    pub(crate) async fn ask(&self, mount: &Mount, request: &WarmRequest) -> Result<Warmed, Trouble> {
+    /// Asks the owner until it has an answer, or patience is over. `expected`: bytes that each attempt may take from the UFS,
+    /// spent already for the first one.
+    pub(crate) async fn ask(&self, mount: &Mount, request: &WarmRequest, expected: u64) -> Result<Warmed, Trouble> {
         let budget = self.engine.budget(mount.ufs.name());
         let (began, mut pause, mut ufs_errors) = (Instant::now(), self.engine.options.pause_min, 0);
+        let mut was_away = false;
         loop {
             let asked = async {
                 let _permit = budget.acquire().await;
@@ -132,27 +138,37 @@ impl Run<'_> {
                 let _asking = Asking(self);
                 self.engine.tier.warm(request).await
             };
-            let reason = match asked.await {
+            let (reason, may_have_taken) = match asked.await {
                 WarmOutcome::Warmed { worker, epoch, warmed } => {
                     self.job.heard_of(&worker, warmed.life, epoch);
                     return Ok(warmed);
                 }
                 WarmOutcome::Absent(absent) if absent.answer.status == 404 => return Err(Trouble::Absent),
                 WarmOutcome::Absent(absent) => return Err(Trouble::Failed(said(absent.answer.status))),
-                WarmOutcome::Away { worker, reason } => format!("worker {} can't be asked: {reason}", worker.0),
+                WarmOutcome::Away { worker, reason } => {
+                    // The first time it may have begun; while it rests or is dead, nothing is taken.
+                    let is_first = !std::mem::replace(&mut was_away, true);
+                    (format!("worker {} can't be asked: {reason}", worker.0), is_first)
+                }
                 WarmOutcome::Refused { worker, refusal: Refusal { kind, reason } } => match kind {
                     RefusalKind::VersionGone => return Err(Trouble::Changed),
                     RefusalKind::Busy
                     | RefusalKind::Uncertain
                     | RefusalKind::UfsUnreachable
                     | RefusalKind::WrongEpoch(_)
-                    | RefusalKind::NoLease => format!("worker {}: {reason}", worker.0),
+                    | RefusalKind::NoLease => {
+                        let took_none =
+                            matches!(kind, RefusalKind::Busy | RefusalKind::WrongEpoch(_) | RefusalKind::NoLease);
+                        (format!("worker {}: {reason}", worker.0), !took_none)
+                    }
+                    // It is busy, as a worker may be.
+                    RefusalKind::Ufs(answer) if matches!(answer.status, 429 | 503) => (said(answer.status), false),
                     RefusalKind::Ufs(answer) => {
                         ufs_errors += 1;
-                        if ufs_errors >= UFS_ERRORS_MAX || !matches!(answer.status, 408 | 429 | 500..) {
+                        if ufs_errors >= UFS_ERRORS_MAX || !matches!(answer.status, 408 | 500..) {
                             return Err(Trouble::Failed(said(answer.status)));
                         }
-                        said(answer.status)
+                        (said(answer.status), true)
                     }
                     RefusalKind::Uncacheable
                     | RefusalKind::UnknownVolume
@@ -169,6 +185,9 @@ impl Run<'_> {
             self.job.count(|page| page.retries += 1);
             self.engine.metrics.retries.inc();
             sleep(spread(pause)).await;
+            if may_have_taken && expected > 0 {
+                self.spend(expected).await;
+            }
             pause = (pause * 2).min(self.engine.options.pause_max);
         }
     }

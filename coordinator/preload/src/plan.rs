@@ -115,7 +115,7 @@ impl Plan {
                 Tier::Disk => WarmTier::Disk,
             },
             pin_until_ms: spec.pin_ttl.map_or(0, |ttl| created_ms.saturating_add(ttl.saturating_mul(1000))),
-            deadline_ms: spec.deadline.as_deref().map(deadline_ms).transpose()?,
+            deadline_ms: deadline_of(spec)?,
             bandwidth: spec.bandwidth_bytes_per_second,
             verify: spec.verify,
             metadata_only: spec.metadata_only,
@@ -140,6 +140,20 @@ impl Plan {
         geometry: Geometry,
         object_bytes: u64,
     ) -> impl Iterator<Item = (BlockIndex, std::ops::Range<u16>)> + Send + use<> {
+        let per_block = u64::from(geometry.pages_per_block());
+        self.runs(geometry, object_bytes).into_iter().flat_map(move |run| {
+            (run.start / per_block..run.end.div_ceil(per_block)).map(move |block| {
+                let base = block * per_block;
+                let start = run.start.max(base) - base;
+                let end = run.end.min(base + per_block) - base;
+                // Of an object of 5 TiB in the smallest blocks there are 5 million.
+                (BlockIndex(block as u32), start as u16..end as u16)
+            })
+        })
+    }
+
+    /// The wanted pages of an object of this length, in runs of adjacent ones.
+    fn runs(&self, geometry: Geometry, object_bytes: u64) -> Vec<std::ops::Range<u64>> {
         let page_bytes = u64::from(geometry.page_bytes);
         let end = object_bytes.div_ceil(page_bytes);
         let mut runs: Vec<std::ops::Range<u64>> = Vec::new();
@@ -157,16 +171,7 @@ impl Plan {
         if self.metadata_only {
             runs.clear();
         }
-        let per_block = u64::from(geometry.pages_per_block());
-        runs.into_iter().flat_map(move |run| {
-            (run.start / per_block..run.end.div_ceil(per_block)).map(move |block| {
-                let base = block * per_block;
-                let start = run.start.max(base) - base;
-                let end = run.end.min(base + per_block) - base;
-                // Of an object of 5 TiB in the smallest blocks there are 5 million.
-                (BlockIndex(block as u32), start as u16..end as u16)
-            })
-        })
+        runs
     }
 
     /// The pages of block 0 that are asked for with the attributes, before the object's length is known.
@@ -177,9 +182,8 @@ impl Plan {
 
     /// Bytes of the wanted pages.
     pub(crate) fn wanted_bytes(&self, geometry: Geometry, object_bytes: u64) -> u64 {
-        self.pieces(geometry, object_bytes)
-            .map(|(block, pages)| piece_bytes(geometry, object_bytes, block, &pages))
-            .sum()
+        let byte = |page: u64| (page * u64::from(geometry.page_bytes)).min(object_bytes);
+        self.runs(geometry, object_bytes).into_iter().map(|run| byte(run.end) - byte(run.start)).sum()
     }
 }
 
@@ -229,6 +233,11 @@ fn check(spec: &Spec) -> Result<(), SpecError> {
         return Err(SpecError::LoadsOnly(field));
     }
     problems.into_iter().find(|(is_wrong, _)| *is_wrong).map_or(Ok(()), |(_, error)| Err(error))
+}
+
+/// Milliseconds since 1970.
+pub(crate) fn deadline_of(spec: &Spec) -> Result<Option<u64>, SpecError> {
+    spec.deadline.as_deref().map(deadline_ms).transpose()
 }
 
 fn deadline_ms(text: &str) -> Result<u64, SpecError> {

@@ -10,12 +10,13 @@ use futures::{StreamExt, stream};
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 use verbs3_protocol::ListedEntry;
+use verbs3_ufs::ReadObject;
 
 use crate::api::{Action, Counters, Failure, Failures, JobState, Phase};
 use crate::bucket::Bucket;
 use crate::document::{Cursor, Heard, Progress};
 use crate::engine::Engine;
-use crate::failures;
+use crate::failures::{self, cut};
 use crate::job::{Job, now_ms, sum};
 use crate::list::{self, Item, Page};
 use crate::load::{Trouble, spread};
@@ -51,17 +52,22 @@ pub(crate) async fn run(engine: &Engine, job: &Job) {
         progress.resumed += 1;
     }
     progress.state = JobState::Running;
-    if engine.persist(job, progress).await.is_err() {
-        return;
-    }
-    let ended = match Plan::new(&job.record.spec, &engine.mounts, job.record.created_ms) {
-        Ok(plan) => {
-            let began = Instant::now();
-            let bucket = plan.bandwidth.map(|rate| Mutex::new(Bucket::new(rate, Duration::ZERO)));
-            Run { engine, job, plan, bucket, began }.go().await
-        }
-        Err(error) => Ended::Failed(error.to_string()),
+    let ended = match engine.persist(job, progress).await {
+        Ok(()) => match Plan::new(&job.record.spec, &engine.mounts, job.record.created_ms) {
+            Ok(plan) => {
+                let began = Instant::now();
+                let bucket = plan.bandwidth.map(|rate| Mutex::new(Bucket::new(rate, Duration::ZERO)));
+                Run { engine, job, plan, bucket, began }.go().await
+            }
+            Err(error) => Ended::Failed(error.to_string()),
+        },
+        Err(ended) => ended,
     };
+    conclude(engine, job, ended).await;
+}
+
+/// Persists what has become of a job.
+pub(crate) async fn conclude(engine: &Engine, job: &Job, ended: Ended) {
     job.forget_page();
     let mut progress = job.progress();
     (progress.state, progress.reason) = match ended {
@@ -69,14 +75,21 @@ pub(crate) async fn run(engine: &Engine, job: &Job) {
         Ended::Through => verdict(&progress, job.record.spec.action),
         Ended::Deadline => (JobState::Incomplete, Some("its deadline is over".to_owned())),
         Ended::Deleted => (JobState::Stopped, Some("it was stopped".to_owned())),
-        Ended::Failed(reason) => (JobState::Failed, Some(reason)),
+        Ended::Failed(reason) => (JobState::Failed, Some(cut(&reason))),
     };
     progress.ended_ms = Some(now_ms());
     let state = progress.state;
-    if engine.persist(job, progress).await.is_ok() {
-        engine.count_ended(state);
-        tracing::info!(job = job.record.id, ?state, "a preload job has ended");
+    match engine.persist(job, progress.clone()).await {
+        Ok(()) => {}
+        Err(Ended::Failed(reason)) => {
+            tracing::error!(job = job.record.id, reason, "a preload job has ended, which the store does not take");
+            // Not to be run again and again. Whoever leads next tries it once.
+            job.persisted(progress);
+        }
+        Err(_) => return,
     }
+    engine.count_ended(state);
+    tracing::info!(job = job.record.id, ?state, "a preload job has ended");
 }
 
 /// Done means done.
@@ -120,7 +133,10 @@ impl Run<'_> {
             };
             let progress = match (phase, next) {
                 (Phase::Check, _) => self.another_round().await,
-                _ => Progress { phase: next, cursor: Cursor::default(), ..self.job.progress() },
+                _ => {
+                    let before = self.job.progress();
+                    Progress { phase: next, cursor: before.cursor.anew(), ..before }
+                }
             };
             if let Err(ended) = self.engine.persist(self.job, progress).await {
                 return ended;
@@ -150,7 +166,7 @@ impl Run<'_> {
         let Counters { objects, bytes, bytes_loaded, bytes_held, retries, .. } = before.counters;
         Progress {
             phase: Phase::Load,
-            cursor: Cursor::default(),
+            cursor: before.cursor.anew(),
             counters: Counters { objects, bytes, bytes_loaded, bytes_held, retries, ..Counters::default() },
             failures: Failures::default(),
             failures_bytes: 0,
@@ -218,9 +234,9 @@ impl Run<'_> {
         if phase == Phase::Load {
             failed.clone_from(&page.bad);
             self.job.count(|counters| counters.objects_failed += page.bad.len() as u64);
-            if self.plan.action == Action::Load {
-                self.tell_homes(&page.items).await;
-            }
+        }
+        if self.plan.action == Action::Load {
+            self.tell_homes(&page.items).await;
         }
         // Boxed: of a closure that borrows, the compiler can't show that its future may move between threads.
         let mut work: Vec<BoxFuture<'_, Option<Failure>>> = Vec::with_capacity(page.items.len());
@@ -249,7 +265,7 @@ impl Run<'_> {
         });
     }
 
-    /// Homes drop what they know otherwise of these objects: what is loaded is what the list shows, or newer.
+    /// Homes drop what they know otherwise of these objects: what is loaded, or looked for, is what the list shows, or newer.
     async fn tell_homes(&self, items: &[Item]) {
         let Some(mount) = items.iter().find(|item| item.shown.is_some()).map(|item| item.mount.clone()) else { return };
         let entries = items.iter().filter(|item| item.shown.is_some());
@@ -259,7 +275,7 @@ impl Run<'_> {
     }
 
     async fn load_item(&self, item: &Item) -> Option<Failure> {
-        let loaded = self.load(item).await;
+        let loaded = self.unless_elsewhere(item, self.load(item).await).await;
         let objects = &self.engine.metrics.objects;
         self.job.count(|page| page.objects_loaded += 1);
         let reason = match loaded {
@@ -280,7 +296,7 @@ impl Run<'_> {
     }
 
     async fn tend_item(&self, item: &Item) -> Option<Failure> {
-        let tended = self.tend(item).await;
+        let tended = self.unless_elsewhere(item, self.tend(item).await).await;
         self.job.count(|page| page.objects_loaded += 1);
         let reason = match tended {
             Ok(()) => return None,
@@ -292,7 +308,7 @@ impl Run<'_> {
     }
 
     async fn check_item(&self, item: &Item) -> Option<Failure> {
-        let checked = self.check(item).await;
+        let checked = self.unless_elsewhere(item, self.check(item).await).await;
         self.job.count(|page| page.objects_checked += 1);
         let reason = match checked {
             Ok(()) => return None,
@@ -301,6 +317,33 @@ impl Run<'_> {
         };
         self.job.count(|page| page.objects_missing += 1);
         Some(Failure { path: item.path(), reason })
+    }
+
+    /// A listed object has vanished only if it has for this host, too: to a worker whose `[[ufs]]` leads elsewhere, every object
+    /// has.
+    async fn unless_elsewhere(&self, item: &Item, done: Result<(), Trouble>) -> Result<(), Trouble> {
+        if done != Err(Trouble::Absent) || item.shown.is_none() {
+            return done;
+        }
+        let read = ReadObject {
+            bucket: item.mount.bucket.clone(),
+            key: item.key.clone(),
+            version_id: None,
+            if_match: None,
+            range: None,
+            checksums: false,
+        };
+        let budget = self.engine.budget(item.mount.ufs.name());
+        let _permit = budget.acquire().await;
+        match item.mount.ufs.head(read).await {
+            Ok(_) => Err(Trouble::Failed(
+                "its worker finds no such object, and this coordinator does; compare their [[ufs]]".to_owned(),
+            )),
+            Err(error) if error.answer().is_some_and(|answer| answer.status.as_u16() == 404) => done,
+            Err(error) => {
+                Err(Trouble::Failed(format!("its worker finds no such object, and here it is unclear: {error}")))
+            }
+        }
     }
 
     async fn commit(&self, page: &Page, failed: &[Failure]) -> Result<(), Ended> {
@@ -331,13 +374,10 @@ impl Run<'_> {
     }
 }
 
-/// Characters of a reason: what a store says of itself may be long.
-const REASON_MAX: usize = 1000;
-
 fn in_words(trouble: Trouble) -> String {
     match trouble {
         Trouble::Absent => "there is no such object".to_owned(),
         Trouble::Changed => "it has changed meanwhile".to_owned(),
-        Trouble::Failed(reason) => reason.chars().take(REASON_MAX).collect(),
+        Trouble::Failed(reason) => cut(&reason),
     }
 }

@@ -15,6 +15,9 @@ pub enum JobStoreError {
     Deposed(String),
     #[error("the store of jobs can't be used: {0}")]
     Unavailable(String),
+    /// This value, and it would be again.
+    #[error("the store of jobs does not take it: {0}")]
+    Refused(String),
 }
 
 /// Durable, and of one writer: who has been deposed can't write.

@@ -21,7 +21,7 @@ impl Run<'_> {
         };
         let (mount, object) = (&item.mount, item.mount.object(&item.key));
         let first = Piece { object: object.clone(), version: None, block: BlockIndex(0), pages: 0..0, replica: 0 };
-        let version = self.ask(mount, &self.request(mount, first, true)).await?.version;
+        let version = self.ask(mount, &self.request(mount, first, true), 0).await?.version;
         let geometry = self.engine.tier.options().geometry;
         let blocks = version.bytes.div_ceil(u64::from(geometry.block_bytes));
         for first in (0..blocks).step_by(usize::from(TENDED_BLOCKS_MAX)) {

@@ -78,7 +78,7 @@ impl Coordinator {
             return refused(&error);
         }
         let id = id.to_owned();
-        // The connection's end, which the coordinator's is, ends it.
+        // The end of the connection ends it, and that of the leadership.
         let views = stream::unfold((engine, id, None, false), |(engine, id, before, over)| async move {
             if over {
                 return None;
@@ -86,6 +86,10 @@ impl Coordinator {
             let mut view = engine.get(&id, None, Duration::ZERO).await.ok()?;
             let began = Instant::now();
             while before.as_ref() == Some(&view) && began.elapsed() < LINE_AT_LEAST_EVERY {
+                if engine.is_stopped() {
+                    // Another coordinator has the news.
+                    return None;
+                }
                 view = engine.get(&id, Some(view.news), LINE_EVERY).await.ok()?;
             }
             let line = Bytes::from(serde_json::to_vec(&view).unwrap_or_default());
@@ -110,7 +114,9 @@ impl Coordinator {
 
 pub(super) fn refused(error: &EngineError) -> Answer {
     let (status, kind) = match error {
-        EngineError::Spec(_) => (StatusCode::BAD_REQUEST, RefusedKind::Malformed),
+        EngineError::Spec(_) | EngineError::Store(JobStoreError::Refused(_)) => {
+            (StatusCode::BAD_REQUEST, RefusedKind::Malformed)
+        }
         EngineError::Other(_) | EngineError::Store(JobStoreError::Exists(_)) => {
             (StatusCode::CONFLICT, RefusedKind::Taken)
         }

@@ -36,6 +36,9 @@ pub struct EtcdOptions {
 
 /// Pause before a watch or an election is tried again.
 const RETRY_PAUSE: Duration = Duration::from_millis(250);
+/// Longest answer to a listing; the client would refuse more than 4 MiB. A hundred preload jobs, each with the longest description
+/// and progress that there may be, have less.
+const LIST_BYTES_MAX: usize = 256 << 20;
 /// The leader's key, below the prefix.
 const LEADER: &str = "leader";
 
@@ -144,7 +147,8 @@ impl Store for EtcdStore {
 
     async fn list(&self, prefix: &str) -> Result<Vec<Entry>, StoreError> {
         let options = GetOptions::new().with_prefix();
-        let answer = self.within(self.client.kv_client().get(self.full(prefix), Some(options))).await?;
+        let mut client = self.client.kv_client().max_decoding_message_size(LIST_BYTES_MAX);
+        let answer = self.within(client.get(self.full(prefix), Some(options))).await?;
         // The leader's key is this module's own.
         let leader = self.full(LEADER);
         let shown = answer.kvs().iter().filter(|found| found.key() != leader.as_bytes());

@@ -169,3 +169,13 @@ pub async fn keys_and_values_have_bounds(Pair { one, .. }: Pair) {
         assert!(matches!(refused, Err(StoreError::Refused { .. })), "{refused:?}");
     }
 }
+
+/// A client of gRPC takes 4 MiB at once, unless it is told otherwise.
+pub async fn a_list_of_many_megabytes_comes_whole(Pair { one, other }: Pair) {
+    for number in 0..6 {
+        let value = Bytes::from(vec![number; VALUE_BYTES_MAX]);
+        one.put(&format!("jobs/{number}"), value, Expect::Any, None).await.unwrap();
+    }
+    let lengths: Vec<usize> = other.list("jobs/").await.unwrap().iter().map(|entry| entry.value.len()).collect();
+    assert_eq!(lengths, [VALUE_BYTES_MAX; 6]);
+}

@@ -53,4 +53,5 @@ conform!(
     a_deposed_leader_can_not_write,
     who_resigns_is_followed_at_once,
     keys_and_values_have_bounds,
+    a_list_of_many_megabytes_comes_whole,
 );

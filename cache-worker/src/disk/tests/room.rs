@@ -64,6 +64,8 @@ fn a_pinned_page_outlives_everything_and_a_restart_until_its_time() {
     let bed = Bed::open(medium.clone(), &options);
     bed.write(&page(1), 1000);
     assert!(bed.folder.pin(page(1).key(), 5000) && !bed.folder.pin(page(2).key(), 5000));
+    // A shorter one takes nothing off.
+    bed.folder.pin(page(1).key(), 60);
     bed.folder.write_pin(page(1).key());
     drop(bed);
     let bed = Bed::open(medium, &options);

@@ -15,7 +15,7 @@ use crate::arguments::{path_and_value, set_flags};
     after_help = "\
 Examples:
   verbs3 preload s3://train/2026/ --follow                       everything that begins so, with progress
-  verbs3 preload s3://train/ --id nightly --deadline 2026-11-22T08:00:00Z --bandwidth 500MiB
+  verbs3 preload s3://train/ --id night-22 --deadline 2026-11-22T08:00:00Z --bandwidth 500MiB
   verbs3 preload --manifest s3://train/files.txt --verify        one s3://… a line; read back in the end
   verbs3 preload s3://models/llm/ --tier disk --pin-ttl 86400    onto the workers' disks, for a day at least
   verbs3 preload s3://train/ --dry-run --follow                  how much that would be

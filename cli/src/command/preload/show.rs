@@ -94,6 +94,9 @@ fn text(view: &JobView) -> String {
             "  {} gone through: {loaded} loaded, {held} were there already\n",
             counters.objects_loaded
         ));
+        if counters.objects_vanished > 0 {
+            text.push_str(&format!("  {} were deleted meanwhile\n", counters.objects_vanished));
+        }
         let (checked, found) = (counters.objects_checked, size(counters.bytes_checked));
         text.push_str(&format!("  {checked} checked: {found} are in the tier"));
         match view.spec.verify {

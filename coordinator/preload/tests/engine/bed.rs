@@ -48,6 +48,10 @@ pub struct Store {
     /// Once as many GETs have come, the others wait for ever.
     pub stalls_after: AtomicU64,
     pub lists_fail: AtomicBool,
+    /// Keys that are answered 503 SlowDown as often.
+    pub busy: Mutex<BTreeMap<String, u32>>,
+    /// What happens elsewhere before a request is answered: told `list` or `get`, and the key or prefix.
+    pub meanwhile: Mutex<Option<Box<dyn FnMut(&Store, &str, &str) + Send>>>,
 }
 
 impl Store {
@@ -67,6 +71,18 @@ impl Store {
             digest.update(b"and more");
         }
         ETag::Strong(digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    fn happen(&self, what: &str, key: &str) {
+        if let Some(meanwhile) = self.meanwhile.lock().as_mut() {
+            meanwhile(self, what, key);
+        }
+    }
+
+    /// Another object of this name.
+    pub fn replace(&self, key: &str, text: &str) {
+        self.objects.lock().insert(key.to_owned(), text.len() as u64);
+        self.texts.lock().insert(key.to_owned(), text.to_owned());
     }
 
     pub fn asked(&self) -> (u64, u64) {
@@ -91,6 +107,11 @@ impl S3 for Store {
         let stalls_after = self.stalls_after.load(Ordering::SeqCst);
         if stalls_after > 0 && gets >= stalls_after {
             std::future::pending::<()>().await;
+        }
+        self.happen("get", key);
+        if let Some(left) = self.busy.lock().get_mut(key).filter(|left| **left > 0) {
+            *left -= 1;
+            return Err(error(S3ErrorCode::SlowDown, 503));
         }
         if self.fails.lock().contains(key) {
             return Err(error(S3ErrorCode::InternalError, 500));
@@ -133,6 +154,7 @@ impl S3 for Store {
             return Err(error(S3ErrorCode::AccessDenied, 403));
         }
         let prefix = req.input.prefix.unwrap_or_default();
+        self.happen("list", &prefix);
         let after = req.input.start_after.unwrap_or_default();
         let most = req.input.max_keys.unwrap_or(1000) as usize;
         let keys: Vec<(String, u64)> = {
@@ -197,15 +219,22 @@ impl Bed {
     /// Workers of this much memory each.
     pub fn with(count: usize, memory: usize) -> Self {
         let store = Arc::new(Store::default());
+        Self::of(count, (memory, 64 << 20), (store.clone(), store))
+    }
+
+    /// `memory`: of each worker, and of who reads. The stores: of the coordinator, and that to which the workers' way leads.
+    pub fn of(count: usize, memory: (usize, usize), (store, of_workers): (Arc<Store>, Arc<Store>)) -> Self {
+        let (memory, reading) = memory;
         let retries = RetryLimits { attempts_max: 1, ..RetryLimits::default() };
         // What stalls is given up soon.
         let limits = UfsLimits { retries, first_byte_max: Duration::from_millis(300), ..UfsLimits::default() };
-        let ufs = Ufs::new("main".into(), store.clone(), limits);
+        let ufs = Ufs::new("main".into(), store.clone(), limits.clone());
+        let of_workers = Ufs::new("main".into(), of_workers, limits);
         let (mut hosts, mut faults, mut peers, mut members) = (Vec::new(), Vec::new(), HashMap::new(), Vec::new());
         for number in 0..count {
             let id = WorkerId(format!("worker-{number}"));
-            let worker = Mutex::new(Host::worker(&ufs, memory));
-            let host = Arc::new(Host { worker, ufs: ufs.clone(), memory });
+            let worker = Mutex::new(Host::worker(&of_workers, memory));
+            let host = Arc::new(Host { worker, ufs: of_workers.clone(), memory });
             let fault = Faults::none();
             faults.push(fault.handle());
             let transport = InProcess::transport(host.clone(), Mode::Copy(fault));
@@ -217,7 +246,7 @@ impl Bed {
         let placement = Placement::new(Epoch(3), members, 2.min(count)).unwrap();
         let options =
             TierOptions { geometry: GEOMETRY, open_landing_bytes: GEOMETRY.page_bytes, ..TierOptions::default() };
-        let tier = Tier::new(options, placement, peers, arena(64 << 20), &Registry::new()).unwrap();
+        let tier = Tier::new(options, placement, peers, arena(reading), &Registry::new()).unwrap();
         let mount = Mount {
             name: "train".into(),
             ufs,
@@ -336,7 +365,7 @@ pub async fn over(engine: &Engine, id: &str) -> JobView {
     }
 }
 
-pub async fn run(engine: &Engine, spec: Spec) -> JobView {
+pub async fn run(engine: &Arc<Engine>, spec: Spec) -> JobView {
     let (view, is_new) = engine.create(spec).await.unwrap();
     assert!(is_new);
     over(engine, &view.id).await

@@ -3,5 +3,7 @@
 
 mod bed;
 mod cut;
+mod ends;
 mod jobs;
 mod objects;
+mod truth;

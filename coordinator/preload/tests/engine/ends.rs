@@ -1,0 +1,228 @@
+//! How jobs begin and end while their store refuses, loses answers, or waits, and while other jobs have all the slots.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use prometheus::Registry;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+use tokio::sync::Semaphore;
+use verbs3_preload::api::{JobState, JobView, Spec};
+use verbs3_preload::metrics::Metrics;
+use verbs3_preload::{Engine, EngineError, JobStore, JobStoreError, MemoryJobs, PreloadOptions};
+
+use crate::bed::{Bed, below, over, run};
+
+/// What becomes of a write.
+enum Does {
+    Takes,
+    Refuses,
+    /// Writes, and the answer is lost.
+    Loses,
+    /// Until a permit comes.
+    Waits,
+    Panics,
+}
+
+/// Does what it is told for each key and the bytes to be written there.
+struct Told<F> {
+    inner: MemoryJobs,
+    does: F,
+    permits: Semaphore,
+}
+
+impl<F: Fn(&str, usize) -> Does> Told<F> {
+    fn new(does: F) -> Arc<Self> {
+        Arc::new(Self { inner: MemoryJobs::default(), does, permits: Semaphore::new(0) })
+    }
+}
+
+#[async_trait]
+impl<F: Fn(&str, usize) -> Does + Send + Sync + 'static> JobStore for Told<F> {
+    async fn all(&self) -> Result<Vec<(String, Bytes)>, JobStoreError> {
+        self.inner.all().await
+    }
+
+    async fn put(&self, key: &str, value: Bytes, new: bool) -> Result<(), JobStoreError> {
+        match (self.does)(key, value.len()) {
+            Does::Takes => {}
+            Does::Refuses => return Err(JobStoreError::Refused(key.to_owned())),
+            Does::Loses => {
+                self.inner.put(key, value, new).await?;
+                return Err(JobStoreError::Unavailable("no answer came".into()));
+            }
+            Does::Waits => self.permits.acquire().await.unwrap().forget(),
+            Does::Panics => panic!("a test's store was told to"),
+        }
+        self.inner.put(key, value, new).await
+    }
+
+    async fn delete(&self, key: &str) -> Result<(), JobStoreError> {
+        self.inner.delete(key).await
+    }
+}
+
+fn named(id: &str) -> Spec {
+    Spec { id: Some(id.into()), ..below("") }
+}
+
+/// A job that has the only slot until the engine stops, and another one that waits.
+async fn waiting_behind_another(bed: &Bed, store: Arc<dyn JobStore>, spec: Spec) -> (Arc<Engine>, JobView) {
+    bed.put("k", 5);
+    bed.store.stalls_after.store(1, Ordering::SeqCst);
+    bed.store.gets.store(1, Ordering::SeqCst);
+    let patience = Duration::from_secs(600);
+    let options = PreloadOptions { jobs_running_max: 1, patience, ..bed.options() };
+    let (engine, _running) = bed.engine_with(options, store).await;
+    let first = engine.create(named("first")).await.unwrap().0;
+    let mut news = first.news;
+    loop {
+        let view = engine.get("first", Some(news), Duration::from_secs(60)).await.unwrap();
+        news = view.news;
+        if view.state == JobState::Running {
+            break;
+        }
+    }
+    let waiting = engine.create(spec).await.unwrap().0;
+    (engine, waiting)
+}
+
+#[tokio::test]
+async fn a_waiting_job_is_stopped_though_all_slots_are_taken() {
+    let bed = Bed::new(1);
+    let store = Arc::new(MemoryJobs::default());
+    let (engine, _) = waiting_behind_another(&bed, store.clone(), named("second")).await;
+    engine.end("second").await.unwrap();
+    assert_eq!(over(&engine, "second").await.state, JobState::Stopped);
+    assert_eq!(engine.get("first", None, Duration::ZERO).await.unwrap().state, JobState::Running);
+    engine.stop();
+    // It is stopped for whoever leads next, too.
+    let (engine, _running) = bed.engine(store).await;
+    assert_eq!(engine.get("second", None, Duration::ZERO).await.unwrap().state, JobState::Stopped);
+}
+
+#[tokio::test]
+async fn a_waiting_job_ends_at_its_deadline() {
+    let bed = Bed::new(1);
+    let soon = OffsetDateTime::now_utc() + Duration::from_millis(1500);
+    let spec = Spec { deadline: Some(soon.format(&Rfc3339).unwrap()), ..named("second") };
+    let (engine, waiting) = waiting_behind_another(&bed, Arc::new(MemoryJobs::default()), spec).await;
+    assert_eq!(waiting.state, JobState::Queued);
+    let view = over(&engine, "second").await;
+    assert_eq!((view.state, view.reason.as_deref()), (JobState::Incomplete, Some("its deadline is over")));
+    assert_eq!(engine.get("first", None, Duration::ZERO).await.unwrap().state, JobState::Running);
+}
+
+#[tokio::test]
+async fn a_job_is_run_though_its_asker_has_hung_up() {
+    let bed = Bed::new(1);
+    bed.put_some(3);
+    let asked = Arc::new(AtomicBool::new(false));
+    let is_asked = asked.clone();
+    let store = Told::new(move |key: &str, _| match key.ends_with("/spec") {
+        true => {
+            is_asked.store(true, Ordering::SeqCst);
+            Does::Waits
+        }
+        false => Does::Takes,
+    });
+    let (engine, _running) = bed.engine(store.clone()).await;
+    let asker = tokio::spawn({
+        let engine = engine.clone();
+        async move { engine.create(named("job")).await }
+    });
+    while !asked.load(Ordering::SeqCst) {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    asker.abort();
+    assert!(asker.await.unwrap_err().is_cancelled());
+    store.permits.add_permits(1);
+    // Sent again, it is the same job.
+    let (_, is_new) = engine.create(named("job")).await.unwrap();
+    assert!(!is_new);
+    assert_eq!(over(&engine, "job").await.state, JobState::Done);
+}
+
+#[tokio::test]
+async fn a_job_whose_answer_was_lost_is_run_when_it_is_sent_again() {
+    let bed = Bed::new(1);
+    bed.put_some(3);
+    let store = Told::new(|key: &str, _| if key.ends_with("/spec") { Does::Loses } else { Does::Takes });
+    let (engine, _running) = bed.engine(store).await;
+    let lost = engine.create(named("job")).await.unwrap_err();
+    assert!(matches!(lost, EngineError::Store(JobStoreError::Unavailable(_))), "{lost}");
+    let other = engine.create(Spec { verify: true, ..named("job") }).await.unwrap_err();
+    assert!(matches!(other, EngineError::Other(_)), "{other}");
+    engine.create(named("job")).await.unwrap();
+    assert_eq!(over(&engine, "job").await.state, JobState::Done);
+}
+
+#[tokio::test]
+async fn progress_of_a_forgotten_job_is_not_taken_for_that_of_the_next_one() {
+    let bed = Bed::new(1);
+    bed.put_some(3);
+    let before = MemoryJobs::default();
+    {
+        let store = Arc::new(MemoryJobs::default());
+        let (engine, _running) = bed.engine(store.clone()).await;
+        assert_eq!(run(&engine, named("job")).await.state, JobState::Done);
+        engine.stop();
+        let progress = store.all().await.unwrap().into_iter().find(|(key, _)| key == "job/progress").unwrap();
+        before.put("job/progress", progress.1, true).await.unwrap();
+    }
+    let store: Arc<dyn JobStore> = Arc::new(before);
+    let metrics = Metrics::new(&Registry::new()).unwrap();
+    let opened = Engine::open(bed.options(), bed.tier.clone(), bed.mounts.clone(), store.clone(), metrics);
+    // Its leader dies before the job has begun.
+    opened.await.unwrap().create(named("job")).await.unwrap();
+    let lists = bed.store.lists.load(Ordering::SeqCst);
+    let (engine, _running) = bed.engine(store).await;
+    assert_eq!(over(&engine, "job").await.state, JobState::Done);
+    assert_eq!(bed.store.lists.load(Ordering::SeqCst), lists + 3);
+}
+
+#[tokio::test]
+async fn lines_of_no_manifest_do_not_outgrow_the_store() {
+    const VALUE_BYTES_MAX: usize = 1 << 20;
+    let bed = Bed::new(1);
+    let line = format!("{{\"path\": \"{}\"}}\n", "a \"quoted\" word ".repeat(2000));
+    bed.store.texts.lock().insert("below/list".into(), line.repeat(100));
+    let store = Told::new(|_: &str, bytes| if bytes > VALUE_BYTES_MAX { Does::Refuses } else { Does::Takes });
+    let (engine, _running) = bed.engine(store).await;
+    let view = run(&engine, Spec { manifest: Some("s3://train/list".into()), ..Spec::default() }).await;
+    assert_eq!((view.state, view.failures.count), (JobState::Incomplete, 100), "{:?}", view.reason);
+    assert!(view.failures.first.iter().all(|failure| failure.path.starts_with("{\"path\"")));
+}
+
+#[tokio::test]
+async fn progress_that_the_store_does_not_take_fails_the_job_and_nothing_else() {
+    let bed = Bed::new(1);
+    bed.put_some(3);
+    let store = Told::new(|key: &str, _| if key == "bad/progress" { Does::Refuses } else { Does::Takes });
+    let options = PreloadOptions { jobs_running_max: 1, ..bed.options() };
+    let (engine, _running) = bed.engine_with(options, store).await;
+    let view = run(&engine, named("bad")).await;
+    assert_eq!(view.state, JobState::Failed);
+    assert!(view.reason.as_ref().unwrap().contains("does not take it: bad/progress"), "{view:?}");
+    assert_eq!(run(&engine, named("good")).await.state, JobState::Done);
+}
+
+#[tokio::test]
+async fn a_run_that_panics_fails_its_job_and_leaves_its_slot() {
+    let bed = Bed::new(1);
+    bed.put_some(3);
+    let once = AtomicBool::new(true);
+    let store = Told::new(move |key: &str, _| match key == "bad/progress" && once.swap(false, Ordering::SeqCst) {
+        true => Does::Panics,
+        false => Does::Takes,
+    });
+    let options = PreloadOptions { jobs_running_max: 1, ..bed.options() };
+    let (engine, _running) = bed.engine_with(options, store).await;
+    let view = run(&engine, named("bad")).await;
+    assert_eq!(view.state, JobState::Failed);
+    assert!(view.reason.as_ref().unwrap().contains("defect"), "{view:?}");
+    assert_eq!(run(&engine, named("good")).await.state, JobState::Done);
+}

@@ -1,0 +1,121 @@
+//! What a job says is there, is: also where objects change, manifests change, and workers reach another store.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use verbs3_preload::api::{JobState, Spec};
+use verbs3_preload::{MemoryJobs, Mount, Mounts, PreloadOptions};
+
+use crate::bed::{Bed, Store, below, run};
+
+fn jobs() -> Arc<MemoryJobs> {
+    Arc::new(MemoryJobs::default())
+}
+
+#[tokio::test]
+async fn a_listed_object_that_was_replaced_after_it_was_loaded_is_not_said_to_be_there() {
+    let bed = Bed::new(2);
+    bed.put_some(5);
+    let mut lists = 0;
+    *bed.store.meanwhile.lock() = Some(Box::new(move |store: &Store, what: &str, _: &str| {
+        lists += u32::from(what == "list");
+        if lists == 3 && what == "list" {
+            store.replace("below/k0001", "another, of another length");
+        }
+    }));
+    let (engine, _running) = bed.engine(jobs()).await;
+    let view = run(&engine, below("")).await;
+    assert_eq!((view.state, view.counters.objects_missing), (JobState::Incomplete, 1), "{view:?}");
+    assert_eq!(view.failures.first[0].path, "s3://train/k0001");
+    let again = run(&engine, Spec { verify: true, ..below("") }).await;
+    assert_eq!(again.state, JobState::Done, "{again:?}");
+    bed.assert_hot().await;
+}
+
+#[tokio::test]
+async fn a_named_object_is_checked_as_readers_would_see_it() {
+    let mut bed = Bed::new(2);
+    bed.put_some(2);
+    let asks_always = Mount { attributes_age_ms_max: 0, ..Mount::clone(&bed.mounts.named["train"]) };
+    let named = BTreeMap::from([("train".to_owned(), Arc::new(asks_always))]);
+    bed.mounts = Arc::new(Mounts { named, whole: None });
+    *bed.store.meanwhile.lock() = Some(Box::new(|store: &Store, what: &str, key: &str| {
+        if what == "get" && key == "below/k0001" {
+            store.replace("below/k0000", "another");
+        }
+    }));
+    let options = PreloadOptions { page_keys: 1, ..bed.options() };
+    let (engine, _running) = bed.engine_with(options, jobs()).await;
+    let paths = vec!["s3://train/k0000".to_owned(), "s3://train/k0001".to_owned()];
+    let view = run(&engine, Spec { paths, ..Spec::default() }).await;
+    assert_eq!((view.state, view.counters.objects_missing), (JobState::Incomplete, 1), "{view:?}");
+    assert_eq!(view.failures.first[0].path, "s3://train/k0000");
+}
+
+#[tokio::test]
+async fn objects_that_only_the_workers_do_not_find_have_not_vanished() {
+    let (here, elsewhere) = (Arc::new(Store::default()), Arc::new(Store::default()));
+    let bed = Bed::of(2, (64 << 20, 64 << 20), (here, elsewhere));
+    bed.put_some(5);
+    let (engine, _running) = bed.engine(jobs()).await;
+    let view = run(&engine, below("")).await;
+    assert_eq!((view.state, view.counters.objects_vanished), (JobState::Incomplete, 0), "{view:?}");
+    assert_eq!((view.counters.objects_failed, view.counters.objects_missing), (5, 5));
+    assert!(view.failures.first[0].reason.contains("[[ufs]]"), "{:?}", view.failures.first);
+}
+
+#[tokio::test]
+async fn objects_that_are_deleted_meanwhile_are_counted_and_not_missing() {
+    let bed = Bed::new(2);
+    bed.put_some(5);
+    *bed.store.meanwhile.lock() = Some(Box::new(|store: &Store, what: &str, _: &str| {
+        if what == "get" {
+            store.objects.lock().remove("below/k0003");
+        }
+    }));
+    let (engine, _running) = bed.engine(jobs()).await;
+    let view = run(&engine, below("")).await;
+    assert_eq!((view.state, view.counters.objects_vanished), (JobState::Done, 1), "{view:?}");
+}
+
+#[tokio::test]
+async fn a_manifest_that_is_replaced_is_not_checked_as_if_it_had_been_loaded() {
+    let bed = Bed::new(1);
+    bed.put_some(3);
+    bed.store.texts.lock().insert("below/list".into(), "s3://train/k0000\ns3://train/k0001".into());
+    *bed.store.meanwhile.lock() = Some(Box::new(|store: &Store, what: &str, key: &str| {
+        if what == "get" && key == "below/k0000" {
+            store.texts.lock().insert("below/list".into(), "s3://train/k0000".into());
+        }
+    }));
+    let (engine, _running) = bed.engine(jobs()).await;
+    let view = run(&engine, Spec { manifest: Some("s3://train/list".into()), ..Spec::default() }).await;
+    assert_eq!(view.state, JobState::Failed, "{view:?}");
+    assert!(view.reason.as_ref().unwrap().contains("can't read the manifest"), "{view:?}");
+}
+
+#[tokio::test]
+async fn a_store_that_is_busy_is_waited_for() {
+    let bed = Bed::new(1);
+    let bytes = bed.put_some(4);
+    bed.store.busy.lock().insert("below/k0002".into(), 12);
+    let (engine, _running) = bed.engine(jobs()).await;
+    let view = run(&engine, below("")).await;
+    assert_eq!((view.state, view.counters.bytes_loaded), (JobState::Done, bytes), "{view:?}");
+    assert_eq!(bed.store.busy.lock()["below/k0002"], 0);
+}
+
+#[tokio::test]
+async fn reading_back_waits_for_memory() {
+    let store = Arc::new(Store::default());
+    // Of whole blocks there is room for two.
+    let bed = Bed::of(2, (64 << 20, 2 << 20), (store.clone(), store));
+    (0..20).for_each(|number| bed.put(&format!("k{number:02}"), 1 << 20));
+    let options = PreloadOptions { page_keys: 100, ..bed.options() };
+    let (engine, _running) = bed.engine_with(options, jobs()).await;
+    let view = run(&engine, Spec { verify: true, ..below("") }).await;
+    assert_eq!((view.state, view.counters.objects_compared), (JobState::Done, 20), "{view:?}");
+    assert!(view.counters.retries > 0, "there was room for all");
+    assert_eq!(bed.store.gets.load(Ordering::SeqCst), 20);
+}
