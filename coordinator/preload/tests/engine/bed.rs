@@ -31,6 +31,9 @@ use verbs3_ufs::{RetryLimits, Ufs, UfsLimits};
 
 pub const GEOMETRY: Geometry = Geometry { block_bytes: 1 << 20, page_bytes: 64 << 10 };
 
+/// Told what is asked of the store, and for which key.
+pub type Meanwhile = Box<dyn FnMut(&Store, &str, &str) + Send>;
+
 /// Objects whose bytes follow from their names.
 #[derive(Default)]
 pub struct Store {
@@ -51,7 +54,7 @@ pub struct Store {
     /// Keys that are answered 503 SlowDown as often.
     pub busy: Mutex<BTreeMap<String, u32>>,
     /// What happens elsewhere before a request is answered: told `list` or `get`, and the key or prefix.
-    pub meanwhile: Mutex<Option<Box<dyn FnMut(&Store, &str, &str) + Send>>>,
+    pub meanwhile: Mutex<Option<Meanwhile>>,
 }
 
 impl Store {
