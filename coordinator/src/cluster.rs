@@ -18,9 +18,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use verbs3_coordinator_client::api::{Activation, Granted, Incarnation, Leave, OpenWrite, Registration, Renewal, Tier};
+use verbs3_coordinator_client::api::{
+    ActivationNews, Granted, HandedOver, Incarnation, Leave, MapAnswer, OpenWrite, Registration, Renewal, Tier,
+};
 use verbs3_coordinator_client::clock::Moment;
-use verbs3_protocol::{ClusterMember, Epoch, Membership, WorkerId};
+use verbs3_protocol::{ClusterMember, Epoch, Membership, MembershipChange, WorkerId};
 
 use change::Change;
 
@@ -47,14 +49,20 @@ pub struct Document {
     pub active: Membership,
     /// The one before.
     pub former: Membership,
+    /// Members of earlier maps that went without a word: a person should know. At most [`MISSING_MAX`].
+    #[serde(default)]
+    pub missing: Vec<ClusterMember>,
 }
+
+/// Missing workers that are remembered; beyond, nobody would read the list.
+const MISSING_MAX: usize = 200;
 
 impl Document {
     /// Of a cluster that begins. Epochs begin with the time, so that who knew an earlier cluster of this name follows this
     /// one.
     pub fn new(epoch: Epoch, replicas: u16) -> Self {
         let none = Membership { epoch: Epoch(0), replicas, members: Vec::new() };
-        Self { term: 0, highest: epoch, active: none.clone(), former: none }
+        Self { term: 0, highest: epoch, active: none.clone(), former: none, missing: Vec::new() }
     }
 }
 
@@ -100,6 +108,27 @@ impl Record {
     }
 }
 
+/// How the map in force is told.
+struct Told {
+    from_former: MembershipChange,
+    to_former: MembershipChange,
+    handed_over: HandedOver,
+}
+
+impl Told {
+    fn new(document: &Document, handed_over: &BTreeMap<WorkerId, Vec<OpenWrite>>) -> Self {
+        let Document { active, former, .. } = document;
+        let ids = || former.members.iter().map(|member| &member.id);
+        let silent: Vec<WorkerId> = ids().filter(|id| !handed_over.contains_key(id)).cloned().collect();
+        let handed_over = if silent.len() <= handed_over.len() {
+            HandedOver::AllBut(silent)
+        } else {
+            HandedOver::Only(handed_over.keys().cloned().collect())
+        };
+        Self { from_former: former.change_to(active), to_former: active.change_to(former), handed_over }
+    }
+}
+
 /// What the leader has to do next.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
@@ -121,6 +150,8 @@ pub struct Cluster {
     differs_since: Option<Moment>,
     /// What members of the former map handed over when they gave it up. Lost with the leader.
     handed_over: BTreeMap<WorkerId, Vec<OpenWrite>>,
+    /// Of the map in force, for all who are told of it.
+    told: Told,
     /// Members that ended in order, and what they handed over; until the map is without them.
     left: BTreeMap<WorkerId, Option<Vec<OpenWrite>>>,
     /// Members that a person has declared dead; until the map is without them.
@@ -142,9 +173,11 @@ impl Cluster {
             elsewhere_until: Moment::default(),
         };
         let records = document.active.members.iter().map(|member| (member.id.clone(), record(member))).collect();
+        let told = Told::new(&document, &BTreeMap::new());
         Self {
             options,
             document,
+            told,
             records,
             change: None,
             activating: false,
@@ -165,7 +198,7 @@ impl Cluster {
 
     /// A worker joins, or a new process of one that was here.
     pub fn register(&mut self, asked: Registration, now: Moment) -> Result<Granted, MembershipError> {
-        let Registration { id, incarnation, address, weight, zone, tiers, rails } = asked;
+        let Registration { id, incarnation, address, weight, zone, tiers, rails, knows } = asked;
         let malformed = |reason: &str| Err(MembershipError::Malformed { id: id.clone(), reason: reason.to_owned() });
         if id.0.is_empty() || id.0.len() > 64 || id.0.contains(|c: char| c.is_control() || c == '/') {
             return malformed("an id has 1 to 64 bytes, and no slash or control character");
@@ -206,12 +239,23 @@ impl Cluster {
         let draining = self.records.get(&id).is_some_and(|record| record.member.draining && record.is_live(now));
         let member = ClusterMember { id: id.clone(), address, weight, zone, draining };
         let lease_until = now.after(self.options.lease);
-        let (incarnation, active) = (Some(incarnation), Epoch(0));
+        let active = Epoch(0);
         let elsewhere_until = self.end_at_the_map(&id);
-        let record =
-            Record { incarnation, member, tiers, rails, lease_until, gone: false, active, resumes, elsewhere_until };
+        let known = Some(incarnation.clone());
+        let record = Record {
+            incarnation: known,
+            member,
+            tiers,
+            rails,
+            lease_until,
+            gone: false,
+            active,
+            resumes,
+            elsewhere_until,
+        };
         self.records.insert(id.clone(), record);
-        Ok(self.granted(&id, Epoch(0), Epoch(0)))
+        let asked = Renewal { incarnation, active, prepared: Epoch(0), open_writes: None, wait_ms: 0, knows };
+        Ok(self.granted(&id, &asked))
     }
 
     /// A worker is alive; it says under which epoch it answers, and which it has prepared.
@@ -230,12 +274,12 @@ impl Cluster {
         {
             change.prepared.insert(id.clone(), asked.open_writes.clone());
         }
-        Ok(self.granted(id, asked.active, asked.prepared))
+        Ok(self.granted(id, asked))
     }
 
     /// As [`Cluster::renew`], without a new lease: what to say to who has waited for news.
     pub fn news(&self, id: &WorkerId, asked: &Renewal) -> Granted {
-        self.granted(id, asked.active, asked.prepared)
+        self.granted(id, asked)
     }
 
     /// A worker ends, and answers nobody any more.
@@ -252,8 +296,12 @@ impl Cluster {
 
     /// A person says that this worker is dead. Its lease is waited for nevertheless.
     pub fn forget(&mut self, id: &WorkerId) -> Result<(), MembershipError> {
-        let record = self.records.get_mut(id).ok_or_else(|| MembershipError::Unknown(id.clone()))?;
-        record.gone = true;
+        let is_missing = self.document.missing.iter().any(|missing| missing.id == *id);
+        match self.records.get_mut(id) {
+            Some(record) => record.gone = true,
+            None if is_missing => {}
+            None => return Err(MembershipError::Unknown(id.clone())),
+        }
         self.forgotten.insert(id.clone());
         Ok(())
     }
@@ -282,7 +330,8 @@ impl Cluster {
         }
     }
 
-    fn granted(&self, id: &WorkerId, active: Epoch, prepared: Epoch) -> Granted {
+    fn granted(&self, id: &WorkerId, asked: &Renewal) -> Granted {
+        let &Renewal { active, prepared, knows, .. } = asked;
         let map = &self.document.active;
         // At another address it is not whom the members of the map reach.
         let record = self.records.get(id);
@@ -295,17 +344,24 @@ impl Cluster {
             lease_ms: ms(self.options.lease),
             outage_ms: ms(self.options.outage),
             active: map.epoch,
-            activation: activation.map(|record| self.activation(record)),
+            activation: activation.map(|record| self.activation(record, knows)),
             prepare: prepare.filter(|_| member.is_some()),
         }
     }
 
-    fn activation(&self, record: &Record) -> Activation {
+    fn activation(&self, record: &Record, knows: Epoch) -> ActivationNews {
         let Document { active, former, .. } = &self.document;
-        Activation {
-            membership: active.clone(),
-            former: former.clone(),
-            handed_over: self.handed_over.keys().cloned().collect(),
+        let map = if knows == former.epoch && knows.0 > 0 {
+            MapAnswer::Change(self.told.from_former.clone())
+        } else if knows == active.epoch {
+            MapAnswer::Change(active.change_to(active))
+        } else {
+            MapAnswer::Membership(active.clone())
+        };
+        ActivationNews {
+            map,
+            former: self.told.to_former.clone(),
+            handed_over: self.told.handed_over.clone(),
             open_writes: self.handed_over.values().flatten().copied().collect(),
             resumes: record.resumes.clone(),
         }

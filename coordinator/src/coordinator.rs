@@ -66,8 +66,8 @@ pub struct Coordinator {
     pub(crate) happened: Notify,
     /// Counts what workers may wait for.
     pub(crate) news: watch::Sender<u64>,
-    /// Who leads, and when that was asked.
-    pub(crate) hint: tokio::sync::Mutex<Option<(Moment, Option<String>)>>,
+    /// Who leads, or why that can't be known, and when it was asked.
+    pub(crate) hint: tokio::sync::Mutex<Option<(Moment, Result<Option<String>, String>)>>,
     pub(crate) preloading: Preloading,
     pub(crate) tasks: TaskTracker,
     pub(crate) stop: CancellationToken,

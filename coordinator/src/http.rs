@@ -49,6 +49,10 @@ impl Answer {
         }
     }
 
+    fn encoded(status: StatusCode, body: Bytes) -> Self {
+        Self { status, body, lines: None }
+    }
+
     fn nothing() -> Self {
         Self { status: StatusCode::NO_CONTENT, body: Bytes::new(), lines: None }
     }

@@ -9,6 +9,8 @@ mod lead;
 pub mod metrics;
 mod preload;
 mod publish;
+#[cfg(test)]
+mod simulation;
 pub mod store;
 
 pub use claim::ClaimError;

@@ -1,10 +1,11 @@
 //! The map in force, as this coordinator knows it, for whoever follows: at once if it is newer than theirs, else when it is.
 //! Any coordinator publishes, leader or not.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use verbs3_coordinator_client::api::MapAnswer;
@@ -18,12 +19,20 @@ pub(crate) struct Published {
     /// The current one and those before.
     history: Mutex<VecDeque<Arc<Membership>>>,
     placement: Mutex<Option<Arc<Placement>>>,
+    answers: Mutex<Answers>,
+}
+
+/// What was answered about the current map, encoded, by the epoch that was known: thousands ask the same in one moment.
+#[derive(Default)]
+struct Answers {
+    current: Epoch,
+    encoded: HashMap<Option<Epoch>, Bytes>,
 }
 
 impl Published {
     pub(crate) fn new() -> Self {
         let (current, _) = watch::channel(Arc::new(Membership::default()));
-        Self { current, history: Mutex::default(), placement: Mutex::default() }
+        Self { current, history: Mutex::default(), placement: Mutex::default(), answers: Mutex::default() }
     }
 
     pub(crate) fn current(&self) -> Arc<Membership> {
@@ -46,16 +55,30 @@ impl Published {
         });
     }
 
-    /// A map later than `epoch`; waits up to `wait` for one.
-    pub(crate) async fn later_than(&self, epoch: Epoch, wait: Duration) -> Option<MapAnswer> {
+    /// A map later than `epoch`, as a [`MapAnswer`] in JSON; waits up to `wait` for one.
+    pub(crate) async fn later_than(&self, epoch: Epoch, wait: Duration) -> Option<Bytes> {
         let mut follows = self.current.subscribe();
         let later = follows.wait_for(|current| current.epoch > epoch);
         let current = tokio::time::timeout(wait, later).await.ok()?.ok()?.clone();
+        Some(self.answer(epoch, &current))
+    }
+
+    /// The current map for who knows that of `epoch`.
+    pub(crate) fn answer(&self, epoch: Epoch, current: &Membership) -> Bytes {
         let known = self.history.lock().iter().find(|known| known.epoch == epoch).cloned();
-        Some(match known {
-            Some(known) => MapAnswer::Change(known.change_to(&current)),
-            None => MapAnswer::Membership(Membership::clone(&current)),
-        })
+        // Held while one is encoded: the others wait for it instead of doing the same.
+        let mut answers = self.answers.lock();
+        if answers.current != current.epoch {
+            *answers = Answers { current: current.epoch, encoded: HashMap::new() };
+        }
+        let encoded = answers.encoded.entry(known.as_ref().map(|known| known.epoch)).or_insert_with(|| {
+            let answer = match &known {
+                Some(known) => MapAnswer::Change(known.change_to(current)),
+                None => MapAnswer::Membership(current.clone()),
+            };
+            serde_json::to_vec(&answer).unwrap_or_default().into()
+        });
+        encoded.clone()
     }
 
     /// The table of the current map. Some CPU, the first time for each map.

@@ -89,6 +89,7 @@ fn registration(id: &str) -> Registration {
         zone: String::new(),
         tiers: Vec::new(),
         rails: Vec::new(),
+        knows: Epoch(0),
     }
 }
 
@@ -112,6 +113,7 @@ async fn renew(client: &Client, id: &str, active: Epoch, prepared: Epoch, wait: 
         prepared,
         open_writes: (prepared.0 > 0).then(Vec::new),
         wait_ms: wait.as_millis() as u64,
+        knows: Epoch(0),
     };
     Ok(client.post(&format!("/v1/workers/{id}/renew"), &renewal, wait).await?.unwrap())
 }
@@ -150,7 +152,7 @@ async fn workers_join_and_everybody_follows_the_map() {
     let first = tokio::time::timeout(SOON, follows.wait_for(Option::is_some)).await.unwrap().unwrap().clone().unwrap();
     assert_eq!(first.members.iter().map(|member| member.id.0.as_str()).collect::<Vec<_>>(), ["a"]);
     let granted = renew(&client, "a", Epoch(0), Epoch(0), Duration::ZERO).await.unwrap();
-    assert_eq!(granted.activation.unwrap().membership, *first);
+    assert_eq!(granted.activation.unwrap().resolved(None).unwrap().membership, *first);
 
     // Another one joins: who is in the map is asked to give it up, at once and not after its wait.
     let waiting = {

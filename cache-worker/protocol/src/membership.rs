@@ -51,7 +51,7 @@ impl Membership {
         self.members.binary_search_by(|member| member.id.cmp(id)).ok().map(|at| &self.members[at])
     }
 
-    /// The map that everybody computes from it. Some CPU: half a second for a thousand members.
+    /// The map that everybody computes from it. Some CPU: 0.2 to 0.3 s for a thousand members.
     pub fn placement(&self) -> Result<Placement, PlacementError> {
         let member = |member: &ClusterMember| Member {
             id: member.id.clone(),

@@ -62,7 +62,7 @@ pub struct Placement {
 
 impl Placement {
     /// Ranks `members` for every slot, keeping the first `ranks` (at least 1, at most as many as there are members that own
-    /// slots). Takes about half a second for a thousand members.
+    /// slots). Takes 0.2 to 0.3 s for a thousand members.
     pub fn new(epoch: Epoch, mut members: Vec<Member>, ranks: usize) -> Result<Self, PlacementError> {
         if members.len() > usize::from(u16::MAX) {
             return Err(PlacementError::TooMany(members.len()));

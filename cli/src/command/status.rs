@@ -3,8 +3,10 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use verbs3_coordinator_client::AskError;
-use verbs3_coordinator_client::api::{ClusterView, PREFIX, WorkerState};
+use futures::future::join_all;
+use verbs3_coordinator_client::api::{ClusterView, MapAnswer, PREFIX, WorkerState, WorkerView};
+use verbs3_coordinator_client::{AskError, Client};
+use verbs3_protocol::Membership;
 
 use crate::arguments::StatusArguments;
 use crate::command::membership::ask;
@@ -13,20 +15,35 @@ use crate::process::MISCONFIGURED;
 /// Exit status where something is to be done.
 const TO_BE_DONE: u8 = 1;
 
+/// What one coordinator says of the map; `None`: it knows none yet.
+type Said = (String, Result<Option<Membership>, AskError>);
+
 pub fn run(arguments: &StatusArguments) -> ExitCode {
     let path = format!("{PREFIX}/cluster");
-    let answer = ask(&arguments.coordinators, async |client| {
-        let view = client.get::<ClusterView>(&path, Duration::ZERO).await?;
-        view.ok_or_else(|| AskError::Away("an empty answer".to_owned()))
+    let asked = ask(&arguments.coordinators, async |client| {
+        let view = async {
+            let view = client.get::<ClusterView>(&path, Duration::ZERO).await?;
+            view.ok_or_else(|| AskError::Away("an empty answer".to_owned()))
+        };
+        let (view, said) = tokio::join!(view, each(&client));
+        Ok((view, said))
     });
-    let view = match answer {
-        Ok(Ok(view)) => view,
+    let (view, said) = match asked {
+        Ok(Ok(asked)) => asked,
         Ok(Err(error)) => {
             eprintln!("{error}");
-            eprintln!("Reads and writes go on with the last map; start the coordinators, or their etcd, again.");
             return ExitCode::from(MISCONFIGURED);
         }
         Err(exit) => return exit,
+    };
+    let view = match view {
+        Ok(view) => with_coordinators(view, &said),
+        Err(error) if said.iter().any(|(_, said)| said.is_ok()) => without_leader(&error, &said),
+        Err(error) => {
+            eprintln!("{error}");
+            eprintln!("{GOES_ON}; start the coordinators again.");
+            return ExitCode::from(MISCONFIGURED);
+        }
     };
     if arguments.json {
         println!("{}", serde_json::to_string_pretty(&view).unwrap_or_default());
@@ -36,21 +53,84 @@ pub fn run(arguments: &StatusArguments) -> ExitCode {
     if view.findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(TO_BE_DONE) }
 }
 
+/// What a cluster does without a leader.
+const GOES_ON: &str =
+    "Reads go on with the last map and ask the store about attributes; writes go on while all its workers answer";
+
+/// Asks every coordinator, at once.
+async fn each(client: &Client) -> Vec<Said> {
+    let path = format!("{PREFIX}/map?epoch=0&wait_ms=0");
+    let ask = async |(url, client): (String, Client)| {
+        let answer = client.get::<MapAnswer>(&path, Duration::ZERO).await;
+        (url, answer.map(|answer| answer.and_then(|answer| answer.resolved(None))))
+    };
+    join_all(client.each_alone().into_iter().map(ask)).await
+}
+
+/// The leader's view, and which of the coordinators don't answer.
+fn with_coordinators(mut view: ClusterView, said: &[Said]) -> ClusterView {
+    view.findings.extend(silent(said));
+    view
+}
+
+fn silent(said: &[Said]) -> impl Iterator<Item = String> {
+    let silent = said.iter().filter_map(|(url, said)| Some((url, said.as_ref().err()?)));
+    // The error says who, where nobody answers.
+    silent.map(|(url, error)| match error {
+        AskError::Away(reason) => format!("coordinator {url} does not answer; start it again ({reason})"),
+        AskError::Refused { .. } | AskError::Senseless { .. } => format!("coordinator {url} can't be used: {error}"),
+    })
+}
+
+/// What is known where coordinators answer, and none of them leads.
+fn without_leader(error: &AskError, said: &[Said]) -> ClusterView {
+    let maps = said.iter().filter_map(|(_, said)| said.as_ref().ok()?.as_ref());
+    let map = maps.max_by_key(|map| map.epoch).cloned().unwrap_or_default();
+    let view = |member: verbs3_protocol::ClusterMember| WorkerView {
+        id: member.id,
+        address: member.address,
+        weight: member.weight,
+        zone: member.zone,
+        state: WorkerState::Unknown,
+        lease_ms: 0,
+        tiers: Vec::new(),
+        rails: Vec::new(),
+        active: map.epoch,
+        slots: 0,
+    };
+    let mut findings = vec![format!("{error}. {GOES_ON}; if this lasts, see to etcd and to the coordinators")];
+    findings.extend(silent(said));
+    ClusterView {
+        name: String::new(),
+        leader: None,
+        epoch: map.epoch,
+        preparing: None,
+        replicas: map.replicas,
+        workers: map.members.into_iter().map(view).collect(),
+        findings,
+    }
+}
+
 fn screen(view: &ClusterView) -> String {
     use std::fmt::Write as _;
     let mut text = String::new();
-    let leader = view.leader.as_deref().unwrap_or("nobody");
-    let ClusterView { name, epoch, replicas, workers, .. } = view;
+    let ClusterView { name, leader, epoch, replicas, workers, .. } = view;
     let serving = workers.iter().filter(|worker| worker.state == WorkerState::Serving).count();
     let verdict = if view.findings.is_empty() { "well" } else { "NOT WELL" };
     // Writing to a string can't fail.
-    let _ = writeln!(text, "cluster {name}: {verdict}");
-    let _ = writeln!(
-        text,
-        "{serving} of {} workers serve, {replicas} replicas, map {}, led by {leader}\n",
-        workers.len(),
-        epoch.0
-    );
+    let _ = match name.is_empty() {
+        true => writeln!(text, "cluster: {verdict}"),
+        false => writeln!(text, "cluster {name}: {verdict}"),
+    };
+    let _ = match leader {
+        Some(leader) => writeln!(
+            text,
+            "{serving} of {} workers serve, {replicas} replicas, map {}, led by {leader}\n",
+            workers.len(),
+            epoch.0
+        ),
+        None => writeln!(text, "{} workers in map {}, led by nobody\n", workers.len(), epoch.0),
+    };
     let width = workers.iter().map(|worker| worker.id.0.len()).max().unwrap_or(0).max(6);
     let _ = writeln!(text, "{:width$}  {:9}  {:>6}  {:>9}  address", "worker", "state", "slots", "cache");
     for worker in workers {
@@ -59,6 +139,8 @@ fn screen(view: &ClusterView) -> String {
             WorkerState::Serving => "serving",
             WorkerState::Draining => "draining",
             WorkerState::Lost => "LOST",
+            WorkerState::Missing => "MISSING",
+            WorkerState::Unknown => "unknown",
         };
         let bytes: u64 = worker.tiers.iter().map(|tier| tier.bytes).sum();
         let zone = if worker.zone.is_empty() { String::new() } else { format!("  zone {}", worker.zone) };
@@ -102,7 +184,7 @@ mod tests {
         };
         let mut view = ClusterView {
             name: "train".into(),
-            leader: None,
+            leader: Some("http://10.0.0.1:9500".into()),
             epoch: Epoch(7),
             preparing: None,
             replicas: 2,
@@ -115,5 +197,33 @@ mod tests {
         }
         view.findings.clear();
         assert!(screen(&view).contains("cluster train: well"));
+    }
+    #[test]
+    fn without_a_leader_the_screen_shows_the_last_map_and_why() {
+        let member = |id: &str| verbs3_protocol::ClusterMember {
+            id: WorkerId(id.into()),
+            address: format!("{id}:9400"),
+            weight: 1.0,
+            zone: String::new(),
+            draining: false,
+        };
+        let map = |epoch, ids: &[&str]| Membership::new(Epoch(epoch), 2, ids.iter().map(|id| member(id)).collect());
+        let said = [
+            ("http://c0:9500".to_owned(), Ok(Some(map(7, &["a"])))),
+            ("http://c1:9500".to_owned(), Ok(Some(map(8, &["a", "b"])))),
+            ("http://c2:9500".to_owned(), Err(AskError::Away("connection refused".into()))),
+        ];
+        let error = AskError::Away("http://c0:9500: no coordinator leads: the store at etcd can't be used".into());
+        let shown = screen(&without_leader(&error, &said));
+        let parts = [
+            "cluster: NOT WELL",
+            "2 workers in map 8, led by nobody",
+            "the store at etcd can't be used",
+            "writes go on while all its workers answer",
+            "coordinator http://c2:9500 does not answer; start it again (connection refused)",
+        ];
+        for part in parts {
+            assert!(shown.contains(part), "{part} is not in\n{shown}");
+        }
     }
 }

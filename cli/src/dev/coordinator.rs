@@ -94,6 +94,7 @@ pub async fn start(parts: Parts<'_>, registry: &Registry) -> anyhow::Result<Insi
             zone: String::new(),
             tiers: vec![TierView { kind: "memory".to_owned(), bytes }],
             rails: Vec::new(),
+            knows: verbs3_protocol::Epoch::default(),
         };
         let (tenant, made, stop) = (Tenant::new(client.clone(), worker, registration), made.clone(), stop.clone());
         // Joined at the end. Asked before, the coordinator would say that it leads not yet, and that be warned of.

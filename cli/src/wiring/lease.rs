@@ -16,7 +16,7 @@ use verbs3_protocol::{KeyHash, Membership, Placement, WriteId};
 
 /// Pauses while no coordinator answers.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
-const PAUSE_MAX: Duration = Duration::from_secs(2);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Pause after the coordinators refused: what a person has to see to.
 const REFUSED_PAUSE: Duration = Duration::from_secs(5);
 
@@ -27,12 +27,14 @@ pub struct Tenant {
     registration: Registration,
     tenure: Tenure,
     registered: bool,
+    /// Of the last activation: the next one comes after it.
+    map: Option<Arc<Placement>>,
 }
 
 impl Tenant {
     pub fn new(client: Arc<Client>, worker: Arc<Worker>, registration: Registration) -> Self {
         let tenure = Tenure::new(registration.incarnation.clone());
-        Self { client, worker, registration, tenure, registered: false }
+        Self { client, worker, registration, tenure, registered: false, map: None }
     }
 
     /// Holds the lease until told to stop, then leaves: the worker answers for attributes no more, though it serves blocks.
@@ -67,7 +69,8 @@ impl Tenant {
             let path = format!("{PREFIX}/workers/{}/renew", escaped(&self.registration.id.0));
             self.client.post(&path, &renewal, Duration::from_millis(renewal.wait_ms)).await?
         } else {
-            self.client.post(&format!("{PREFIX}/workers"), &self.registration, Duration::ZERO).await?
+            let asked = Registration { knows: self.tenure.knows(), ..self.registration.clone() };
+            self.client.post(&format!("{PREFIX}/workers"), &asked, Duration::ZERO).await?
         };
         granted.ok_or_else(|| AskError::Away("an empty answer".to_owned()))
     }
@@ -87,8 +90,9 @@ impl Tenant {
             }
             None => {
                 tracing::warn!(%error, "no lease can be had; the worker goes on with its last map");
-                let rest = *pause;
-                *pause = (rest * 2).min(PAUSE_MAX);
+                // Not all of a cluster at once.
+                let rest = pause.mul_f64(rand::random_range(0.5..1.0));
+                *pause = (*pause * 2).min(PAUSE_MAX);
                 rest
             }
         }
@@ -114,15 +118,23 @@ impl Tenant {
     async fn activate(&mut self, activation: api::Activation) {
         let api::Activation { membership, former, handed_over, open_writes, resumes } = activation;
         let (epoch, members) = (membership.epoch, membership.members.len());
-        let made = tokio::task::spawn_blocking(move || (placement(&membership), placement(&former))).await;
+        let known = self.map.clone();
+        let of = move |membership: &Membership| {
+            // A worker that joins knows neither; one that stays computes one map.
+            let known = known.clone().filter(|known| known.epoch() == membership.epoch);
+            known.or_else(|| membership.placement().ok().map(Arc::new))
+        };
+        let made = tokio::task::spawn_blocking(move || (of(&membership), of(&former))).await;
+        // Without a former map nobody owned anything.
         let (Some(map), former) = made.unwrap_or((None, None)) else {
             tracing::error!(epoch = epoch.0, "a placement map makes no sense; no attributes are answered");
             return;
         };
+        self.map = Some(map.clone());
         self.worker.activate(Activation {
             map: &map,
             me: &self.registration.id,
-            former: former.as_ref(),
+            former: former.as_deref(),
             handed_over: handed_over.into_iter().collect::<HashSet<_>>(),
             open_writes: noted(open_writes),
             resumes: resumes.map(noted),
@@ -142,11 +154,6 @@ impl Tenant {
             tracing::warn!(%error, "could not leave in order; the coordinators wait until the lease is over");
         }
     }
-}
-
-/// `None`: nobody owns anything.
-fn placement(membership: &Membership) -> Option<Placement> {
-    membership.placement().ok()
 }
 
 fn told(writes: Vec<NotedWrite>) -> Vec<OpenWrite> {

@@ -115,6 +115,7 @@ fn registration(worker: &Worker, listen: SocketAddr) -> anyhow::Result<Registrat
         zone: worker.zone.clone(),
         tiers: vec![Tier { kind: "memory".to_owned(), bytes }],
         rails: Vec::new(),
+        knows: Epoch(0),
     })
 }
 

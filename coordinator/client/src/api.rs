@@ -48,6 +48,9 @@ pub struct Registration {
     /// Addresses of its rails.
     #[serde(default)]
     pub rails: Vec<String>,
+    /// The newest map that this process has; 0: none. Only what has changed since is told then.
+    #[serde(default)]
+    pub knows: Epoch,
 }
 
 /// `POST /v1/workers/ID/renew`. Answered with [`Granted`], at once if there is news, else after `wait_ms`.
@@ -63,6 +66,9 @@ pub struct Renewal {
     pub open_writes: Option<Vec<OpenWrite>>,
     #[serde(default)]
     pub wait_ms: u64,
+    /// As in [`Registration::knows`].
+    #[serde(default)]
+    pub knows: Epoch,
 }
 
 /// `POST /v1/workers/ID/leave`: the worker ends, and has answered its last question already.
@@ -93,14 +99,14 @@ pub struct Granted {
     pub active: Epoch,
     /// The map, if the worker said that it has another.
     #[serde(default)]
-    pub activation: Option<Activation>,
+    pub activation: Option<ActivationNews>,
     /// A map that is to come into force: give up the active one, and say so.
     #[serde(default)]
     pub prepare: Option<Epoch>,
 }
 
 /// A map that came into force, and what a worker has to know of the one before.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Activation {
     pub membership: Membership,
     /// The map before; without members: there was none.
@@ -109,8 +115,45 @@ pub struct Activation {
     pub handed_over: Vec<WorkerId>,
     pub open_writes: Vec<OpenWrite>,
     /// The process of this worker before this one ended in order, under this very map, and handed over these.
+    pub resumes: Option<Vec<OpenWrite>>,
+}
+
+/// An [`Activation`] as it travels: of two maps of a thousand workers, told to each of a thousand workers, only what differs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ActivationNews {
+    /// Whole, or what has changed since the map that the worker knows.
+    pub map: MapAnswer,
+    /// From this map back to the one before.
+    pub former: MembershipChange,
+    pub handed_over: HandedOver,
+    #[serde(default)]
+    pub open_writes: Vec<OpenWrite>,
     #[serde(default)]
     pub resumes: Option<Vec<OpenWrite>>,
+}
+
+/// Members of the former map.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HandedOver {
+    AllBut(Vec<WorkerId>),
+    Only(Vec<WorkerId>),
+}
+
+impl ActivationNews {
+    /// `known`: the map that the worker said it knows. `None`: this starts from another.
+    pub fn resolved(self, known: Option<&Membership>) -> Option<Activation> {
+        let membership = self.map.resolved(known)?;
+        let former = membership.apply(&self.former)?;
+        let handed_over = match self.handed_over {
+            HandedOver::Only(ids) => ids,
+            HandedOver::AllBut(silent) => {
+                let all = former.members.iter().map(|member| &member.id);
+                all.filter(|id| !silent.contains(id)).cloned().collect()
+            }
+        };
+        Some(Activation { membership, former, handed_over, open_writes: self.open_writes, resumes: self.resumes })
+    }
 }
 
 /// To `GET /v1/map?epoch=E&wait_ms=W`: 200 with a later map, 204 where there is none within that time.
@@ -119,6 +162,16 @@ pub struct Activation {
 pub enum MapAnswer {
     Membership(Membership),
     Change(MembershipChange),
+}
+
+impl MapAnswer {
+    /// `None`: a change from another map than the one that is known.
+    pub fn resolved(self, known: Option<&Membership>) -> Option<Membership> {
+        match self {
+            Self::Membership(membership) => Some(membership),
+            Self::Change(change) => known?.apply(&change),
+        }
+    }
 }
 
 /// Why a request is not answered.
@@ -183,6 +236,10 @@ pub enum WorkerState {
     Draining,
     /// In the map, and its lease is over: the next map is without it.
     Lost,
+    /// It was in a map, went without a word, and has not come back.
+    Missing,
+    /// In the last map, and nobody leads who could say more.
+    Unknown,
 }
 
 /// `GET /v1/cluster`.

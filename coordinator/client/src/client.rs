@@ -67,8 +67,8 @@ pub struct Client {
 /// What came of one question to one coordinator.
 enum Once {
     Answer(StatusCode, Bytes),
-    /// Says who leads, if that is known.
-    Elsewhere(Option<String>),
+    /// Says who leads, if that is known, and why it does not answer itself.
+    Elsewhere(Option<String>, String),
     /// Worth asking the same one again.
     ClockCorrected,
     Failed(AskError),
@@ -80,8 +80,20 @@ impl Client {
         connector.set_connect_timeout(Some(options.connect_deadline));
         connector.set_nodelay(true);
         let http = Http::builder(TokioExecutor::new()).pool_max_idle_per_host(4).build(connector);
-        let preferred = Mutex::new(options.coordinators.first().cloned().unwrap_or_default());
+        // Ten thousand gateways of one configuration must not all ask the same one.
+        let count = options.coordinators.len().max(1);
+        let first = options.coordinators.get(rand::random_range(0..count));
+        let preferred = Mutex::new(first.cloned().unwrap_or_default());
         Self { options, http, preferred, ahead_ms: AtomicI64::new(0) }
+    }
+
+    /// A client of each coordinator alone, to see which of them answer.
+    pub fn each_alone(&self) -> Vec<(String, Self)> {
+        let alone = |url: &String| {
+            let options = ClientOptions { coordinators: vec![url.clone()], ..self.options.clone() };
+            (url.clone(), Self::new(options))
+        };
+        self.options.coordinators.iter().map(alone).collect()
     }
 
     /// Asks without a body. `wait`: how long the coordinator was asked to wait for news. `None`: there is none (204).
@@ -125,11 +137,11 @@ impl Client {
                     self.preferred.lock().clone_from(&url);
                     return decoded(&url, status, &body);
                 }
-                Once::Elsewhere(Some(leader)) if hints < HINTS_MAX && leader != url => {
+                Once::Elsewhere(Some(leader), _) if hints < HINTS_MAX && leader != url => {
                     hints += 1;
                     order.insert(at, leader);
                 }
-                Once::Elsewhere(_) => last = AskError::Away(format!("{url} knows no leader yet")),
+                Once::Elsewhere(_, reason) => last = AskError::Away(format!("{url}: {reason}")),
                 Once::ClockCorrected if !corrected => {
                     corrected = true;
                     at -= 1;
@@ -191,7 +203,7 @@ impl Client {
             }
         };
         match (refused.kind, refused.now_ms) {
-            (RefusedKind::NotLeader, _) => Once::Elsewhere(refused.leader),
+            (RefusedKind::NotLeader, _) => Once::Elsewhere(refused.leader, refused.reason),
             (RefusedKind::Clock, Some(there)) => {
                 self.ahead_ms.store(there.wrapping_sub(wall_clock_ms()).cast_signed(), Ordering::Relaxed);
                 Once::ClockCorrected

@@ -63,10 +63,7 @@ impl Follower {
 
     /// Says whether the answer was of use.
     fn take(&self, known: Option<&Membership>, answer: MapAnswer) -> bool {
-        let newer = match answer {
-            MapAnswer::Membership(membership) => Some(membership),
-            MapAnswer::Change(change) => known.and_then(|known| known.apply(&change)),
-        };
+        let newer = answer.resolved(known);
         // A coordinator that lags behind knows an older map than another has told.
         let newer = newer.filter(|newer| known.is_none_or(|known| newer.epoch > known.epoch));
         let Some(newer) = newer else { return false };

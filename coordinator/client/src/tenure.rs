@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use verbs3_protocol::Epoch;
+use verbs3_protocol::{Epoch, Membership};
 
 use crate::api::{Activation, Granted, Incarnation, Leave, OpenWrite, Renewal};
 use crate::clock::Moment;
@@ -37,26 +37,36 @@ pub struct Tenure {
     prepared: Epoch,
     open_writes: Option<Vec<OpenWrite>>,
     lease: Duration,
+    /// The newest that was told: the next one is told as what differs.
+    known: Option<Membership>,
 }
 
 impl Tenure {
     pub fn new(incarnation: Incarnation) -> Self {
-        Self { incarnation, active: Epoch(0), prepared: Epoch(0), open_writes: None, lease: Duration::ZERO }
+        let none = Epoch(0);
+        Self { incarnation, active: none, prepared: none, open_writes: None, lease: Duration::ZERO, known: None }
     }
 
     pub fn incarnation(&self) -> &Incarnation {
         &self.incarnation
     }
 
-    /// The next question. With news to tell, an answer is wanted at once.
+    /// The newest map that was told; 0: none.
+    pub fn knows(&self) -> Epoch {
+        self.known.as_ref().map_or(Epoch(0), |known| known.epoch)
+    }
+
+    /// The next question. The answer may wait for news also of who has given up a map: that is when news is wanted most, and
+    /// nobody has use for a lease.
     pub fn renewal(&self) -> Renewal {
-        let wait = if self.active.0 == 0 { Duration::ZERO } else { self.lease / RENEWALS };
+        let wait = self.lease / RENEWALS;
         Renewal {
             incarnation: self.incarnation.clone(),
             active: self.active,
             prepared: self.prepared,
             open_writes: self.open_writes.clone(),
             wait_ms: u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
+            knows: self.knows(),
         }
     }
 
@@ -81,8 +91,11 @@ impl Tenure {
         }
         if let Some(epoch) = granted.prepare {
             duties.push(Duty::Prepare(epoch));
-        } else if let Some(activation) = granted.activation {
-            duties.push(Duty::Activate(Box::new(activation)));
+        } else if let Some(news) = granted.activation {
+            let activation = news.resolved(self.known.as_ref());
+            // What does not follow from the map that is known: then all of it is asked for.
+            self.known = activation.as_ref().map(|activation| activation.membership.clone());
+            duties.extend(activation.map(|activation| Duty::Activate(Box::new(activation))));
         }
         duties.push(Duty::Lease { until, outage_until: until.after(outage - outage / DRIFT) });
         duties

@@ -6,7 +6,7 @@ use verbs3_coordinator_client::api::OpenWrite;
 use verbs3_coordinator_client::clock::Moment;
 use verbs3_protocol::{ClusterMember, Epoch, Membership, WorkerId};
 
-use super::{Cluster, Document, Step};
+use super::{Cluster, Document, MISSING_MAX, Step, Told};
 
 /// A map on its way into force. Its epoch is persisted as used.
 pub(super) struct Change {
@@ -31,13 +31,20 @@ impl Cluster {
             if let Readiness::WaitsFor(_, until) = self.readiness(change, now) {
                 return Step::Wait(until);
             }
-            let (active, former) = (change.membership.clone(), self.document.active.clone());
+            let (active, former) = (self.newest(&change.membership, now), self.document.active.clone());
             self.activating = true;
-            return Step::Persist(Box::new(Document { active, former, ..self.document.clone() }));
+            let missing = self.missing(&active, &former);
+            return Step::Persist(Box::new(Document { active, former, missing, ..self.document.clone() }));
         }
         self.records.retain(|id, record| record.is_live(now) || self.document.active.get(id).is_some());
         if !self.is_wanted(&self.live(now)) {
             self.differs_since = None;
+            // Only of who is in no map: the others' word is still needed.
+            let missing = self.missing(&self.document.active, &self.document.active);
+            if missing != self.document.missing {
+                return Step::Persist(Box::new(Document { missing, ..self.document.clone() }));
+            }
+            self.forgotten.retain(|id| self.document.active.get(id).is_some());
             return Step::Wait(self.next_end(now));
         }
         let since = *self.differs_since.get_or_insert(now);
@@ -46,6 +53,17 @@ impl Cluster {
             return Step::Wait(due.min(self.next_end(now)));
         }
         Step::Persist(Box::new(Document { highest: Epoch(self.document.highest.0 + 1), ..self.document.clone() }))
+    }
+
+    /// A map that nobody was told of yet, with whoever is there by now: a rack that dies is one change, though its leases end
+    /// one after the other, and so is a crowd that joins.
+    fn newest(&self, planned: &Membership, now: Moment) -> Membership {
+        let members = self.live(now);
+        if members.iter().any(|member| !member.draining) {
+            Membership::new(planned.epoch, self.options.replicas, members)
+        } else {
+            planned.clone()
+        }
     }
 
     /// The document of the last step is durable.
@@ -62,6 +80,17 @@ impl Cluster {
             }
             self.differs_since = None;
         }
+    }
+
+    /// Members that went without a word, once `active` has come after `former`.
+    fn missing(&self, active: &Membership, former: &Membership) -> Vec<ClusterMember> {
+        let silent = former.members.iter().filter(|member| !self.left.contains_key(&member.id));
+        let known = self.document.missing.iter().filter(|missing| former.get(&missing.id).is_none());
+        let back = |id: &WorkerId| active.get(id).is_some() || self.forgotten.contains(id);
+        let mut missing: Vec<ClusterMember> = known.chain(silent).filter(|member| !back(&member.id)).cloned().collect();
+        let too_many = missing.len().saturating_sub(MISSING_MAX);
+        missing.drain(..too_many);
+        missing
     }
 
     /// Members that the present change waits for.
@@ -84,6 +113,7 @@ impl Cluster {
         // Only of members, and only of those that could say all.
         let handed = all.filter_map(|(id, writes)| former.get(&id).and(writes).map(|writes| (id, writes)));
         self.handed_over = handed.collect();
+        self.told = Told::new(&self.document, &self.handed_over);
         // Who has left answers under the new map as little as under the old one.
         // A process that has come up since, elsewhere, is another one.
         let (records, active) = (&self.records, &self.document.active);

@@ -3,6 +3,8 @@
 
 mod chaos;
 
+use verbs3_coordinator_client::api::{Activation, WorkerState};
+
 use super::*;
 
 const LEASE: Duration = Duration::from_secs(10);
@@ -26,12 +28,18 @@ fn registration(id: &str, incarnation: &str) -> Registration {
         zone: String::new(),
         tiers: Vec::new(),
         rails: Vec::new(),
+        knows: Epoch(0),
     }
 }
 
 fn renewal(incarnation: &str, active: Epoch, prepared: Epoch) -> Renewal {
     let open_writes = (prepared.0 > 0).then(Vec::new);
-    Renewal { incarnation: Incarnation(incarnation.into()), active, prepared, open_writes, wait_ms: 0 }
+    Renewal { incarnation: Incarnation(incarnation.into()), active, prepared, open_writes, wait_ms: 0, knows: Epoch(0) }
+}
+
+/// To a worker that knew no map.
+fn activation(granted: Granted) -> Activation {
+    granted.activation.unwrap().resolved(None).unwrap()
 }
 
 fn id(id: &str) -> WorkerId {
@@ -63,7 +71,7 @@ fn cluster_of(ids: &[&str]) -> Cluster {
     assert_eq!(members(&cluster), ids);
     for name in ids {
         let granted = cluster.renew(&id(name), &renewal(name, Epoch(0), Epoch(0)), seconds(1)).unwrap();
-        assert_eq!(granted.activation.unwrap().membership, cluster.document().active);
+        assert_eq!(activation(granted).membership, cluster.document().active);
     }
     cluster
 }
@@ -93,7 +101,7 @@ fn a_map_comes_into_force_when_all_members_have_given_up_the_one_before() {
     settle(&mut cluster, seconds(3));
     assert_eq!(members(&cluster), ["a", "b", "c"]);
     let granted = cluster.renew(&id("a"), &renewal("a", Epoch(0), Epoch(102)), seconds(3)).unwrap();
-    let activation = granted.activation.unwrap();
+    let activation = activation(granted);
     assert_eq!(activation.handed_over, [id("a"), id("b")]);
     assert_eq!(activation.former.members.len(), 2);
 }
@@ -153,7 +161,7 @@ fn who_leaves_in_order_is_not_waited_for() {
     settle(&mut cluster, seconds(3));
     assert_eq!(members(&cluster), ["b"]);
     let granted = cluster.renew(&id("b"), &renewal("b", Epoch(0), Epoch(0)), seconds(3)).unwrap();
-    let activation = granted.activation.unwrap();
+    let activation = activation(granted);
     assert_eq!((activation.handed_over, activation.open_writes), (vec![id("a")], writes));
 }
 
@@ -194,7 +202,7 @@ fn the_last_worker_that_leaves_stays_in_the_map_and_resumes() {
     settle(&mut cluster, seconds(2));
     assert_eq!(members(&cluster), ["a"]);
     let granted = cluster.register(registration("a", "a2"), seconds(3)).unwrap();
-    let activation = granted.activation.unwrap();
+    let activation = activation(granted);
     assert_eq!((activation.membership.epoch, activation.resumes), (Epoch(101), Some(Vec::new())));
 }
 
@@ -238,4 +246,83 @@ fn drained_workers_stay_members_and_own_nothing() {
     settle(&mut cluster, seconds(4));
     settle(&mut cluster, seconds(6));
     assert_eq!(epoch(&cluster), Epoch(102), "a map that nobody owns is no map");
+}
+
+fn states(cluster: &Cluster, now: Moment) -> Vec<(String, WorkerState)> {
+    let view = cluster.view("tests", "here", &BTreeMap::new(), now);
+    view.workers.into_iter().map(|worker| (worker.id.0, worker.state)).collect()
+}
+
+/// Lets b die: from second 12 on the map is without it.
+fn without_b() -> Cluster {
+    let mut cluster = cluster_of(&["a", "b"]);
+    for second in 2..=13 {
+        let active = epoch(&cluster);
+        let prepare = cluster.renew(&id("a"), &renewal("a", active, Epoch(0)), seconds(second)).unwrap().prepare;
+        if let Some(epoch) = prepare {
+            cluster.renew(&id("a"), &renewal("a", Epoch(0), epoch), seconds(second)).unwrap();
+        }
+        settle(&mut cluster, seconds(second));
+    }
+    assert_eq!(members(&cluster), ["a"]);
+    cluster
+}
+
+#[test]
+fn a_worker_that_went_without_a_word_is_missed_until_it_is_back_or_forgotten() {
+    let mut cluster = without_b();
+    let missed = [("a".to_owned(), WorkerState::Serving), ("b".to_owned(), WorkerState::Missing)];
+    assert_eq!(states(&cluster, seconds(13)), missed);
+    let findings = cluster.view("tests", "here", &BTreeMap::new(), seconds(13)).findings;
+    assert!(findings.iter().any(|finding| finding.contains("verbs3 worker forget b")), "{findings:?}");
+    // Another leader misses it as well.
+    let document = Document { term: 2, ..cluster.document().clone() };
+    let mut next = Cluster::new(options(), document, seconds(14));
+    assert_eq!(states(&next, seconds(14))[1], missed[1]);
+    next.forget(&id("b")).unwrap();
+    settle(&mut next, seconds(14));
+    assert_eq!((next.document().missing.len(), next.forget(&id("b"))), (0, Err(MembershipError::Unknown(id("b")))));
+
+    cluster.register(registration("b", "b2"), seconds(14)).unwrap();
+    assert_eq!(states(&cluster, seconds(14))[1], ("b".to_owned(), WorkerState::Joining));
+    settle(&mut cluster, seconds(14));
+    settle(&mut cluster, seconds(15));
+    let prepare = cluster.renew(&id("a"), &renewal("a", epoch(&cluster), Epoch(0)), seconds(15)).unwrap().prepare;
+    cluster.renew(&id("a"), &renewal("a", Epoch(0), prepare.unwrap()), seconds(15)).unwrap();
+    settle(&mut cluster, seconds(15));
+    assert_eq!((members(&cluster), cluster.document().missing.len()), (vec!["a", "b"], 0));
+}
+
+#[test]
+fn a_worker_that_left_in_order_is_not_missed() {
+    let mut cluster = cluster_of(&["a", "b"]);
+    cluster.leave(&id("b"), Leave { incarnation: Incarnation("b".into()), open_writes: Some(Vec::new()) }).unwrap();
+    settle(&mut cluster, seconds(2));
+    settle(&mut cluster, seconds(3));
+    let prepare = cluster.renew(&id("a"), &renewal("a", Epoch(101), Epoch(0)), seconds(3)).unwrap().prepare;
+    cluster.renew(&id("a"), &renewal("a", Epoch(0), prepare.unwrap()), seconds(3)).unwrap();
+    settle(&mut cluster, seconds(3));
+    assert_eq!((members(&cluster), cluster.document().missing.len()), (vec!["a"], 0));
+}
+
+#[test]
+fn leases_that_end_one_after_the_other_while_a_map_is_prepared_are_one_change() {
+    let mut cluster = cluster_of(&["a", "b", "c", "d"]);
+    // c and d die at one moment, having renewed a second apart.
+    cluster.renew(&id("d"), &renewal("d", Epoch(101), Epoch(0)), seconds(2)).unwrap();
+    let mut maps = 0;
+    for quarter in 8..=60 {
+        let now = Moment::default().after(Duration::from_millis(quarter * 250));
+        for name in ["a", "b"] {
+            let active = epoch(&cluster);
+            let prepare = cluster.renew(&id(name), &renewal(name, active, Epoch(0)), now).unwrap().prepare;
+            if let Some(epoch) = prepare {
+                cluster.renew(&id(name), &renewal(name, Epoch(0), epoch), now).unwrap();
+            }
+        }
+        let before = epoch(&cluster);
+        settle(&mut cluster, now);
+        maps += usize::from(epoch(&cluster) != before);
+    }
+    assert_eq!((members(&cluster), maps), (vec!["a", "b"], 1));
 }

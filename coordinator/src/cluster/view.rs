@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use verbs3_coordinator_client::api::{ClusterView, Preparing, WorkerState, WorkerView};
 use verbs3_coordinator_client::clock::Moment;
-use verbs3_protocol::{Membership, WorkerId};
+use verbs3_protocol::{Epoch, Membership, WorkerId};
 
 use super::Cluster;
 
@@ -48,7 +48,20 @@ impl Cluster {
                 slots: slots.get(id).copied().unwrap_or_default(),
             }
         });
-        view.collect()
+        let is_there = |id: &WorkerId| self.records.get(id).is_some_and(|record| record.is_live(now));
+        let missing = self.document.missing.iter().filter(|member| !is_there(&member.id)).map(|member| WorkerView {
+            id: member.id.clone(),
+            address: member.address.clone(),
+            weight: member.weight,
+            zone: member.zone.clone(),
+            state: WorkerState::Missing,
+            lease_ms: 0,
+            tiers: Vec::new(),
+            rails: Vec::new(),
+            active: Epoch(0),
+            slots: 0,
+        });
+        view.chain(missing).collect()
     }
 }
 
@@ -62,6 +75,12 @@ fn findings(map: &Membership, workers: &[WorkerView], preparing: Option<&Prepari
     for worker in of(WorkerState::Lost) {
         findings.push(format!(
             "worker {} at {} does not answer; start it again, or say that it is dead: verbs3 worker forget {}",
+            worker.id, worker.address, worker.id
+        ));
+    }
+    for worker in of(WorkerState::Missing) {
+        findings.push(format!(
+            "worker {} at {} went without a word, and the others have its slots; start it again, or: verbs3 worker forget {}",
             worker.id, worker.address, worker.id
         ));
     }

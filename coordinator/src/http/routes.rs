@@ -16,6 +16,8 @@ use crate::coordinator::Coordinator;
 
 /// For how long the leader's name is believed without asking the store again.
 const HINT_FOR: Duration = Duration::from_millis(300);
+/// For asking it. Less than askers have patience, so that they hear why they are not answered.
+const HINT_WITHIN: Duration = Duration::from_millis(500);
 
 impl Coordinator {
     /// The route's name for metrics, and the answer.
@@ -59,7 +61,7 @@ impl Coordinator {
             (Err(answer), _) | (_, Err(answer)) => return answer,
         };
         match self.published.later_than(epoch, self.wait(wait_ms)).await {
-            Some(answer) => Answer::json(StatusCode::OK, &answer),
+            Some(answer) => Answer::encoded(StatusCode::OK, answer),
             None => Answer::nothing(),
         }
     }
@@ -187,17 +189,25 @@ impl Coordinator {
     pub(super) async fn not_leader(&self) -> Answer {
         let mut hint = self.hint.lock().await;
         let now = self.clock.now();
-        let leader = match &*hint {
-            Some((asked, leader)) if now.since(*asked) < HINT_FOR => leader.clone(),
+        let found = match &*hint {
+            Some((asked, found)) if now.since(*asked) < HINT_FOR => found.clone(),
             _ => {
-                let leader = self.store.leader().await.ok().flatten();
-                *hint = Some((now, leader.clone()));
-                leader
+                let found = match tokio::time::timeout(HINT_WITHIN, self.store.leader()).await {
+                    Ok(found) => found.map_err(|error| error.to_string()),
+                    Err(_) => Err(format!("the store at {} does not answer", self.store.name())),
+                };
+                *hint = Some((self.clock.now(), found.clone()));
+                found
             }
         };
         // Not yet, or not for certain: asking here again is the best that can be done.
-        let leader = leader.filter(|leader| *leader != self.options.advertise);
-        let reason = "another coordinator leads, or none at this moment".to_owned();
+        let (leader, reason) = match found {
+            Ok(Some(leader)) if leader != self.options.advertise => {
+                (Some(leader), "another coordinator leads".to_owned())
+            }
+            Ok(_) => (None, "no coordinator leads at this moment".to_owned()),
+            Err(reason) => (None, format!("no coordinator leads: {reason}")),
+        };
         let refused = Refused { kind: RefusedKind::NotLeader, reason, leader, now_ms: None };
         Answer::refusal(StatusCode::MISDIRECTED_REQUEST, &refused)
     }

@@ -1,5 +1,6 @@
 //! The table behind a placement map. Pure, and the same on every machine.
 
+use std::collections::HashMap;
 use std::hash::Hasher;
 
 use siphasher::sip::SipHasher13;
@@ -9,38 +10,137 @@ use super::{Member, SLOTS};
 /// Slots that a worker may own, as a multiple of its share. Promised is 1.15; whole slots take the rest.
 const LOAD_MAX: f64 = 1.14;
 
+/// Candidates of a slot that are looked at first, on average. With fewer than two dozen the few that have no room, or share
+/// the owner's zone, would often leave none; each more costs a logarithm.
+const LISTED: f64 = 24.0;
+
 /// `SLOTS × ranks` indexes into `members`, of which at least `ranks` own slots.
 pub(super) fn table(members: &[Member], ranks: usize) -> Vec<u16> {
     let candidates: Vec<Candidate> =
         members.iter().enumerate().filter(|(_, member)| !member.draining).map(Candidate::new).collect();
     let weights: f64 = candidates.iter().map(|candidate| candidate.weight).sum();
     let mut room: Vec<u32> = candidates.iter().map(|candidate| slots_max(candidate.weight / weights)).collect();
-    let equal = candidates.windows(2).all(|pair| pair[0].weight == pair[1].weight);
     let zones = zones(members, &candidates);
+    let costs = Costs::new(&candidates, weights);
 
     let mut table = Vec::with_capacity(SLOTS * ranks);
-    let mut costs = vec![0u64; candidates.len()];
+    let mut listed = Vec::with_capacity(candidates.len());
     let mut chosen: Vec<usize> = Vec::with_capacity(ranks);
     for slot in 0..SLOTS as u64 {
         let slot_bits = mixed(slot.wrapping_add(0x9e37_79b9_7f4a_7c15));
-        for (cost, candidate) in costs.iter_mut().zip(&candidates) {
-            let random = mixed(candidate.bits ^ slot_bits);
-            *cost = if equal { random } else { exponential(random, candidate.weight) };
+        costs.cheap(&candidates, slot_bits, &mut listed);
+        let all = listed.len() == candidates.len();
+        if !choose(&listed, all, ranks, &room, &zones, &mut chosen) {
+            costs.all(&candidates, slot_bits, &mut listed);
+            choose(&listed, true, ranks, &room, &zones, &mut chosen);
         }
-        chosen.clear();
-        // The rooms together are more than the slots, so there always is one.
-        let owner = cheapest(&costs, |at| room[at] > 0).unwrap_or(0);
-        room[owner] = room[owner].saturating_sub(1);
-        chosen.push(owner);
-        while chosen.len() < ranks {
-            let apart = |at: usize| chosen.iter().all(|&other| zones[other] != zones[at]);
-            let next = cheapest(&costs, |at| !chosen.contains(&at) && apart(at))
-                .or_else(|| cheapest(&costs, |at| !chosen.contains(&at)));
-            chosen.push(next.unwrap_or(owner));
-        }
+        room[chosen[0]] = room[chosen[0]].saturating_sub(1);
         table.extend(chosen.iter().map(|&at| candidates[at].index));
     }
     table
+}
+
+/// The slot's workers out of `listed`, with their costs and in the order of the candidates. `false`: who should come next may
+/// be one that is not listed.
+fn choose(
+    listed: &[(u64, usize)],
+    all: bool,
+    ranks: usize,
+    room: &[u32],
+    zones: &Zones,
+    chosen: &mut Vec<usize>,
+) -> bool {
+    chosen.clear();
+    // The rooms together are more than the slots, so there always is one.
+    let owner = cheapest(listed, |at| room[at] > 0);
+    if owner.is_none() && !all {
+        return false;
+    }
+    let owner = owner.unwrap_or(0);
+    chosen.push(owner);
+    while chosen.len() < ranks {
+        let apart = |at: usize| chosen.iter().all(|&other| zones.of[other] != zones.of[at]);
+        // Each pick was of another zone until there was none: then there is nothing to look for.
+        let mut next = None;
+        if chosen.len() < zones.count {
+            next = cheapest(listed, |at| !chosen.contains(&at) && apart(at));
+            if next.is_none() && !all {
+                return false;
+            }
+        }
+        let next = next.or_else(|| cheapest(listed, |at| !chosen.contains(&at)));
+        if next.is_none() && !all {
+            return false;
+        }
+        chosen.push(next.unwrap_or(owner));
+    }
+    true
+}
+
+/// What a slot costs at each candidate. With a thousand of them nearly all are far from being the cheapest, and are told by
+/// an integer comparison instead of a logarithm.
+struct Costs {
+    /// All weights are the same: the random number is the cost.
+    equal: bool,
+    /// Costs from here on are not cheap.
+    cheap_below: u64,
+    /// Random numbers below can't be cheap; by candidate, where weights differ.
+    random_min: Vec<u64>,
+}
+
+impl Costs {
+    fn new(candidates: &[Candidate], weights: f64) -> Self {
+        let equal = candidates.windows(2).all(|pair| pair[0].weight == pair[1].weight);
+        if candidates.len() as f64 <= 2.0 * LISTED {
+            return Self { equal, cheap_below: u64::MAX, random_min: vec![0; candidates.len()] };
+        }
+        if equal {
+            let cheap_below = (LISTED / candidates.len() as f64 * u64::MAX as f64) as u64;
+            return Self { equal, cheap_below, random_min: Vec::new() };
+        }
+        // The cheapest of exponential variates has the sum of their rates as its rate.
+        let below = LISTED / weights;
+        let random_min = |candidate: &Candidate| {
+            // A cost is -ln(u) / weight, and 1 - u is no more than -ln(u). A little lower, for what rounding may do.
+            let uniform_min = 1.0 - (below * candidate.weight * (1.0 + 1e-9) + 1e-12);
+            ((uniform_min.max(0.0) * (1u64 << 52) as f64) as u64).saturating_sub(2) << 12
+        };
+        Self { equal, cheap_below: below.to_bits(), random_min: candidates.iter().map(random_min).collect() }
+    }
+
+    /// Those that cost less than `cheap_below`.
+    fn cheap(&self, candidates: &[Candidate], slot_bits: u64, listed: &mut Vec<(u64, usize)>) {
+        listed.clear();
+        if self.cheap_below == u64::MAX {
+            return self.all(candidates, slot_bits, listed);
+        }
+        if self.equal {
+            for (at, candidate) in candidates.iter().enumerate() {
+                let random = mixed(candidate.bits ^ slot_bits);
+                if random < self.cheap_below {
+                    listed.push((random, at));
+                }
+            }
+            return;
+        }
+        for (at, (candidate, &random_min)) in candidates.iter().zip(&self.random_min).enumerate() {
+            let random = mixed(candidate.bits ^ slot_bits);
+            if random >= random_min {
+                let cost = exponential(random, candidate.weight);
+                if cost < self.cheap_below {
+                    listed.push((cost, at));
+                }
+            }
+        }
+    }
+
+    fn all(&self, candidates: &[Candidate], slot_bits: u64, listed: &mut Vec<(u64, usize)>) {
+        listed.clear();
+        listed.extend(candidates.iter().enumerate().map(|(at, candidate)| {
+            let random = mixed(candidate.bits ^ slot_bits);
+            (if self.equal { random } else { exponential(random, candidate.weight) }, at)
+        }));
+    }
 }
 
 struct Candidate {
@@ -58,11 +158,22 @@ impl Candidate {
     }
 }
 
-/// A number for each candidate's zone. Who names none is a zone of its own.
-fn zones(members: &[Member], candidates: &[Candidate]) -> Vec<usize> {
+struct Zones {
+    /// A number for each candidate's zone. Who names none is a zone of its own.
+    of: Vec<usize>,
+    count: usize,
+}
+
+fn zones(members: &[Member], candidates: &[Candidate]) -> Zones {
     let zone = |candidate: &Candidate| members[usize::from(candidate.index)].zone.as_str();
-    let first_of = |at: usize| candidates.iter().position(|other| zone(other) == zone(&candidates[at])).unwrap_or(at);
-    (0..candidates.len()).map(|at| if zone(&candidates[at]).is_empty() { at } else { first_of(at) }).collect()
+    let mut first: HashMap<&str, usize> = HashMap::new();
+    let number = |(at, candidate)| match zone(candidate) {
+        "" => at,
+        named => *first.entry(named).or_insert(at),
+    };
+    let of: Vec<usize> = candidates.iter().enumerate().map(number).collect();
+    let count = of.iter().enumerate().filter(|&(at, &number)| at == number).count();
+    Zones { of, count }
 }
 
 /// At least the share, rounded up: all slots find a place.
@@ -72,9 +183,9 @@ fn slots_max(share: f64) -> u32 {
 }
 
 /// The first of the lowest.
-fn cheapest(costs: &[u64], may: impl Fn(usize) -> bool) -> Option<usize> {
+fn cheapest(listed: &[(u64, usize)], may: impl Fn(usize) -> bool) -> Option<usize> {
     let mut best: Option<(u64, usize)> = None;
-    for (at, &cost) in costs.iter().enumerate() {
+    for &(cost, at) in listed {
         if best.is_none_or(|(lowest, _)| cost < lowest) && may(at) {
             best = Some((cost, at));
         }
@@ -126,6 +237,26 @@ mod tests {
         for x in [1e-16, 1e-9, 0.01, 0.3, 0.5, 0.7, std::f64::consts::FRAC_1_SQRT_2, 0.75, 0.999_999, 1.0 - 1e-15] {
             let error = (ln(x) - x.ln()).abs();
             assert!(error < 1e-10 * x.ln().abs().max(1e-6), "ln {x}: {} and {}", ln(x), x.ln());
+        }
+    }
+
+    /// What is listed first must be all that is cheap, or a release would place slots elsewhere than another.
+    #[test]
+    fn what_is_cheap_is_listed_and_nothing_else() {
+        for weights in [vec![1.0; 200], (0..200).map(|at| 0.3 + f64::from(at % 7)).collect::<Vec<_>>()] {
+            let members = weights.iter().enumerate().map(|(at, &w)| Member::new(crate::WorkerId(format!("w{at}")), w));
+            let members: Vec<Member> = members.collect();
+            let candidates: Vec<Candidate> = members.iter().enumerate().map(Candidate::new).collect();
+            let costs = Costs::new(&candidates, weights.iter().sum());
+            let (mut cheap, mut all, mut count) = (Vec::new(), Vec::new(), 0);
+            for slot in 0..2000 {
+                costs.cheap(&candidates, mixed(slot), &mut cheap);
+                costs.all(&candidates, mixed(slot), &mut all);
+                all.retain(|&(cost, _)| cost < costs.cheap_below);
+                assert_eq!(cheap, all);
+                count += cheap.len();
+            }
+            assert!((40_000..56_000).contains(&count), "{count} of 200 are listed for 2000 slots");
         }
     }
 

@@ -132,6 +132,13 @@ fn maps_and_static_epochs_stay_as_they_are() {
         (digest(&map(&[1.0; 3])), digest(&map_of(zoned.clone())), Placement::static_epoch(&zoned, 2)),
         (9_315_718_526_747_298_268, 5_684_357_835_780_551_997, Epoch(12_954_336_129_782_408_370))
     );
+    let many = members(&[1.0; 120]).into_iter().enumerate();
+    let many = many.map(|(at, member)| Member { zone: format!("z{}", at % 6), ..member }).collect::<Vec<_>>();
+    let mixed = many.iter().enumerate().map(|(at, member)| Member { weight: 1.0 + (at % 3) as f64, ..member.clone() });
+    assert_eq!(
+        (digest(&map_of(many.clone())), digest(&map_of(mixed.collect()))),
+        (11_675_421_920_302_156_486, 9_569_488_122_440_954_982)
+    );
 }
 
 #[test]

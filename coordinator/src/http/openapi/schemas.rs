@@ -162,7 +162,7 @@ fn cluster() -> Value {
     json!({
         "Worker": whole(json!({
             "id": text(), "address": text(), "weight": { "type": "number" }, "zone": text(),
-            "state": one_of(&["joining", "serving", "draining", "lost"]), "lease_ms": number(),
+            "state": one_of(&["joining", "serving", "draining", "lost", "missing"]), "lease_ms": number(),
             "tiers": list(whole(json!({ "kind": text(), "bytes": number() }))), "rails": list(text()),
             "active": number(), "slots": below(65_536),
         })),

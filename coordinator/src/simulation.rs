@@ -1,0 +1,84 @@
+//! A cluster of any size in one process and in no time: the real membership ([`crate::cluster::Cluster`]), the real leases
+//! ([`verbs3_coordinator_client::tenure::Tenure`]), the real maps and the real encoded answers, under a clock that jumps from
+//! event to event. What is made up is said in [`world`]: delays of the network, of the store and of computing a map.
+//!
+//! `SIMULATION.md` is its report. To make it anew, some minutes (`SEED=` for another history):
+//!
+//! ```text
+//! BLESS=1 cargo test --release --workspace --lib simulation -- --include-ignored
+//! ```
+
+mod gateways;
+mod report;
+mod scenario;
+mod workers;
+mod world;
+
+use std::path::Path;
+
+use scenario::{Measured, Scale};
+
+/// As large as is promised.
+const LARGE: Scale =
+    Scale { workers: 1000, gateways: 10_000, racks: 25, upgraded: 4, joining: 100, open_writes: 2, compute_ms: 300 };
+/// As small as every run of the tests can bear.
+const SMALL: Scale =
+    Scale { workers: 40, gateways: 400, racks: 5, upgraded: 5, joining: 4, open_writes: 2, compute_ms: 10 };
+
+const SEED: u64 = 20_261_121;
+
+fn seed() -> u64 {
+    let seed = std::env::var("SEED").map_or(SEED, |text| text.parse().expect("SEED is a decimal number"));
+    println!("SEED={seed}");
+    seed
+}
+
+fn is_blessing() -> bool {
+    std::env::var_os("BLESS").is_some()
+}
+
+/// Compares a part of the report with what is written there, or writes it.
+fn holds(part: &str, scale: &Scale, all: &[Measured]) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("SIMULATION.md");
+    let found = std::fs::read_to_string(&path).unwrap_or_default();
+    let table = report::table(scale, all);
+    println!("{table}");
+    if std::env::var_os("SEED").is_some() {
+        return;
+    }
+    if is_blessing() {
+        std::fs::write(&path, report::with(&found, part, &table)).expect("the report can be written");
+    } else {
+        let there = report::part(&found, part);
+        assert_eq!(
+            there,
+            Some(table.as_str()),
+            "SIMULATION.md is not what the simulation says; BLESS=1 writes it anew"
+        );
+    }
+}
+
+/// What is promised at any scale.
+fn check(all: &[Measured]) {
+    for measured in all {
+        let Measured { name, moved_beyond_share, imbalance, .. } = measured;
+        assert!(*moved_beyond_share <= 0.02, "{name}: a map moved {moved_beyond_share} of all slots beyond its share");
+        assert!(*imbalance <= 1.15, "{name}: one worker has {imbalance} of its share");
+    }
+}
+
+#[test]
+fn a_small_cluster_does_as_the_report_says() {
+    let all = scenario::run(&SMALL, seed());
+    check(&all);
+    holds("small", &SMALL, &all);
+}
+
+/// Some minutes of CPU. The report holds what came of it.
+#[test]
+#[ignore = "some minutes: see the module's head"]
+fn a_large_cluster_does_as_the_report_says() {
+    let all = scenario::run(&LARGE, seed());
+    check(&all);
+    holds("large", &LARGE, &all);
+}

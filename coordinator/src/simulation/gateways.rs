@@ -1,0 +1,130 @@
+//! Gateways of the simulation: what `Follower` does. What a coordinator answers is decoded as a gateway would, once for all
+//! that are told the same.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand::RngExt;
+use verbs3_coordinator_client::api::MapAnswer;
+use verbs3_protocol::{Epoch, Membership};
+
+use super::world::{COORDINATORS, Event, World};
+
+/// As `Follower` has it.
+const WAIT: Duration = Duration::from_secs(20);
+
+pub(super) struct Gateway {
+    coordinator: usize,
+    known: Option<Arc<Membership>>,
+    /// By which requests are placed.
+    adopted: Epoch,
+    questions: u64,
+}
+
+pub(super) enum Happening {
+    Asks,
+    Arrives,
+    WaitOver { question: u64 },
+    Told { membership: Arc<Membership> },
+    Adopted { epoch: Epoch },
+}
+
+/// One whose question waits for news.
+pub(super) struct Waiter {
+    pub(super) gateway: usize,
+    question: u64,
+}
+
+impl World {
+    pub(super) fn add_gateway(&mut self, after: Duration) {
+        let coordinator = self.rng.random_range(0..COORDINATORS);
+        let at = self.gateways.len();
+        self.gateways.push(Gateway { coordinator, known: None, adopted: Epoch(0), questions: 0 });
+        *self.gateways_at.entry(Epoch(0)).or_default() += 1;
+        self.plan(after, Event::Gateway { at, what: Happening::Asks });
+    }
+
+    pub(super) fn gateway(&mut self, at: usize, what: Happening) {
+        match what {
+            Happening::Asks => {
+                // Who answered last is asked first, then the others.
+                while !self.coordinators[self.gateways[at].coordinator].alive {
+                    self.gateways[at].coordinator = self.rng.random_range(0..COORDINATORS);
+                }
+                self.counts.requests += 1;
+                let after = self.latency();
+                self.plan(after, Event::Gateway { at, what: Happening::Arrives });
+            }
+            Happening::Arrives => {
+                let gateway = &mut self.gateways[at];
+                gateway.questions += 1;
+                let (question, coordinator) = (gateway.questions, gateway.coordinator);
+                if !self.coordinators[coordinator].alive {
+                    return self.gateway_lost(at);
+                }
+                if !self.tell_gateway(coordinator, at) {
+                    self.coordinators[coordinator].waiting.push(Waiter { gateway: at, question });
+                    self.plan(WAIT, Event::Gateway { at, what: Happening::WaitOver { question } });
+                }
+            }
+            Happening::WaitOver { question } => {
+                let waiting = &mut self.coordinators[self.gateways[at].coordinator].waiting;
+                let found = waiting.iter().position(|one| (one.gateway, one.question) == (at, question));
+                if let Some(found) = found {
+                    waiting.swap_remove(found);
+                    let after = self.latency();
+                    self.plan(after, Event::Gateway { at, what: Happening::Asks });
+                }
+            }
+            Happening::Told { membership } => {
+                // It asks again while it computes.
+                let (epoch, compute) = (membership.epoch, Duration::from_millis(self.scale.compute_ms));
+                self.gateways[at].known = Some(membership);
+                self.plan(compute, Event::Gateway { at, what: Happening::Adopted { epoch } });
+                self.gateway(at, Happening::Asks);
+            }
+            Happening::Adopted { epoch } => {
+                let before = std::mem::replace(&mut self.gateways[at].adopted, epoch);
+                *self.gateways_at.entry(before).or_default() -= 1;
+                *self.gateways_at.entry(epoch).or_default() += 1;
+            }
+        }
+    }
+
+    /// The coordinator that it asked is gone: another is asked at once.
+    pub(super) fn gateway_lost(&mut self, at: usize) {
+        let after = self.latency();
+        self.plan(after, Event::Gateway { at, what: Happening::Asks });
+    }
+
+    pub(super) fn tell_gateways(&mut self, coordinator: usize) {
+        let waiting = std::mem::take(&mut self.coordinators[coordinator].waiting);
+        for waiter in waiting {
+            if !self.tell_gateway(coordinator, waiter.gateway) {
+                self.coordinators[coordinator].waiting.push(waiter);
+            }
+        }
+    }
+
+    /// Says whether there was news.
+    fn tell_gateway(&mut self, coordinator: usize, at: usize) -> bool {
+        let known = self.gateways[at].known.clone();
+        let published = &self.coordinators[coordinator].published;
+        let (current, epoch) = (published.current(), known.as_ref().map_or(Epoch(0), |known| known.epoch));
+        if current.epoch <= epoch {
+            return false;
+        }
+        let encoded = published.answer(epoch, &current);
+        let decoded = self.decoded.entry((epoch, current.epoch)).or_insert_with(|| {
+            let answer: MapAnswer = serde_json::from_slice(&encoded).expect("answers can be decoded");
+            let membership = answer.resolved(known.as_deref()).expect("the answer fits what is known");
+            assert_eq!(membership, *current, "what is told is the map in force");
+            Arc::new(membership)
+        });
+        let membership = decoded.clone();
+        self.counts.bytes_to_gateways += encoded.len() as u64;
+        let after = self.sent(coordinator, encoded.len());
+        self.plan(after, Event::Gateway { at, what: Happening::Told { membership } });
+        true
+    }
+}

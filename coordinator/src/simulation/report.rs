@@ -1,0 +1,65 @@
+//! The report: what was measured as a table, and its place in `SIMULATION.md`.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use super::scenario::{Measured, Scale};
+
+pub(super) fn table(scale: &Scale, all: &[Measured]) -> String {
+    let Scale { workers, gateways, racks, .. } = scale;
+    let mut text = format!("{workers} workers in {racks} racks, {gateways} gateways, 3 coordinators.\n\n");
+    text.push_str(
+        "| what happens | map in force after | all follow after | maps | slots moved | of which their share | imbalance | \
+         answers to workers | answers to gateways | requests | longest without standing |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|\n",
+    );
+    for measured in all {
+        let Measured { name, in_force, converged, maps, moved, share, imbalance, .. } = measured;
+        let Measured { bytes_to_workers, bytes_to_gateways, requests, asking_longest, .. } = measured;
+        // Writing to a string can't fail.
+        let _ = writeln!(
+            text,
+            "| {name} | {} | {} | {maps} | {:.2} % | {:.2} % | {imbalance:.3} | {} | {} | {requests} | {} |",
+            seconds(*in_force),
+            seconds(*converged),
+            moved * 100.0,
+            share * 100.0,
+            bytes(*bytes_to_workers),
+            bytes(*bytes_to_gateways),
+            seconds(*asking_longest),
+        );
+    }
+    text
+}
+
+fn seconds(duration: Duration) -> String {
+    format!("{:.2} s", duration.as_secs_f64())
+}
+
+fn bytes(bytes: u64) -> String {
+    match bytes as f64 / 1e6 {
+        mega if mega >= 1000.0 => format!("{:.2} GB", mega / 1000.0),
+        mega if mega >= 10.0 => format!("{mega:.0} MB"),
+        mega => format!("{mega:.2} MB"),
+    }
+}
+
+fn marks(part: &str) -> (String, String) {
+    (format!("<!-- {part} -->\n"), format!("<!-- end of {part} -->"))
+}
+
+/// What the report has between the marks of a part.
+pub(super) fn part<'a>(report: &'a str, part: &str) -> Option<&'a str> {
+    let (begin, end) = marks(part);
+    let (_, rest) = report.split_once(&begin)?;
+    Some(rest.split_once(&end)?.0)
+}
+
+/// The report with another table in this part.
+pub(super) fn with(report: &str, part: &str, table: &str) -> String {
+    let (begin, end) = marks(part);
+    match report.split_once(&begin).and_then(|(head, rest)| Some((head, rest.split_once(&end)?.1))) {
+        Some((head, tail)) => format!("{head}{begin}{table}{end}{tail}"),
+        None => format!("{report}\n{begin}{table}{end}\n"),
+    }
+}

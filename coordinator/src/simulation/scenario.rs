@@ -1,0 +1,227 @@
+//! What happens to the simulated cluster, one after the other, and what is measured of each.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use rand::RngExt;
+use verbs3_coordinator_client::clock::Moment;
+use verbs3_protocol::{Membership, Placement, SLOTS, Slot, WorkerId};
+
+use super::world::{Counts, World};
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Scale {
+    pub(super) workers: usize,
+    pub(super) gateways: usize,
+    pub(super) racks: usize,
+    /// Racks that are upgraded one after the other; those that follow would add the same again.
+    pub(super) upgraded: usize,
+    /// Workers that join at once.
+    pub(super) joining: usize,
+    /// Writes that each worker has open whenever it gives up a map.
+    pub(super) open_writes: usize,
+    /// For computing one map.
+    pub(super) compute_ms: u64,
+}
+
+/// What came of one scenario.
+#[derive(Debug, Clone)]
+pub(super) struct Measured {
+    pub(super) name: String,
+    /// Until a map of those that are there was in force.
+    pub(super) in_force: Duration,
+    /// Until all workers answered under it, and all gateways placed by it.
+    pub(super) converged: Duration,
+    pub(super) maps: usize,
+    /// Parts of all slots: that moved, summed over the maps, and by how much the worst map exceeded its share.
+    pub(super) moved: f64,
+    pub(super) share: f64,
+    pub(super) moved_beyond_share: f64,
+    /// The most that one worker owns, as a multiple of its share.
+    pub(super) imbalance: f64,
+    pub(super) bytes_to_workers: u64,
+    pub(super) bytes_to_gateways: u64,
+    pub(super) requests: u64,
+    pub(super) asking_longest: Duration,
+}
+
+/// Longest that anything may take.
+const LIMIT: Duration = Duration::from_secs(300);
+/// How long nothing more may come once all have converged.
+const CALM: Duration = Duration::from_secs(10);
+
+pub(super) fn run(scale: &Scale, seed: u64) -> Vec<Measured> {
+    let mut run = Run { world: World::new(*scale, seed), last: None, all: Vec::new() };
+    let rack_of = |at: usize| format!("rack-{:02}", at % scale.racks);
+    let second = Duration::from_secs(1);
+
+    run.scenario("all start within a second", |world| {
+        for at in 0..world.scale.workers {
+            let after = second.mul_f64(world.rng.random());
+            world.add_worker(rack_of(at));
+            world.start_worker(at, after);
+        }
+        for _ in 0..world.scale.gateways {
+            let after = second.mul_f64(world.rng.random());
+            world.add_gateway(after);
+        }
+    });
+    run.scenario("a quiet minute", |world| world.pass(60 * second));
+    let victim = scale.workers / 2;
+    run.scenario("a worker is killed", |world| world.kill_worker(victim));
+    run.scenario("it comes back", |world| world.start_worker(victim, Duration::ZERO));
+    let rack: Vec<usize> = (0..scale.workers).filter(|&at| rack_of(at) == rack_of(1)).collect();
+    run.scenario(&format!("a rack of {} dies", rack.len()), |world| {
+        rack.iter().for_each(|&at| world.kill_worker(at));
+    });
+    run.scenario("it comes back within 5 s", |world| {
+        for &at in &rack {
+            let after = 5 * second.mul_f64(world.rng.random());
+            world.start_worker(at, after);
+        }
+    });
+    run.scenario(&format!("{} join within a second", scale.joining), |world| {
+        for _ in 0..world.scale.joining {
+            let at = world.add_worker(rack_of(world.workers.len()));
+            let after = second.mul_f64(world.rng.random());
+            world.start_worker(at, after);
+        }
+    });
+    run.scenario("the leader is killed", World::kill_leader);
+    run.world.revive_coordinators();
+    run.scenario("the leader and a worker are killed", |world| {
+        world.kill_leader();
+        world.kill_worker(victim);
+    });
+    run.world.revive_coordinators();
+    run.scenario("it comes back", |world| world.start_worker(victim, Duration::ZERO));
+    run.scenario(&format!("rolling upgrade of {} racks", scale.upgraded), |world| {
+        for rack in 0..world.scale.upgraded {
+            let of_rack: Vec<usize> = (0..world.workers.len()).filter(|at| at % world.scale.racks == rack).collect();
+            for &at in &of_rack {
+                world.pass(second.mul_f64(1.0 / of_rack.len() as f64));
+                world.end_worker(at);
+                world.start_worker(at, 10 * second);
+            }
+            world.converge();
+        }
+    });
+    run.all
+}
+
+struct Run {
+    world: World,
+    /// The last map, computed.
+    last: Option<(Membership, Placement)>,
+    all: Vec<Measured>,
+}
+
+impl Run {
+    fn scenario(&mut self, name: &str, act: impl FnOnce(&mut World)) {
+        let world = &mut self.world;
+        (world.counts, world.maps) = (Counts::default(), Vec::new());
+        let began = world.now;
+        act(world);
+        let (in_force, converged) = world.converge();
+        let counts = world.counts.clone();
+        let maps = world.maps.len();
+        world.pass(CALM);
+        assert_eq!((world.maps.len(), world.is_converged()), (maps, true), "{name}: all was calm, and then it was not");
+
+        let mut measured = Measured {
+            name: name.to_owned(),
+            in_force: in_force.since(began),
+            converged: converged.since(began),
+            maps,
+            moved: 0.0,
+            share: 0.0,
+            moved_beyond_share: 0.0,
+            imbalance: 0.0,
+            bytes_to_workers: counts.bytes_to_workers,
+            bytes_to_gateways: counts.bytes_to_gateways,
+            requests: counts.requests,
+            asking_longest: counts.asking_longest,
+        };
+        for map in world.maps.clone() {
+            let placement = map.placement().expect("the map in force is one");
+            if let Some((before, placed)) = &self.last {
+                let moved = placed.moved(&placement) as f64 / SLOTS as f64;
+                let share = share(before, &map);
+                measured.moved += moved;
+                measured.share += share;
+                measured.moved_beyond_share = measured.moved_beyond_share.max(moved - share);
+            }
+            self.last = Some((Membership::clone(&map), placement));
+        }
+        measured.imbalance = self.last.as_ref().map_or(0.0, |(_, placement)| imbalance(placement));
+        println!("{measured:?}");
+        self.all.push(measured);
+    }
+}
+
+impl World {
+    /// Lets time pass.
+    fn pass(&mut self, time: Duration) {
+        let until = self.now.after(time);
+        while self.step(until) {}
+    }
+
+    /// Until everybody agrees. When the last map came into force, and when all followed it.
+    fn converge(&mut self) -> (Moment, Moment) {
+        let (until, mut in_force) = (self.now.after(LIMIT), self.now);
+        let mut maps = self.maps.len();
+        while !self.is_converged() {
+            assert!(self.step(until), "no agreement within {LIMIT:?}: map {}", self.map().epoch.0);
+            if self.maps.len() > maps {
+                (maps, in_force) = (self.maps.len(), self.now);
+            }
+        }
+        (in_force, self.now)
+    }
+
+    /// Every worker that lives is in the map, holds a lease of the present leader and answers under it; nobody else is in
+    /// it; every gateway places by it.
+    pub(super) fn is_converged(&self) -> bool {
+        let map = self.map();
+        if self.leader.is_none() || self.gateways_at.get(&map.epoch) != Some(&self.gateways.len()) {
+            return false;
+        }
+        let living = self.workers.iter().filter(|worker| worker.alive);
+        let mut count = 0;
+        for worker in living {
+            if worker.active != map.epoch || worker.term != self.term() {
+                return false;
+            }
+            count += 1;
+        }
+        count == map.members.len() && map.members.iter().all(|member| self.is_alive(&member.id))
+    }
+
+    fn is_alive(&self, id: &WorkerId) -> bool {
+        let at: Option<usize> = id.0.strip_prefix("gpu-").and_then(|at| at.parse().ok());
+        at.is_some_and(|at| self.workers[at].alive)
+    }
+}
+
+/// Part of all slots that must have another owner at least: what those who left had, and those who joined get.
+fn share(before: &Membership, after: &Membership) -> f64 {
+    let ids = |map: &Membership| map.members.iter().map(|member| member.id.clone()).collect::<BTreeSet<_>>();
+    let (there, here) = (ids(before), ids(after));
+    let part = |map: &Membership, others: &BTreeSet<WorkerId>| {
+        let all: f64 = map.members.iter().map(|member| member.weight).sum();
+        let others = map.members.iter().filter(|member| !others.contains(&member.id));
+        others.map(|member| member.weight).sum::<f64>() / all
+    };
+    part(before, &here) + part(after, &there)
+}
+
+fn imbalance(placement: &Placement) -> f64 {
+    let mut owned = vec![0u32; placement.members().len()];
+    for slot in 0..SLOTS {
+        owned[usize::from(placement.owners(Slot(slot as u16))[0])] += 1;
+    }
+    let weights: f64 = placement.members().iter().map(|member| member.weight).sum();
+    let of_share = owned.iter().zip(placement.members());
+    let ratios = of_share.map(|(&owned, member)| f64::from(owned) / (member.weight / weights * SLOTS as f64));
+    ratios.fold(0.0, f64::max)
+}

@@ -1,0 +1,314 @@
+//! Workers of the simulation: what `Tenant` of the command line does with its [`Tenure`], under the simulation's clock.
+
+use std::time::Duration;
+
+use rand::RngExt;
+use verbs3_coordinator_client::api::{Granted, Incarnation, OpenWrite, Registration, Renewal};
+use verbs3_coordinator_client::clock::Moment;
+use verbs3_coordinator_client::tenure::{Duty, Tenure};
+use verbs3_protocol::{Epoch, WorkerId};
+
+use super::world::{Event, World};
+use crate::cluster::MembershipError;
+
+/// As `Tenant` has them.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+const REFUSED_PAUSE: Duration = Duration::from_secs(5);
+
+pub(super) struct Worker {
+    pub(super) id: WorkerId,
+    pub(super) zone: String,
+    weight: f64,
+    pub(super) life: u32,
+    pub(super) alive: bool,
+    tenure: Tenure,
+    registered: bool,
+    pause: Duration,
+    /// Answers under this epoch; 0: under none.
+    pub(super) active: Epoch,
+    /// The last map that was computed.
+    computed: Epoch,
+    lease_until: Moment,
+    /// Since when it answers from what it knows no more; `None`: it does.
+    asks_since: Option<Moment>,
+    /// Of the leader that granted the lease.
+    pub(super) term: u64,
+    questions: u64,
+}
+
+#[derive(Clone)]
+pub(super) enum Question {
+    Register,
+    Renew(Renewal),
+}
+
+pub(super) enum Happening {
+    Asks,
+    Arrives {
+        question: Question,
+        sent: Moment,
+    },
+    /// The coordinator has waited for news in vain.
+    WaitOver {
+        question: u64,
+    },
+    Answered {
+        granted: Box<Granted>,
+        sent: Moment,
+    },
+    Refused {
+        error: MembershipError,
+    },
+    Away,
+    Computed {
+        epoch: Epoch,
+    },
+}
+
+/// One whose question waits for news.
+pub(super) struct Patient {
+    worker: usize,
+    life: u32,
+    question: u64,
+    renewal: Renewal,
+    granted: Granted,
+    sent: Moment,
+}
+
+impl World {
+    /// A worker that has not started yet.
+    pub(super) fn add_worker(&mut self, zone: String) -> usize {
+        let at = self.workers.len();
+        self.workers.push(Worker {
+            id: WorkerId(format!("gpu-{at:04}")),
+            zone,
+            // Two generations of machines.
+            weight: if at % 10 < 7 { 512.0 } else { 1024.0 },
+            life: 0,
+            alive: false,
+            tenure: Tenure::new(Incarnation(String::new())),
+            registered: false,
+            pause: PAUSE_MIN,
+            active: Epoch(0),
+            computed: Epoch(0),
+            lease_until: self.now,
+            asks_since: None,
+            term: 0,
+            questions: 0,
+        });
+        at
+    }
+
+    /// A new process.
+    pub(super) fn start_worker(&mut self, at: usize, after: Duration) {
+        let worker = &mut self.workers[at];
+        worker.life += 1;
+        let incarnation = Incarnation(format!("{:026x}{at:04x}{:02x}", 0, worker.life));
+        (worker.alive, worker.tenure, worker.registered) = (true, Tenure::new(incarnation), false);
+        (worker.active, worker.computed, worker.pause) = (Epoch(0), Epoch(0), PAUSE_MIN);
+        // It serves nobody until it has joined: what it lacks meanwhile, no reader feels.
+        worker.asks_since = None;
+        self.plan_worker(at, after, Happening::Asks);
+    }
+
+    pub(super) fn kill_worker(&mut self, at: usize) {
+        let worker = &mut self.workers[at];
+        (worker.alive, worker.active) = (false, Epoch(0));
+    }
+
+    /// In order: it answers nobody any more, and says so.
+    pub(super) fn end_worker(&mut self, at: usize) {
+        let leave = self.workers[at].tenure.leave(Some(Vec::new()));
+        let id = self.workers[at].id.clone();
+        self.kill_worker(at);
+        if let Some(leader) = &mut self.leader {
+            let _ = leader.cluster.leave(&id, leave);
+        }
+        self.decide();
+    }
+
+    fn plan_worker(&mut self, at: usize, after: Duration, what: Happening) {
+        let life = self.workers[at].life;
+        self.plan(after, Event::Worker { at, life, what });
+    }
+
+    pub(super) fn worker(&mut self, at: usize, life: u32, what: Happening) {
+        if self.workers[at].life != life || !self.workers[at].alive {
+            return;
+        }
+        match what {
+            Happening::Asks => {
+                let worker = &self.workers[at];
+                let question =
+                    if worker.registered { Question::Renew(worker.tenure.renewal()) } else { Question::Register };
+                let (sent, latency) = (self.now, self.latency());
+                self.counts.requests += 1;
+                self.plan_worker(at, latency, Happening::Arrives { question, sent });
+            }
+            Happening::Arrives { question, sent } => self.arrived(at, question, sent),
+            Happening::WaitOver { question } => {
+                let Some(leader) = &mut self.leader else { return };
+                let found = leader.waiting.iter().position(|one| (one.worker, one.question) == (at, question));
+                if let Some(found) = found {
+                    let patient = leader.waiting.swap_remove(found);
+                    self.answer(at, patient.granted, patient.sent);
+                }
+            }
+            Happening::Answered { granted, sent } => self.answered(at, *granted, sent),
+            Happening::Refused { error } => {
+                self.workers[at].registered = false;
+                let known = matches!(error, MembershipError::Unknown(_));
+                self.plan_worker(at, if known { Duration::ZERO } else { REFUSED_PAUSE }, Happening::Asks);
+            }
+            Happening::Away => {
+                let pause = self.workers[at].pause;
+                self.workers[at].pause = (pause * 2).min(PAUSE_MAX);
+                let rest = pause.mul_f64(self.rng.random_range(0.5..1.0));
+                self.plan_worker(at, rest, Happening::Asks);
+            }
+            Happening::Computed { epoch } => {
+                self.workers[at].tenure.activated(epoch);
+                (self.workers[at].active, self.workers[at].computed) = (epoch, epoch);
+                self.stands(at);
+                self.plan_worker(at, Duration::ZERO, Happening::Asks);
+            }
+        }
+    }
+
+    /// As the API's routes for registering and renewing do.
+    fn arrived(&mut self, at: usize, question: Question, sent: Moment) {
+        let (now, latency) = (self.now, self.latency());
+        let worker = &mut self.workers[at];
+        let Some(leader) = &mut self.leader else { return self.plan_worker(at, latency, Happening::Away) };
+        let result = match &question {
+            Question::Register => leader.cluster.register(
+                Registration {
+                    id: worker.id.clone(),
+                    incarnation: worker.tenure.incarnation().clone(),
+                    address: format!("{}.cluster.example:9400", worker.id),
+                    weight: worker.weight,
+                    zone: worker.zone.clone(),
+                    tiers: Vec::new(),
+                    rails: Vec::new(),
+                    knows: worker.tenure.knows(),
+                },
+                now,
+            ),
+            Question::Renew(renewal) => leader.cluster.renew(&worker.id, renewal, now),
+        };
+        match (result, question) {
+            (Ok(granted), Question::Renew(renewal)) if granted.activation.is_none() && granted.prepare.is_none() => {
+                worker.questions += 1;
+                let (life, question) = (worker.life, worker.questions);
+                let wait = Duration::from_millis(renewal.wait_ms);
+                let news = renewal.prepared.0 > 0;
+                leader.waiting.push(Patient { worker: at, life, question, renewal, granted, sent });
+                self.plan_worker(at, wait, Happening::WaitOver { question });
+                if news {
+                    self.decide();
+                }
+            }
+            (Ok(granted), _) => {
+                self.answer(at, granted, sent);
+                self.decide();
+            }
+            (Err(MembershipError::TooMany(_) | MembershipError::Changing), _) => {
+                self.plan_worker(at, latency, Happening::Away);
+            }
+            (Err(error), _) => self.plan_worker(at, latency, Happening::Refused { error }),
+        }
+    }
+
+    /// Who waits for news is told them.
+    pub(super) fn tell_workers(&mut self) {
+        let Some(leader) = &mut self.leader else { return };
+        let waiting = std::mem::take(&mut leader.waiting);
+        let mut told = Vec::new();
+        for patient in waiting {
+            let news = leader.cluster.news(&self.workers[patient.worker].id, &patient.renewal);
+            if news.activation.is_some() || news.prepare.is_some() {
+                told.push((patient, news));
+            } else {
+                leader.waiting.push(patient);
+            }
+        }
+        for (patient, news) in told {
+            if self.workers[patient.worker].life == patient.life {
+                self.answer(patient.worker, news, patient.sent);
+            }
+        }
+    }
+
+    pub(super) fn worker_lost(&mut self, patient: &Patient) {
+        if self.workers[patient.worker].life == patient.life {
+            let latency = self.latency();
+            self.plan_worker(patient.worker, latency, Happening::Away);
+        }
+    }
+
+    fn answer(&mut self, at: usize, granted: Granted, sent: Moment) {
+        let bytes = serde_json::to_vec(&granted).expect("answers can be encoded").len();
+        self.counts.bytes_to_workers += bytes as u64;
+        let Some(coordinator) = self.leader.as_ref().map(|leader| leader.coordinator) else { return };
+        let after = self.sent(coordinator, bytes);
+        self.plan_worker(at, after, Happening::Answered { granted: Box::new(granted), sent });
+    }
+
+    fn answered(&mut self, at: usize, granted: Granted, sent: Moment) {
+        let (now, term) = (self.now, self.term());
+        let news = granted.prepare.is_some() || granted.activation.is_some();
+        let worker = &mut self.workers[at];
+        // An answer of a leader that has died since says nothing of the one after it.
+        worker.term = if self.leader.is_some() { term } else { 0 };
+        (worker.registered, worker.pause) = (true, PAUSE_MIN);
+        if worker.active.0 != 0 && worker.lease_until <= now {
+            worker.asks_since.get_or_insert(worker.lease_until);
+        }
+        let mut computes = None;
+        for duty in worker.tenure.granted(sent, granted) {
+            match duty {
+                Duty::GiveUp => {
+                    worker.active = Epoch(0);
+                    worker.asks_since.get_or_insert(now);
+                }
+                Duty::Prepare(epoch) => {
+                    if worker.active.0 != 0 {
+                        worker.asks_since.get_or_insert(now);
+                    }
+                    worker.active = Epoch(0);
+                    let open = |_| OpenWrite {
+                        hash: self.rng.random(),
+                        gateway: self.rng.random(),
+                        sequence: self.rng.random_range(0..1_000_000),
+                        remaining_ms: self.rng.random_range(0..60_000),
+                    };
+                    worker.tenure.prepared(epoch, Some((0..self.scale.open_writes).map(open).collect()));
+                }
+                Duty::Activate(activation) => computes = Some(activation),
+                Duty::Lease { until, .. } => worker.lease_until = until,
+            }
+        }
+        let Some(activation) = computes else {
+            self.stands(at);
+            let rest = if news { Duration::ZERO } else { self.workers[at].tenure.pause() };
+            return self.plan_worker(at, rest, Happening::Asks);
+        };
+        let known = |epoch| epoch == worker.computed || epoch == Epoch(0);
+        let maps = [activation.membership.epoch, activation.former.epoch].into_iter().filter(|&e| !known(e)).count();
+        let after = Duration::from_millis(self.scale.compute_ms) * maps as u32;
+        self.plan_worker(at, after, Happening::Computed { epoch: activation.membership.epoch });
+    }
+
+    /// It answers from what it knows, if it has both a map and a lease.
+    fn stands(&mut self, at: usize) {
+        let now = self.now;
+        let worker = &mut self.workers[at];
+        if worker.active.0 != 0
+            && worker.lease_until > now
+            && let Some(since) = worker.asks_since.take()
+        {
+            self.counts.asking_longest = self.counts.asking_longest.max(now.since(since));
+        }
+    }
+}
