@@ -18,11 +18,11 @@ use crate::metrics::Metrics;
 use crate::proxy::Proxy;
 use crate::relay::Relay;
 
-const ACCESS_KEY: &str = "VERBS3TESTS";
-const SECRET_KEY: &str = "verbs3-tests-secret-key";
-const CLUSTER_SECRET: &str = "a secret of at least sixteen characters";
+pub(crate) const ACCESS_KEY: &str = "VERBS3TESTS";
+pub(crate) const SECRET_KEY: &str = "verbs3-tests-secret-key";
+pub(crate) const CLUSTER_SECRET: &str = "a secret of at least sixteen characters";
 /// How long a process may take to answer after its start. Generous: the machine may be busy with other tests.
-const START_WITHIN: Duration = Duration::from_secs(60);
+pub(crate) const START_WITHIN: Duration = Duration::from_secs(60);
 
 /// A gateway as tests see it.
 #[derive(Clone)]
@@ -437,7 +437,7 @@ impl Cluster {
     }
 }
 
-fn store_config(folder: &Path, listen: &str) -> anyhow::Result<String> {
+pub(crate) fn store_config(folder: &Path, listen: &str) -> anyhow::Result<String> {
     let data = folder.join("store");
     fs::create_dir_all(&data)?;
     Ok(format!(
@@ -476,7 +476,7 @@ fn spawn(config: &Path, name: &str, folder: &Path, environment: &[(String, Strin
 }
 
 /// The binary of this build: tests run from `target/PROFILE/deps`.
-fn binary() -> anyhow::Result<PathBuf> {
+pub(crate) fn binary() -> anyhow::Result<PathBuf> {
     let test = std::env::current_exe()?;
     let path = test.parent().and_then(Path::parent).context("tests run from target/PROFILE/deps")?.join("verbs3");
     ensure!(path.exists(), "{} is missing; build it first: cargo build -p verbs3-cli", path.display());
@@ -489,13 +489,13 @@ fn free_address() -> anyhow::Result<SocketAddr> {
 }
 
 /// An address that a process wrote down once it served.
-fn ready(folder: &Path, name: &str, which: &str) -> Option<String> {
+pub(crate) fn ready(folder: &Path, name: &str, which: &str) -> Option<String> {
     let text = fs::read_to_string(folder.join(format!("{name}.ready"))).ok()?;
     let addresses: serde_json::Value = serde_json::from_str(&text).ok()?;
     Some(addresses[which].as_str()?.to_owned())
 }
 
-fn client(endpoint: &str, access_key: &str, secret_key: &str) -> Client {
+pub(crate) fn client(endpoint: &str, access_key: &str, secret_key: &str) -> Client {
     let config = aws_sdk_s3::Config::builder()
         .behavior_version(BehaviorVersion::latest())
         .endpoint_url(endpoint)

@@ -4,11 +4,13 @@
 pub mod cluster;
 pub mod content;
 pub mod history;
+pub mod hosts;
 pub mod metrics;
 pub mod proxy;
 pub mod reading;
 pub mod receiver;
 pub mod relay;
 pub mod seed;
+pub mod spread;
 
 pub use cluster::{Cluster, Gateway, Section};

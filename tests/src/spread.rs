@@ -1,0 +1,349 @@
+//! A cluster whose every process has a host of its own ([`Network`]): a store, etcd, coordinators, workers and gateways.
+//!
+//! Owns the processes and the network. What is done to them is the tests'.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use tempfile::TempDir;
+
+use crate::cluster::{
+    ACCESS_KEY, CLUSTER_SECRET, Gateway, SECRET_KEY, START_WITHIN, binary, client, ready, store_config,
+};
+use crate::hosts::Network;
+
+/// Where Debian's package faketime puts it.
+const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
+/// What every key in etcd begins with.
+pub const PREFIX: &str = "/verbs3-tests/spread";
+/// Ahead of the machine's clocks that are not set: hosts were not started at one moment.
+const STARTED_EARLIER: [&str; 3] = ["1000000", "3000", "86400"];
+
+#[derive(Debug, Clone, Copy)]
+pub struct Size {
+    pub coordinators: usize,
+    pub workers: usize,
+    pub gateways: usize,
+}
+
+struct Process {
+    name: String,
+    child: Child,
+}
+
+/// Dropping it ends all processes.
+pub struct Spread {
+    pub network: Network,
+    processes: Vec<Process>,
+    pub gateways: Vec<Gateway>,
+    pub size: Size,
+    folder: TempDir,
+}
+
+impl Spread {
+    /// To be made once in a process that is [`crate::hosts::alone`].
+    pub async fn start(size: Size) -> anyhow::Result<Self> {
+        ensure!(Path::new(FAKETIME).exists(), "{FAKETIME} is missing: tests/testbed/packages.sh installs faketime");
+        let folder = tempfile::Builder::new().prefix("verbs3-spread-").tempdir()?;
+        let mut spread = Self { network: Network::new()?, processes: Vec::new(), gateways: Vec::new(), size, folder };
+        let identities = format!(
+            "[[identity]]\nname = \"tests\"\naccess_key = \"{ACCESS_KEY}\"\nsecret_key = \"{SECRET_KEY}\"\n\
+             allow = [{{ mount = \"*\", rights = [\"read\", \"write\", \"list\", \"delete\", \"admin\"] }}]\n"
+        );
+        fs::write(spread.file("identities.toml"), identities)?;
+        for role in ["coordinator", "worker"] {
+            spread.set_clock(role, "+0")?;
+        }
+        for name in spread.names() {
+            spread.network.add(&name)?;
+        }
+        spread.write_configurations()?;
+        for name in spread.names() {
+            spread.launch(&name)?;
+            if name != "etcd" && !name.starts_with("coordinator") {
+                spread.serves(&name).await?;
+            }
+            // Gateways begin with a map.
+            if name == format!("worker-{}", size.workers - 1) {
+                spread.status_shows(&[&format!("{0} of {0} workers serve", size.workers)]).await?;
+            }
+        }
+        for index in 0..size.gateways {
+            let endpoint = format!("http://{}:9000", spread.network.address(&format!("gateway-{index}"))?);
+            spread.gateways.push(Gateway { client: client(&endpoint, ACCESS_KEY, SECRET_KEY), endpoint });
+        }
+        Ok(spread)
+    }
+
+    /// All hosts, in the order in which they are started.
+    fn names(&self) -> Vec<String> {
+        let Size { coordinators, workers, gateways } = self.size;
+        let many = |role: &str, count: usize| (0..count).map(|n| format!("{role}-{n}")).collect::<Vec<_>>();
+        let first = ["store".to_owned(), "etcd".to_owned()].to_vec();
+        [first, many("coordinator", coordinators), many("worker", workers), many("gateway", gateways)].concat()
+    }
+
+    pub fn hosts(&self, role: &str) -> Vec<String> {
+        self.names().into_iter().filter(|name| name.starts_with(role)).collect()
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// How far the wall clocks of a role are off: `+600s`. Clocks that can't be set go on as ever.
+    pub fn set_clock(&self, role: &str, offset: &str) -> anyhow::Result<()> {
+        // Renamed into place: a process that reads it finds one or the other.
+        let (new, file) = (self.file("clock.new"), self.file(&format!("clock-{role}")));
+        fs::write(&new, format!("{offset}\n"))?;
+        Ok(fs::rename(new, file)?)
+    }
+
+    fn write_configurations(&self) -> anyhow::Result<()> {
+        let listen = format!("{}:9000", self.network.address("store")?);
+        fs::write(self.file("store.toml"), store_config(self.folder.path(), &listen)?)?;
+        let urls: Vec<String> = self
+            .hosts("coordinator")
+            .iter()
+            .map(|name| Ok(format!("\"http://{}:9500\"", self.network.address(name)?)))
+            .collect::<anyhow::Result<_>>()?;
+        let shared = format!(
+            "[cluster]\nname = \"tests\"\nsecret = \"{CLUSTER_SECRET}\"\ncoordinators = [{}]\n\
+             [[ufs]]\nname = \"store\"\nkind = \"s3\"\nendpoint = \"http://{listen}\"\n\
+             credentials = {{ kind = \"static\", access_key_id = \"{ACCESS_KEY}\", secret_access_key = \"{SECRET_KEY}\" }}\n\
+             [[mount]]\nname = \"*\"\nufs = \"store\"\nattributes_ttl = \"1h\"\nabsence_ttl = \"1h\"\n",
+            urls.join(", "),
+        );
+        for name in self.names() {
+            let address = self.network.address(&name)?;
+            let section = match name.split('-').next() {
+                Some("coordinator") => coordinator_section(&address.to_string(), &self.etcd()?, PREFIX),
+                Some("worker") => self.worker_section(&name, &format!("{address}:9400"))?,
+                Some("gateway") => format!(
+                    "[gateway]\nlisten = \"{address}:9000\"\nadmin_listen = \"{address}:9001\"\nidentities = \"{}\"\n\
+                     memory = {{ capacity = \"64MiB\" }}\n[gateway.tier]\nannounce_deadline = \"2s\"\n",
+                    self.file("identities.toml").display()
+                ),
+                _ => continue,
+            };
+            fs::write(self.file(&format!("{name}.toml")), format!("{shared}{section}"))?;
+        }
+        Ok(())
+    }
+
+    /// Each with a disk that holds less than it would like to keep there.
+    fn worker_section(&self, name: &str, listen: &str) -> anyhow::Result<String> {
+        let disk = self.file(&format!("{name}-disk"));
+        fs::create_dir_all(&disk)?;
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=14m", "tmpfs"]).arg(&disk).status()?;
+        ensure!(mounted.success(), "a small file system can't be mounted");
+        let disk = disk.join("tier");
+        fs::create_dir_all(&disk)?;
+        Ok(format!(
+            "[worker]\nid = \"{name}\"\nlisten = \"{listen}\"\nadmin_listen = \"{}:9401\"\n\
+             memory = {{ capacity = \"64MiB\" }}\n[worker.shm]\nenabled = false\n\
+             [[worker.disk.folders]]\npath = \"{}\"\ncapacity = \"256MiB\"\n",
+            listen.rsplit_once(':').map_or(listen, |(host, _)| host),
+            disk.display()
+        ))
+    }
+
+    /// Makes a bucket in the store, around every gateway.
+    pub async fn make_bucket(&self, name: &str) -> anyhow::Result<()> {
+        let endpoint = format!("http://{}:9000", self.network.address("store")?);
+        client(&endpoint, ACCESS_KEY, SECRET_KEY).create_bucket().bucket(name).send().await?;
+        Ok(())
+    }
+
+    pub fn etcd(&self) -> anyhow::Result<String> {
+        Ok(format!("http://{}:2379", self.network.address("etcd")?))
+    }
+
+    /// A process of another name and configuration on the host called `host`, without waiting for it.
+    pub fn launch_other(&mut self, host: &str, name: &str, config: &str) -> anyhow::Result<()> {
+        fs::write(self.file(&format!("{name}.toml")), config)?;
+        self.launch_on(host, name)
+    }
+
+    /// The configuration of the process called `name`.
+    pub fn configuration(&self, name: &str) -> anyhow::Result<String> {
+        Ok(fs::read_to_string(self.file(&format!("{name}.toml")))?)
+    }
+
+    fn launch(&mut self, name: &str) -> anyhow::Result<()> {
+        self.launch_on(name, name)
+    }
+
+    fn launch_on(&mut self, host: &str, name: &str) -> anyhow::Result<()> {
+        let log = fs::OpenOptions::new().create(true).append(true).open(self.file(&format!("{name}.log")))?;
+        let role = name.split('-').next().unwrap_or_default();
+        let mut command = if role == "etcd" { self.etcd_command()? } else { self.role_command(host, name, role)? };
+        let child = command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn();
+        let child = child.with_context(|| format!("can't start {name}"))?;
+        self.processes.retain(|process| process.name != name);
+        self.processes.push(Process { name: name.to_owned(), child });
+        Ok(())
+    }
+
+    fn role_command(&self, host: &str, name: &str, role: &str) -> anyhow::Result<Command> {
+        let mut command = self.network.command(host, Path::new("unshare"));
+        let number: usize = name.rsplit('-').next().and_then(|number| number.parse().ok()).unwrap_or_default();
+        let earlier = STARTED_EARLIER[number % STARTED_EARLIER.len()];
+        command.args(["--time", "--boottime", earlier, "--monotonic", earlier, "--"]);
+        let ready = self.file(&format!("{name}.ready"));
+        let _ = fs::remove_file(&ready);
+        let role = if role == "store" { "dev" } else { role };
+        command.arg(binary()?).arg(role).arg("--config").arg(self.file(&format!("{name}.toml")));
+        command.arg("--ready-file").arg(ready);
+        if matches!(role, "coordinator" | "worker") {
+            command.env("LD_PRELOAD", FAKETIME).env("FAKETIME_TIMESTAMP_FILE", self.file(&format!("clock-{role}")));
+            command
+                .env("FAKETIME_NO_CACHE", "1")
+                .env("FAKETIME_DONT_FAKE_MONOTONIC", "1")
+                .env("DONT_FAKE_MONOTONIC", "1");
+        }
+        Ok(command)
+    }
+
+    fn etcd_command(&self) -> anyhow::Result<Command> {
+        let cache = match std::env::var_os("VERBS3_CACHE_DIR") {
+            Some(folder) => PathBuf::from(folder),
+            None => PathBuf::from(std::env::var_os("HOME").context("HOME is not set")?).join(".cache/verbs3"),
+        };
+        let program = cache.join("etcd/usr/bin/etcd");
+        ensure!(program.exists(), "{} is missing; run tests/testbed/etcd.sh", program.display());
+        let (url, peer) = (self.etcd()?, "http://127.0.0.1:2380");
+        let mut command = self.network.command("etcd", &program);
+        command.arg("--data-dir").arg(self.file("etcd-data"));
+        command.args(["--listen-client-urls", &url, "--advertise-client-urls", &url]);
+        command.args(["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]);
+        command.args(["--initial-cluster", &format!("default={peer}"), "--log-level", "error"]);
+        command.env("ETCD_UNSUPPORTED_ARCH", std::env::consts::ARCH);
+        Ok(command)
+    }
+
+    /// Asks etcd over its HTTP gateway; the answer.
+    pub fn ask_etcd(&self, path: &str, question: &str) -> anyhow::Result<serde_json::Value> {
+        let url = format!("{}{path}", self.etcd()?);
+        let asked = Command::new("curl").args(["-sS", "--fail", "--max-time", "20", "-d", question, &url]).output()?;
+        ensure!(asked.status.success(), "etcd: {}", String::from_utf8_lossy(&asked.stderr));
+        Ok(serde_json::from_slice(&asked.stdout)?)
+    }
+
+    pub fn kill(&mut self, name: &str) -> anyhow::Result<()> {
+        let process = self.processes.iter_mut().find(|process| process.name == name).context("no such process")?;
+        process.child.kill()?;
+        process.child.wait()?;
+        Ok(())
+    }
+
+    /// Starts it again after it was killed.
+    pub fn restart(&mut self, name: &str) -> anyhow::Result<()> {
+        self.launch(name)
+    }
+
+    /// The status with which the process ended, once it has.
+    pub async fn ended(&mut self, name: &str) -> anyhow::Result<Option<i32>> {
+        let began = Instant::now();
+        let at = self.processes.iter().position(|process| process.name == name).context("no such process")?;
+        loop {
+            if let Some(status) = self.processes[at].child.try_wait()? {
+                return Ok(status.code());
+            }
+            ensure!(began.elapsed() < START_WITHIN, "{name} does not end; its log:\n{}", self.log(name));
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    pub async fn serves(&self, name: &str) -> anyhow::Result<()> {
+        let began = Instant::now();
+        while ready(self.folder.path(), name, "admin").is_none() {
+            ensure!(began.elapsed() < START_WITHIN, "{name} does not serve; its log:\n{}", self.log(name));
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        Ok(())
+    }
+
+    pub fn log(&self, name: &str) -> String {
+        fs::read_to_string(self.file(&format!("{name}.log"))).unwrap_or_default()
+    }
+
+    /// What the process called `name` says of itself.
+    pub async fn metrics(&self, name: &str) -> anyhow::Result<crate::metrics::Metrics> {
+        let admin = ready(self.folder.path(), name, "admin").with_context(|| format!("{name} is not ready"))?;
+        crate::metrics::Metrics::of(&admin).await
+    }
+
+    /// `verbs3 status`, asked from the router: its exit status and its screen.
+    pub async fn status(&self) -> anyhow::Result<(Option<i32>, String)> {
+        self.command(&["status"]).await
+    }
+
+    /// Runs `verbs3 WORDS --config …` of a coordinator on the router, and gives its status and what it printed.
+    pub async fn command(&self, words: &[&str]) -> anyhow::Result<(Option<i32>, String)> {
+        let mut command = tokio::process::Command::new(binary()?);
+        let output = command.args(words).arg("--config").arg(self.file("coordinator-0.toml")).output().await?;
+        let text = [output.stdout, output.stderr].concat();
+        Ok((output.status.code(), String::from_utf8_lossy(&text).into_owned()))
+    }
+
+    /// Waits until the status shows `wanted`, all of it; what it shows.
+    pub async fn status_shows(&self, wanted: &[&str]) -> anyhow::Result<String> {
+        let began = Instant::now();
+        loop {
+            let (_, shown) = self.status().await?;
+            if wanted.iter().all(|wanted| shown.contains(wanted)) {
+                return Ok(shown);
+            }
+            ensure!(began.elapsed() < START_WITHIN, "status does not show {wanted:?}, but\n{shown}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// Who leads, once somebody does, and it is not `other`.
+    pub async fn leader(&self, other: Option<&str>) -> anyhow::Result<String> {
+        let began = Instant::now();
+        loop {
+            let (_, shown) = self.status().await?;
+            for name in self.hosts("coordinator") {
+                let url = format!("led by http://{}:9500", self.network.address(&name)?);
+                if Some(name.as_str()) != other && shown.contains(&url) {
+                    return Ok(name);
+                }
+            }
+            ensure!(began.elapsed() < START_WITHIN, "nobody leads:\n{shown}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
+pub fn coordinator_section(address: &str, etcd: &str, prefix: &str) -> String {
+    format!(
+        "[coordinator]\nlisten = \"{address}:9500\"\nadvertise = \"http://{address}:9500\"\n\
+         admin_listen = \"{address}:9501\"\nlease = \"1s\"\nleadership = \"2s\"\n\
+         store = {{ kind = \"etcd\", endpoints = [\"{etcd}\"], prefix = \"{prefix}\", deadline = \"1s\" }}\n"
+    )
+}
+
+impl Drop for Spread {
+    fn drop(&mut self) {
+        for Process { name, child } in &mut self.processes {
+            let _ = child.kill();
+            let _ = child.wait();
+            if std::thread::panicking() {
+                let path = self.folder.path().join(format!("{name}.log"));
+                let log = fs::read_to_string(path).unwrap_or_default();
+                let tail: Vec<&str> = log.lines().rev().take(40).collect();
+                eprintln!("--- last lines of {name}:");
+                tail.iter().rev().for_each(|line| eprintln!("{line}"));
+            }
+        }
+        // Mounted in this process's own namespace alone; gone with it, but the folder is removed before.
+        for name in self.hosts("worker") {
+            let _ = Command::new("umount").arg(self.file(&format!("{name}-disk"))).status();
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! A coordinated cluster over etcd, each process on a host of its own: networks are cut, leaders and etcd die, clocks jump, and
+//! coherence holds all the time. Stage `cluster` of verbs3-test.
+#![allow(clippy::unwrap_used)]
+
+use std::time::{Duration, Instant};
+
+use rand::RngExt;
+use rand::rngs::SmallRng;
+use verbs3_tests::history::{History, Writes};
+use verbs3_tests::spread::{PREFIX, Size, Spread, coordinator_section};
+use verbs3_tests::{content, hosts, seed};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// What is done to the cluster while it is written and read.
+#[derive(Debug, Clone, Copy)]
+enum Trouble {
+    /// Neither hears the other; the worker and the gateways do.
+    WorkerFromCoordinators,
+    /// The coordinators hear the worker; it does not hear them.
+    WorkerDeafToCoordinators,
+    CoordinatorsDeafToWorker,
+    GatewayFromWorker,
+    /// The worker hears the gateway, which hears no answer.
+    GatewayDeafToWorker,
+    GatewayFromCoordinators,
+    WorkerFromAll,
+    /// Its cable is out.
+    WorkerLinkDown,
+    LeaderFromEtcd,
+    LeaderDeafToEtcd,
+    LeaderFromWorkers,
+    KillLeader,
+    KillEtcdAfterCompaction,
+    ClocksJump,
+}
+
+const TROUBLES: [Trouble; 14] = [
+    Trouble::WorkerFromCoordinators,
+    Trouble::WorkerDeafToCoordinators,
+    Trouble::CoordinatorsDeafToWorker,
+    Trouble::GatewayFromWorker,
+    Trouble::GatewayDeafToWorker,
+    Trouble::GatewayFromCoordinators,
+    Trouble::WorkerFromAll,
+    Trouble::WorkerLinkDown,
+    Trouble::LeaderFromEtcd,
+    Trouble::LeaderDeafToEtcd,
+    Trouble::LeaderFromWorkers,
+    Trouble::KillLeader,
+    Trouble::KillEtcdAfterCompaction,
+    Trouble::ClocksJump,
+];
+
+fn one_of(cluster: &Spread, role: &str, rng: &mut SmallRng) -> String {
+    let mut all = cluster.hosts(role);
+    all.swap_remove(rng.random_range(0..all.len()))
+}
+
+/// Drops packets from each of `from` to each of `to`.
+fn cut(cluster: &mut Spread, from: &[String], to: &[String]) {
+    for from in from {
+        for to in to {
+            cluster.network.cut(from, to).unwrap();
+        }
+    }
+}
+
+fn cut_both(cluster: &mut Spread, some: &[String], others: &[String]) {
+    cut(cluster, some, others);
+    cut(cluster, others, some);
+}
+
+/// Makes the trouble, waits until the cluster has taken the consequence that it must have, and ends the trouble.
+async fn trouble(cluster: &mut Spread, history: &mut History, what: Trouble, rng: &mut SmallRng) {
+    let (worker, gateway) = ([one_of(cluster, "worker", rng)], [one_of(cluster, "gateway", rng)]);
+    let (coordinators, workers) = (cluster.hosts("coordinator"), cluster.hosts("worker"));
+    let etcd = ["etcd".to_owned()];
+    // Where a worker can't be heard, or does not hear, the next map is without it.
+    let is_left_out = ["2 of 3 workers serve", "MISSING"];
+    match what {
+        Trouble::WorkerFromCoordinators => {
+            cut_both(cluster, &worker, &coordinators);
+            cluster.status_shows(&is_left_out).await.unwrap();
+        }
+        Trouble::WorkerDeafToCoordinators => {
+            cut(cluster, &coordinators, &worker);
+            cluster.status_shows(&is_left_out).await.unwrap();
+        }
+        Trouble::CoordinatorsDeafToWorker => {
+            cut(cluster, &worker, &coordinators);
+            cluster.status_shows(&is_left_out).await.unwrap();
+        }
+        Trouble::GatewayFromWorker => cut_both(cluster, &gateway, &worker),
+        Trouble::GatewayDeafToWorker => cut(cluster, &worker, &gateway),
+        Trouble::GatewayFromCoordinators => {
+            cut_both(cluster, &gateway, &coordinators);
+            // It goes on with a map that is replaced meanwhile.
+            cluster.kill(&worker[0]).unwrap();
+            cluster.status_shows(&is_left_out).await.unwrap();
+            history.run_for(SECOND).await;
+            cluster.restart(&worker[0]).unwrap();
+        }
+        Trouble::WorkerFromAll => {
+            cluster.network.isolate(&worker[0]).unwrap();
+            cluster.status_shows(&is_left_out).await.unwrap();
+        }
+        Trouble::WorkerLinkDown => {
+            cluster.network.link(&worker[0], false).unwrap();
+            cluster.status_shows(&is_left_out).await.unwrap();
+        }
+        Trouble::LeaderFromEtcd | Trouble::LeaderDeafToEtcd | Trouble::LeaderFromWorkers | Trouble::KillLeader => {
+            let leader = [cluster.leader(None).await.unwrap()];
+            let began = Instant::now();
+            match what {
+                Trouble::LeaderFromEtcd => cut_both(cluster, &leader, &etcd),
+                Trouble::LeaderDeafToEtcd => cut(cluster, &etcd, &leader),
+                Trouble::KillLeader => cluster.kill(&leader[0]).unwrap(),
+                // It goes on to lead, and nobody has a lease: all ask the UFS, and stand by their map.
+                _ => cut_both(cluster, &leader, &workers),
+            }
+            if !matches!(what, Trouble::LeaderFromWorkers) {
+                let next = cluster.leader(Some(&leader[0])).await.unwrap();
+                println!("    {next} leads {:.1} s after {} did", began.elapsed().as_secs_f64(), leader[0]);
+                cluster.status_shows(&["3 of 3 workers serve"]).await.unwrap();
+            }
+            if matches!(what, Trouble::KillLeader) {
+                cluster.restart(&leader[0]).unwrap();
+            }
+        }
+        Trouble::KillEtcdAfterCompaction => {
+            let all =
+                cluster.ask_etcd("/v3/kv/range", r#"{"key":"AA==","range_end":"AA==","count_only":true}"#).unwrap();
+            let revision = all["header"]["revision"].as_str().unwrap().to_owned();
+            cluster.ask_etcd("/v3/kv/compaction", &format!(r#"{{"revision":"{revision}","physical":true}}"#)).unwrap();
+            cluster.kill("etcd").unwrap();
+            // Past the leadership and every lease.
+            history.run_for(3 * SECOND).await;
+            cluster.restart("etcd").unwrap();
+        }
+        Trouble::ClocksJump => {
+            for (coordinators, workers) in [("+3600s", "+600s"), ("-86400s", "-600s"), ("+0", "+0")] {
+                cluster.set_clock("coordinator", coordinators).unwrap();
+                cluster.set_clock("worker", workers).unwrap();
+                history.run_for(SECOND).await;
+            }
+        }
+    }
+    history.run_for(SECOND).await;
+    cluster.network.mend().unwrap();
+    if matches!(what, Trouble::WorkerLinkDown) {
+        cluster.network.link(&worker[0], true).unwrap();
+    }
+    cluster.status_shows(&["3 of 3 workers serve", "cluster tests: well"]).await.unwrap();
+    history.run_for(SECOND).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "makes networks: stage cluster of verbs3-test"]
+async fn reads_see_acknowledged_writes_while_networks_are_cut() {
+    if !hosts::alone("reads_see_acknowledged_writes_while_networks_are_cut") {
+        return;
+    }
+    let seed = seed::from_environment();
+    let mut rng = seed::rng(seed, 77);
+    let mut cluster = Spread::start(Size { coordinators: 2, workers: 3, gateways: 3 }).await.unwrap();
+    let bucket = "partitions";
+    cluster.make_bucket(bucket).await.unwrap();
+    let mut history = History::start(&cluster.gateways, bucket, seed, Writes::MayFail);
+    history.run_for(2 * SECOND).await;
+    // Each at least once, in an order of chance.
+    let mut order = TROUBLES.to_vec();
+    for at in (1..order.len()).rev() {
+        order.swap(at, rng.random_range(0..=at));
+    }
+    for round in 0..seed::rounds(order.len()) {
+        let what = order[round % order.len()];
+        println!("round {round}: {what:?}");
+        let began = Instant::now();
+        trouble(&mut cluster, &mut history, what, &mut rng).await;
+        println!("    {:.1} s", began.elapsed().as_secs_f64());
+    }
+    let summary = history.end().await;
+    println!("{summary:?}: no stale and no mixed read");
+    assert!(summary.writes > 50 && summary.reads > 200, "too little happened to prove anything: {summary:?}");
+    assert!(summary.failed < summary.writes, "most writes failed: {summary:?}");
+    for worker in cluster.hosts("worker") {
+        let metrics = cluster.metrics(&worker).await.unwrap();
+        println!("{worker}: disk full {}", metrics.sum("verbs3_disk_errors_total", &["kind=\"full\""]));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "makes networks: stage cluster of verbs3-test"]
+async fn who_takes_anothers_name_is_told_so_and_disturbs_nobody() {
+    if !hosts::alone("who_takes_anothers_name_is_told_so_and_disturbs_nobody") {
+        return;
+    }
+    let mut cluster = Spread::start(Size { coordinators: 2, workers: 2, gateways: 1 }).await.unwrap();
+    let gateway = cluster.gateways[0].clone();
+    cluster.make_bucket("names").await.unwrap();
+    let before = cluster.status_shows(&["2 of 2 workers serve", "cluster tests: well"]).await.unwrap();
+
+    // A worker with the id of another, on another host.
+    let address = |cluster: &Spread, host: &str| cluster.network.address(host).unwrap().to_string();
+    let (theirs, here) = (address(&cluster, "worker-0"), address(&cluster, "gateway-0"));
+    let config = cluster.configuration("worker-0").unwrap();
+    let (config, _disk) = config.split_once("[[worker.disk").unwrap();
+    cluster.launch_other("gateway-0", "worker-9", &config.replace(&theirs, &here)).unwrap();
+    let told = format!("worker id worker-0 is held by {theirs}:9400");
+    eventually(|| cluster.log("worker-9").contains(&told)).await;
+    assert_eq!(gist(&cluster.status_shows(&["cluster tests: well"]).await.unwrap()), gist(&before));
+
+    // A coordinator of another cluster, and one of this name with another secret, at this cluster's prefix.
+    let etcd = cluster.etcd().unwrap();
+    for (name, shared) in [
+        ("coordinator-8", "name = \"others\"\nsecret = \"a secret of at least sixteen characters\""),
+        ("coordinator-9", "name = \"tests\"\nsecret = \"another secret of sixteen characters\""),
+    ] {
+        let section = coordinator_section(&here, &etcd, PREFIX);
+        let config = format!("[cluster]\n{shared}\ncoordinators = [\"http://{here}:9500\"]\n{section}");
+        cluster.launch_other("gateway-0", name, &config).unwrap();
+        assert_eq!(cluster.ended(name).await.unwrap(), Some(1), "{}", cluster.log(name));
+        let log = cluster.log(name);
+        assert!(log.contains("belongs to cluster") && log.contains("a prefix or folder of its own"), "{log}");
+    }
+    assert_eq!(gist(&cluster.status_shows(&["cluster tests: well"]).await.unwrap()), gist(&before));
+    let body = content::body("k", 1, 5000);
+    gateway.client.put_object().bucket("names").key("k").body(body.into()).send().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "makes networks: stage cluster of verbs3-test"]
+async fn status_says_what_is_wrong_and_what_to_do() {
+    if !hosts::alone("status_says_what_is_wrong_and_what_to_do") {
+        return;
+    }
+    let mut cluster = Spread::start(Size { coordinators: 2, workers: 3, gateways: 1 }).await.unwrap();
+    cluster.status_shows(&["cluster tests: well"]).await.unwrap();
+
+    cluster.kill("worker-1").unwrap();
+    let gone = ["NOT WELL", "2 of 3 workers serve", "MISSING", "worker-1 at", "verbs3 worker forget worker-1"];
+    cluster.status_shows(&gone).await.unwrap();
+    assert_eq!(cluster.status().await.unwrap().0, Some(1));
+    let (status, said) = cluster.command(&["worker", "forget", "worker-1"]).await.unwrap();
+    assert_eq!(status, Some(0), "{said}");
+    cluster.status_shows(&["2 of 2 workers serve", "cluster tests: well"]).await.unwrap();
+
+    // Another leads soon; that one of two is left, a person should know.
+    let leader = cluster.leader(None).await.unwrap();
+    cluster.kill(&leader).unwrap();
+    let other = cluster.leader(Some(&leader)).await.unwrap();
+    let url = format!(
+        "coordinator http://{}:9500 does not answer; start it again",
+        cluster.network.address(&leader).unwrap()
+    );
+    cluster.status_shows(&["NOT WELL", "2 of 2 workers serve", &url]).await.unwrap();
+    cluster.restart(&leader).unwrap();
+    cluster.status_shows(&["cluster tests: well"]).await.unwrap();
+
+    cluster.kill("etcd").unwrap();
+    let why =
+        ["led by nobody", "2 workers in map", "the store at etcd", "Reads go on with the last map", "see to etcd"];
+    cluster.status_shows(&why).await.unwrap();
+    assert_eq!(cluster.status().await.unwrap().0, Some(1));
+    // It loses whoever led, and gives nobody a lease.
+    assert!(cluster.log(&other).contains("leads no more"), "{}", cluster.log(&other));
+    cluster.restart("etcd").unwrap();
+    cluster.status_shows(&["2 of 2 workers serve", "cluster tests: well"]).await.unwrap();
+
+    for name in cluster.hosts("coordinator") {
+        cluster.kill(&name).unwrap();
+    }
+    let (status, said) = cluster.status().await.unwrap();
+    assert_eq!((status, said.contains("start the coordinators again")), (Some(2), true), "{said}");
+}
+
+/// Of a status: who is there and what is in force.
+fn gist(status: &str) -> Vec<&str> {
+    status.lines().take(2).collect()
+}
+
+async fn eventually(condition: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !condition() {
+        assert!(began.elapsed() < 60 * SECOND, "waited in vain");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
