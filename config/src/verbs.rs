@@ -32,6 +32,9 @@ pub struct Verbs {
     /// Receive buffers that the connections of a rail share; a connection for which there is no room has a ring of its own. Each is
     /// sure of 8, and may have more while others don't need them. Default: `1024`. Range: `64` to `32768`.
     pub shared_receives: u16,
+    /// `"auto"`: a gateway opens its memory through memory windows of type 2 where its device has them, so that a worker reaches what
+    /// it was lent, while it is lent, and nothing else. `"off"`: by one key for all. Default: `"off"`.
+    pub windows: Feature,
     /// Depth of a send queue in work requests. Default: `256`. Range: `16` to `16384`.
     pub send_queue: u32,
     /// Bytes that the NIC takes with a request instead of fetching them, where it can. Default: `"128B"`. Range: `"0B"` to `"1KiB"`.
@@ -90,6 +93,7 @@ impl Default for Verbs {
             receive_buffer: ByteSize::kib(8),
             shared_receive: Feature::Auto,
             shared_receives: 1024,
+            windows: Feature::Off,
             send_queue: 256,
             inline_max: ByteSize(128),
             ack_timeout: 17,

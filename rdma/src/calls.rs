@@ -94,8 +94,8 @@ pub(crate) trait Outlet: Send + Sync + 'static {
         None
     }
     /// Describes lent memory to the peer; empty where the peer does not write to it directly. Memory that was described
-    /// stays described until the call is settled.
-    fn lend(&self, landing: &Landing) -> Vec<Segment>;
+    /// stays described until the call is settled, or until the landing takes itself back.
+    fn lend(&self, landing: &mut Landing) -> Vec<Segment>;
     /// Waits until `bytes` may be queued; `None` once the connection is closed. A frame larger than the whole queue
     /// waits until the queue is empty.
     fn room(&self, bytes: u64) -> impl Future<Output = Option<Room>> + Send;

@@ -45,8 +45,24 @@ pub struct Landing {
     lent: Vec<Lent>,
     /// All of the memory, claimed or not: pieces that are dropped early must not give back what the peer can still
     /// write to. The landing itself is dropped when its call is settled.
-    _held: Vec<CellHold>,
+    held: Vec<CellHold>,
     bytes: u64,
+    /// Who closes it to the peer before its memory goes back, where that takes a while.
+    taker: Option<Box<dyn TakeBack>>,
+}
+
+/// Keeps the memory of a landing until the peer can't write to it any more.
+pub(crate) trait TakeBack: Send {
+    fn take_back(self: Box<Self>, held: Vec<CellHold>);
+}
+
+impl Drop for Landing {
+    fn drop(&mut self) {
+        if let Some(taker) = self.taker.take() {
+            self.lent.clear();
+            taker.take_back(std::mem::take(&mut self.held));
+        }
+    }
 }
 
 struct Lent {
@@ -85,11 +101,16 @@ impl Landing {
             lent.push(Lent { offset, span, kind: MemoryKind::Host, rail: RailId(0) });
             offset += bytes as u64;
         }
-        Some(Self { lent, _held: held, bytes: offset })
+        Some(Self { lent, held, bytes: offset, taker: None })
     }
 
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// From now on its memory goes back by way of `taker`.
+    pub(crate) fn taken_back_by(&mut self, taker: Box<dyn TakeBack>) {
+        self.taker = Some(taker);
     }
 
     /// Address and length of each lent range, by offset: what a NIC is told of it.

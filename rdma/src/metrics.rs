@@ -99,6 +99,8 @@ table! {
         "Receive buffers of peers that the queue pairs of a rail may still send to, when something was sent last.";
     shared_receives: IntGaugeVec, "verbs3_verbs_shared_receives", ["rail", "state"],
         "Receive buffers that the connections of a rail share (verbs.shared_receives), by state: all; reserved, to the shares of connections; doubtful, perhaps taken by a queue pair that ended; lost, taken by one.";
+    windows: IntGaugeVec, "verbs3_verbs_windows", ["rail", "state"],
+        "Memory windows of a rail, by state: made; bound, those that landings are lent through.";
     rail_call_seconds: HistogramVec, "verbs3_verbs_call_seconds", ["rail"],
         "Seconds from the sending of a call to its end, by the rail that it went over.";
     landed_bytes: IntCounterVec, "verbs3_verbs_landed_bytes_total", ["rail"],
@@ -108,7 +110,7 @@ table! {
     rail_lost: IntCounterVec, "verbs3_verbs_rail_lost_total", ["rail", "reason"],
         "Connections over a rail that broke, or over which nothing came, by reason (lost, silent, protocol, failed).";
     work_requests: IntCounterVec, "verbs3_verbs_work_requests_total", ["rail", "op"],
-        "Work requests posted to a rail, by operation (write, send).";
+        "Work requests posted to a rail, by operation (write, send, window: binds and invalidations).";
     written_bytes: IntCounterVec, "verbs3_verbs_written_bytes_total", ["rail"],
         "Bytes that were written into peers' landings over a rail.";
     copied_bytes: IntCounterVec, "verbs3_verbs_copied_bytes_total", ["rail"],
@@ -269,6 +271,7 @@ mod tests {
             let _ = by_rail.with_label_values(&["rxe0:1"]);
         }
         let _ = all.shared_receives.with_label_values(&["rxe0:1", "all"]);
+        let _ = all.windows.with_label_values(&["rxe0:1", "bound"]);
         let _ = all.rail_call_seconds.with_label_values(&["rxe0:1"]);
         for of_rail in [&all.work_requests, &all.verbs_errors, &all.rail_connects, &all.rail_lost] {
             let _ = of_rail.with_label_values(&["rxe0:1", "write"]);

@@ -3,7 +3,7 @@
 //!
 //! Owns the options, and the probe of what this host has: its answer "none" is a value with a reason, never a failure.
 //! Nothing here depends on immediate data, shared receive queues, atomics or windows, which some devices lack; shared receive
-//! queues are used where a device has them.
+//! queues and windows are used where a device has them.
 
 mod aim;
 mod chunk;
@@ -24,6 +24,7 @@ mod shares;
 mod sharing;
 mod sys;
 mod terms;
+mod windows;
 mod wire;
 
 use std::fmt;
@@ -53,6 +54,8 @@ pub struct VerbsOptions {
     pub shared_receive: bool,
     /// How many buffers they share. A connection for which there is no room has a ring of its own.
     pub shared_receives: u16,
+    /// Landings are lent through memory windows of type 2, where the device of the requester has them.
+    pub windows: bool,
     /// Depth of the send queue, in work requests.
     pub send_queue: u32,
     /// Bytes that the NIC takes with a request instead of fetching them, where it can.
@@ -88,6 +91,7 @@ impl VerbsOptions {
             receive_bytes: 8192,
             shared_receive: true,
             shared_receives: 1024,
+            windows: false,
             send_queue: 256,
             inline_bytes: 128,
             ack_timeout: 17,

@@ -90,7 +90,7 @@ UNIT=$(test_binary verbs3_rdma --lib); export UNIT
 
 #   rails (0, 1, …)              seconds  steps
 one 'rxe rxe:4096 siw siw:4096'  300      devices doctor rdma_ping conformance_tcp
-one 'rxe rxe:4096'               900      conformance_verbs_plain:0 conformance_verbs:1 path_mtu:1 hostile:1 device_late:0 device_removal:0
+one 'rxe rxe:4096'               900      conformance_verbs_plain:0 conformance_verbs_windows:1 path_mtu:1 hostile:1 device_late:0 device_removal:0
 one 'siw siw:4096'               900      conformance_verbs_plain:0 conformance_verbs:1 path_mtu:1 hostile:1 device_late:0 device_removal:0
 one 'rxe:4096'                   300      system system_memlock
 one 'siw'                        300      system

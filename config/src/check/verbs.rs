@@ -26,6 +26,7 @@ pub(super) fn check(verbs: &Verbs, worker: &Worker, gateway: &Gateway, findings:
         receive_buffer,
         shared_receive: _,
         shared_receives,
+        windows: _,
         send_queue,
         inline_max,
         ack_timeout,

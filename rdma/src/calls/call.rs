@@ -82,9 +82,9 @@ impl<O: Outlet> Connection for Dialled<O> {
 }
 
 impl<O: Outlet> Handle<O> {
-    fn start(&self, permit: Permit, message: Bytes, landing: Option<Landing>) -> State {
+    fn start(&self, permit: Permit, message: Bytes, mut landing: Option<Landing>) -> State {
         let lent_bytes = landing.as_ref().map_or(0, Landing::bytes);
-        let lent = landing.as_ref().map(|landing| self.line.outlet.lend(landing)).unwrap_or_default();
+        let lent = landing.as_mut().map(|landing| self.line.outlet.lend(landing)).unwrap_or_default();
         let credit = Some(Credit::new(permit));
         let pending = Arc::new(
             Pending::new(O::KIND, landing, credit).described(!lent.is_empty()).timed_by(self.line.outlet.seconds()),

@@ -447,7 +447,7 @@ impl<O: Outlet> ReplyDriver for Answering<O> {
         Ok(())
     }
 
-    async fn pull(&mut self, message: Bytes, landing: Landing) -> Result<Vec<Bytes>, TransportError> {
+    async fn pull(&mut self, message: Bytes, mut landing: Landing) -> Result<Vec<Bytes>, TransportError> {
         self.check(&message, 0, 0)?;
         let session = &self.session;
         let (done, pushed) = oneshot::channel();
@@ -462,7 +462,7 @@ impl<O: Outlet> ReplyDriver for Answering<O> {
                 return Err(TransportError::Bound { reason });
             }
             let header = Header { lent_bytes: landing.bytes(), ..Header::new(Kind::Wanted, self.call) };
-            let lent = session.outlet.lend(&landing);
+            let lent = session.outlet.lend(&mut landing);
             serving.pull = Some(Pull { landing, done });
             session.outlet.push(Outgoing::new(header, message, Vec::new()).lending(&lent));
         }

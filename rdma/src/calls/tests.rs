@@ -21,7 +21,7 @@ struct Mute {
 impl Outlet for Mute {
     const KIND: TransportKind = TransportKind::Verbs;
 
-    fn lend(&self, landing: &Landing) -> Vec<Segment> {
+    fn lend(&self, landing: &mut Landing) -> Vec<Segment> {
         let bytes = landing.bytes() as u32;
         if self.described { vec![Segment { address: 0, bytes, key: 0 }] } else { Vec::new() }
     }

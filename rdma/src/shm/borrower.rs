@@ -24,7 +24,7 @@ impl Outlet for Borrower {
     const KIND: TransportKind = TransportKind::Shm;
 
     /// Nothing: a worker hands its own memory over, or copies through the stream.
-    fn lend(&self, _landing: &Landing) -> Vec<Segment> {
+    fn lend(&self, _landing: &mut Landing) -> Vec<Segment> {
         Vec::new()
     }
 

@@ -76,7 +76,7 @@ impl Outlet for Owner {
     const KIND: TransportKind = TransportKind::Shm;
 
     /// Nothing: what a requester pushes comes in the stream.
-    fn lend(&self, _landing: &Landing) -> Vec<Segment> {
+    fn lend(&self, _landing: &mut Landing) -> Vec<Segment> {
         Vec::new()
     }
 

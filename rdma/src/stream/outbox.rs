@@ -83,7 +83,7 @@ impl<S: Socket> Outlet for Outbox<S> {
     const KIND: TransportKind = S::KIND;
 
     /// Nothing: data travels in the stream.
-    fn lend(&self, _landing: &Landing) -> Vec<Segment> {
+    fn lend(&self, _landing: &mut Landing) -> Vec<Segment> {
         Vec::new()
     }
 

@@ -89,6 +89,11 @@ impl VerbsTransport {
     }
 
     #[cfg(test)]
+    pub(super) fn has_windows(&self) -> bool {
+        self.dialer.rail.lock().as_ref().is_some_and(|rail| rail.windows.is_some())
+    }
+
+    #[cfg(test)]
     pub(super) fn shared_ring(&self) -> Option<Arc<super::receives::SharedRing>> {
         self.dialer.rail.lock().as_ref().and_then(|rail| rail.shared.clone())
     }

@@ -17,7 +17,7 @@ use super::terms::QueueTerms;
 use super::wire::{Readable, Wire, next_event, watch};
 use super::{VerbsOptions, VerbsTransport};
 use crate::arena::{Arena, ArenaOptions};
-use crate::calls::{Gate, Inlet, Secret, Segment};
+use crate::calls::{Gate, Header, Inlet, Kind, Outgoing, Secret, Segment};
 use crate::landing::{Fill, Landing};
 use crate::transport::Connection;
 
@@ -32,7 +32,12 @@ fn address() -> IpAddr {
     std::env::var("VERBS3_TEST_ADDRESS").expect(NEEDS).parse().unwrap()
 }
 
+/// With memory windows, where the device has them.
 fn options() -> VerbsOptions {
+    VerbsOptions { windows: true, ..without_windows() }
+}
+
+fn without_windows() -> VerbsOptions {
     VerbsOptions::new(Secret::new("the cluster's secret"))
 }
 
@@ -108,9 +113,21 @@ impl Lair {
 impl Liar {
     /// What the next call tells of its landing.
     async fn target(&mut self) -> Segment {
+        self.called().await.1
+    }
+
+    /// The number of the next call, and what it tells of its landing.
+    async fn called(&mut self) -> (u64, Segment) {
         let header = self.inlet.header().await.unwrap().unwrap();
         let body = self.inlet.body(&header, &mut Fill::default()).await.unwrap();
-        body.target[0]
+        (header.call, body.target[0])
+    }
+
+    /// Settles a call, as an honest worker does.
+    fn answer(&self, call: u64) {
+        let header = Header { last: true, ..Header::new(Kind::Part, call) };
+        self.wire.state.lock().sender.push(Outgoing::new(header, Bytes::new(), Vec::new()));
+        self.wire.pump();
     }
 
     /// Writes a page of its own to `address` with `key`.
@@ -132,12 +149,12 @@ impl Liar {
     }
 }
 
-/// Without memory windows: why SECURITY.md says what it says. With them, this is to be refused.
+/// Without memory windows: why SECURITY.md says what it says.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh"]
 async fn hostile_worker_with_the_key_of_one_landing_reaches_the_others() {
     let (lair, memory) = (Lair::open(), arena());
-    let transport = VerbsTransport::new(address(), options(), memory.clone()).unwrap();
+    let transport = VerbsTransport::new(address(), without_windows(), memory.clone()).unwrap();
     let other = page(&memory, 0x11);
     let (connection, mut liar) = lair.meet(&transport).await;
     let _call = connection.call("".into(), Landing::lease(&memory, &[PAGE]));
@@ -149,14 +166,84 @@ async fn hostile_worker_with_the_key_of_one_landing_reaches_the_others() {
     assert!(connection.broken().is_none());
 }
 
+/// With memory windows it reaches the landings that it was lent, while they are lent, over the queue pair that they were lent
+/// over. Soft-iWARP has no windows, which is then what is shown. Soft-RoCE (`check_rkey` of Linux 6.1) holds a write against the
+/// bounds of the registration below the window, so there it may reach others by a key that is good.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh"]
+async fn hostile_worker_with_a_window_reaches_its_own_landing_only() {
+    let (lair, memory) = (Lair::open(), arena());
+    let transport = VerbsTransport::new(address(), options(), memory.clone()).unwrap();
+    let device = transport.rail().unwrap().device;
+    assert_eq!(transport.has_windows(), !device.starts_with("siw"), "{device}");
+    if !transport.has_windows() {
+        return;
+    }
+    let (other, (honest, mut friend)) = (page(&memory, 0x11), lair.meet(&transport).await);
+    let _lent = honest.call("".into(), Landing::lease(&memory, &[PAGE]));
+    let theirs = friend.target().await;
+    for case in
+        ["another landing's memory", "a landing of another connection", "a landing that was given back", "its own"]
+    {
+        let (connection, mut liar) = lair.meet(&transport).await;
+        let mut call = connection.call("".into(), Landing::lease(&memory, &[PAGE]));
+        let (number, told) = liar.called().await;
+        match case {
+            "another landing's memory" => {
+                let other = page(&memory, 0x11);
+                liar.write(other.as_ptr() as u64, told.key);
+                let place = other.as_ptr() as usize;
+                eventually("it is refused, or soft-RoCE let it", || {
+                    // SAFETY: a byte of a page that `other` keeps leased.
+                    let reached = unsafe { (place as *const u8).read_volatile() } == 0xEE;
+                    assert!(!reached || device.starts_with("rxe"), "a write outside its window");
+                    reached || connection.broken().is_some()
+                })
+                .await;
+                continue;
+            }
+            "a landing of another connection" => liar.write(theirs.address, theirs.key),
+            "a landing that was given back" => {
+                let leased = memory.usage().leased_bytes;
+                liar.answer(number);
+                call.next().await.unwrap();
+                eventually("the landing is back", || memory.usage().leased_bytes < leased).await;
+                liar.write(told.address, told.key);
+            }
+            _ => {
+                liar.write(told.address, told.key);
+                let place = told.address as usize;
+                // SAFETY: a byte of the landing, which the open call keeps leased.
+                eventually("its own landing is written to", || unsafe { (place as *const u8).read_volatile() } == 0xEE)
+                    .await;
+                assert!(connection.broken().is_none());
+                continue;
+            }
+        }
+        liar.expect_cut_off().await;
+        eventually("the gateway has dropped the connection", || connection.broken().is_some()).await;
+        drop(call);
+        assert!(other.iter().all(|&byte| byte == 0x11), "{case}");
+    }
+    assert!(honest.broken().is_none());
+    drop((other, honest, friend, _lent));
+    eventually("every landing is back", || memory.usage().leased_bytes == 0).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh"]
 async fn hostile_worker_reaches_nothing_but_landings() {
+    for options in [options(), without_windows()] {
+        reaches_nothing_but_landings(options).await;
+    }
+}
+
+async fn reaches_nothing_but_landings(options: VerbsOptions) {
     let (lair, memory, gone) = (Lair::open(), arena(), arena());
-    let transport = VerbsTransport::new(address(), options(), memory.clone()).unwrap();
+    let transport = VerbsTransport::new(address(), options.clone(), memory.clone()).unwrap();
     // Of a registration that has ended.
     let stale = {
-        let before = VerbsTransport::new(address(), options(), gone.clone()).unwrap();
+        let before = VerbsTransport::new(address(), options, gone.clone()).unwrap();
         let (connection, mut liar) = lair.meet(&before).await;
         let call = connection.call("".into(), Landing::lease(&gone, &[PAGE]));
         let told = liar.target().await;

@@ -33,25 +33,25 @@ impl Outlet for WireOutlet {
         Some(self.0.metrics.call_seconds.clone())
     }
 
-    /// The places of a landing and their key. Blocks grant no remote right: what a worker pulls travels in the stream.
-    fn lend(&self, landing: &Landing) -> Vec<Segment> {
+    /// The places of a landing and their keys. Blocks grant no remote right: what a worker pulls travels in the stream.
+    fn lend(&self, landing: &mut Landing) -> Vec<Segment> {
         let rail = &self.0.rail;
         // What fits in a SEND is never written, so there is nothing to open for it.
         if rail.usage != Use::Landings || landing.bytes() <= RIDE_BYTES_MAX as u64 {
             return Vec::new();
         }
-        let key = rail.region.rkey;
-        let segments: Vec<_> = landing
-            .places()
-            .filter(|(address, bytes)| rail.region.covers(*address, *bytes))
-            .map(|(address, bytes)| Segment { address: address as u64, bytes: bytes as u32, key })
-            .collect();
+        let places: Vec<_> = landing.places().collect();
         // Memory of another arena can't be described: all of the reply then travels in the stream.
-        if segments.iter().map(|segment| u64::from(segment.bytes)).sum::<u64>() == landing.bytes() {
-            segments
-        } else {
-            Vec::new()
+        if !places.iter().all(|(address, bytes)| rail.region.covers(*address, *bytes)) {
+            return Vec::new();
         }
+        if rail.windows.is_some() {
+            return self.0.open_windows(landing, &places);
+        }
+        let key = rail.region.rkey;
+        let segment =
+            |&(address, bytes): &(usize, usize)| Segment { address: address as u64, bytes: bytes as u32, key };
+        places.iter().map(segment).collect()
     }
 
     async fn room(&self, bytes: u64) -> Option<Room> {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::VerbsOptions;
 use super::receives::SharedRing;
 use super::sys::{CmId, Domain, EventChannel, Region, Rights};
+use super::windows::Windows;
 use crate::arena::Arena;
 use crate::metrics::{GaugeGuard, metrics};
 
@@ -49,6 +50,8 @@ pub(super) enum Use {
 pub(super) struct OpenRail {
     pub(super) rail: Rail,
     pub(super) domain: Arc<Domain>,
+    /// None of them is bound once no connection is left. They end before the region.
+    pub(super) windows: Option<Arc<Windows>>,
     /// Ends before `arena`, whose memory it covers.
     pub(super) region: Region,
     pub(super) usage: Use,
@@ -74,8 +77,13 @@ impl OpenRail {
         let (device, port) = domain.device();
         let rail = Rail { device, port, address };
         let (base, bytes) = arena.base();
+        let windows = match usage {
+            Use::Landings if options.windows => windows(&rail, &domain),
+            _ => None,
+        };
         let rights = match usage {
             Use::Blocks => Rights::Source,
+            Use::Landings if windows.is_some() => Rights::Windows,
             Use::Landings => Rights::RemoteWrite,
         };
         // SAFETY: the arena, and with it the mapping, is held by this rail and dropped after the region.
@@ -83,7 +91,21 @@ impl OpenRail {
         let registered = metrics().registered_bytes.with_label_values(&[&rail.label()]);
         let registered = GaugeGuard::add(&registered, region.bytes() as u64);
         let shared = if options.shared_receive { shared_ring(&rail, &domain, options) } else { None };
-        Ok((Arc::new(Self { rail, domain, region, usage, shared, _registered: registered, _arena: arena }), channel))
+        let open = Self { rail, domain, windows, region, usage, shared, _registered: registered, _arena: arena };
+        Ok((Arc::new(open), channel))
+    }
+}
+
+fn windows(rail: &Rail, domain: &Arc<Domain>) -> Option<Arc<Windows>> {
+    match Windows::new(&rail.label(), domain) {
+        Ok(windows) => Some(Arc::new(windows)),
+        Err(error) => {
+            tracing::info!(
+                rail = rail.label(), %error,
+                "no memory windows: workers that know the secret could write to each other's landings"
+            );
+            None
+        }
     }
 }
 

@@ -15,6 +15,7 @@ pub(super) struct RailMetrics {
     pub(super) landed_bytes: IntCounter,
     writes: IntCounter,
     sends: IntCounter,
+    windows: IntCounter,
     written_bytes: IntCounter,
     pub(super) copied_bytes: IntCounter,
     pub(super) completions: IntCounter,
@@ -60,6 +61,7 @@ impl RailMetrics {
             landed_bytes: all.landed_bytes.with_label_values(&[rail]),
             writes: all.work_requests.with_label_values(&[rail, "write"]),
             sends: all.work_requests.with_label_values(&[rail, "send"]),
+            windows: all.work_requests.with_label_values(&[rail, "window"]),
             written_bytes: all.written_bytes.with_label_values(&[rail]),
             copied_bytes: all.copied_bytes.with_label_values(&[rail]),
             completions: all.completions.with_label_values(&[rail]),
@@ -69,13 +71,21 @@ impl RailMetrics {
     }
 
     pub(super) fn posted(&self, works: &[Work]) {
-        let (mut writes, mut bytes) = (0, 0);
-        for work in works.iter().filter(|work| work.op != Op::Send) {
-            writes += 1;
-            bytes += work.sges[..usize::from(work.sges_used)].iter().map(|sge| u64::from(sge.bytes)).sum::<u64>();
+        let (mut writes, mut sends, mut bytes) = (0, 0, 0);
+        for work in works {
+            match work.op {
+                Op::Send => sends += 1,
+                Op::Write { .. } => {
+                    writes += 1;
+                    let pieces = &work.sges[..usize::from(work.sges_used)];
+                    bytes += pieces.iter().map(|sge| u64::from(sge.bytes)).sum::<u64>();
+                }
+                Op::Bind { .. } | Op::Invalidate { .. } => {}
+            }
         }
         self.writes.inc_by(writes);
-        self.sends.inc_by(works.len() as u64 - writes);
+        self.sends.inc_by(sends);
+        self.windows.inc_by(works.len() as u64 - writes - sends);
         self.written_bytes.inc_by(bytes);
     }
 

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use super::aim::{Write, aim};
 use super::chunk::{CHUNK_HEADER_BYTES, ChunkHeader, Credits};
 use super::sys::{Buffer, Op, SGES_MAX, Sge, Work};
+use super::windows::Closing;
 use crate::calls::{Kind, Outgoing};
 
 /// Data up to this length rides inside the SEND: a WRITE of its own would cost more than the two copies.
@@ -57,11 +58,21 @@ struct Open {
     filled: usize,
 }
 
+/// What the NIC is done with. Drop it outside of locks.
+#[derive(Default)]
+pub(super) struct Done {
+    pub(super) frames: Vec<Outgoing>,
+    /// Landings that the peer can't write to any more.
+    pub(super) closed: Vec<Closing>,
+}
+
 pub(super) struct Sender {
     sizes: SendSizes,
     /// Of one chunk.
     payload_bytes_max: usize,
     frames: VecDeque<Queued>,
+    /// What opens and closes windows, ahead of frames that are queued later; the memory that goes back behind each.
+    locals: VecDeque<(Op, Option<Closing>)>,
     /// WRITEs of the first frame that are not posted.
     writes: VecDeque<Write>,
     open: Option<Open>,
@@ -74,9 +85,12 @@ pub(super) struct Sender {
     /// By request: slots and frames that the NIC may still read.
     held_slots: VecDeque<(u64, u16)>,
     held_frames: VecDeque<(u64, Outgoing)>,
+    closing: VecDeque<(u64, Closing)>,
     /// Id of the last request made, and of the last known to be complete.
     made: u64,
     complete: u64,
+    /// Id of the last request that does nothing.
+    nudged: u64,
     sends_unsignalled: u32,
     controls: usize,
     /// Data bytes of frames that ride in the stream, since they were last asked for.
@@ -90,6 +104,7 @@ impl Sender {
             sizes,
             payload_bytes_max: sizes.chunk_bytes as usize - CHUNK_HEADER_BYTES,
             frames: VecDeque::new(),
+            locals: VecDeque::new(),
             writes: VecDeque::new(),
             open: None,
             packed: Vec::new(),
@@ -98,8 +113,10 @@ impl Sender {
             free_for_grants: (sizes.slots..sizes.slots + GRANT_SLOTS).collect(),
             held_slots: VecDeque::new(),
             held_frames: VecDeque::new(),
+            closing: VecDeque::new(),
             made: 0,
             complete: 0,
+            nudged: 0,
             sends_unsignalled: 0,
             controls: 0,
             copied_bytes: 0,
@@ -115,6 +132,40 @@ impl Sender {
     pub(super) fn push(&mut self, frame: Outgoing) {
         self.controls += usize::from(frame.is_control());
         self.frames.push_back(Queued { frame, packed: 0, begun: false });
+    }
+
+    /// Queues what opens windows. The keys may be told in frames that are pushed from now on.
+    pub(super) fn open_windows(&mut self, ops: Vec<Op>) {
+        self.locals.extend(ops.into_iter().map(|op| (op, None)));
+    }
+
+    /// Queues what closes windows; the memory goes back when that is complete.
+    pub(super) fn close_windows(&mut self, closing: Closing) {
+        self.locals.extend(closing.bound.invalidations().into_iter().map(|op| (op, None)));
+        if let Some(last) = self.locals.back_mut() {
+            last.1 = Some(closing);
+        }
+    }
+
+    /// Windows wait for the completion that closes them.
+    pub(super) fn is_closing(&self) -> bool {
+        !self.closing.is_empty()
+    }
+
+    /// A request that does nothing, unless one is on its way already.
+    pub(super) fn nudge(&mut self) -> &[Work] {
+        self.works.clear();
+        if self.nudged <= self.complete && self.queue_free() > SEND_RESERVE {
+            // Of no bytes: no key is looked at, and no receive buffer taken.
+            self.nudged = self.work(Op::Write { address: 0, key: 0 }, NO_SGES, 0, false);
+        }
+        self.signal_last()
+    }
+
+    /// Memory that waits for windows which the end of the queue pair closes.
+    pub(super) fn take_closing(&mut self) -> Vec<Closing> {
+        let queued = self.locals.drain(..).filter_map(|(_, closing)| closing);
+        queued.chain(self.closing.drain(..).map(|(_, closing)| closing)).collect()
     }
 
     /// Data bytes that ride in the stream, since this was last called.
@@ -156,7 +207,7 @@ impl Sender {
     }
 
     /// Notes that all requests up to `id` are complete; what they held is moved to `done`.
-    pub(super) fn completed(&mut self, id: u64, done: &mut Vec<Outgoing>) {
+    pub(super) fn completed(&mut self, id: u64, done: &mut Done) {
         self.complete = self.complete.max(id);
         while self.held_slots.front().is_some_and(|(held, _)| *held <= id) {
             if let Some((_, slot)) = self.held_slots.pop_front() {
@@ -165,14 +216,18 @@ impl Sender {
             }
         }
         while self.held_frames.front().is_some_and(|(held, _)| *held <= id) {
-            done.extend(self.held_frames.pop_front().map(|(_, frame)| frame));
+            done.frames.extend(self.held_frames.pop_front().map(|(_, frame)| frame));
+        }
+        while self.closing.front().is_some_and(|(held, _)| *held <= id) {
+            done.closed.extend(self.closing.pop_front().map(|(_, closing)| closing));
         }
     }
 
     /// The requests that can be posted now, in order. Post them, and then call again only for what comes later.
     pub(super) fn pump(&mut self, credits: &mut Credits, slots: &Buffer, memory: &impl Registered) -> &[Work] {
         self.works.clear();
-        while self.advance(credits, slots, memory) {}
+        // A frame that tells a key follows what opens its window.
+        while self.post_locals() && self.advance(credits, slots, memory) {}
         self.seal(credits, slots, ChunkHeader::default());
         if credits.must_grant() {
             self.alone(credits, slots, ChunkHeader { only_grants: true, ..ChunkHeader::default() });
@@ -214,6 +269,17 @@ impl Sender {
         let held = self.held_frames.drain(..).map(|(_, frame)| frame);
         let packed = self.packed.drain(..).chain(self.copied.drain(..));
         held.chain(packed).chain(self.frames.drain(..).map(|queued| queued.frame)).collect()
+    }
+
+    /// `false` where some have to wait for places in the queue.
+    fn post_locals(&mut self) -> bool {
+        while self.queue_free() > SEND_RESERVE
+            && let Some((op, closing)) = self.locals.pop_front()
+        {
+            let id = self.work(op, NO_SGES, 0, false);
+            self.closing.extend(closing.map(|closing| (id, closing)));
+        }
+        self.locals.is_empty()
     }
 
     /// One step; `false` when nothing more can go out now.

@@ -1,5 +1,5 @@
 //! The verbs bindings, and every `unsafe` call into them: the listing here, connections in `cm`, their states in `states`,
-//! memory in `memory`, queues in `queue` and `shared`, a port's facts in `port`. No other file of the crate names the bindings.
+//! memory in `memory`, windows over it in `window`, queues in `queue` and `shared`, a port's facts in `port`. No other file of the crate names the bindings.
 //!
 //! `rdma-mummy-sys` carries the declarations of libibverbs and librdmacm and loads both at run time, so the binary starts
 //! on a host without them. The `ibverbs` family was tried and left out: `ibverbs` 0.9.2, the newest published, has no
@@ -12,6 +12,7 @@ mod port;
 mod queue;
 mod shared;
 mod states;
+mod window;
 
 use std::ffi::CStr;
 use std::io;
@@ -23,6 +24,7 @@ pub(super) use memory::{Buffer, Domain, Region, Rights};
 pub(super) use port::Port;
 pub(super) use queue::{Completion, CompletionQueue, Op, SGES_MAX, Sge, Work};
 pub(super) use shared::SharedQueue;
+pub(super) use window::Window;
 
 /// The error of a call that returns -1 or a null pointer and sets `errno`.
 fn last_error(what: &str) -> io::Error {

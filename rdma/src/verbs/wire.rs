@@ -3,12 +3,14 @@
 //! Owns the queue pair and its completions, and drives them from the connection's own task: first by
 //! polling, then by waiting for the NIC's event, so an idle connection costs nothing. What a frame means is `calls`'.
 
-use std::collections::VecDeque;
+mod closing;
+
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -23,15 +25,20 @@ use super::chunk::{CHUNK_HEADER_BYTES, ChunkHeader, Credits};
 use super::rail::OpenRail;
 use super::rail_metrics::RailMetrics;
 use super::receives::{RECEIVE, Receives};
-use super::sender::{Registered, SendSizes, Sender};
+use super::sender::{Done, Registered, SendSizes, Sender};
 use super::sys::{Buffer, CmEvent, CmId, Completion, CompletionQueue, EventChannel, EventKind, QueueSizes, Work};
 use super::terms::QueueTerms;
+use super::windows::Bound;
 use crate::calls::Rooms;
 use crate::metrics::metrics;
 
 /// Times that other tasks of the thread may run before the NIC's event is asked for and waited for, which costs three
 /// system calls: what they do often makes the next completion.
 const YIELDS_MAX: u32 = 1;
+
+/// Time that windows have to close before the device is told again to look at its queue: soft-RoCE (Linux 6.1) may forget
+/// an invalidation that waits for the requests before it, until something else is posted.
+const NUDGE_AFTER: Duration = Duration::from_millis(250);
 
 /// Completions taken at once.
 const POLL_MAX: usize = 16;
@@ -62,6 +69,9 @@ pub(super) struct State {
     id: Option<CmId>,
     pub(super) sender: Sender,
     pub(super) credits: Credits,
+    /// Windows of landings that are lent, by a number of their own.
+    bound: HashMap<u64, Bound>,
+    lent: u64,
     /// Chunks that arrived and were not read, by buffer.
     pub(super) received: VecDeque<(u16, ChunkHeader)>,
     /// The peer said that nothing follows, or hung up.
@@ -138,6 +148,8 @@ impl Wire {
                 sender: Sender::new(send),
                 // Until the peer has said how much it can take.
                 credits: Credits::new(0, 0, 0),
+                bound: HashMap::new(),
+                lent: 0,
                 received: VecDeque::new(),
                 ended: false,
                 said_end: false,
@@ -225,7 +237,8 @@ impl Wire {
         }
         self.metrics.posted(works);
         // SAFETY: slots are handed out again, and frames with their data dropped, only by `Sender::completed` and, in
-        // `close`, after the id with its queue pair; both are told by the NIC or behind its end.
+        // `close`, after the id with its queue pair; both are told by the NIC or behind its end. Windows are kept as long in
+        // `bound`, or with what is closing; the region is the rail's.
         unsafe { id.post_send(works) }
     }
 
@@ -300,6 +313,10 @@ impl Wire {
     }
 
     async fn wait(&self, beat: &mut Beat<'_>) -> io::Result<()> {
+        let soon = Instant::now() + NUDGE_AFTER;
+        if self.rail.windows.is_some() && beat.timer.deadline() > soon && self.state.lock().sender.is_closing() {
+            beat.timer.as_mut().reset(soon);
+        }
         tokio::select! {
             ready = self.completions.readable() => {
                 ready?.clear_ready();
@@ -308,15 +325,27 @@ impl Wire {
             event = self.event() => self.happened(&event?),
             () = self.work.notified() => {}
             () = beat.timer.as_mut() => {
-                // A peer that is gone without a word is noticed when this is not acknowledged.
-                if beat.silent && self.state.lock().sender.is_idle() {
-                    self.send_bare(ChunkHeader::default());
-                }
+                self.beat(beat.silent);
                 beat.silent = true;
                 beat.timer.as_mut().reset(Instant::now() + self.heartbeat);
             }
         }
         Ok(())
+    }
+
+    fn beat(&self, silent: bool) {
+        let mut state = self.state.lock();
+        if state.sender.is_closing() {
+            let State { id: Some(id), sender, .. } = &mut *state else {
+                return;
+            };
+            // As for `send_bare`.
+            let _ = self.post(id, sender.nudge());
+        } else if silent && state.sender.is_idle() {
+            drop(state);
+            // A peer that is gone without a word is noticed when this is not acknowledged.
+            self.send_bare(ChunkHeader::default());
+        }
     }
 
     fn happened(&self, event: &CmEvent) {
@@ -339,7 +368,7 @@ impl Wire {
     fn progress(&self) -> io::Result<bool> {
         let mut polled = [Completion::NONE; POLL_MAX];
         let count = self.completions.get_ref().0.poll(&mut polled)?;
-        let (mut done, mut copied) = (Vec::new(), Vec::new());
+        let (mut done, mut copied) = (Done::default(), Vec::new());
         let mut state = self.state.lock();
         let mut result = match &state.failure {
             Some(failure) => Err(io::Error::other(failure.clone())),
@@ -365,18 +394,13 @@ impl Wire {
             self.written.notify_waiters();
         }
         // Frees what the NIC is done with, and wakes who waits for room; outside the lock.
+        self.closed(std::mem::take(&mut done.closed));
         drop((done, copied));
         Ok(count > 0)
     }
 
     /// `well`: nothing has failed before this one.
-    fn complete(
-        &self,
-        state: &mut State,
-        completion: &Completion,
-        done: &mut Vec<crate::calls::Outgoing>,
-        well: bool,
-    ) -> io::Result<()> {
+    fn complete(&self, state: &mut State, completion: &Completion, done: &mut Done, well: bool) -> io::Result<()> {
         let buffer = (completion.id & RECEIVE != 0).then_some((completion.id & !RECEIVE) as u16);
         if let Some(buffer) = buffer {
             self.receives.completed(buffer);
@@ -441,62 +465,6 @@ impl Wire {
     /// Copies from a chunk that arrived.
     pub(super) fn read(&self, buffer: u16, at: usize, to: &mut [u8]) {
         self.receives.read(buffer, CHUNK_HEADER_BYTES + at, to);
-    }
-
-    /// Destroys the queue pair, and then lets go of what it could touch.
-    pub(super) fn close(&self) {
-        let (id, unread) = {
-            let mut state = self.state.lock();
-            state.closed = true;
-            state.ended = true;
-            (state.id.take(), std::mem::take(&mut state.received))
-        };
-        unread.into_iter().for_each(|(buffer, _)| self.receives.give_back(buffer));
-        if let Some(id) = id {
-            self.end(id);
-        }
-        let held = self.state.lock().sender.clear();
-        drop(held);
-        self.rooms.close();
-        self.work.notify_one();
-        self.arrived.notify_one();
-        self.written.notify_waiters();
-        self.driven.store(false, Ordering::Release);
-    }
-}
-
-impl Wire {
-    /// Destroys the queue pair, and takes back the shared buffers that it had taken.
-    fn end(&self, id: CmId) {
-        if self.receives.queue().is_some() {
-            // Before its end, because some devices forget then what completed and was not taken.
-            id.stop();
-            self.take_back();
-        }
-        drop(id);
-        if self.receives.queue().is_some() {
-            self.take_back();
-            let state = self.state.lock();
-            let unseen = if state.said_end || !state.agreed { 0 } else { state.credits.arriving_max() };
-            self.receives.end(unseen);
-        }
-    }
-
-    fn take_back(&self) {
-        let mut polled = [Completion::NONE; POLL_MAX];
-        while let Ok(1..) = self.completions.get_ref().0.poll(&mut polled).inspect(|&count| {
-            for completion in polled[..count].iter().filter(|completion| completion.id & RECEIVE != 0) {
-                let buffer = (completion.id & !RECEIVE) as u16;
-                self.receives.completed(buffer);
-                self.receives.give_back(buffer);
-            }
-        }) {}
-    }
-}
-
-impl Drop for Wire {
-    fn drop(&mut self) {
-        self.close();
     }
 }
 

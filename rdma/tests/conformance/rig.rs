@@ -234,7 +234,8 @@ pub fn call_options() -> CallOptions {
 pub fn verbs_options() -> VerbsOptions {
     // Devices that lack something are met by doing without it.
     let plain = std::env::var("VERBS3_TEST_PLAIN").is_ok_and(|value| value == "1");
-    VerbsOptions { calls: call_options(), shared_receive: !plain, ..VerbsOptions::new(Secret::new("")) }
+    let windows = std::env::var("VERBS3_TEST_WINDOWS").is_ok_and(|value| value == "1");
+    VerbsOptions { calls: call_options(), shared_receive: !plain, windows, ..VerbsOptions::new(Secret::new("")) }
 }
 
 pub fn server_options() -> TcpServerOptions {

@@ -17,6 +17,8 @@ use super::{check, last_error};
 pub(in crate::verbs) struct Capabilities {
     /// Places of a shared receive queue; 0 where there is none.
     pub(in crate::verbs) shared_buffers_max: u32,
+    /// Memory windows of type 2.
+    pub(in crate::verbs) windows: bool,
 }
 
 /// A protection domain on the device of one rail.
@@ -56,7 +58,12 @@ impl Domain {
         // SAFETY: the context is open as long as the anchor; `told` is a valid place.
         check(unsafe { ffi::ibv_query_device(self.context().as_ptr(), &raw mut told) }, "can't ask the device")?;
         let shared = if told.max_srq > 0 { told.max_srq_wr } else { 0 };
-        Ok(Capabilities { shared_buffers_max: u32::try_from(shared).unwrap_or(0) })
+        let type_2 = ffi::ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW_TYPE_2A.0
+            | ffi::ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW_TYPE_2B.0;
+        Ok(Capabilities {
+            shared_buffers_max: u32::try_from(shared).unwrap_or(0),
+            windows: told.device_cap_flags & type_2 != 0 && told.max_mw > 0,
+        })
     }
 
     /// Name of the device, port of the rail.
@@ -81,6 +88,8 @@ pub(in crate::verbs) enum Rights {
     Receive,
     /// The peer that is told the key writes into it.
     RemoteWrite,
+    /// Windows over it can be given such a right. No remote right of its own.
+    Windows,
 }
 
 /// Registered memory: pinned, and known to the NIC.
@@ -115,6 +124,9 @@ impl Region {
             Rights::RemoteWrite => {
                 ffi::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE | ffi::ibv_access_flags::IBV_ACCESS_REMOTE_WRITE
             }
+            Rights::Windows => {
+                ffi::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE | ffi::ibv_access_flags::IBV_ACCESS_MW_BIND
+            }
         };
         // SAFETY: the domain is alive, and the caller vouches for the memory.
         let mr = unsafe { ffi::ibv_reg_mr(domain.pd(), base.as_ptr().cast(), bytes, access.0 as libc::c_int) };
@@ -135,6 +147,11 @@ impl Region {
 
     pub(in crate::verbs) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// What a request that binds a window names it by.
+    pub(super) fn handle(&self) -> usize {
+        self.mr.as_ptr() as usize
     }
 }
 

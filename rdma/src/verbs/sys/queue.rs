@@ -174,6 +174,10 @@ pub(in crate::verbs) enum Op {
     Write { address: u64, key: u32 },
     /// Into the peer's next receive buffer.
     Send,
+    /// Opens `bytes` from `address` of a region to the peer that is told `key`.
+    Bind { window: usize, region: usize, address: u64, bytes: u32, key: u32 },
+    /// Ends what `key` opens.
+    Invalidate { key: u32 },
 }
 
 /// A request to be posted.
@@ -192,7 +196,7 @@ pub(in crate::verbs) struct Work {
 ///
 /// # Safety
 /// `qp` is alive. The memory of every piece stays valid and unchanged until its request is complete, or the queue pair
-/// destroyed.
+/// destroyed. Windows and regions that requests name are alive.
 pub(super) unsafe fn post_send(qp: NonNull<ffi::ibv_qp>, works: &[Work]) -> io::Result<()> {
     for batch in works.chunks(POST_MAX) {
         // SAFETY: a request is plain data, for which zeroes are valid.
@@ -215,6 +219,22 @@ pub(super) unsafe fn post_send(qp: NonNull<ffi::ibv_qp>, works: &[Work]) -> io::
                     request.wr.rdma = ffi::rdma_t { remote_addr: address, rkey: key };
                     ffi::ibv_wr_opcode::IBV_WR_RDMA_WRITE
                 }
+                Op::Bind { window, region, address, bytes, key } => {
+                    let access = ffi::ibv_access_flags::IBV_ACCESS_REMOTE_WRITE;
+                    let bind_info = ffi::ibv_mw_bind_info {
+                        mr: region as *mut ffi::ibv_mr,
+                        addr: address,
+                        length: u64::from(bytes),
+                        mw_access_flags: access.0,
+                    };
+                    let mw = window as *mut ffi::ibv_mw;
+                    request.bind_mw_tso_union.bind_mw = ffi::bind_mw_t { mw, rkey: key, bind_info };
+                    ffi::ibv_wr_opcode::IBV_WR_BIND_MW
+                }
+                Op::Invalidate { key } => {
+                    request.imm_data_invalidated_rkey_union.invalidated_rkey = key;
+                    ffi::ibv_wr_opcode::IBV_WR_LOCAL_INV
+                }
             };
             let flag = |set: bool, flag: ffi::ibv_send_flags| if set { flag.0 } else { 0 };
             request.send_flags = flag(work.signalled, ffi::ibv_send_flags::IBV_SEND_SIGNALED)
@@ -224,6 +244,13 @@ pub(super) unsafe fn post_send(qp: NonNull<ffi::ibv_qp>, works: &[Work]) -> io::
         let mut bad = ptr::null_mut();
         // SAFETY: the chain ends with a null pointer and lives through the call; the caller vouches for the rest.
         check(unsafe { ffi::ibv_post_send(qp.as_ptr(), next, &raw mut bad) }, "can't post to the send queue")?;
+        for work in batch {
+            if let Op::Bind { window, key, .. } = work.op {
+                // The next binding of a window names the key of this one; for type 2 that is the caller's to note.
+                // SAFETY: the caller vouches for the window, which nobody else uses while it is bound.
+                unsafe { (*(window as *mut ffi::ibv_mw)).rkey = key };
+            }
+        }
     }
     Ok(())
 }

@@ -1,0 +1,126 @@
+//! The end of a queue pair, and of the windows that landings are lent through: what must be closed before what goes back.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::super::sys::{CmId, Completion};
+use super::super::windows::{Bound, Closing, Lent};
+use super::{POLL_MAX, RECEIVE, Wire};
+use crate::arena::CellHold;
+use crate::calls::Segment;
+use crate::landing::Landing;
+
+impl Wire {
+    /// Opens a landing to the peer of this queue pair alone; what the peer is to be told.
+    pub(in crate::verbs) fn open_windows(
+        self: &Arc<Self>,
+        landing: &mut Landing,
+        places: &[(usize, usize)],
+    ) -> Vec<Segment> {
+        let Some((bound, ops, segments)) =
+            self.rail.windows.as_ref().and_then(|windows| windows.open(&self.rail.region, places))
+        else {
+            return Vec::new();
+        };
+        let mut state = self.state.lock();
+        if state.closed {
+            drop(state);
+            return Vec::new();
+        }
+        state.lent += 1;
+        let number = state.lent;
+        state.bound.insert(number, bound);
+        state.sender.open_windows(ops);
+        drop(state);
+        landing.taken_back_by(Box::new(Lent { wire: self.clone(), number }));
+        segments
+    }
+
+    /// Closes the windows over a landing; `held` is let go of when no peer can write to it any more.
+    pub(in crate::verbs) fn close_windows(&self, number: u64, held: Vec<CellHold>) {
+        let mut state = self.state.lock();
+        if let Some(bound) = state.bound.remove(&number) {
+            state.sender.close_windows(Closing { bound, held });
+            self.pump_locked(&mut state);
+            let copied = state.sender.take_copied();
+            drop(state);
+            drop(copied);
+        } else {
+            // The end of the queue pair has closed them.
+            drop(state);
+            drop(held);
+        }
+    }
+
+    pub(super) fn closed(&self, closed: Vec<Closing>) {
+        for Closing { bound, held } in closed {
+            drop(held);
+            if let Some(windows) = &self.rail.windows {
+                windows.put_back(bound);
+            }
+        }
+    }
+
+    /// Destroys the queue pair, and then lets go of what it could touch.
+    pub(in crate::verbs) fn close(&self) {
+        let (id, unread, bound, closing) = {
+            let mut state = self.state.lock();
+            state.closed = true;
+            state.ended = true;
+            let (unread, bound) = (std::mem::take(&mut state.received), std::mem::take(&mut state.bound));
+            (state.id.take(), unread, bound, state.sender.take_closing())
+        };
+        unread.into_iter().for_each(|(buffer, _)| self.receives.give_back(buffer));
+        let (windows, held): (Vec<_>, Vec<_>) =
+            closing.into_iter().map(|closing| (closing.bound, closing.held)).unzip();
+        if let Some(id) = id {
+            self.end(id, (bound, windows));
+        }
+        drop(held);
+        let held = self.state.lock().sender.clear();
+        drop(held);
+        self.rooms.close();
+        self.work.notify_one();
+        self.arrived.notify_one();
+        self.written.notify_waiters();
+        self.driven.store(false, Ordering::Release);
+    }
+}
+
+impl Wire {
+    /// Destroys the queue pair, and takes back the shared buffers that it had taken.
+    fn end(&self, id: CmId, windows: (HashMap<u64, Bound>, Vec<Bound>)) {
+        // Windows refer to the queue pair; some devices can't destroy it while they are bound.
+        id.stop();
+        drop(windows);
+        if self.receives.queue().is_some() {
+            // Before its end, because some devices forget then what completed and was not taken.
+            self.take_back();
+        }
+        drop(id);
+        if self.receives.queue().is_some() {
+            self.take_back();
+            let state = self.state.lock();
+            let unseen = if state.said_end || !state.agreed { 0 } else { state.credits.arriving_max() };
+            self.receives.end(unseen);
+        }
+    }
+
+    fn take_back(&self) {
+        let mut polled = [Completion::NONE; POLL_MAX];
+        while let Ok(1..) = self.completions.get_ref().0.poll(&mut polled).inspect(|&count| {
+            for completion in polled[..count].iter().filter(|completion| completion.id & RECEIVE != 0) {
+                let buffer = (completion.id & !RECEIVE) as u16;
+                self.receives.completed(buffer);
+                self.receives.give_back(buffer);
+            }
+        }) {}
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
