@@ -52,6 +52,9 @@ pub(crate) struct Leading {
     pub(crate) leadership: Arc<Leadership>,
 }
 
+/// Who leads, or why that can't be known; and when it was asked.
+pub(crate) type Hint = (Moment, Result<Option<String>, String>);
+
 /// One of the coordinators of a cluster.
 pub struct Coordinator {
     pub(crate) options: CoordinatorOptions,
@@ -66,8 +69,8 @@ pub struct Coordinator {
     pub(crate) happened: Notify,
     /// Counts what workers may wait for.
     pub(crate) news: watch::Sender<u64>,
-    /// Who leads, or why that can't be known, and when it was asked.
-    pub(crate) hint: tokio::sync::Mutex<Option<(Moment, Result<Option<String>, String>)>>,
+    /// What was found last of the leader.
+    pub(crate) hint: tokio::sync::Mutex<Option<Hint>>,
     pub(crate) preloading: Preloading,
     pub(crate) tasks: TaskTracker,
     pub(crate) stop: CancellationToken,
