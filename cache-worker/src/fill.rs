@@ -6,6 +6,7 @@
 mod claim;
 mod disk;
 mod failure;
+mod former;
 mod keep;
 mod pump;
 mod run;
@@ -25,6 +26,7 @@ use verbs3_ufs::Ufs;
 use crate::clock::Clock;
 use crate::digest::{DigestState, Digests, PageKey, VersionDigest};
 use crate::disk::Disk;
+use crate::former::FormerOwners;
 use crate::memory::{Memory, Page, Unsaved};
 use crate::metrics::Metrics;
 use crate::options::WorkerOptions;
@@ -73,6 +75,9 @@ pub(crate) struct Filler {
     memory: Arc<Memory>,
     disk: Option<Arc<Disk>>,
     digests: Digests,
+    former: Arc<FormerOwners>,
+    /// Versions whose first block was taken over before anybody asked for the object here; by the object's hash.
+    taken_over: quick_cache::sync::Cache<u64, VersionDigest>,
     geometry: Geometry,
     flights: Box<[Flights]>,
     /// UFS reads that may be under way.
@@ -110,7 +115,7 @@ impl Drop for Turn {
 impl Filler {
     pub(crate) fn new(
         options: &WorkerOptions,
-        Tiers { memory, disk, digests }: Tiers,
+        (Tiers { memory, disk, digests }, former): (Tiers, Arc<FormerOwners>),
         clock: Arc<dyn Clock>,
         (tasks, stop): (Tasks, CancellationToken),
         metrics: Metrics,
@@ -123,6 +128,8 @@ impl Filler {
             memory,
             disk,
             digests,
+            former,
+            taken_over: quick_cache::sync::Cache::new(options.hot_blocks_max),
             geometry: options.geometry,
             flights: (0..SHARDS).map(|_| Mutex::default()).collect(),
             turns: Arc::new(Semaphore::new(options.fills_in_flight_max.min(Semaphore::MAX_PERMITS))),
@@ -155,13 +162,15 @@ impl Filler {
         self.memory.holds(key) || self.is_on_disk(key)
     }
 
-    /// Whether some version of the object has this page of block 0 on disk. Memory's pages are not found by object: it has
-    /// none that outlived what is known of their versions for long.
+    /// Whether some version of the object has this page of block 0 on disk, or was taken over. Other pages in memory are not
+    /// found by object: there are none that outlived what is known of their versions for long.
     pub(crate) fn may_hold(&self, object: &ObjectKey, page: u16) -> bool {
-        self.disk.as_ref().is_some_and(|disk| disk.knows(self.digests.any_version(object), page))
+        let object = self.digests.any_version(object);
+        self.disk.as_ref().is_some_and(|disk| disk.knows(object, page))
+            || self.taken_over.get(&object).is_some_and(|version| self.holds(version, page))
     }
 
-    fn is_on_disk(&self, key: PageKey) -> bool {
+    pub(crate) fn is_on_disk(&self, key: PageKey) -> bool {
         self.disk.as_ref().is_some_and(|disk| disk.holds(key))
     }
 

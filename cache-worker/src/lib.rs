@@ -8,6 +8,9 @@ pub mod decoders;
 mod digest;
 mod disk;
 mod fill;
+mod former;
+mod heat;
+mod leaving;
 mod membership;
 mod memory;
 pub mod metrics;
@@ -23,6 +26,7 @@ mod worker;
 
 pub use clock::{Clock, ManualClock, Moment, SystemClock};
 pub use disk::{DiskError, DiskFolder, DiskOptions, DiskVolume, METRICS as DISK_METRICS};
+pub use leaving::HandingOver;
 pub use membership::{Activation, NotedWrite};
 pub use options::{OptionsError, WorkerOptions};
 pub use volumes::Volumes;

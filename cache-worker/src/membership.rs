@@ -56,9 +56,12 @@ impl Worker {
             // Some found no place: their slots are as if nobody had handed them over.
             handed_over.clear();
         }
+        self.former.adopt(map, former, me, now);
         let uncertain = self.uncertain_max;
         let handover = Handover { map, me, former, handed_over: &handed_over, resumes, uncertain };
         self.with_standing(|standing| standing.activate(&handover, now));
+        let draining = map.members().iter().any(|member| member.id == *me && member.draining);
+        self.leaver.drain(draining, now.seconds());
     }
 
     fn take_over(&self, writes: &[NotedWrite]) -> bool {

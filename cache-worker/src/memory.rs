@@ -101,6 +101,11 @@ impl Memory {
         self.shard(key).lock().get(key, now_s)
     }
 
+    /// The page, if it is held, without using it: for who takes it over.
+    pub(crate) fn peek(&self, key: PageKey) -> Option<Page> {
+        self.shard(key).lock().peek(key)
+    }
+
     /// The page is on disk, or on its way there.
     pub(crate) fn saved(&self, key: PageKey) {
         self.shard(key).lock().saved(key);

@@ -67,6 +67,22 @@ table! {
     fills_queued: IntGauge, "verbs3_worker_fills_queued", [], "UFS reads that wait for their turn.";
     fills_failed: IntCounter, "verbs3_worker_fills_failed_total", [], "UFS reads that failed, for whatever reason of the UFS.";
 
+    held_reads: IntCounter, "verbs3_worker_requests_total", ["request" = "read_held"], "Requests, by kind.";
+    take_overs: IntCounter, "verbs3_worker_requests_total", ["request" = "take_over"], "Requests, by kind.";
+    holds: IntCounter, "verbs3_worker_requests_total", ["request" = "holds"], "Requests, by kind.";
+    former_all: IntCounter, "verbs3_worker_former_asked_total", ["result" = "all"], "Questions to former owners of a slot for pages, before the UFS is asked, by result.";
+    former_some: IntCounter, "verbs3_worker_former_asked_total", ["result" = "some"], "Questions to former owners of a slot for pages, before the UFS is asked, by result.";
+    former_none: IntCounter, "verbs3_worker_former_asked_total", ["result" = "none"], "Questions to former owners of a slot for pages, before the UFS is asked, by result.";
+    former_busy: IntCounter, "verbs3_worker_former_asked_total", ["result" = "busy"], "Questions to former owners of a slot for pages, before the UFS is asked, by result.";
+    former_resting: IntCounter, "verbs3_worker_former_asked_total", ["result" = "resting"], "Questions to former owners of a slot for pages, before the UFS is asked, by result.";
+    former_silent: IntCounter, "verbs3_worker_former_asked_total", ["result" = "silent"], "Questions to former owners of a slot for pages, before the UFS is asked, by result.";
+    former_failed: IntCounter, "verbs3_worker_former_asked_total", ["result" = "failed"], "Questions to former owners of a slot for pages, before the UFS is asked, by result.";
+    former_corrupt: IntCounter, "verbs3_worker_former_asked_total", ["result" = "corrupt"], "Questions to former owners of a slot for pages, before the UFS is asked, by result.";
+    former_bytes: IntCounter, "verbs3_worker_former_bytes_total", ["direction" = "taken"], "Bytes of pages that a former owner gave to a new one, at the one (given) and at the other (taken).";
+    hand_overs_failed: IntCounter, "verbs3_worker_hand_overs_failed_total", [], "Hot blocks of this worker that their new owners did not take over when it was drained.";
+    hand_overs_left: IntGauge, "verbs3_worker_hand_overs_left", [], "Hot blocks that new owners have still to take over from this worker, which drains.";
+    given_bytes: IntCounter, "verbs3_worker_former_bytes_total", ["direction" = "given"], "Bytes of pages that a former owner gave to a new one, at the one (given) and at the other (taken).";
+
     busy_memory: IntCounter, "verbs3_worker_busy_total", ["reason" = "memory"], "What could not be done at once, by the bound that was met.";
     busy_queue: IntCounter, "verbs3_worker_busy_total", ["reason" = "fills_queued"], "What could not be done at once, by the bound that was met.";
     busy_wait: IntCounter, "verbs3_worker_busy_total", ["reason" = "fill_wait"], "What could not be done at once, by the bound that was met.";

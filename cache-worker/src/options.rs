@@ -48,6 +48,12 @@ pub struct WorkerOptions {
     pub attributes_entries_max: usize,
     /// Objects whose attributes are being asked at the UFS at once; one more is answered with `Busy`.
     pub checks_in_flight_max: usize,
+    /// How long after a change of the map the former owners of its slots are asked for pages; of use with a coordinator.
+    pub former_asked_for: Duration,
+    /// Blocks of which it is remembered how much they are read: what is handed over when this worker is drained.
+    pub hot_blocks_max: usize,
+    /// The rate of that.
+    pub hand_over_bytes_per_second_max: u64,
     /// Where pages are kept besides memory, over restarts; `None`: nowhere.
     pub disk: Option<DiskOptions>,
 }
@@ -73,6 +79,9 @@ impl Default for WorkerOptions {
             generation_slots: 1 << 20,
             attributes_entries_max: 1_000_000,
             checks_in_flight_max: 4096,
+            former_asked_for: Duration::from_secs(3600),
+            hot_blocks_max: 32_768,
+            hand_over_bytes_per_second_max: 256 << 20,
             disk: None,
         }
     }
@@ -116,6 +125,7 @@ impl WorkerOptions {
             ("generation_slots", self.generation_slots),
             ("attributes_entries_max", self.attributes_entries_max),
             ("checks_in_flight_max", self.checks_in_flight_max),
+            ("hot_blocks_max", self.hot_blocks_max),
         ];
         problems.extend(counts.iter().filter(|(_, count)| *count == 0).map(|(name, _)| OptionsError::Zero(name)));
         let page_bytes = self.geometry.page_bytes;

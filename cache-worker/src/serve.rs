@@ -2,6 +2,7 @@
 
 mod announce;
 mod forget;
+mod held;
 mod life;
 mod listed;
 mod open;
@@ -9,6 +10,7 @@ mod plan;
 mod read;
 mod reading;
 mod report;
+mod take_over;
 mod tend;
 mod warm;
 
@@ -65,6 +67,15 @@ impl Service for Worker {
                 let serve = self.serve_read(read, landing_bytes, reply);
                 return self.tracing.serve(&context, "verbs3.worker.read", serve).await;
             }
+            Ok(Request::ReadHeld(read)) => return self.serve_held(read, landing_bytes, reply).await,
+            Ok(Request::Holds(holds)) => match self.holds(&holds) {
+                Ok(answer) => return say(reply, &answer).await,
+                Err(refused) => Err(refused),
+            },
+            Ok(Request::TakeOver(asked)) => match self.answer_take_over(asked).await {
+                Ok(answer) => return say(reply, &answer).await,
+                Err(refused) => Err(refused),
+            },
             Ok(Request::Announce(announce)) => self.announce(&announce),
             Ok(Request::Report(report)) => self.report(&report),
             Ok(Request::Forget(forget)) => self.forget(&forget).map(|generation| (generation, Hold::Leased)),

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use prometheus::Registry;
 use tokio_util::sync::CancellationToken;
+use verbs3_client::Neighbours;
 use verbs3_protocol::{BlockIndex, Geometry, ObjectKey, Version};
 use verbs3_rdma::arena::Arena;
 use verbs3_telemetry::Tracer;
@@ -14,6 +15,9 @@ use crate::clock::{Clock, SystemClock};
 use crate::digest::Digests;
 use crate::disk::{DiskError, Opening};
 use crate::fill::{Filler, Tiers};
+use crate::former::FormerOwners;
+use crate::heat::Heat;
+use crate::leaving::{HandingOver, Leaver};
 use crate::memory::Memory;
 use crate::metrics::Metrics;
 use crate::options::{OptionsError, WorkerOptions};
@@ -74,6 +78,9 @@ pub struct Worker {
     /// Drawn at the start: who was told something under another number asks again.
     pub(crate) life: u64,
     pub(crate) warming: Warming,
+    pub(crate) former: Arc<FormerOwners>,
+    pub(crate) heat: Arc<Heat>,
+    pub(crate) leaver: Arc<Leaver>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) metrics: Metrics,
     pub(crate) tracing: Tracing,
@@ -116,7 +123,15 @@ impl Worker {
         let tiers = tiers(&options, memory, registry)?;
         let digests = tiers.digests.clone();
         let owned = (tasks.clone(), stop.clone());
-        let filler = Arc::new(Filler::new(&options, tiers, clock.clone(), owned, metrics.clone()));
+        let former = Arc::new(FormerOwners::new(options.former_asked_for));
+        let filler = Arc::new(Filler::new(&options, (tiers, former.clone()), clock.clone(), owned, metrics.clone()));
+        let heat = Arc::new(Heat::new(options.hot_blocks_max));
+        let leaver = Leaver::new(
+            (options.geometry, options.hand_over_bytes_per_second_max),
+            (heat.clone(), former.clone(), filler.clone()),
+            (tasks.clone(), stop.clone()),
+            metrics.clone(),
+        );
         let coherence = Arc::new(Coherence::new(options.generation_slots, options.open_writes_max));
         let attributes = Arc::new(Cache::new(options.attributes_entries_max));
         let asker = Arc::new(Asker {
@@ -144,6 +159,9 @@ impl Worker {
             voids: Voids::default(),
             life: rand::random(),
             warming,
+            former,
+            heat,
+            leaver,
             clock,
             metrics,
             tracing: Tracing::default(),
@@ -158,6 +176,16 @@ impl Worker {
     /// Notes the spans of calls that are a part of a trace. The first tracer stays.
     pub fn trace_with(&self, tracer: Arc<Tracer>) {
         self.tracing.set(tracer);
+    }
+
+    /// Former owners of a slot are asked for its pages before the UFS is. Said once, before the first map.
+    pub fn reach(&self, neighbours: Arc<Neighbours>) {
+        self.former.reach(neighbours);
+    }
+
+    /// How far this worker has come with handing over what is hot; `None`: it does not drain.
+    pub fn handing_over(&self) -> Option<HandingOver> {
+        self.leaver.progress()
     }
 
     /// Ends fills and checks, whose waiters are told, and waits until all tasks have ended. Calls that come later are answered
@@ -210,6 +238,8 @@ impl Worker {
             self.metrics.writes_expired.inc_by(expired);
         }
         self.metrics.leased.set(i64::from(self.standing.is_leased(now)));
+        let left = self.leaver.progress().map_or(0, |progress| progress.blocks_left);
+        self.metrics.hand_overs_left.set(left as i64);
         let (pages, bytes) = self.filler.memory().held();
         self.metrics.held_pages.set(pages as i64);
         self.metrics.held_bytes.set(bytes as i64);

@@ -8,6 +8,7 @@ pub mod following;
 pub mod gateway;
 pub mod lease;
 pub mod listen;
+pub mod neighbours;
 pub mod preload;
 pub mod stores;
 pub mod telemetry;

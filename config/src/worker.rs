@@ -37,6 +37,8 @@ pub struct Worker {
     pub index: WorkerIndex,
     /// How writes are ordered.
     pub writes: WorkerWrites,
+    /// How other workers are asked for what has moved here from them.
+    pub neighbours: WorkerNeighbours,
     /// How gateways of the same host read the worker's memory itself.
     pub shm: WorkerShm,
 }
@@ -91,6 +93,29 @@ pub struct WorkerWrites {
     pub keys_per_message_max: u32,
 }
 
+/// The `[worker.neighbours]` table. After a change of the map, the new owner of a block asks its former owners before the UFS. Of use
+/// with coordinators.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct WorkerNeighbours {
+    /// How long after a change of the map former owners are asked; `"0"`: never. Default: `"1h"`. Range: `"0"` to `"7d"`.
+    pub asked_for: Period,
+    /// Memory for what they send until it has been checked, besides `worker.memory`: as many bytes are asked for at once. Default: `"64MiB"`.
+    /// Range: `"16MiB"` to `"64GiB"`.
+    pub memory: ByteSize,
+    /// How long a fill waits for its part of it before it asks the UFS. Default: `"100ms"`. Range: `"1ms"` to `"10s"`.
+    pub wait_max: Period,
+    /// Longest silence of a former owner before the UFS is asked. Default: `"250ms"`. Range: `"10ms"` to `"10s"`.
+    pub silence_max: Period,
+    /// Longest time for what one fill asks of one former owner. Default: `"2s"`. Range: `"50ms"` to `"1m"`.
+    pub deadline: Period,
+    /// Blocks of which it is remembered how much they are read: those are handed over when this worker is drained. Default: `32768`.
+    /// Range: `1` to `10000000`.
+    pub hot_blocks_max: u32,
+    /// Bytes that are handed over in a second. Default: `"256MiB"`. Range: `"1MiB"` to `"64GiB"`.
+    pub hand_over_rate_max: ByteSize,
+}
+
 /// The `[worker.shm]` table. Used by gateways that see the socket: processes of one host, and containers that share its folder.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -123,6 +148,7 @@ impl Default for Worker {
             disk: WorkerDisk::default(),
             index: WorkerIndex::default(),
             writes: WorkerWrites::default(),
+            neighbours: WorkerNeighbours::default(),
             shm: WorkerShm::default(),
         }
     }
@@ -153,6 +179,20 @@ impl Default for WorkerIndex {
 impl Default for WorkerWrites {
     fn default() -> Self {
         Self { uncertain_for_max: Period::seconds(300), open_max: 100_000, keys_per_message_max: 1000 }
+    }
+}
+
+impl Default for WorkerNeighbours {
+    fn default() -> Self {
+        Self {
+            asked_for: Period::seconds(3600),
+            memory: ByteSize::mib(64),
+            wait_max: Period::millis(100),
+            silence_max: Period::millis(250),
+            deadline: Period::seconds(2),
+            hot_blocks_max: 32_768,
+            hand_over_rate_max: ByteSize::mib(256),
+        }
     }
 }
 

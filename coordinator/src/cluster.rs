@@ -19,7 +19,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use verbs3_coordinator_client::api::{
-    ActivationNews, Granted, HandedOver, Incarnation, Leave, MapAnswer, OpenWrite, Registration, Renewal, Tier,
+    ActivationNews, Granted, HandedOver, HandingOver, Incarnation, Leave, MapAnswer, OpenWrite, Registration, Renewal,
+    Tier,
 };
 use verbs3_coordinator_client::clock::Moment;
 use verbs3_protocol::{ClusterMember, Epoch, Membership, MembershipChange, WorkerId};
@@ -96,6 +97,7 @@ struct Record {
     gone: bool,
     /// As it said last.
     active: Epoch,
+    handing_over: Option<HandingOver>,
     /// The process before this one, under the present map, ended in order, and handed over these.
     resumes: Option<Vec<OpenWrite>>,
     /// When the lease of the process ends, or ended, that the map names, if this one has come up elsewhere.
@@ -169,6 +171,7 @@ impl Cluster {
             lease_until: now.after(options.lease),
             gone: false,
             active: Epoch(0),
+            handing_over: None,
             resumes: None,
             elsewhere_until: Moment::default(),
         };
@@ -250,11 +253,20 @@ impl Cluster {
             lease_until,
             gone: false,
             active,
+            handing_over: None,
             resumes,
             elsewhere_until,
         };
         self.records.insert(id.clone(), record);
-        let asked = Renewal { incarnation, active, prepared: Epoch(0), open_writes: None, wait_ms: 0, knows };
+        let asked = Renewal {
+            incarnation,
+            active,
+            prepared: Epoch(0),
+            open_writes: None,
+            wait_ms: 0,
+            knows,
+            handing_over: None,
+        };
         Ok(self.granted(&id, &asked))
     }
 
@@ -269,6 +281,7 @@ impl Cluster {
         }
         record.lease_until = lease_until;
         record.active = asked.active;
+        record.handing_over = asked.handing_over;
         if let Some(change) = &mut self.change
             && change.membership.epoch == asked.prepared
         {

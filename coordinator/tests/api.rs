@@ -114,6 +114,7 @@ async fn renew(client: &Client, id: &str, active: Epoch, prepared: Epoch, wait: 
         open_writes: (prepared.0 > 0).then(Vec::new),
         wait_ms: wait.as_millis() as u64,
         knows: Epoch(0),
+        handing_over: None,
     };
     Ok(client.post(&format!("/v1/workers/{id}/renew"), &renewal, wait).await?.unwrap())
 }

@@ -140,6 +140,9 @@ impl Attempt {
             (Reply::Refused(refusal), _) => Ok(Step::Refused(refusal)),
             (Reply::Data(_), Some(_)) => Err(self.malformed("bytes before attributes")),
             (Reply::Opened(_) | Reply::Absent(_), None) => Err(self.malformed("attributes in the middle of a read")),
+            (Reply::Holds { .. } | Reply::TakenOver { .. }, _) => {
+                Err(self.malformed("an answer to a worker for a read"))
+            }
             (
                 Reply::Done { .. }
                 | Reply::Unleased { .. }

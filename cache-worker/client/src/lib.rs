@@ -7,6 +7,7 @@ mod health;
 mod homes;
 mod listed;
 pub mod metrics;
+mod neighbours;
 mod open;
 mod options;
 mod place;
@@ -18,6 +19,7 @@ mod warm;
 mod write;
 
 pub use health::HealthOptions;
+pub use neighbours::{HeldRead, HeldRequest, NeighbourError, NeighbourOptions, Neighbours, TakeOverOutcome};
 pub use open::{Found, OpenOutcome, OpenRequest};
 pub use options::{OptionsError, TierOptions};
 pub use span::{BypassReason, SpanItem, SpanRead};

@@ -15,9 +15,9 @@ pub use ids::{
 };
 pub use membership::{ClusterMember, Membership, MembershipChange};
 pub use messages::{
-    Absent, Announce, Attributes, ByteRange, CacheVerdict, DecodeError, Forget, Lease, Listed, ListedEntry, Open,
-    Opened, PROTOCOL_VERSION, Piece, Question, Read, Refusal, RefusalKind, Reply, Report, Request, Shown, TraceContext,
-    UfsAnswer, Warm, WarmTier, Warmed, WriteOutcome,
+    Absent, Announce, Attributes, ByteRange, CacheVerdict, DecodeError, Forget, Holds, Lease, Listed, ListedEntry,
+    Open, Opened, PROTOCOL_VERSION, Piece, Question, Read, Refusal, RefusalKind, Reply, Report, Request, Shown,
+    TakeOver, TraceContext, UfsAnswer, Warm, WarmTier, Warmed, WriteOutcome,
 };
 pub use placement::{Member, Placement, PlacementError, SLOTS};
 pub use tend::{ForgetPrefix, TENDED_BLOCKS_MAX, Tend, TendAct, Tended, TendedBlock};

@@ -8,13 +8,13 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::geometry::Geometry;
-use crate::ids::{BlockIndex, Epoch, Generation, ObjectKey, Version, Volume, WriteId};
+use crate::ids::{BlockIndex, Epoch, Generation, ObjectKey, PageIndex, Version, Volume, WriteId};
 use crate::tend::{ForgetPrefix, Tend, Tended};
 
 /// Spoken in the handshake. Peers of different versions refuse each other.
 pub const PROTOCOL_VERSION: u32 = 1;
 
-/// What a gateway asks a worker.
+/// What a gateway, or another worker, asks a worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
     Open(Open),
@@ -30,6 +30,12 @@ pub enum Request {
     Traced(TraceContext, Question),
     Tend(Tend),
     ForgetPrefix(ForgetPrefix),
+    /// Of one worker to another: the pages of the range that it holds, in memory or on disk. Nothing is filled for it.
+    ReadHeld(Read),
+    /// Of one worker to another: is it worth asking for these?
+    Holds(Holds),
+    /// Of one worker, which leaves, to another, which owns the block now.
+    TakeOver(TakeOver),
 }
 
 /// What may be traced.
@@ -126,6 +132,29 @@ pub struct Read {
     pub end: u32,
     /// Bytes past `end` that the reader is likely to want next, in this block; a hint for the fill.
     pub ahead_bytes: u32,
+}
+
+/// Whether a worker seems to hold a page of an object's block 0, of the version that it knew last. A hint: the UFS says
+/// which version there is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holds {
+    pub object: ObjectKey,
+    pub version_id: Option<String>,
+    pub geometry: Geometry,
+    pub page: PageIndex,
+}
+
+/// Ask the former owner for this block now, and not only when it is read. Nothing is asked of the UFS.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TakeOver {
+    pub object: ObjectKey,
+    pub version: Version,
+    /// Of the map by which the asked worker owns the block.
+    pub epoch: Epoch,
+    pub geometry: Geometry,
+    pub block: BlockIndex,
+    /// How hot it was: bytes read of it, those of long ago counting less.
+    pub heat_bytes: u64,
 }
 
 /// A write is about to become visible.
@@ -256,7 +285,7 @@ pub enum Reply {
     Opened(Box<Opened>),
     /// To `Open`: the UFS says that there is no such object.
     Absent(Absent),
-    /// Bytes; to `Read`, or after `Opened`.
+    /// Bytes; to `Read`, or after `Opened`. To `ReadHeld`: whole pages, with gaps where there are none; an empty last one.
     Data(Piece),
     /// To `Announce`, `Report`, `Forget`, `Listed`, `ForgetPrefix`.
     Done { generation: Generation, lease: Lease },
@@ -270,6 +299,10 @@ pub enum Reply {
     Warmed(Warmed),
     /// To `Tend`.
     Tended(Tended),
+    /// To `Holds`.
+    Holds { likely: bool },
+    /// To `TakeOver`: how much of the block came from its former owner.
+    TakenOver { bytes: u64 },
 }
 
 /// How the asked bytes were found.

@@ -114,6 +114,22 @@ impl Filler {
         Ok(Claim { first_page: wanted.pages.start, sources, _interests: interests })
     }
 
+    /// Runs for the pages of a block that are neither here nor coming: registered, and to be started.
+    pub(super) fn runs_of_absent(&self, target: &Target, block: BlockIndex) -> Vec<Arc<Run>> {
+        let mut flights = self.flights_of(target.digest.block_spread(block)).lock();
+        let block_len = self.geometry.block_len(target.version.bytes, block);
+        let is_absent = |page: &u16| {
+            let key = target.digest.page(block, *page);
+            !flights.contains_key(&key) && !self.memory.holds(key) && !self.is_on_disk(key)
+        };
+        let absent = self.geometry.pages(&(0..block_len)).filter(is_absent);
+        let missing: Vec<Missing> = absent.map(|page| Missing { page, origin: Origin::Former }).collect();
+        // Nobody waits for any of it: it takes no memory that readers need.
+        let runs = self.runs(target, block, &missing, 0);
+        runs.iter().for_each(|run| Self::register(&mut flights, run));
+        runs
+    }
+
     /// A run for what an answered request brings: the pages of it that nobody has yet. `None`: every page is here, or
     /// coming. The interest keeps the run going until the askers have claimed its pages.
     pub(super) fn adopt(&self, target: &Target, block: BlockIndex, pages: Range<u16>) -> Option<(Arc<Run>, Interest)> {

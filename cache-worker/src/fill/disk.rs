@@ -14,7 +14,7 @@ use super::run::Run;
 use super::{Filler, Target};
 use crate::digest::PageKey;
 use crate::disk::{Disk, Offer};
-use crate::memory::{Page, Unsaved};
+use crate::memory::{Page, Unsaved, Urgency};
 
 impl Filler {
     /// Offers a page to the disk. Never waits.
@@ -69,6 +69,27 @@ impl Filler {
         let left = run.pages[from..from + cells.len()].iter().map(|page| u64::from(page.bytes)).sum();
         let _turn = self.turn(left).await?;
         self.ask(target, block, run, (from, cells)).await
+    }
+
+    /// A page for another worker: in memory that the reserve leaves, and not kept.
+    pub(crate) async fn read_from_disk(&self, key: PageKey, bytes: u32) -> Option<Page> {
+        let disk = self.disk.clone()?;
+        let turn = self.disk_turn(&disk, key).await.ok()?;
+        let (mut writer, cell) = self.memory.lease(bytes as usize, Urgency::Ahead)?.split();
+        let read_from = disk.clone();
+        let reading = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            let checksum = read_from.read(key, &mut writer.spare()[..bytes as usize])?;
+            writer.advance(bytes as usize);
+            Some(checksum)
+        });
+        match tokio::time::timeout(disk.stall_max(), reading).await {
+            Ok(read) => read.ok().flatten().map(|checksum| Page { cell, bytes, checksum }),
+            Err(_) => {
+                disk.stalled(key);
+                None
+            }
+        }
     }
 
     /// Reads what the disk can give of a run. The first page that it can't, and the cells from there to the last such page: none

@@ -74,6 +74,8 @@ pub(crate) enum Origin {
     Ufs,
     /// What turns out not to be there comes from the UFS after all.
     Disk,
+    /// Only from former owners, before anybody has asked: what these don't have does not come.
+    Former,
 }
 
 /// Pages that one UFS request brings, or one pass over the disk.
@@ -149,6 +151,12 @@ impl Run {
         let mut slot = self.pages[index].slot.lock();
         slot.kept = true;
         slot.release_if_idle();
+    }
+
+    /// Whether the run has still to bring the page.
+    pub(super) fn is_missing(&self, index: usize) -> bool {
+        let page = &self.pages[index];
+        page.owned && !page.slot.lock().kept
     }
 
     /// What was leased for pages that did not become whole goes back.

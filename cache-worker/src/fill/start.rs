@@ -7,6 +7,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use futures::StreamExt;
+use tokio::task::JoinHandle;
 use verbs3_protocol::BlockIndex;
 use verbs3_rdma::arena::CellWriter;
 use verbs3_ufs::{ObjectStream, ReadObject, UfsError};
@@ -20,18 +21,20 @@ use crate::trace::ask_ufs;
 
 impl Filler {
     /// Fills a registered run in a task of its own. The task may be cancelled: its waiters are then told.
-    pub(super) fn start(self: &Arc<Self>, target: Arc<Target>, block: BlockIndex, run: Arc<Run>) {
+    pub(super) fn start(self: &Arc<Self>, target: Arc<Target>, block: BlockIndex, run: Arc<Run>) -> JoinHandle<()> {
         let filler = self.clone();
         let task = async move {
             let ending = Ending::new(&filler, &target, block, &run);
             let filled = match run.origin {
                 Origin::Ufs => filler.fill(&target, block, &run).await,
                 Origin::Disk => filler.promote(&target, block, &run).await,
+                // Readers that have joined meanwhile ask again, and then ask the UFS.
+                Origin::Former => filler.take_over(&target, block, &run).await.and(Err(Failure::Abandoned)),
             };
             ending.settle(filled);
         };
         // A tracker that is closed still runs what is spawned; the stop token ends it at once.
-        self.tasks.spawn(task);
+        self.tasks.spawn(task)
     }
 
     /// Passes an answered request's body into pages, in a task of its own. `None`: nothing of it is missing.
@@ -59,10 +62,30 @@ impl Filler {
     }
 
     pub(super) async fn fill(&self, target: &Target, block: BlockIndex, run: &Run) -> Result<(), Failure> {
-        let _turn = self.turn(u64::from(run.bytes())).await?;
+        self.take_over(target, block, run).await?;
+        let missing = (0..run.pages.len()).filter(|&index| run.is_missing(index));
+        let bytes: u64 = missing.map(|index| u64::from(run.pages[index].bytes)).sum();
+        if bytes == 0 {
+            return Ok(());
+        }
+        let _turn = self.turn(bytes).await?;
         // Memory comes after the turn: a fill that waits holds none, and one that has memory waits only for the UFS.
-        let cells = self.memory_for(target, block, run)?;
-        self.ask(target, block, run, (0, cells)).await
+        let mut cells = self.memory_for(target, block, run)?;
+        // One request, unless a former owner had pages in between.
+        let mut from = 0;
+        while !cells.is_empty() {
+            let present = cells.iter().position(Option::is_some).unwrap_or(cells.len());
+            cells.drain(..present);
+            from += present;
+            let rest = cells.split_off(cells.iter().position(Option::is_none).unwrap_or(cells.len()));
+            let group = std::mem::replace(&mut cells, rest);
+            let pages = group.len();
+            if pages > 0 {
+                self.ask(target, block, run, (from, group)).await?;
+            }
+            from += pages;
+        }
+        Ok(())
     }
 
     /// Asks the UFS for the pages from `from` on that there are cells for.
@@ -90,7 +113,7 @@ impl Filler {
     ) -> Result<VecDeque<Option<CellWriter>>, Failure> {
         let mut writers = VecDeque::with_capacity(run.pages.len());
         for (index, page) in run.pages.iter().enumerate() {
-            if !page.owned {
+            if !run.is_missing(index) {
                 writers.push_back(None);
                 continue;
             }
@@ -186,7 +209,8 @@ impl Filler {
         (from, cells): (usize, VecDeque<Option<CellWriter>>),
         mut stream: ObjectStream,
     ) -> Result<(), Failure> {
-        let wanted = u64::from(run.bytes() - run.pages[from].start);
+        let end = run.pages[..from + cells.len()].last().map_or(0, RunPage::end);
+        let wanted = u64::from(end - run.pages[from].start);
         let mut pump = Pump::new(self, target, block, run, (from, cells));
         while !pump.is_done() {
             let chunk = tokio::select! {

@@ -71,6 +71,12 @@ impl Shard {
         Some((Page { cell, bytes: entry.bytes, checksum: entry.checksum }, unsaved))
     }
 
+    pub(super) fn peek(&self, key: PageKey) -> Option<Page> {
+        let entry = self.slab.get(self.find(key)?);
+        let cell = entry.cell.clone()?;
+        Some(Page { cell, bytes: entry.bytes, checksum: entry.checksum })
+    }
+
     pub(super) fn saved(&mut self, key: PageKey) {
         if let Some(slot) = self.find(key) {
             self.slab.at(slot).saved = true;

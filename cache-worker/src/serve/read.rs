@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use verbs3_protocol::{Read, is_strong_etag};
+use verbs3_protocol::{ObjectKey, Read, Version, is_strong_etag};
 use verbs3_rdma::transport::Reply;
 
 use super::{Reading, Refused};
@@ -22,7 +22,6 @@ impl Worker {
 
     fn read(&self, read: Read, landing_bytes: u64) -> Result<Reading<'_>, Refused> {
         self.check_geometry(read.geometry)?;
-        let source = self.source(&read.object.volume)?;
         let block_len = self.geometry.block_len(read.version.bytes, read.block);
         let range = read.start..read.end;
         if range.is_empty() || range.end > block_len {
@@ -31,14 +30,20 @@ impl Worker {
         if u64::from(range.end - range.start) > landing_bytes {
             return Err(Refused::malformed(format!("bytes {range:?} for a landing of {landing_bytes} bytes")));
         }
-        if !is_strong_etag(&read.version.etag) {
-            return Err(Refused::malformed(format!("etag {:?} names no version", read.version.etag)));
+        let target = self.target(read.object, read.version)?;
+        Ok(Reading::start(self, target, read.block, range, read.ahead_bytes)?)
+    }
+
+    /// What is asked of, if that names a version of an object that this worker can fill.
+    pub(super) fn target(&self, object: ObjectKey, version: Version) -> Result<Arc<Target>, Refused> {
+        let source = self.source(&object.volume)?;
+        if !is_strong_etag(&version.etag) {
+            return Err(Refused::malformed(format!("etag {:?} names no version", version.etag)));
         }
-        if read.version.version_id.as_deref() == Some("null") {
+        if version.version_id.as_deref() == Some("null") {
             return Err(Refused::malformed("version id null names no version"));
         }
-        let digest = self.digests.version(&read.object, &read.version);
-        let target = Arc::new(Target { source, object: read.object, version: read.version, digest });
-        Ok(Reading::start(self, target, read.block, range, read.ahead_bytes)?)
+        let digest = self.digests.version(&object, &version);
+        Ok(Arc::new(Target { source, object, version, digest }))
     }
 }

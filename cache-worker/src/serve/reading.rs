@@ -64,6 +64,7 @@ impl<'a> Reading<'a> {
         let wanted = Wanted { block, pages: worker.geometry.pages(&range), ahead_bytes };
         let claim = worker.filler.claim(&target, &wanted)?;
         let verdict = claim.verdict(None);
+        worker.heat.read(&target, block, range.end - range.start, worker.clock.now().seconds());
         Ok(Self { worker, target, claim, block, at: range.start, range, verdict, reclaims: 0 })
     }
 

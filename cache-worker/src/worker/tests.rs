@@ -5,6 +5,7 @@ mod bed;
 mod coherence;
 mod disk;
 mod fills;
+mod former;
 mod history;
 mod life;
 mod membership;

@@ -97,6 +97,7 @@ fn without_leader(error: &AskError, said: &[Said]) -> ClusterView {
         rails: Vec::new(),
         active: map.epoch,
         slots: 0,
+        handing_over: None,
     };
     let mut findings = vec![format!("{error}. {GOES_ON}; if this lasts, see to etcd and to the coordinators")];
     findings.extend(silent(said));
@@ -181,6 +182,7 @@ mod tests {
             rails: Vec::new(),
             active: Epoch(1),
             slots: 65_536,
+            handing_over: None,
         };
         let mut view = ClusterView {
             name: "train".into(),

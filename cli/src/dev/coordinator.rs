@@ -96,7 +96,9 @@ pub async fn start(parts: Parts<'_>, registry: &Registry) -> anyhow::Result<Insi
             rails: Vec::new(),
             knows: verbs3_protocol::Epoch::default(),
         };
-        let (tenant, made, stop) = (Tenant::new(client.clone(), worker, registration), made.clone(), stop.clone());
+        // No neighbours: of several workers in one process, each has its slots for good.
+        let tenant = Tenant::new(client.clone(), worker, registration, None);
+        let (made, stop) = (made.clone(), stop.clone());
         // Joined at the end. Asked before, the coordinator would say that it leads not yet, and that be warned of.
         tokio::spawn(async move {
             let leads = async {

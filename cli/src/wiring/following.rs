@@ -8,18 +8,18 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use verbs3_client::Tier;
 use verbs3_coordinator_client::{Client, Follower};
-use verbs3_protocol::{Membership, Placement, WorkerId};
+use verbs3_protocol::{ClusterMember, Membership, Placement, WorkerId};
 use verbs3_rdma::peer::Peer;
 
 use super::tier::{Ways, resolve};
 
 /// Pause before names that could not be resolved are looked up again.
-const RESOLVE_PAUSE: Duration = Duration::from_secs(2);
+pub const RESOLVE_PAUSE: Duration = Duration::from_secs(2);
 /// Stands for an address that could not be found. Nothing connects to it.
 const NOWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 9);
 
 /// Peers of the map that was adopted last, by worker, with the address that the map says and what was found for it.
-type Known = HashMap<WorkerId, (String, SocketAddr, Arc<Peer>)>;
+pub type Known = HashMap<WorkerId, (String, SocketAddr, Arc<Peer>)>;
 
 /// Follows until it is told to stop. May be cancelled at any time.
 pub async fn follow(client: Arc<Client>, tier: Arc<Tier>, ways: Arc<Ways>, stop: CancellationToken) {
@@ -60,8 +60,25 @@ async fn adopt(membership: &Arc<Membership>, tier: &Tier, ways: &Ways, known: &m
             return true;
         }
     };
+    let Some(peers) = peers_of(&membership.members, ways, known).await else { return true };
+    let all: HashMap<WorkerId, Arc<Peer>> = peers.iter().map(|(id, (_, _, peer))| (id.clone(), peer.clone())).collect();
+    if let Err(error) = tier.adopt(placement, &all) {
+        tracing::error!(%error, "a placement map could not be adopted; the last one stands");
+    }
+    // Peers that are in neither close by being dropped, once their calls have ended.
+    *known = peers;
+    all_found(known)
+}
+
+/// Whether every worker has an address.
+pub fn all_found(known: &Known) -> bool {
+    known.values().all(|(_, found, _)| *found != NOWHERE)
+}
+
+/// Peers of these members: those that are known at the same address, and new ones. `None`: peers can't be made here.
+pub async fn peers_of(members: &[ClusterMember], ways: &Ways, known: &Known) -> Option<Known> {
     let mut peers = Known::new();
-    for member in &membership.members {
+    for member in members {
         let kept = known.get(&member.id).filter(|(address, found, _)| *address == member.address && *found != NOWHERE);
         let made = match kept {
             Some(kept) => kept.clone(),
@@ -70,18 +87,10 @@ async fn adopt(membership: &Arc<Membership>, tier: &Tier, ways: &Ways, known: &m
                     tracing::warn!(worker = %member.id, address = member.address, %error, "a worker's address can't be found");
                     NOWHERE
                 });
-                let Some(peer) = ways.peer(&member.id, found) else { return true };
-                (member.address.clone(), found, peer)
+                (member.address.clone(), found, ways.peer(&member.id, found)?)
             }
         };
         peers.insert(member.id.clone(), made);
     }
-    let ways: HashMap<WorkerId, Arc<Peer>> =
-        peers.iter().map(|(id, (_, _, peer))| (id.clone(), peer.clone())).collect();
-    if let Err(error) = tier.adopt(placement, &ways) {
-        tracing::error!(%error, "a placement map could not be adopted; the last one stands");
-    }
-    // Peers that are in neither close by being dropped, once their calls have ended.
-    *known = peers;
-    known.values().all(|(_, found, _)| *found != NOWHERE)
+    Some(peers)
 }

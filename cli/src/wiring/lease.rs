@@ -6,19 +6,27 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use verbs3_cache_worker::{Activation, NotedWrite, Worker};
-use verbs3_coordinator_client::api::{self, Granted, OPEN_WRITES_MAX, OpenWrite, PREFIX, RefusedKind, Registration};
+use verbs3_cache_worker::{Activation, HandingOver, NotedWrite, Worker};
+use verbs3_coordinator_client::api::{
+    self, Granted, OPEN_WRITES_MAX, OpenWrite, PREFIX, RefusedKind, Registration, Renewal,
+};
 use verbs3_coordinator_client::clock::{BootClock, Clock};
 use verbs3_coordinator_client::tenure::{Duty, Tenure};
 use verbs3_coordinator_client::{AskError, Client};
 use verbs3_protocol::{KeyHash, Membership, Placement, WriteId};
+
+use super::neighbours::Neighbourhood;
 
 /// Pauses while no coordinator answers.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Pause after the coordinators refused: what a person has to see to.
 const REFUSED_PAUSE: Duration = Duration::from_secs(5);
+
+/// How long a map waits for the addresses of its members before it comes into force here.
+const FIND_WAIT: Duration = Duration::from_millis(300);
 
 /// A worker that is to belong to a coordinated cluster.
 pub struct Tenant {
@@ -29,12 +37,20 @@ pub struct Tenant {
     registered: bool,
     /// Of the last activation: the next one comes after it.
     map: Option<Arc<Placement>>,
+    neighbourhood: Option<Arc<Neighbourhood>>,
+    /// Finds the addresses of the last map's members. May be cancelled at any time.
+    finding: Option<JoinHandle<()>>,
 }
 
 impl Tenant {
-    pub fn new(client: Arc<Client>, worker: Arc<Worker>, registration: Registration) -> Self {
+    pub fn new(
+        client: Arc<Client>,
+        worker: Arc<Worker>,
+        registration: Registration,
+        neighbourhood: Option<Arc<Neighbourhood>>,
+    ) -> Self {
         let tenure = Tenure::new(registration.incarnation.clone());
-        Self { client, worker, registration, tenure, registered: false, map: None }
+        Self { client, worker, registration, tenure, registered: false, map: None, neighbourhood, finding: None }
     }
 
     /// Holds the lease until told to stop, then leaves: the worker answers for attributes no more, though it serves blocks.
@@ -60,12 +76,15 @@ impl Tenant {
                 break;
             }
         }
+        if let Some(finding) = self.finding.take() {
+            finding.abort();
+        }
         self.leave().await;
     }
 
     async fn ask(&self) -> Result<Granted, AskError> {
         let granted = if self.registered {
-            let renewal = self.tenure.renewal();
+            let renewal = Renewal { handing_over: self.worker.handing_over().map(progress), ..self.tenure.renewal() };
             let path = format!("{PREFIX}/workers/{}/renew", escaped(&self.registration.id.0));
             self.client.post(&path, &renewal, Duration::from_millis(renewal.wait_ms)).await?
         } else {
@@ -118,6 +137,7 @@ impl Tenant {
     async fn activate(&mut self, activation: api::Activation) {
         let api::Activation { membership, former, handed_over, open_writes, resumes } = activation;
         let (epoch, members) = (membership.epoch, membership.members.len());
+        self.find_neighbours(&membership).await;
         let known = self.map.clone();
         let of = move |membership: &Membership| {
             // A worker that joins knows neither; one that stays computes one map.
@@ -143,6 +163,19 @@ impl Tenant {
         tracing::info!(epoch = epoch.0, members, "answering under a new placement map");
     }
 
+    /// Whom the map names can be asked from now on; names that take long to be found, later.
+    async fn find_neighbours(&mut self, membership: &Membership) {
+        if let Some(finding) = self.finding.take() {
+            finding.abort();
+        }
+        let Some(neighbourhood) = self.neighbourhood.clone() else { return };
+        let members = membership.members.clone();
+        let mut finding = tokio::spawn(async move { neighbourhood.adopt(&members).await });
+        if tokio::time::timeout(FIND_WAIT, &mut finding).await.is_err() {
+            self.finding = Some(finding);
+        }
+    }
+
     async fn leave(&self) {
         let writes = self.worker.give_up_epoch(OPEN_WRITES_MAX).map(told);
         if !self.registered {
@@ -154,6 +187,11 @@ impl Tenant {
             tracing::warn!(%error, "could not leave in order; the coordinators wait until the lease is over");
         }
     }
+}
+
+fn progress(progress: HandingOver) -> api::HandingOver {
+    let HandingOver { blocks, blocks_left, bytes } = progress;
+    api::HandingOver { blocks, blocks_left, bytes }
 }
 
 fn told(writes: Vec<NotedWrite>) -> Vec<OpenWrite> {

@@ -22,7 +22,7 @@ use super::lease::Tenant;
 use super::listen::Place;
 use super::tier::members;
 use super::transports::Servers;
-use super::{arena, coordinator, geometry, stores};
+use super::{arena, coordinator, geometry, neighbours, stores};
 use crate::process::Started;
 use crate::reactors::Reactors;
 
@@ -82,7 +82,11 @@ pub async fn run(config: Config, started: Started) -> anyhow::Result<()> {
     let tenancy = match coordinators {
         Some(client) => {
             let registration = registration(&worker, servers.local_addr())?;
-            let tenant = Tenant::new(client, cache.clone(), registration);
+            let neighbourhood = neighbours::start(&worker, (&cluster, &tcp, &verbs), geometry).await?;
+            if let Some(neighbourhood) = &neighbourhood {
+                cache.reach(neighbourhood.neighbours());
+            }
+            let tenant = Tenant::new(client, cache.clone(), registration, neighbourhood);
             Some(tokio::spawn(tenant.run(started.stop.clone())))
         }
         None => None,
@@ -151,6 +155,7 @@ pub fn start(
         disk,
         index,
         writes,
+        neighbours,
         shm: _,
     } = worker;
     let WorkerFill {
@@ -186,6 +191,9 @@ pub fn start(
         generation_slots: *generation_slots as usize,
         attributes_entries_max: *attributes_max as usize,
         checks_in_flight_max: *checks_in_flight_max as usize,
+        former_asked_for: neighbours.asked_for.0,
+        hot_blocks_max: neighbours.hot_blocks_max as usize,
+        hand_over_bytes_per_second_max: neighbours.hand_over_rate_max.0,
         disk: disk_options(disk),
     };
     let volumes = Volumes::of_stores(stores.values().cloned());

@@ -5,7 +5,7 @@ use crate::cluster::Cluster;
 use crate::problem::suggestion;
 use crate::quantity::{ByteSize, Period};
 use crate::tcp::Tcp;
-use crate::worker::{Worker, WorkerFill, WorkerIndex, WorkerWrites};
+use crate::worker::{Worker, WorkerFill, WorkerIndex, WorkerNeighbours, WorkerWrites};
 
 pub(super) fn check(worker: &Worker, cluster: &Cluster, roles: &[Role], findings: &mut Findings) {
     // `shm` is checked with the other ways.
@@ -21,6 +21,7 @@ pub(super) fn check(worker: &Worker, cluster: &Cluster, roles: &[Role], findings
         disk,
         index,
         writes,
+        neighbours,
         shm: _,
     } = worker;
     check_place(advertise.as_deref(), zone, findings);
@@ -34,6 +35,7 @@ pub(super) fn check(worker: &Worker, cluster: &Cluster, roles: &[Role], findings
     check_memory("worker.memory", memory, findings);
     check_fill(fill, cluster, findings);
     super::disk::check(disk, findings);
+    check_neighbours(neighbours, findings);
     let WorkerIndex { attributes_max, checks_in_flight_max, generation_slots } = index;
     let at = |field: &str| format!("worker.index.{field}");
     findings.range(at("attributes_max"), *attributes_max, 1_000, 100_000_000);
@@ -73,6 +75,19 @@ fn check_fill(fill: &WorkerFill, cluster: &Cluster, findings: &mut Findings) {
             findings.error(at(name), format!("{bytes} is less than one page (cluster.page is {})", cluster.page));
         }
     }
+}
+
+fn check_neighbours(neighbours: &WorkerNeighbours, findings: &mut Findings) {
+    let WorkerNeighbours { asked_for, memory, wait_max, silence_max, deadline, hot_blocks_max, hand_over_rate_max } =
+        neighbours;
+    let at = |field: &str| format!("worker.neighbours.{field}");
+    findings.range(at("asked_for"), *asked_for, Period::millis(0), Period::seconds(7 * 86_400));
+    findings.range(at("memory"), *memory, ByteSize::mib(16), ByteSize::mib(64 << 10));
+    findings.range(at("wait_max"), *wait_max, Period::millis(1), Period::seconds(10));
+    findings.range(at("silence_max"), *silence_max, Period::millis(10), Period::seconds(10));
+    findings.range(at("deadline"), *deadline, Period::millis(50), Period::seconds(60));
+    findings.range(at("hot_blocks_max"), *hot_blocks_max, 1, 10_000_000);
+    findings.range(at("hand_over_rate_max"), *hand_over_rate_max, ByteSize::mib(1), ByteSize::mib(64 << 10));
 }
 
 pub(super) fn check_tcp(tcp: &Tcp, findings: &mut Findings) {

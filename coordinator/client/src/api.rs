@@ -69,6 +69,18 @@ pub struct Renewal {
     /// As in [`Registration::knows`].
     #[serde(default)]
     pub knows: Epoch,
+    /// Of a worker that drains.
+    #[serde(default)]
+    pub handing_over: Option<HandingOver>,
+}
+
+/// How far a worker that drains has come with handing over the blocks that are read most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HandingOver {
+    pub blocks: u64,
+    pub blocks_left: u64,
+    /// What their new owners have taken.
+    pub bytes: u64,
 }
 
 /// `POST /v1/workers/ID/leave`: the worker ends, and has answered its last question already.
@@ -224,6 +236,9 @@ pub struct WorkerView {
     pub active: Epoch,
     /// Slots that it owns in the map in force.
     pub slots: u32,
+    /// Of a worker that drains.
+    #[serde(default)]
+    pub handing_over: Option<HandingOver>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -67,6 +67,7 @@ impl Tenure {
             open_writes: self.open_writes.clone(),
             wait_ms: u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
             knows: self.knows(),
+            handing_over: None,
         }
     }
 

@@ -34,7 +34,15 @@ fn registration(id: &str, incarnation: &str) -> Registration {
 
 fn renewal(incarnation: &str, active: Epoch, prepared: Epoch) -> Renewal {
     let open_writes = (prepared.0 > 0).then(Vec::new);
-    Renewal { incarnation: Incarnation(incarnation.into()), active, prepared, open_writes, wait_ms: 0, knows: Epoch(0) }
+    Renewal {
+        incarnation: Incarnation(incarnation.into()),
+        active,
+        prepared,
+        open_writes,
+        wait_ms: 0,
+        knows: Epoch(0),
+        handing_over: None,
+    }
 }
 
 /// To a worker that knew no map.

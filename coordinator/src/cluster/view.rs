@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use verbs3_coordinator_client::api::{ClusterView, Preparing, WorkerState, WorkerView};
+use verbs3_coordinator_client::api::{ClusterView, HandingOver, Preparing, WorkerState, WorkerView};
 use verbs3_coordinator_client::clock::Moment;
 use verbs3_protocol::{Epoch, Membership, WorkerId};
 
@@ -46,6 +46,7 @@ impl Cluster {
                 rails: record.rails.clone(),
                 active: record.active,
                 slots: slots.get(id).copied().unwrap_or_default(),
+                handing_over: record.handing_over,
             }
         });
         let is_there = |id: &WorkerId| self.records.get(id).is_some_and(|record| record.is_live(now));
@@ -60,6 +61,7 @@ impl Cluster {
             rails: Vec::new(),
             active: Epoch(0),
             slots: 0,
+            handing_over: None,
         });
         view.chain(missing).collect()
     }
@@ -85,7 +87,16 @@ fn findings(map: &Membership, workers: &[WorkerView], preparing: Option<&Prepari
         ));
     }
     for worker in of(WorkerState::Draining).filter(|worker| worker.slots == 0) {
-        findings.push(format!("worker {} owns nothing any more and may be stopped", worker.id));
+        let id = &worker.id;
+        findings.push(match worker.handing_over {
+            Some(HandingOver { blocks, blocks_left, bytes }) if blocks_left > 0 => {
+                let (done, mebibytes) = (blocks - blocks_left.min(blocks), bytes >> 20);
+                format!("worker {id} hands over what is hot: {done} of {blocks} blocks, {mebibytes} MiB; wait with stopping it")
+            }
+            // It has not heard of it yet.
+            _ if worker.active != map.epoch => format!("worker {id} has to hear that it owns nothing any more; wait"),
+            _ => format!("worker {id} owns nothing any more and may be stopped"),
+        });
     }
     for worker in of(WorkerState::Serving).filter(|worker| worker.active != map.epoch && worker.active.0 != 0) {
         findings

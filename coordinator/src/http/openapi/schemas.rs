@@ -165,6 +165,7 @@ fn cluster() -> Value {
             "state": one_of(&["joining", "serving", "draining", "lost", "missing"]), "lease_ms": number(),
             "tiers": list(whole(json!({ "kind": text(), "bytes": number() }))), "rails": list(text()),
             "active": number(), "slots": below(65_536),
+            "handing_over": maybe(whole(json!({ "blocks": number(), "blocks_left": number(), "bytes": number() }))),
         })),
         "Workers": list(reference("Worker")),
         "Cluster": whole(json!({

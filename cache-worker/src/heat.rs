@@ -1,0 +1,163 @@
+//! Which blocks are read most, by name: pages are known by hashes alone, and other workers can't be told of those.
+//!
+//! A bounded table: when it is full, the colder half is forgotten. What is read often enough is back at once; what is
+//! forgotten is counted from nothing, so that heat is never overstated.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use verbs3_protocol::BlockIndex;
+
+use crate::digest::DigestState;
+use crate::fill::Target;
+
+/// Locks; two cores rarely meet in one.
+const SHARDS: usize = 16;
+
+/// Time in which what was read counts half: some epochs of a small data set, so that order within one does not matter.
+const HALF_LIFE_S: u32 = 600;
+
+struct Block {
+    target: Arc<Target>,
+    block: BlockIndex,
+    heat: Warmth,
+}
+
+/// Bytes read, those of long ago counting less.
+#[derive(Debug, Clone, Copy, Default)]
+struct Warmth {
+    bytes: u64,
+    /// As of this second.
+    at_s: u32,
+}
+
+impl Warmth {
+    fn at(self, now_s: u32) -> u64 {
+        let halvings = now_s.saturating_sub(self.at_s) / HALF_LIFE_S;
+        self.bytes.checked_shr(halvings).unwrap_or(0)
+    }
+
+    fn add(&mut self, bytes: u64, now_s: u32) {
+        let halvings = now_s.saturating_sub(self.at_s) / HALF_LIFE_S;
+        self.bytes = self.at(now_s).saturating_add(bytes);
+        self.at_s = self.at_s.saturating_add(halvings * HALF_LIFE_S);
+    }
+}
+
+type Blocks = HashMap<u128, Block, DigestState>;
+
+/// The blocks that were read.
+pub(crate) struct Heat {
+    shards: Vec<Mutex<Blocks>>,
+    blocks_per_shard_max: usize,
+}
+
+/// A block and how hot it is.
+pub(crate) struct HotBlock {
+    pub(crate) target: Arc<Target>,
+    pub(crate) block: BlockIndex,
+    pub(crate) bytes: u64,
+}
+
+impl Heat {
+    pub(crate) fn new(blocks_max: usize) -> Self {
+        let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
+        Self { shards, blocks_per_shard_max: blocks_max.div_ceil(SHARDS).max(1) }
+    }
+
+    /// Bytes of a block are read.
+    pub(crate) fn read(&self, target: &Arc<Target>, block: BlockIndex, bytes: u32, now_s: u32) {
+        let key = target.digest.page(block, 0).0;
+        // The table takes the low bits; the shard is chosen by the highest.
+        let mut blocks = self.shards[(key >> 124) as usize % SHARDS].lock();
+        if let Some(known) = blocks.get_mut(&key) {
+            return known.heat.add(u64::from(bytes), now_s);
+        }
+        if blocks.len() >= self.blocks_per_shard_max {
+            forget_colder_half(&mut blocks, now_s);
+        }
+        let heat = Warmth { bytes: u64::from(bytes), at_s: now_s };
+        blocks.insert(key, Block { target: target.clone(), block, heat });
+    }
+
+    /// All of them, the hottest first.
+    pub(crate) fn hottest(&self, now_s: u32) -> Vec<HotBlock> {
+        let mut all = Vec::new();
+        for shard in &self.shards {
+            let blocks = shard.lock();
+            let hot = |known: &Block| HotBlock {
+                target: known.target.clone(),
+                block: known.block,
+                bytes: known.heat.at(now_s),
+            };
+            all.extend(blocks.values().map(hot));
+        }
+        all.sort_by_key(|hot| std::cmp::Reverse(hot.bytes));
+        all
+    }
+}
+
+fn forget_colder_half(blocks: &mut Blocks, now_s: u32) {
+    let mut heats: Vec<u64> = blocks.values().map(|block| block.heat.at(now_s)).collect();
+    let middle = heats.len() / 2;
+    let (_, &mut border, _) = heats.select_nth_unstable(middle);
+    // Of those as hot as the border, as many as it takes.
+    let mut surplus = blocks.len() - middle;
+    blocks.retain(|_, block| {
+        let goes = surplus > 0 && block.heat.at(now_s) <= border;
+        surplus -= usize::from(goes);
+        !goes
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::digest::Digests;
+    use crate::fill::Source;
+    use verbs3_protocol::{ObjectKey, Version, Volume};
+    use verbs3_ufs::local::{LocalOptions, LocalStore};
+    use verbs3_ufs::{Ufs, UfsLimits};
+
+    fn target(source: &Arc<Source>, key: &str) -> Arc<Target> {
+        let object = ObjectKey { volume: Volume::new("u", "b"), key: key.into() };
+        let version = Version { etag: "\"e\"".into(), bytes: 1 << 30, version_id: None };
+        let digest = Digests::new((1, 2)).version(&object, &version);
+        Arc::new(Target { source: source.clone(), object, version, digest })
+    }
+
+    fn source(folder: &std::path::Path) -> Arc<Source> {
+        let store = LocalStore::open(LocalOptions::new(folder)).unwrap();
+        Arc::new(Source { ufs: Ufs::new("u".into(), Arc::new(store), UfsLimits::default()), bucket: "b".into() })
+    }
+
+    #[test]
+    fn what_is_read_often_outlives_a_scan_and_the_table_stays_small() {
+        let folder = tempfile::tempdir().unwrap();
+        let (heat, source) = (Heat::new(320), source(folder.path()));
+        let hot = target(&source, "hot");
+        for scanned in 0..20_000u32 {
+            heat.read(&target(&source, "scan"), BlockIndex(scanned), 1000, 0);
+            heat.read(&hot, BlockIndex(scanned % 10), 1000, 0);
+        }
+        let hottest = heat.hottest(0);
+        assert!(hottest.len() <= 320, "{}", hottest.len());
+        let first: Vec<&str> = hottest.iter().take(10).map(|hot| hot.target.object.key.as_str()).collect();
+        assert_eq!(first, ["hot"; 10]);
+    }
+
+    #[test]
+    fn what_was_read_long_ago_is_colder_than_what_is_read_now() {
+        let folder = tempfile::tempdir().unwrap();
+        let (heat, source) = (Heat::new(320), source(folder.path()));
+        heat.read(&target(&source, "then"), BlockIndex(0), 4000, 0);
+        heat.read(&target(&source, "now"), BlockIndex(0), 1500, 2 * HALF_LIFE_S);
+        heat.read(&target(&source, "both"), BlockIndex(0), 4000, 0);
+        heat.read(&target(&source, "both"), BlockIndex(0), 1000, 2 * HALF_LIFE_S);
+        let found = heat.hottest(2 * HALF_LIFE_S);
+        let found: Vec<_> = found.iter().map(|hot| (hot.target.object.key.as_str(), hot.bytes)).collect();
+        assert_eq!(found, [("both", 2000), ("now", 1500), ("then", 1000)]);
+    }
+}

@@ -1,0 +1,125 @@
+//! Answers a worker that owns a slot now and asks for pages that this one holds. From memory or disk only: nothing is filled for
+//! it, nobody else is asked, and no page is kept the longer for it.
+
+use bytes::Bytes;
+use verbs3_protocol::{BlockIndex, CacheVerdict, Holds, PageIndex, Piece, Read, Reply as Message};
+use verbs3_rdma::transport::{Reply, TransportError};
+
+use super::{Refused, end};
+use crate::digest::VersionDigest;
+use crate::memory::Page;
+use crate::worker::Worker;
+
+/// Pages of one part: as many as a message with their checksums has room for, and more than a block of default size has.
+const PAGES_PER_PART_MAX: usize = 256;
+
+/// What is sent, as pages are found.
+struct Sending {
+    reply: Reply,
+    block: BlockIndex,
+    /// First byte asked for.
+    start: u32,
+    block_bytes: u32,
+    page_bytes: u32,
+    /// Adjacent pages that were not sent yet, the first one's number, and their bytes.
+    pages: Vec<Page>,
+    first_page: u16,
+}
+
+impl Worker {
+    pub(super) async fn serve_held(&self, read: Read, landing_bytes: u64, reply: Reply) {
+        self.metrics.held_reads.inc();
+        if let Err(refused) = self.check_held(&read, landing_bytes) {
+            return self.refuse(reply, refused).await;
+        }
+        let digest = self.digests.version(&read.object, &read.version);
+        let (block, start, page_bytes) = (read.block, read.start, self.geometry.page_bytes);
+        let block_bytes = self.geometry.block_len(read.version.bytes, block);
+        let pages = Vec::new();
+        let mut sending = Sending { reply, block, start, block_bytes, page_bytes, pages, first_page: 0 };
+        for page in self.geometry.pages(&(read.start..read.end)) {
+            if let Err(error) = self.send_held(&mut sending, digest, page).await {
+                return tracing::debug!(%error, "a worker has given up its question");
+            }
+        }
+        if let Err(error) = self.flush(&mut sending).await {
+            return tracing::debug!(%error, "a worker has given up its question");
+        }
+        end(sending.reply, nothing_more(block).encode(), 0, Vec::new()).await;
+    }
+
+    pub(super) fn holds(&self, holds: &Holds) -> Result<Message, Refused> {
+        self.metrics.holds.inc();
+        self.check_geometry(holds.geometry)?;
+        let (object, page) = (&holds.object, holds.page.0);
+        let key = self.digests.attributes(object, holds.version_id.as_deref());
+        // Whether this worker may still answer for the attributes does not matter: only which pages it has.
+        let known = self.attributes.hint(key, self.coherence.generation(object.hash()));
+        let likely = match known {
+            Some(known) => self.filler.holds(self.digests.version(object, &known.version), page),
+            None => self.filler.may_hold(object, page),
+        };
+        Ok(Message::Holds { likely })
+    }
+
+    fn check_held(&self, read: &Read, landing_bytes: u64) -> Result<(), Refused> {
+        self.check_geometry(read.geometry)?;
+        let block_len = self.geometry.block_len(read.version.bytes, read.block);
+        let (start, end) = (read.start, read.end);
+        let is_border = |at: u32| at == block_len || at.is_multiple_of(self.geometry.page_bytes);
+        if start >= end || end > block_len || !is_border(start) || !is_border(end) {
+            return Err(Refused::malformed(format!("pages {start} to {end} of a block of {block_len} bytes")));
+        }
+        if u64::from(end - start) > landing_bytes {
+            return Err(Refused::malformed(format!("bytes {start} to {end} for a landing of {landing_bytes} bytes")));
+        }
+        Ok(())
+    }
+
+    /// Sends the page, or notes it to be sent with those that follow. Not held: nothing.
+    async fn send_held(&self, sending: &mut Sending, digest: VersionDigest, page: u16) -> Result<(), TransportError> {
+        let key = digest.page(sending.block, page);
+        let found = match self.filler.memory().peek(key) {
+            Some(found) => Some(found),
+            None if self.filler.is_on_disk(key) => {
+                // Nothing is held while the disk is waited for.
+                self.flush(sending).await?;
+                let bytes = self.geometry.page_len(sending.block_bytes, PageIndex(page));
+                self.filler.read_from_disk(key, bytes).await
+            }
+            None => None,
+        };
+        let adjoins = usize::from(page - sending.first_page) == sending.pages.len();
+        if found.is_none() || !adjoins || sending.pages.len() == PAGES_PER_PART_MAX {
+            self.flush(sending).await?;
+        }
+        if let Some(found) = found {
+            if sending.pages.is_empty() {
+                sending.first_page = page;
+            }
+            sending.pages.push(found);
+        }
+        Ok(())
+    }
+
+    async fn flush(&self, sending: &mut Sending) -> Result<(), TransportError> {
+        if sending.pages.is_empty() {
+            return Ok(());
+        }
+        let pages = std::mem::take(&mut sending.pages);
+        let start = u32::from(sending.first_page) * sending.page_bytes;
+        let length = pages.iter().map(|page| page.bytes).sum();
+        let checksums = pages.iter().map(|page| page.checksum).collect();
+        let data: Vec<Bytes> = pages.iter().filter_map(|page| page.cell.bytes(0..page.bytes as usize)).collect();
+        let piece = Piece { block: sending.block, start, length, checksums, verdict: CacheVerdict::Hit };
+        let offset = u64::from(start - sending.start);
+        sending.reply.part(Message::Data(piece).encode(), offset, data).await?;
+        self.metrics.given_bytes.inc_by(u64::from(length));
+        Ok(())
+    }
+}
+
+fn nothing_more(block: BlockIndex) -> Message {
+    let verdict = CacheVerdict::Hit;
+    Message::Data(Piece { block, start: 0, length: 0, checksums: Vec::new(), verdict })
+}

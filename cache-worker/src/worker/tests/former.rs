@@ -1,0 +1,469 @@
+//! A new owner of a slot asks the former one for its pages before the UFS; whatever that does, bytes are right and in time.
+// A list of ranges that has one is meant.
+#![allow(clippy::single_range_in_vec_init)]
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use verbs3_client::{HealthOptions, NeighbourOptions, Neighbours};
+use verbs3_protocol::{
+    BlockIndex, ByteRange, CacheVerdict, Epoch, Geometry, Holds, Member, PageIndex, Piece, Placement, Reply as Message,
+    Request, WorkerId,
+};
+use verbs3_rdma::arena::Arena;
+use verbs3_rdma::inprocess::{Faults, InProcess, Mode};
+use verbs3_rdma::peer::{Peer, PeerOptions};
+use verbs3_rdma::transport::{Event, Incoming, PeerAddress, Reply, Service};
+
+use super::bed::{BLOCK, Bed, PAGE, map, modes, object, open, read};
+use super::store::Stored;
+use crate::WorkerOptions;
+use crate::disk::{DiskFolder, DiskOptions};
+use crate::membership::Activation;
+
+const ALL: Option<ByteRange> = Some(ByteRange::All);
+const WAIT: Duration = Duration::from_millis(100);
+const SILENCE: Duration = Duration::from_millis(250);
+const DEADLINE: Duration = Duration::from_secs(2);
+const ASKED_FOR: Duration = Duration::from_secs(600);
+
+fn id(name: &str) -> WorkerId {
+    WorkerId(name.into())
+}
+
+fn owned_by(name: &str, epoch: u64) -> Placement {
+    Placement::new(Epoch(epoch), vec![Member::new(id(name), 1.0)], 1).unwrap()
+}
+
+fn options() -> WorkerOptions {
+    WorkerOptions { coordinated: true, former_asked_for: ASKED_FOR, ..WorkerOptions::default() }
+}
+
+fn neighbour_options() -> NeighbourOptions {
+    NeighbourOptions {
+        geometry: Geometry::DEFAULT,
+        wait_max: WAIT,
+        silence_max: SILENCE,
+        deadline: DEADLINE,
+        health: HealthOptions::default(),
+    }
+}
+
+/// A worker `a` that owns what `b` owned before, and reaches `b` as `peer`.
+struct NewOwner {
+    bed: Bed,
+    landings: Arena,
+}
+
+impl NewOwner {
+    fn before(peer: Peer) -> Self {
+        let (bed, landings) = (Bed::with(Mode::Share, 32, options()), map(16));
+        let neighbours = Neighbours::new(neighbour_options(), landings.clone());
+        neighbours.adopt(&HashMap::from([(id("b"), Arc::new(peer))]));
+        bed.worker.reach(neighbours);
+        let made = Self { bed, landings };
+        made.activate(&owned_by("a", 2), Some(&owned_by("b", 1)));
+        made
+    }
+
+    fn with(service: Arc<dyn Service>, mode: Mode) -> Self {
+        Self::before(Peer::local(InProcess::connection(service, mode)))
+    }
+
+    fn activate(&self, map: &Placement, former: Option<&Placement>) {
+        let (me, handed_over) = (id("a"), HashSet::from([id("b")]));
+        let activation = Activation { map, me: &me, former, handed_over, open_writes: Vec::new(), resumes: None };
+        self.bed.worker.activate(activation);
+        self.bed.worker.hold_lease(Duration::from_secs(3600), Duration::from_secs(3600));
+    }
+
+    async fn read_all(&self, key: &str, stored: &Stored, block: u32) {
+        let length = (stored.bytes - u64::from(block) * BLOCK).min(BLOCK);
+        let got = self.bed.read(read(key, stored, block, 0..length as u32)).await;
+        let start = u64::from(block) * BLOCK;
+        assert_eq!(got.refused(), None);
+        assert!(got.bytes == stored.content(start..start + length), "wrong bytes of block {block}");
+    }
+
+    async fn ends_well(self) {
+        self.bed.assert_nothing_leaked().await;
+        assert_eq!(self.landings.usage().asked_bytes, 0, "landings that were not returned");
+    }
+}
+
+/// A worker `b` that holds these pages of block 1 of "k".
+async fn former(stored: &Stored, pages: &[std::ops::Range<u64>]) -> Bed {
+    let bed = Bed::new(Mode::Share);
+    bed.store.put("k", stored.clone());
+    for pages in pages {
+        bed.read(read("k", stored, 1, (pages.start * PAGE) as u32..(pages.end * PAGE) as u32)).await;
+    }
+    bed
+}
+
+#[tokio::test]
+async fn pages_come_from_the_former_owner_and_not_from_the_ufs() {
+    for mode in modes() {
+        let stored = Stored::new(1, BLOCK + 5 * PAGE + 1000);
+        let old = former(&stored, &[]).await;
+        old.open(open("k", ALL)).await;
+        old.read(read("k", &stored, 1, 0..(5 * PAGE + 1000) as u32)).await;
+        let asked_before = old.store.asked();
+        let new = NewOwner::with(old.worker.clone(), mode);
+        new.bed.store.put("k", stored.clone());
+        let request = Request::Open(verbs3_protocol::Open { epoch: Epoch(2), ..open("k", ALL) });
+        let got = new.bed.ask(request).await;
+        assert!(got.bytes == stored.content(0..BLOCK));
+        new.read_all("k", &stored, 1).await;
+        assert_eq!(new.bed.store.asked(), (0, 1), "attributes are asked of the ufs, bytes are not");
+        assert_eq!(new.bed.store.body_bytes(), 0);
+        assert_eq!(old.store.asked(), asked_before, "the former owner filled something");
+        let metrics = &new.bed.worker.metrics;
+        assert_eq!((metrics.former_all.get(), metrics.former_bytes.get()), (2, stored.bytes));
+        assert_eq!(old.worker.metrics.given_bytes.get(), stored.bytes);
+        // Now its own.
+        let got = new.bed.read(read("k", &stored, 1, 0..1000)).await;
+        assert_eq!((got.verdict(), metrics.former_all.get()), (CacheVerdict::Hit, 2));
+        new.ends_well().await;
+    }
+}
+
+#[tokio::test]
+async fn what_the_former_owner_lacks_and_only_that_comes_from_the_ufs() {
+    for mode in modes() {
+        let stored = Stored::new(2, 2 * BLOCK);
+        let old = former(&stored, &[1..3, 7..9, 15..16]).await;
+        let new = NewOwner::with(old.worker.clone(), mode);
+        new.bed.store.put("k", stored.clone());
+        new.read_all("k", &stored, 1).await;
+        assert_eq!((new.bed.store.asked(), new.bed.store.body_bytes()), ((3, 0), BLOCK - 5 * PAGE));
+        assert_eq!(new.bed.worker.metrics.former_some.get(), 1);
+        new.ends_well().await;
+    }
+}
+
+#[tokio::test]
+async fn an_object_that_the_former_owner_does_not_know_costs_no_more_than_one_get() {
+    let old = Bed::new(Mode::Share);
+    let new = NewOwner::with(old.worker.clone(), Mode::Share);
+    let stored = Stored::new(3, 1000);
+    new.bed.store.put("k", stored.clone());
+    let request = Request::Open(verbs3_protocol::Open { epoch: Epoch(2), ..open("k", ALL) });
+    assert!(new.bed.ask(request).await.bytes == stored.content(0..1000));
+    assert_eq!((new.bed.store.asked(), old.store.asked()), ((1, 0), (0, 0)));
+}
+
+#[tokio::test]
+async fn bytes_of_another_version_are_never_taken() {
+    let (before, now) = (Stored::new(4, 2 * BLOCK), Stored::new(5, 2 * BLOCK));
+    let old = former(&before, &[0..16]).await;
+    old.open(open("k", ALL)).await;
+    let new = NewOwner::with(old.worker.clone(), Mode::Share);
+    new.bed.store.put("k", now.clone());
+    let request = Request::Open(verbs3_protocol::Open { epoch: Epoch(2), ..open("k", ALL) });
+    let got = new.bed.ask(request).await;
+    assert_eq!(got.opened().attributes.version.etag, now.etag());
+    assert!(got.bytes == now.content(0..BLOCK));
+    new.read_all("k", &now, 1).await;
+    assert_eq!(new.bed.worker.metrics.former_bytes.get(), 0);
+}
+
+#[tokio::test]
+async fn former_owners_are_asked_for_a_while_and_only_about_slots_that_moved_here() {
+    let stored = Stored::new(6, 4 * BLOCK);
+    let old = former(&stored, &[0..16]).await;
+    let new = NewOwner::with(old.worker.clone(), Mode::Share);
+    new.bed.store.put("k", stored.clone());
+    let asked = || {
+        let metrics = &new.bed.worker.metrics;
+        metrics.former_all.get() + metrics.former_none.get()
+    };
+    new.activate(&owned_by("c", 3), None);
+    new.read_all("k", &stored, 1).await;
+    assert_eq!(asked(), 0, "not its owner");
+    new.activate(&owned_by("a", 4), None);
+    new.read_all("k", &stored, 2).await;
+    assert_eq!(asked(), 1, "c is not reached, and b had it before");
+    new.bed.clock.advance(ASKED_FOR);
+    new.read_all("k", &stored, 3).await;
+    assert_eq!(asked(), 1, "long ago");
+}
+
+/// A neighbour that answers as the test says.
+struct Odd<F>(F);
+
+#[async_trait]
+impl<F: AsyncOddly> Service for Odd<F> {
+    async fn serve(&self, request: Incoming, reply: Reply) {
+        match Request::decode(&request.message).unwrap() {
+            Request::ReadHeld(read) => self.0.answer(read, reply).await,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[async_trait]
+trait AsyncOddly: Send + Sync + 'static {
+    async fn answer(&self, read: verbs3_protocol::Read, reply: Reply);
+}
+
+fn whole_pages(first: u64, bytes: &[u8]) -> Piece {
+    let checksums =
+        bytes.chunks(PAGE as usize).map(|page| crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, page)).collect();
+    let (start, length) = ((first * PAGE) as u32, bytes.len() as u32);
+    Piece { block: BlockIndex(1), start, length, checksums, verdict: CacheVerdict::Hit }
+}
+
+/// Sends one piece, right but for what `spoil` does to it, and then ends, or says no more.
+struct OnePiece {
+    stored: Stored,
+    pages: std::ops::Range<u64>,
+    spoil: fn(&mut Piece, &mut Vec<u8>),
+    goes_on: bool,
+}
+
+#[async_trait]
+impl AsyncOddly for OnePiece {
+    async fn answer(&self, read: verbs3_protocol::Read, mut reply: Reply) {
+        let (from, to) = (BLOCK + self.pages.start * PAGE, BLOCK + self.pages.end * PAGE);
+        let mut bytes = self.stored.content(from..to);
+        let mut piece = whole_pages(self.pages.start, &bytes);
+        (self.spoil)(&mut piece, &mut bytes);
+        let offset = self.pages.start * PAGE - u64::from(read.start);
+        let _ = reply.part(Message::Data(piece).encode(), offset, vec![Bytes::from(bytes)]).await;
+        if self.goes_on {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+async fn read_beside(odd: OnePiece) -> (NewOwner, Duration) {
+    let stored = odd.stored.clone();
+    let new = NewOwner::with(Arc::new(Odd(odd)), Mode::Copy(Faults::none()));
+    new.bed.store.put("k", stored.clone());
+    let began = Instant::now();
+    new.read_all("k", &stored, 1).await;
+    let took = began.elapsed();
+    (new, took)
+}
+
+#[tokio::test(start_paused = true)]
+async fn pages_that_are_not_what_their_checksum_says_come_from_the_ufs() {
+    let stored = Stored::new(7, 2 * BLOCK);
+    let spoil: fn(&mut Piece, &mut Vec<u8>) = |_, bytes| bytes[3 * PAGE as usize + 5] ^= 1;
+    let (new, _) = read_beside(OnePiece { stored, pages: 0..16, spoil, goes_on: false }).await;
+    assert_eq!(new.bed.store.body_bytes(), BLOCK - 3 * PAGE, "the three pages before it are right");
+    assert_eq!(new.bed.worker.metrics.former_corrupt.get(), 1);
+    new.ends_well().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_that_make_no_sense_are_not_believed() {
+    let spoils: [fn(&mut Piece, &mut Vec<u8>); 6] = [
+        |piece, _| piece.block = BlockIndex(0),
+        |piece, _| piece.start += 1,
+        |piece, _| piece.length -= 1,
+        |piece, _| {
+            piece.checksums.pop();
+        },
+        |piece, _| piece.start = u32::MAX - 1,
+        |piece, _| piece.start = BLOCK as u32,
+    ];
+    for (number, spoil) in spoils.into_iter().enumerate() {
+        let stored = Stored::new(8, 2 * BLOCK);
+        let (new, _) = read_beside(OnePiece { stored, pages: 0..16, spoil, goes_on: false }).await;
+        let metrics = &new.bed.worker.metrics;
+        assert_eq!((new.bed.store.body_bytes(), metrics.former_failed.get()), (BLOCK, 1), "spoil {number}");
+        new.ends_well().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_former_owner_that_stops_in_the_middle_costs_its_silence_and_what_came_is_kept() {
+    let stored = Stored::new(9, 2 * BLOCK);
+    let (new, took) = read_beside(OnePiece { stored, pages: 0..4, spoil: |_, _| {}, goes_on: true }).await;
+    assert_eq!((new.bed.store.body_bytes(), new.bed.worker.metrics.former_silent.get()), (BLOCK - 4 * PAGE, 1));
+    assert!(took >= SILENCE && took < 2 * SILENCE, "{took:?}");
+    new.ends_well().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_former_owner_that_dies_in_the_middle_costs_no_time_and_what_came_is_kept() {
+    let stored = Stored::new(10, 2 * BLOCK);
+    // The handler ends without a last part.
+    let (new, took) = read_beside(OnePiece { stored, pages: 2..4, spoil: |_, _| {}, goes_on: false }).await;
+    assert_eq!((new.bed.store.body_bytes(), new.bed.worker.metrics.former_failed.get()), (BLOCK - 2 * PAGE, 1));
+    assert!(took < SILENCE, "{took:?}");
+    new.ends_well().await;
+}
+
+/// Says nothing at all, and counts who asked.
+#[derive(Default)]
+struct Silent(Mutex<usize>);
+
+#[async_trait]
+impl Service for Silent {
+    async fn serve(&self, _request: Incoming, _reply: Reply) {
+        *self.0.lock() += 1;
+        std::future::pending::<()>().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_former_owner_that_is_stopped_delays_a_few_fills_and_is_then_left_alone() {
+    let silent = Arc::new(Silent::default());
+    let new = NewOwner::with(silent.clone(), Mode::Copy(Faults::none()));
+    let stored = Stored::new(11, 20 * BLOCK);
+    new.bed.store.put("k", stored.clone());
+    let began = Instant::now();
+    for block in 0..20 {
+        new.read_all("k", &stored, block).await;
+    }
+    assert!(began.elapsed() < 4 * SILENCE, "{:?}", began.elapsed());
+    assert_eq!(*silent.0.lock(), 3);
+    let metrics = &new.bed.worker.metrics;
+    assert_eq!((metrics.former_silent.get(), metrics.former_resting.get()), (3, 17));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hint_that_does_not_come_is_a_no() {
+    let new = NewOwner::with(Arc::new(Silent::default()), Mode::Copy(Faults::none()));
+    let stored = Stored::new(12, 1000);
+    new.bed.store.put("k", stored.clone());
+    let began = Instant::now();
+    let request = Request::Open(verbs3_protocol::Open { epoch: Epoch(2), ..open("k", ALL) });
+    assert!(new.bed.ask(request).await.bytes == stored.content(0..1000));
+    assert!(began.elapsed() < 3 * SILENCE);
+    assert_eq!(new.bed.store.asked(), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_former_owner_that_is_away_costs_nothing() {
+    let service = Arc::new(Silent::default());
+    let transport = InProcess::transport(service.clone(), Mode::Copy(Faults::none().refuse_connects(u32::MAX)));
+    let address = PeerAddress::from(std::net::SocketAddr::from(([127, 0, 0, 1], 9)));
+    let new = NewOwner::before(Peer::new("b", address, vec![transport], PeerOptions::default()));
+    let stored = Stored::new(13, 4 * BLOCK);
+    new.bed.store.put("k", stored.clone());
+    let began = Instant::now();
+    for block in 0..4 {
+        new.read_all("k", &stored, block).await;
+    }
+    assert!(began.elapsed() < SILENCE, "{:?}", began.elapsed());
+    assert_eq!((*service.0.lock(), new.bed.worker.metrics.former_failed.get()), (0, 3));
+    new.ends_well().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn fills_that_find_no_memory_to_ask_a_neighbour_with_ask_the_ufs() {
+    // Four blocks fit into what there is for landings; each is held until its question is given up.
+    let new = Arc::new(NewOwner::with(Arc::new(Silent::default()), Mode::Copy(Faults::none())));
+    let stored = Stored::new(14, 7 * BLOCK);
+    new.bed.store.put("k", stored.clone());
+    let began = Instant::now();
+    let reads = (0..7).map(|block| {
+        let (new, stored) = (new.clone(), stored.clone());
+        async move { new.read_all("k", &stored, block).await }
+    });
+    futures::future::join_all(reads).await;
+    let metrics = &new.bed.worker.metrics;
+    assert_eq!((metrics.former_busy.get(), metrics.former_silent.get()), (3, 4));
+    assert!(began.elapsed() < 2 * SILENCE, "{:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn a_worker_that_is_asked_by_another_fills_nothing_and_asks_nobody() {
+    let stored = Stored::new(15, 2 * BLOCK);
+    let old = former(&stored, &[]).await;
+    let mut call = old.call(&Request::ReadHeld(read("k", &stored, 1, 0..BLOCK as u32)));
+    let Ok(Event::Part(part)) = call.next().await else { panic!("no part") };
+    assert!(part.last && part.data.is_empty());
+    assert!(matches!(Message::decode(&part.message), Ok(Message::Data(piece)) if piece.length == 0));
+    assert_eq!(old.store.asked(), (0, 0));
+    for range in [5..BLOCK as u32, 0..100, 0..2 * BLOCK as u32, 0..0] {
+        let got = old.ask(Request::ReadHeld(read("k", &stored, 1, range))).await;
+        assert_eq!(got.refused(), Some(&verbs3_protocol::RefusalKind::Malformed));
+    }
+    let holds = Holds { object: object("k"), version_id: None, geometry: Geometry::DEFAULT, page: PageIndex(0) };
+    assert!(matches!(old.ask(Request::Holds(holds.clone())).await.messages[..], [Message::Holds { likely: false }]));
+    old.open(open("k", ALL)).await;
+    assert!(matches!(old.ask(Request::Holds(holds)).await.messages[..], [Message::Holds { likely: true }]));
+}
+
+#[tokio::test]
+async fn what_a_drained_worker_hands_over_is_not_asked_of_the_ufs_even_when_that_worker_is_gone() {
+    let (hot, warm) = (Stored::new(17, 2 * BLOCK), Stored::new(18, 1000));
+    let old = former(&hot, &[0..16]).await;
+    old.store.put("warm", warm.clone());
+    old.open(open("k", ALL)).await;
+    old.open(open("warm", ALL)).await;
+    let new = NewOwner::with(old.worker.clone(), Mode::Copy(Faults::none()));
+    for (key, stored) in [("k", &hot), ("warm", &warm)] {
+        new.bed.store.put(key, stored.clone());
+    }
+    let neighbours = Neighbours::new(neighbour_options(), map(16));
+    let peer = Peer::local(InProcess::connection(new.bed.worker.clone(), Mode::Copy(Faults::none())));
+    neighbours.adopt(&HashMap::from([(id("a"), Arc::new(peer))]));
+    old.worker.reach(neighbours);
+    assert_eq!(old.worker.handing_over(), None);
+    let mut members = vec![Member::new(id("a"), 1.0), Member::new(id("b"), 1.0)];
+    members[1].draining = true;
+    let draining = Placement::new(Epoch(3), members, 1).unwrap();
+    // The leaving worker hears of the map first, and asks until the new owner has, too.
+    let (me, before) = (id("b"), owned_by("b", 1));
+    let (former, handed_over) = (Some(&before), HashSet::new());
+    let map = &draining;
+    old.worker.activate(Activation { map, me: &me, former, handed_over, open_writes: Vec::new(), resumes: None });
+    let progress = old.worker.handing_over().unwrap();
+    assert_eq!((progress.blocks, progress.blocks_left), (3, 3));
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(old.worker.handing_over(), Some(progress), "of another map nothing is taken over");
+    new.activate(&draining, Some(&before));
+    while old.worker.handing_over().unwrap().blocks_left > 0 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(old.worker.handing_over().unwrap().bytes, hot.bytes + warm.bytes);
+    assert_eq!((new.bed.store.asked(), new.bed.store.body_bytes()), ((0, 0), 0));
+    old.worker.shutdown().await;
+    for (key, stored) in [("k", &hot), ("warm", &warm)] {
+        let request = Request::Open(verbs3_protocol::Open { epoch: Epoch(3), ..open(key, ALL) });
+        let got = new.bed.ask(request).await;
+        assert!(got.bytes == stored.content(0..stored.bytes.min(BLOCK)));
+        assert_eq!(got.verdict(), CacheVerdict::Hit);
+    }
+    new.read_all("k", &hot, 1).await;
+    assert_eq!((new.bed.store.asked(), new.bed.store.body_bytes()), ((0, 2), 0));
+}
+
+#[tokio::test]
+async fn pages_that_the_former_owner_has_only_on_disk_are_given_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = || {
+        let folders = vec![DiskFolder { path: folder.path().join("tier"), capacity_bytes: 64 << 20 }];
+        WorkerOptions { disk: Some(DiskOptions { folders, ..DiskOptions::default() }), ..WorkerOptions::default() }
+    };
+    let stored = Stored::new(16, 2 * BLOCK - 1000);
+    let old = Bed::with(Mode::Share, 32, disk());
+    old.store.put("k", stored.clone());
+    for block in 0..2 {
+        old.read(read("k", &stored, block, 0..(BLOCK - 1000) as u32)).await;
+    }
+    old.read(read("k", &stored, 0, 0..BLOCK as u32)).await;
+    old.worker.shutdown().await;
+    drop(old);
+    let old = Bed::with(Mode::Share, 32, disk());
+    let new = NewOwner::with(old.worker.clone(), Mode::Copy(Faults::none()));
+    new.bed.store.put("k", stored.clone());
+    let request = Request::Open(verbs3_protocol::Open { epoch: Epoch(2), ..open("k", ALL) });
+    assert!(new.bed.ask(request).await.bytes == stored.content(0..BLOCK));
+    new.read_all("k", &stored, 1).await;
+    assert_eq!((new.bed.store.asked(), new.bed.store.body_bytes()), ((0, 1), 0));
+    assert_eq!((old.store.asked(), old.worker.filler.memory().held()), ((0, 0), (0, 0)));
+    new.ends_well().await;
+    old.assert_nothing_leaked().await;
+}

@@ -1,0 +1,82 @@
+//! A worker's ways to the other workers, which it asks for what has moved here from them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Mutex;
+use verbs3_client::{HealthOptions, NeighbourOptions, Neighbours};
+use verbs3_config::{Cluster, GatewayPeers, Memory, Tcp, Verbs, Worker, WorkerNeighbours};
+use verbs3_protocol::{ClusterMember, Geometry, WorkerId};
+
+use super::arena;
+use super::following::{Known, RESOLVE_PAUSE, all_found, peers_of};
+use super::tier::Ways;
+
+/// A neighbour that fails is asked again soon: there is the UFS, and what the neighbour has may be given up any time.
+const HEALTH: HealthOptions =
+    HealthOptions { failures_max: 3, rest_min: Duration::from_secs(1), rest_max: Duration::from_secs(10) };
+
+/// The other workers, as they are reached.
+pub struct Neighbourhood {
+    me: WorkerId,
+    ways: Ways,
+    neighbours: Arc<Neighbours>,
+    known: Mutex<Known>,
+}
+
+/// `None`: former owners are not to be asked.
+pub async fn start(
+    worker: &Worker,
+    (cluster, tcp, verbs): (&Cluster, &Tcp, &Verbs),
+    geometry: Geometry,
+) -> anyhow::Result<Option<Arc<Neighbourhood>>> {
+    let WorkerNeighbours {
+        asked_for,
+        memory,
+        wait_max,
+        silence_max,
+        deadline,
+        // The worker's own.
+        hot_blocks_max: _,
+        hand_over_rate_max: _,
+    } = &worker.neighbours;
+    if asked_for.0.is_zero() {
+        return Ok(None);
+    }
+    let memory = Memory { capacity: *memory, populate: false };
+    let arena = arena(&memory, 1, geometry)?;
+    // As gateways reach workers by default.
+    let ways = Ways::to_workers(cluster, tcp, verbs, &GatewayPeers::default(), &arena).await?;
+    let options = NeighbourOptions {
+        geometry,
+        wait_max: wait_max.0,
+        silence_max: silence_max.0,
+        deadline: deadline.0,
+        health: HEALTH,
+    };
+    let (me, neighbours) = (WorkerId(worker.id.clone()), Neighbours::new(options, arena));
+    Ok(Some(Arc::new(Neighbourhood { me, ways, neighbours, known: Mutex::default() })))
+}
+
+impl Neighbourhood {
+    pub fn neighbours(&self) -> Arc<Neighbours> {
+        self.neighbours.clone()
+    }
+
+    /// These are asked from here on; returns once all have an address. May be cancelled at any time.
+    pub async fn adopt(&self, members: &[ClusterMember]) {
+        let others: Vec<ClusterMember> = members.iter().filter(|member| member.id != self.me).cloned().collect();
+        loop {
+            let mut known = self.known.lock().await;
+            let Some(peers) = peers_of(&others, &self.ways, &known).await else { return };
+            self.neighbours.adopt(&peers.iter().map(|(id, (_, _, peer))| (id.clone(), peer.clone())).collect());
+            // Peers that are in neither close by being dropped, once their calls have ended.
+            *known = peers;
+            if all_found(&known) {
+                return;
+            }
+            drop(known);
+            tokio::time::sleep(RESOLVE_PAUSE).await;
+        }
+    }
+}
