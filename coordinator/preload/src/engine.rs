@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -59,6 +60,8 @@ pub struct Engine {
     budgets: Mutex<HashMap<String, Arc<Semaphore>>>,
     /// One job at a time is taken in.
     taking: Arc<tokio::sync::Mutex<()>>,
+    /// When the newest job was made, in ms since 1970. No two have the same: they keep their order.
+    newest_ms: AtomicU64,
     /// What goes on though whoever asked for it may have hung up. Joined by [`Engine::run`].
     tasks: TaskTracker,
     happened: Notify,
@@ -84,6 +87,7 @@ impl Engine {
             jobs: Mutex::new(jobs),
             budgets: Mutex::default(),
             taking: Arc::default(),
+            newest_ms: AtomicU64::new(0),
             tasks: TaskTracker::new(),
             happened: Notify::new(),
         }))
@@ -131,9 +135,16 @@ impl Engine {
         self.stop.is_cancelled()
     }
 
+    fn created_now(&self) -> u64 {
+        let now = now_ms();
+        let after = |newest: u64| now.max(newest + 1);
+        let newest = self.newest_ms.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |newest| Some(after(newest)));
+        newest.map_or(now, after)
+    }
+
     /// Takes a job in. Whether it is a new one.
     pub async fn create(self: &Arc<Self>, spec: Spec) -> Result<(JobView, bool), EngineError> {
-        let created_ms = now_ms();
+        let created_ms = self.created_now();
         Plan::new(&spec, &self.mounts, created_ms)?;
         let id = spec.id.clone().unwrap_or_else(|| format!("{:016x}", rand::random::<u64>()));
         let record = Record { spec: Spec { id: Some(id.clone()), ..spec }, id: id.clone(), created_ms };
