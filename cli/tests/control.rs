@@ -29,6 +29,19 @@ fn said(folder: &Path, words: &[&str]) -> (Option<i32>, String) {
     (status.code(), format!("{}\n{}", text(&stdout), text(&stderr)))
 }
 
+/// Until the exit status is 0, or for some seconds.
+fn until_good(folder: &Path, words: &[&str]) -> (Option<i32>, String) {
+    let mut shown = said(folder, words);
+    for _ in 0..200 {
+        if shown.0 == Some(0) {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        shown = said(folder, words);
+    }
+    shown
+}
+
 fn content(number: usize) -> Vec<u8> {
     (0..BYTES).map(|at| (at.wrapping_mul(31) + number) as u8).collect()
 }
@@ -54,7 +67,8 @@ async fn a_prefix_is_loaded_looked_at_and_given_up_with_nothing_but_dev() {
     }
     let (code, shown) = said(at, &["cache", "where", "s3://demo/set/03 x"]);
     assert!(code == Some(0) && shown.contains("dev-") && !shown.contains("nothing is cached"), "{shown}");
-    let (code, shown) = said(at, &["status"]);
+    // Its workers join a moment after it serves.
+    let (code, shown) = until_good(at, &["status"]);
     assert!(code == Some(0) && shown.contains("2 of 2 workers serve"), "{shown}");
 
     let (code, shown) = said(at, &["cache", "evict", "s3://demo/set/", "--follow"]);
@@ -70,15 +84,8 @@ async fn a_prefix_is_loaded_looked_at_and_given_up_with_nothing_but_dev() {
     dev.signal("-KILL");
     dev.ended();
     let (mut dev, _) = start(at);
-    let mut shown = (None, String::new());
-    for _ in 0..100 {
-        shown = said(at, &["preload", "ls"]);
-        if shown.0 == Some(0) {
-            break;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(100));
-    }
-    assert!(shown.1.contains("first") && shown.1.contains("done"), "{}", shown.1);
+    let (_, shown) = until_good(at, &["preload", "ls"]);
+    assert!(shown.contains("first") && shown.contains("done"), "{shown}");
     let metrics = text(&get(&dev.admin, "/metrics").body);
     assert!(metrics.contains("verbs3_coordinator_") && metrics.contains("verbs3_preload_"), "{metrics}");
     assert_eq!(dev.end(), Some(0));
