@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use verbs3_coordinator_client::proof::Secret;
+use verbs3_protocol::RANKING;
 
 use crate::store::{Expect, Store, StoreError};
 
@@ -16,6 +17,11 @@ pub enum ClaimError {
         if *.same_name { " with another secret" } else { "" }
     )]
     Other { store: String, owner: String, same_name: bool },
+    #[error(
+        "{store} holds a map ranked by rules {found}, and this release ranks by {RANKING}; stop all processes of the cluster, \
+         remove what lies there or give another prefix or folder, and start them in one release (cached blocks stay usable)"
+    )]
+    Ranking { store: String, found: u16 },
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -25,11 +31,13 @@ struct Claim {
     name: String,
     /// Of name and secret; says nothing about the secret.
     id: String,
+    #[serde(default)]
+    ranking: u16,
 }
 
 /// Claims the store, or finds that it is ours.
 pub(crate) async fn claim(store: &dyn Store, name: &str, secret: &Secret) -> Result<(), ClaimError> {
-    let ours = Claim { name: name.to_owned(), id: secret.cluster_id() };
+    let ours = Claim { name: name.to_owned(), id: secret.cluster_id(), ranking: RANKING };
     let value = Bytes::from(serde_json::to_vec(&ours).unwrap_or_default());
     match store.put(KEY, value, Expect::Absent, None).await {
         Ok(_) => return Ok(()),
@@ -39,6 +47,9 @@ pub(crate) async fn claim(store: &dyn Store, name: &str, secret: &Secret) -> Res
     let found = store.get(KEY).await?.map(|entry| serde_json::from_slice::<Claim>(&entry.value));
     match found {
         Some(Ok(found)) if found == ours => Ok(()),
+        Some(Ok(found)) if (&found.name, &found.id) == (&ours.name, &ours.id) => {
+            Err(ClaimError::Ranking { store: store.name().to_owned(), found: found.ranking })
+        }
         Some(Ok(found)) => {
             let same_name = found.name == ours.name;
             Err(ClaimError::Other { store: store.name().to_owned(), owner: found.name, same_name })

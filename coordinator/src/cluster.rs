@@ -62,7 +62,7 @@ impl Document {
     /// Of a cluster that begins. Epochs begin with the time, so that who knew an earlier cluster of this name follows this
     /// one.
     pub fn new(epoch: Epoch, replicas: u16) -> Self {
-        let none = Membership { epoch: Epoch(0), replicas, members: Vec::new() };
+        let none = Membership::new(Epoch(0), replicas, Vec::new());
         Self { term: 0, highest: epoch, active: none.clone(), former: none, missing: Vec::new() }
     }
 }

@@ -8,13 +8,14 @@ mod etcd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use prometheus::Registry;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use verbs3_coordinator::cluster::ClusterOptions;
-use verbs3_coordinator::store::SharedStore;
 use verbs3_coordinator::store::file::FileStore;
+use verbs3_coordinator::store::{Expect, SharedStore};
 use verbs3_coordinator::{ClaimError, Coordinator, CoordinatorError, CoordinatorOptions};
 use verbs3_coordinator_client::api::{
     ClusterView, Granted, Incarnation, MapAnswer, RefusedKind, Registration, Renewal, WorkerState,
@@ -315,6 +316,14 @@ async fn a_store_of_another_cluster_is_refused() {
         let refused = made("prod").await.err().unwrap();
         assert!(matches!(refused, CoordinatorError::Claim(ClaimError::Other { .. })), "{refused}");
         assert!(refused.to_string().contains("\"train\""), "{refused}");
+        // As a release left it that ranked slots by other rules.
+        let entry = store.get("cluster").await.unwrap().unwrap();
+        let mut claim: serde_json::Value = serde_json::from_slice(&entry.value).unwrap();
+        claim.as_object_mut().unwrap().remove("ranking").unwrap();
+        let claim = Bytes::from(serde_json::to_vec(&claim).unwrap());
+        store.put("cluster", claim, Expect::Revision(entry.revision), None).await.unwrap();
+        let refused = made("train").await.err().unwrap();
+        assert!(matches!(refused, CoordinatorError::Claim(ClaimError::Ranking { found: 0, .. })), "{refused}");
     }
 }
 

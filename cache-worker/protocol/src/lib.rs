@@ -19,5 +19,5 @@ pub use messages::{
     Open, Opened, PROTOCOL_VERSION, Piece, Question, Read, Refusal, RefusalKind, Reply, Report, Request, Shown,
     TakeOver, TraceContext, UfsAnswer, Warm, WarmTier, Warmed, WriteOutcome,
 };
-pub use placement::{Member, Placement, PlacementError, SLOTS};
+pub use placement::{Member, Placement, PlacementError, RANKING, SLOTS};
 pub use tend::{ForgetPrefix, TENDED_BLOCKS_MAX, Tend, TendAct, Tended, TendedBlock};

@@ -18,6 +18,10 @@ use crate::ids::{Epoch, Slot, WorkerId};
 /// Hash buckets of a cluster, whatever its size.
 pub const SLOTS: usize = 1 << 16;
 
+/// The rules that slots are ranked by. Raised with every change of what the map is computed by: releases that disagree would
+/// send one key to two homes, so they refuse each other's maps and stores, and static epochs differ.
+pub const RANKING: u16 = 2;
+
 /// A worker as the map sees it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Member {
@@ -48,6 +52,11 @@ pub enum PlacementError {
     Weight { id: WorkerId, weight: f64 },
     #[error("{0} workers are more than the {max} a map can hold", max = u16::MAX)]
     TooMany(usize),
+    #[error(
+        "the map is ranked by rules {found} and this release ranks by {RANKING}: all processes of a cluster must agree; \
+         stop them all, and start them in one release"
+    )]
+    Ranking { found: u16 },
 }
 
 /// Slot → ordered workers, the first being the owner.
@@ -90,8 +99,8 @@ impl Placement {
     pub fn static_epoch(members: &[Member], ranks: usize) -> Epoch {
         let mut sorted: Vec<&Member> = members.iter().collect();
         sorted.sort_by(|a, b| a.id.cmp(&b.id));
-        // Another second key with every change of what the map is computed by: releases that disagree refuse each other.
         let mut hasher = SipHasher13::new_with_keys(0x7665_7262_7333_0003, 0x6570_6f63_6873_7462);
+        hasher.write_u16(RANKING);
         hasher.write_u64(ranks.clamp(1, members.len().max(1)) as u64);
         for member in sorted {
             for text in [&member.id.0, &member.zone] {

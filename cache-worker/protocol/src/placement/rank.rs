@@ -80,7 +80,8 @@ fn choose(
 /// What a slot costs at each candidate. With a thousand of them nearly all are far from being the cheapest, and are told by
 /// an integer comparison instead of a logarithm.
 struct Costs {
-    /// All weights are the same: the random number is the cost.
+    /// All weights are the same: the random number turned round is the cost, which orders as its logarithm does. A member of
+    /// another weight then changes the scale of costs, not their order.
     equal: bool,
     /// Costs from here on are not cheap.
     cheap_below: u64,
@@ -116,9 +117,9 @@ impl Costs {
         }
         if self.equal {
             for (at, candidate) in candidates.iter().enumerate() {
-                let random = mixed(candidate.bits ^ slot_bits);
-                if random < self.cheap_below {
-                    listed.push((random, at));
+                let cost = !mixed(candidate.bits ^ slot_bits);
+                if cost < self.cheap_below {
+                    listed.push((cost, at));
                 }
             }
             return;
@@ -138,7 +139,7 @@ impl Costs {
         listed.clear();
         listed.extend(candidates.iter().enumerate().map(|(at, candidate)| {
             let random = mixed(candidate.bits ^ slot_bits);
-            (if self.equal { random } else { exponential(random, candidate.weight) }, at)
+            (if self.equal { !random } else { exponential(random, candidate.weight) }, at)
         }));
     }
 }

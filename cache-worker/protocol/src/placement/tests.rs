@@ -130,14 +130,14 @@ fn maps_and_static_epochs_stay_as_they_are() {
     let zoned = zoned.map(|(at, member)| Member { zone: format!("z{}", at / 2), ..member }).collect::<Vec<_>>();
     assert_eq!(
         (digest(&map(&[1.0; 3])), digest(&map_of(zoned.clone())), Placement::static_epoch(&zoned, 2)),
-        (9_315_718_526_747_298_268, 5_684_357_835_780_551_997, Epoch(12_954_336_129_782_408_370))
+        (2_537_868_371_229_468_420, 5_684_357_835_780_551_997, Epoch(12_138_047_722_992_691_845))
     );
     let many = members(&[1.0; 120]).into_iter().enumerate();
     let many = many.map(|(at, member)| Member { zone: format!("z{}", at % 6), ..member }).collect::<Vec<_>>();
     let mixed = many.iter().enumerate().map(|(at, member)| Member { weight: 1.0 + (at % 3) as f64, ..member.clone() });
     assert_eq!(
         (digest(&map_of(many.clone())), digest(&map_of(mixed.collect()))),
-        (11_675_421_920_302_156_486, 9_569_488_122_440_954_982)
+        (1_368_510_996_911_833_037, 9_569_488_122_440_954_982)
     );
 }
 
@@ -163,7 +163,6 @@ fn bad_lists_are_refused() {
 }
 
 #[test]
-#[ignore = "known defect: with equal weights the highest random number costs most, with unequal ones least (rank.rs, Costs::all)"]
 fn a_worker_of_another_weight_moves_its_share_of_equal_ones() {
     let moved = map(&[3.0; 2]).moved(&map(&[3.0, 3.0, 1.0])) as f64 / SLOTS as f64;
     assert!(moved <= 1.0 / 7.0 + 0.02, "{moved} of the slots moved");
@@ -175,9 +174,6 @@ proptest! {
     fn who_joins_or_leaves_moves_its_share_and_little_more(
         weights in prop::collection::vec(1u32..5, 2..40), joining in 1u32..5
     ) {
-        // Not from equal weights to unequal ones, or back: see the case below.
-        let is_equal = weights.iter().all(|weight| *weight == weights[0]);
-        prop_assume!(!is_equal || joining == weights[0]);
         let mut weights: Vec<f64> = weights.into_iter().map(f64::from).collect();
         let fewer = map(&weights);
         weights.push(f64::from(joining));
