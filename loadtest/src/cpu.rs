@@ -23,7 +23,8 @@ pub fn used(pids: &[u32]) -> anyhow::Result<Duration> {
 /// Resident bytes of a process: pages that several processes map count by their share, so that the sum over processes is
 /// what they take together. (A gateway maps the arenas of workers beside it.)
 pub fn resident_bytes(pid: u32) -> anyhow::Result<u64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).with_context(|| format!("process {pid} is gone"))?;
+    let text =
+        fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).with_context(|| format!("process {pid} is gone"))?;
     let kib = text
         .lines()
         .find_map(|line| line.strip_prefix("Pss:"))

@@ -1,13 +1,16 @@
-//! A worker's arena as a requester sees it: mapped read-only, for as long as a piece of it lives.
+//! A worker's arena as a requester sees it: mapped read-only, once for all connections to that worker, for as long as a
+//! piece of it lives.
 //!
 //! Owns the mapping, the checks before it is made, and the pieces. All `unsafe` of the requesting side is here.
 
+use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock, Weak};
 
+use parking_lot::Mutex;
 use rustix::fs::SealFlags;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
@@ -30,17 +33,57 @@ pub(super) enum ViewError {
     Map(#[from] io::Error),
 }
 
+/// What one connection may look at.
 pub(super) struct View {
-    base: NonNull<u8>,
-    bytes: usize,
-    /// Closed behind the unmapping: the worker then knows that nobody looks any more.
+    mapped: Arc<Mapped>,
+    /// Closed behind the last look of this connection: the worker then knows of it.
     _lifeline: OwnedFd,
 }
 
+struct Mapped {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
 // SAFETY: the mapping stays in place until drop and is only ever read.
-unsafe impl Send for View {}
+unsafe impl Send for Mapped {}
 // SAFETY: as for Send.
-unsafe impl Sync for View {}
+unsafe impl Sync for Mapped {}
+
+/// Of one memfd: device, inode and bytes mapped. A mapping holds its inode, so the number means nothing else while one lives.
+type Identity = (u64, u64, usize);
+
+/// All that are mapped. Each further mapping of an arena would cost page tables anew, 2 MiB for a GiB, and count in RSS.
+static MAPPED: LazyLock<Mutex<HashMap<Identity, Weak<Mapped>>>> = LazyLock::new(Mutex::default);
+
+impl Mapped {
+    /// The mapping of `memory` that there is, or a new one.
+    fn of(memory: &OwnedFd, identity: Identity) -> io::Result<Arc<Self>> {
+        let mut all = MAPPED.lock();
+        if let Some(mapped) = all.get(&identity).and_then(Weak::upgrade) {
+            return Ok(mapped);
+        }
+        let bytes = identity.2;
+        // SAFETY: a fresh mapping at an address of the kernel's choice touches no existing object.
+        let base =
+            unsafe { rustix::mm::mmap(std::ptr::null_mut(), bytes, ProtFlags::READ, MapFlags::SHARED, memory, 0) }?;
+        let base = NonNull::new(base.cast::<u8>()).ok_or_else(|| io::Error::other("mapped at address 0"))?;
+        // Kernels that don't know the hint write larger core dumps, nothing else.
+        // SAFETY: the range is exactly the new mapping, and the advice changes no contents.
+        let _ = unsafe { rustix::mm::madvise(base.as_ptr().cast(), bytes, Advice::LinuxDontDump) };
+        let mapped = Arc::new(Self { base, bytes });
+        all.retain(|_, other| other.strong_count() > 0);
+        all.insert(identity, Arc::downgrade(&mapped));
+        Ok(mapped)
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // SAFETY: the range was mapped by `of`; every view holds it, and every piece a view, so no pointer into it is left.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
+    }
+}
 
 impl View {
     /// Maps `bytes` of `memory`. What is sealed against shrinking, and of pages that the kernel can always bring, can't be
@@ -55,34 +98,20 @@ impl View {
             return Err(ViewError::Unsealed);
         }
         // After the seals: from here on it never gets shorter.
-        let found = u64::try_from(rustix::fs::fstat(memory).map_err(io::Error::from)?.st_size).unwrap_or(0);
+        let stat = rustix::fs::fstat(memory).map_err(io::Error::from)?;
+        let found = u64::try_from(stat.st_size).unwrap_or(0);
         let length = usize::try_from(bytes).unwrap_or(0);
         if length == 0 || bytes > found {
             return Err(ViewError::Length { said: bytes, found });
         }
-        // SAFETY: a fresh mapping at an address of the kernel's choice touches no existing object.
-        let base =
-            unsafe { rustix::mm::mmap(std::ptr::null_mut(), length, ProtFlags::READ, MapFlags::SHARED, memory, 0) }
-                .map_err(io::Error::from)?;
-        let base = NonNull::new(base.cast::<u8>()).ok_or_else(|| io::Error::other("mapped at address 0"))?;
-        // Kernels that don't know the hint write larger core dumps, nothing else.
-        // SAFETY: the range is exactly the new mapping, and the advice changes no contents.
-        let _ = unsafe { rustix::mm::madvise(base.as_ptr().cast(), length, Advice::LinuxDontDump) };
-        Ok(Self { base, bytes: length, _lifeline: lifeline })
+        Ok(Self { mapped: Mapped::of(memory, (stat.st_dev, stat.st_ino, length))?, _lifeline: lifeline })
     }
 
     /// `bytes` from `offset` on as a range of this mapping; `None` when any of it lies outside.
     pub(super) fn range(&self, offset: u64, bytes: u32) -> Option<Range<usize>> {
         let start = usize::try_from(offset).ok()?;
         let end = start.checked_add(bytes as usize)?;
-        (end <= self.bytes).then_some(start..end)
-    }
-}
-
-impl Drop for View {
-    fn drop(&mut self) {
-        // SAFETY: the range was mapped by `map`; every piece holds the view, so no pointer into it is left.
-        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
+        (end <= self.mapped.bytes).then_some(start..end)
     }
 }
 
@@ -104,7 +133,7 @@ impl Loan {
 
     /// A piece; `range` comes from [`View::range`] of the same view.
     pub(super) fn piece(self: &Arc<Self>, range: Range<usize>) -> bytes::Bytes {
-        assert!(range.start <= range.end && range.end <= self.view.bytes, "a range of another view");
+        assert!(range.start <= range.end && range.end <= self.view.mapped.bytes, "a range of another view");
         bytes::Bytes::from_owner(Piece { loan: self.clone(), range })
     }
 }
@@ -126,6 +155,8 @@ impl AsRef<[u8]> for Piece {
         // it mapped. An honest worker neither writes to the range nor leases it again before the pin ends (`pins`), and
         // the pin ends after this piece. A worker that lies can change the bytes; they are only ever copied and summed, as
         // bytes of any value, so that shows wrong bytes (which it could have sent as well) and corrupts nothing here.
-        unsafe { std::slice::from_raw_parts(self.loan.view.base.as_ptr().add(self.range.start), self.range.len()) }
+        unsafe {
+            std::slice::from_raw_parts(self.loan.view.mapped.base.as_ptr().add(self.range.start), self.range.len())
+        }
     }
 }

@@ -227,6 +227,52 @@ async fn connections_whose_memory_is_still_mapped_count_as_connections() {
     .await;
 }
 
+/// Mappings of this process that can only be read, of `bytes` of a memfd.
+fn mappings(bytes: usize) -> usize {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let is_one = |line: &&str| {
+        let mut fields = line.split_whitespace();
+        let (range, access) = (fields.next().unwrap_or(""), fields.next().unwrap_or(""));
+        let ends =
+            range.split_once('-').map(|(from, to)| [from, to].map(|end| usize::from_str_radix(end, 16).unwrap()));
+        access == "r--s" && line.contains("memfd:") && ends.is_some_and(|[from, to]| to - from == bytes)
+    };
+    maps.lines().filter(is_one).count()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_connections_to_a_worker_share_one_mapping_of_its_memory() {
+    within_deadline(async {
+        // Of a size that no other case has.
+        let extents = 13;
+        let (room, owner, landings) = (tempfile::tempdir().unwrap(), arena(extents), arena(1));
+        let bytes = extents << 21;
+        let (_server, first) = shm_pair(&room, pages(&owner), owner.clone()).await;
+        let second = connect(&room).await;
+        let data = [fetch(&first, &landings, 1).await, fetch(&second, &landings, 2).await];
+        assert_eq!(mappings(bytes), 1);
+        drop(first);
+        reuse(&owner);
+        assert!(data[0].concat() == page(&[1]) && data[1].concat() == page(&[2]));
+        drop(second);
+        let [one, other] = data;
+        drop(one);
+        eventually("the first connection's pin has ended", || owner.usage().leased_bytes == PAGE as u64).await;
+        reuse(&owner);
+        assert!(mappings(bytes) == 1 && other.concat() == page(&[2]));
+        drop(other);
+        eventually("nothing is mapped", || mappings(bytes) == 0).await;
+        // Another worker's memory is another mapping, though it may get the same inode number.
+        let (elsewhere, neighbour) = (tempfile::tempdir().unwrap(), arena(extents));
+        let (_other_server, beside) = shm_pair(&elsewhere, pages(&neighbour), neighbour.clone()).await;
+        let again = connect(&room).await;
+        let data = [fetch(&beside, &landings, 3).await, fetch(&again, &landings, 4).await];
+        assert_eq!(mappings(bytes), 2);
+        assert!(data[0].concat() == page(&[3]) && data[1].concat() == page(&[4]));
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_peer_of_this_host_is_reached_over_shared_memory_and_over_tcp_when_that_is_gone() {
     within_deadline(async {
