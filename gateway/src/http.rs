@@ -2,6 +2,7 @@
 //! that is about connections and messages. Knows no operation.
 
 mod admin;
+mod arriving;
 mod date;
 pub(crate) mod decoders;
 mod document;

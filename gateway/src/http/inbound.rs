@@ -10,10 +10,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 use s3s::{S3Error, S3ErrorCode, S3Result, StdError};
 use tokio::time::{Instant, Sleep, sleep};
 
+use super::arriving::Arriving;
 use crate::metrics::Metrics;
 use crate::write::checks::{BodyFault, Checks};
 use crate::write::chunk_guard::ChunkScanner;
@@ -21,7 +21,7 @@ use crate::write::verified::FaultSlot;
 
 /// See the module.
 pub(crate) struct Inbound {
-    inner: Incoming,
+    inner: Arriving,
     scanner: Option<ChunkScanner>,
     /// Of a document.
     checks: Option<Checks>,
@@ -37,7 +37,7 @@ pub(crate) struct Inbound {
 
 impl Inbound {
     pub fn new(
-        inner: Incoming,
+        inner: Arriving,
         headers: &HeaderMap,
         checks: Option<Checks>,
         chunk_bytes_max: u64,

@@ -1,10 +1,11 @@
-//! Whether a connection's client takes what it asked for. Owns that one fact, and the wait for it to have been untrue for too long.
+//! Whether a connection's client takes what it asked for, and the wait for that to have been untrue for too long; and whether it was
+//! answered before it had sent all. Owns these two facts.
 //!
 //! Over HTTP/2 a client that reads nothing need not fill its socket: it grants no window, answers pings, and its answers wait with
 //! all that they hold. Bodies tell here whose turn it is; one whose bytes the UFS or the tier owes does not count.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
@@ -21,12 +22,14 @@ pub(crate) struct Progress {
     written: AtomicU64,
     /// Bodies whose next step is the client's.
     owed: AtomicUsize,
+    /// Nobody reads the rest of the last request's body.
+    unread: AtomicBool,
 }
 
 impl Progress {
     pub fn new() -> Arc<Self> {
         let (last_ms, written, owed) = (AtomicU64::new(0), AtomicU64::new(0), AtomicUsize::new(0));
-        Arc::new(Self { began: Instant::now(), last_ms, written, owed })
+        Arc::new(Self { began: Instant::now(), last_ms, written, owed, unread: AtomicBool::new(false) })
     }
 
     fn now_ms(&self) -> u64 {
@@ -43,6 +46,15 @@ impl Progress {
         if self.written.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64 >= WRITTEN_MIN {
             self.made();
         }
+    }
+
+    pub fn left_unread(&self, unread: bool) {
+        self.unread.store(unread, Ordering::Relaxed);
+    }
+
+    /// Whether the client may be sending what nobody reads.
+    pub fn is_unread(&self) -> bool {
+        self.unread.load(Ordering::Relaxed)
     }
 
     /// Returns once a body has been the client's to take, and none was taken of, for `stall_max`.

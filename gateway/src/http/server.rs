@@ -6,6 +6,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::Request;
+use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
@@ -18,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
+use super::arriving::Arriving;
 use super::progress::Progress;
 use super::service::Front;
 use super::stall::StallGuard;
@@ -183,8 +186,10 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let front = shared.front.clone();
-    let service = service_fn(move |request| {
+    let service = service_fn(move |request: Request<Incoming>| {
         let (front, progress) = (front.clone(), progress.clone());
+        let version = request.version();
+        let request = request.map(|body| Arriving::new(body, version, &progress));
         async move { front.serve(request, progress, scheme).await }
     });
     let connection = shared.builder.serve_connection(TokioIo::new(socket), service);

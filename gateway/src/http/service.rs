@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use http_body::Body as _;
-use hyper::body::Incoming;
 use s3s::host::S3Host as _;
 use s3s::service::S3Service;
 use s3s::{Body, HttpError, HttpResponse, S3Error, S3ErrorCode, S3Result};
@@ -15,6 +14,7 @@ use tokio::sync::Semaphore;
 use tracing::{Instrument, debug_span, error};
 use verbs3_telemetry::Tracer;
 
+use super::arriving::Arriving;
 use super::document;
 use super::form::{self, Forms, Posted};
 use super::inbound::Inbound;
@@ -59,7 +59,7 @@ impl Front {
     /// Answers one request. Errs only to have hyper cut the connection.
     pub async fn serve(
         &self,
-        request: Request<Incoming>,
+        request: Request<Arriving>,
         progress: Arc<Progress>,
         scheme: &'static str,
     ) -> Result<Response<Outbound>, HttpError> {
@@ -117,7 +117,7 @@ impl Front {
     /// An admitted request through s3s.
     async fn answered(
         &self,
-        request: Request<Incoming>,
+        request: Request<Arriving>,
         exchange: &Arc<Exchange>,
         method: &Method,
         scheme: &'static str,
@@ -144,7 +144,7 @@ impl Front {
     }
 
     /// What the request of a browser's page is about. Looks no further where there is neither `Origin` nor `OPTIONS`.
-    fn foreign(&self, request: &Request<Incoming>) -> Option<Foreign> {
+    fn foreign(&self, request: &Request<Arriving>) -> Option<Foreign> {
         let page = request.headers().get(header::ORIGIN).cloned();
         let preflight = *request.method() == Method::OPTIONS;
         if page.is_none() && !preflight {
@@ -192,7 +192,7 @@ impl Front {
         }
     }
 
-    fn prepared(&self, request: Request<Incoming>, exchange: &Arc<Exchange>) -> S3Result<Request<Body>> {
+    fn prepared(&self, request: Request<Arriving>, exchange: &Arc<Exchange>) -> S3Result<Request<Body>> {
         let (mut parts, body) = request.into_parts();
         self.check_method(&parts.method, &parts.uri, &parts.headers)?;
         sigv2::check(&mut parts.uri, &parts.headers, self.forms.sigv2, self.clock_skew_max)
@@ -215,7 +215,7 @@ impl Front {
     /// A form, as the request that it stands for.
     async fn form(
         &self,
-        request: Request<Incoming>,
+        request: Request<Arriving>,
         exchange: &Arc<Exchange>,
         scheme: &str,
     ) -> S3Result<(Request<Body>, Option<Posted>)> {
@@ -316,7 +316,7 @@ fn bare(response: &mut HttpResponse, method: &Method) {
     }
 }
 
-fn has_sha256(request: &Request<Incoming>) -> bool {
+fn has_sha256(request: &Request<Arriving>) -> bool {
     request.headers().get("x-amz-content-sha256").is_some_and(|value| value.len() == 64)
 }
 

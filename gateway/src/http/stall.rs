@@ -1,11 +1,14 @@
 //! A socket whose writes must not stall: a client that stops reading would hold memory and an admission for ever. Owns that
 //! deadline. Reads are bounded elsewhere (`inbound`, and hyper's header timeout).
+//!
+//! And one that lingers: who is answered before it has sent all (the store refused a PUT, say) would find its connection reset
+//! while it sends, and many clients then never see the answer. What it sends is taken and dropped until it ends, within bounds.
 
 use std::future::Future as _;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use prometheus::IntCounter;
@@ -15,6 +18,11 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use super::progress::Progress;
 
+/// A client that sends nothing for so long has read its answer, or is gone.
+const SILENCE_MAX: Duration = Duration::from_secs(2);
+/// And one that goes on for so long does not look at it before it has sent all: it need not send the rest.
+const LINGER_MAX: Duration = Duration::from_secs(15);
+
 pub(crate) struct StallGuard {
     inner: TcpStream,
     stall_max: Duration,
@@ -23,11 +31,19 @@ pub(crate) struct StallGuard {
     stalled: bool,
     cut: IntCounter,
     progress: Arc<Progress>,
+    /// All was written, and that was told to the client.
+    shut: bool,
+    linger: Option<Linger>,
+}
+
+struct Linger {
+    until: Instant,
+    silence: Pin<Box<Sleep>>,
 }
 
 impl StallGuard {
     pub fn new(inner: TcpStream, stall_max: Duration, cut: IntCounter, progress: Arc<Progress>) -> Self {
-        Self { inner, stall_max, timer: None, stalled: false, cut, progress }
+        Self { inner, stall_max, timer: None, stalled: false, cut, progress, shut: false, linger: None }
     }
 
     fn watch(&mut self, cx: &mut Context<'_>, polled: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
@@ -47,6 +63,25 @@ impl StallGuard {
         }
         self.cut.inc();
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read")))
+    }
+
+    /// Takes what the client sends, until it ends its side, is silent, or has had its time.
+    fn linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let linger = self.linger.get_or_insert_with(|| Linger {
+            until: Instant::now() + LINGER_MAX,
+            silence: Box::pin(sleep(SILENCE_MAX)),
+        });
+        let mut scratch = [0; 16 << 10];
+        loop {
+            let mut buffer = ReadBuf::new(&mut scratch);
+            match Pin::new(&mut self.inner).poll_read(cx, &mut buffer) {
+                Poll::Ready(Ok(())) if !buffer.filled().is_empty() && Instant::now() < linger.until => {
+                    linger.silence.as_mut().reset(Instant::now() + SILENCE_MAX);
+                }
+                Poll::Ready(_) => return Poll::Ready(()),
+                Poll::Pending => return linger.silence.as_mut().poll(cx),
+            }
+        }
     }
 }
 
@@ -82,6 +117,14 @@ impl AsyncWrite for StallGuard {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().inner).poll_shutdown(cx)
+        let this = self.get_mut();
+        if !this.shut {
+            ready!(Pin::new(&mut this.inner).poll_shutdown(cx))?;
+            this.shut = true;
+        }
+        if this.progress.is_unread() {
+            ready!(this.linger(cx));
+        }
+        Poll::Ready(Ok(()))
     }
 }

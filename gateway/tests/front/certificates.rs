@@ -111,7 +111,7 @@ async fn ask(stream: &mut TlsStream<TcpStream>) -> String {
     stream.write_all(head.replace("connection: close\r\n", "").as_bytes()).await.unwrap();
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
-        let byte = tokio::time::timeout(Duration::from_secs(10), stream.read_u8()).await.unwrap();
+        let byte = tokio::time::timeout(Duration::from_secs(60), stream.read_u8()).await.unwrap();
         head.push(byte.expect("the connection lives"));
     }
     String::from_utf8(head).unwrap()

@@ -224,13 +224,13 @@ impl Stage {
 
 /// Waits for what happens by itself.
 pub async fn until(condition: impl Fn() -> bool) {
-    for _ in 0..1000 {
+    for _ in 0..6000 {
         if condition() {
             return;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    panic!("did not come true within 10 s");
+    panic!("did not come true within 60 s");
 }
 
 /// A parsed answer.
@@ -245,7 +245,7 @@ impl Answer {
     pub async fn read(mut socket: impl tokio::io::AsyncRead + Unpin) -> Self {
         let mut bytes = Vec::new();
         // A connection that is cut after the answer is no concern here.
-        let _ = tokio::time::timeout(Duration::from_secs(20), socket.read_to_end(&mut bytes))
+        let _ = tokio::time::timeout(Duration::from_secs(60), socket.read_to_end(&mut bytes))
             .await
             .expect("an answer in time");
         let at = bytes.windows(4).position(|window| window == b"\r\n\r\n").expect("an answer");
