@@ -73,12 +73,12 @@ impl Pins {
         Ok(number)
     }
 
-    /// `false`: there is no such pin.
+    /// `false`: there is no such pin. After the end there is none, and what a requester said before is read after it.
     pub(super) fn release(&self, number: u64) -> bool {
         let mut table = self.table.lock();
         let pin = u32::try_from(number).ok().and_then(|number| table.held.remove(&number));
         let Some(pin) = pin else {
-            return false;
+            return table.over;
         };
         table.bytes -= pin.bytes;
         drop(table);
@@ -128,5 +128,22 @@ impl Drop for Watch {
             // ending, or it would still watch.
             std::mem::forget(pins);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// A killed gateway's last releases were read after its end was seen, and warned of as a breach of the protocol.
+    #[test]
+    fn a_release_is_an_offence_where_there_is_no_such_pin_but_not_after_the_end() {
+        let pins = Pins::new(PinQuota::default());
+        let pin = u64::from(pins.pin(vec![Bytes::from_static(b"bytes")], 5).unwrap());
+        assert!(pins.release(pin) && !pins.release(pin));
+        let pin = u64::from(pins.pin(vec![Bytes::from_static(b"bytes")], 5).unwrap());
+        drop(pins.end());
+        assert!(pins.release(pin));
     }
 }
