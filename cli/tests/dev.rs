@@ -94,7 +94,11 @@ fn the_demonstration_shows_misses_then_hits_and_ends() {
     let dir = folder.path().join("data");
     let demonstrate = || {
         let words = ["dev", "--demo-only", "--listen", "127.0.0.1:0", "--dir", dir.to_str().unwrap()];
-        let output = verbs3().args(words).output().unwrap();
+        // Patience for a machine that is busy with other tests: a worker that is slow there is no reason to warn of.
+        let patient =
+            ["first_progress=200s", "idle=200s", "hedge_after=50s", "announce_deadline=200s", "report_deadline=200s"];
+        let patient = patient.iter().flat_map(|set| ["--set".to_owned(), format!("gateway.tier.{set}")]);
+        let output = verbs3().args(words).args(patient).output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{}{}", text(&output.stdout), text(&output.stderr));
         (text(&output.stdout), text(&output.stderr))
     };
@@ -112,7 +116,7 @@ fn the_demonstration_shows_misses_then_hits_and_ends() {
 async fn the_first_signal_lets_a_request_finish_and_the_second_ends_at_once() {
     for patient in [true, false] {
         let folder = tempfile::tempdir().unwrap();
-        let mut dev = start(folder.path(), &[]);
+        let mut dev = start(folder.path(), &["--set", "process.drain_for=600s"]);
         let (access, secret) = dev_key(&folder.path().join("data"));
         let client = dev.client(&access, &secret);
         let expires = PresigningConfig::expires_in(Duration::from_secs(60)).unwrap();
@@ -125,7 +129,7 @@ async fn the_first_signal_lets_a_request_finish_and_the_second_ends_at_once() {
         dev.signal("-INT");
         let began = Instant::now();
         while !dev.log().contains("ending") {
-            assert!(began.elapsed() < Duration::from_secs(20), "{}", dev.log());
+            assert!(began.elapsed() < Duration::from_secs(180), "{}", dev.log());
             std::thread::sleep(Duration::from_millis(10));
         }
         if patient {
@@ -137,7 +141,7 @@ async fn the_first_signal_lets_a_request_finish_and_the_second_ends_at_once() {
         } else {
             dev.signal("-INT");
             assert_eq!(dev.ended(), Some(1));
-            assert!(began.elapsed() < Duration::from_secs(20), "the drain was waited for");
+            assert!(began.elapsed() < Duration::from_secs(300), "the drain was waited for");
         }
     }
 }

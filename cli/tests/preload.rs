@@ -119,7 +119,7 @@ impl Bed {
             if serve && get(&self.gateway.admin, "/readyz").status == 200 {
                 return;
             }
-            assert!(began.elapsed() < Duration::from_secs(60), "{}\n{}", said(&status), self.coordinator.log());
+            assert!(began.elapsed() < Duration::from_secs(180), "{}\n{}", said(&status), self.coordinator.log());
             std::thread::sleep(Duration::from_millis(50));
         }
     }
@@ -192,7 +192,7 @@ async fn a_job_survives_its_coordinators_death_and_everything_is_hot_afterwards(
     // Somewhere in the middle.
     let began = Instant::now();
     while bed.metric("verbs3_worker_filled_bytes_total") - filled_before < (8 * MIB) as f64 {
-        assert!(began.elapsed() < Duration::from_secs(60), "nothing is loaded:\n{}", bed.coordinator.log());
+        assert!(began.elapsed() < Duration::from_secs(180), "nothing is loaded:\n{}", bed.coordinator.log());
         std::thread::sleep(Duration::from_millis(20));
     }
     bed.coordinator.signal("-KILL");
@@ -236,7 +236,7 @@ async fn what_a_worker_takes_with_it_is_loaded_again() {
     let following = bed.preload(&["s3://demo/set/", "--id", "night", "--bandwidth", "5MiB", "--follow", "--json"]);
     let began = Instant::now();
     while bed.metric("verbs3_worker_filled_bytes_total") - filled_before < (12 * MIB) as f64 {
-        assert!(began.elapsed() < Duration::from_secs(60), "nothing is loaded:\n{}", bed.coordinator.log());
+        assert!(began.elapsed() < Duration::from_secs(180), "nothing is loaded:\n{}", bed.coordinator.log());
         std::thread::sleep(Duration::from_millis(20));
     }
     bed.workers[0].signal("-KILL");

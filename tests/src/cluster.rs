@@ -4,8 +4,8 @@
 //! cached, unless `S3_ENDPOINT`, `S3_ACCESS_KEY` and `S3_SECRET_KEY` name another one (Ceph RGW, say; `S3_STORE_PID`: its process).
 
 use std::fs;
-use std::net::{SocketAddr, TcpListener};
-use std::path::{Path, PathBuf};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -15,15 +15,13 @@ use aws_sdk_s3::config::{BehaviorVersion, Credentials, Region};
 use tempfile::TempDir;
 
 use crate::metrics::Metrics;
+use crate::process::{self, START_WITHIN, binary, ready};
 use crate::proxy::Proxy;
 use crate::relay::Relay;
 
 pub(crate) const ACCESS_KEY: &str = "VERBS3TESTS";
 pub(crate) const SECRET_KEY: &str = "verbs3-tests-secret-key";
 pub(crate) const CLUSTER_SECRET: &str = "a secret of at least sixteen characters";
-/// How long a process may take to answer after its start. Generous: the machine may be busy with other tests.
-pub(crate) const START_WITHIN: Duration = Duration::from_secs(60);
-
 /// A gateway as tests see it.
 #[derive(Clone)]
 pub struct Gateway {
@@ -165,24 +163,12 @@ impl Cluster {
 
     /// Runs `verbs3 WORDS --config …` of the coordinator, and gives its status and what it printed.
     pub async fn command(&self, words: &[&str]) -> anyhow::Result<(Option<i32>, String)> {
-        let config = self.folder.path().join("coordinator-0.toml");
-        let mut command = tokio::process::Command::new(binary()?);
-        let output = command.args(words).arg("--config").arg(config).output().await?;
-        let text = [output.stdout, output.stderr].concat();
-        Ok((output.status.code(), String::from_utf8_lossy(&text).into_owned()))
+        process::command(self.folder.path(), words).await
     }
 
     /// Waits until `verbs3 status` shows `wanted`, all of it.
     pub async fn status_shows(&self, wanted: &[&str]) -> anyhow::Result<()> {
-        let began = Instant::now();
-        loop {
-            let (_, shown) = self.command(&["status"]).await?;
-            if wanted.iter().all(|wanted| shown.contains(wanted)) {
-                return Ok(());
-            }
-            ensure!(began.elapsed() < START_WITHIN, "status does not show {wanted:?}, but\n{shown}");
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
+        process::status_shows(self.folder.path(), wanted).await.map(drop)
     }
 
     /// The same, and waits until it serves again.
@@ -192,17 +178,12 @@ impl Cluster {
     }
 
     async fn serves(&self, name: &str) -> anyhow::Result<()> {
-        let began = Instant::now();
-        while ready(self.folder.path(), name, "admin").is_none() {
-            ensure!(began.elapsed() < START_WITHIN, "{name} does not serve; its log:\n{}", self.log(name));
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        Ok(())
+        process::serves(self.folder.path(), name).await
     }
 
     /// What the process called `name` has logged so far.
     pub fn log(&self, name: &str) -> String {
-        fs::read_to_string(self.folder.path().join(format!("{name}.log"))).unwrap_or_default()
+        process::log(self.folder.path(), name)
     }
 
     /// Ends every process by SIGTERM and wants status 0 from each, gateways first.
@@ -232,11 +213,7 @@ impl Drop for Cluster {
             let _ = child.kill();
             let _ = child.wait();
             if std::thread::panicking() {
-                let path = self.folder.path().join(format!("{name}.log"));
-                let log = fs::read_to_string(path).unwrap_or_default();
-                let tail: Vec<&str> = log.lines().rev().take(40).collect();
-                eprintln!("--- last lines of {name}:");
-                tail.iter().rev().for_each(|line| eprintln!("{line}"));
+                process::tell_end_of_log(self.folder.path(), name);
             }
         }
     }
@@ -475,24 +452,11 @@ fn spawn(config: &Path, name: &str, folder: &Path, environment: &[(String, Strin
     command.spawn().with_context(|| format!("can't start {name}"))
 }
 
-/// The binary of this build: tests run from `target/PROFILE/deps`.
-pub(crate) fn binary() -> anyhow::Result<PathBuf> {
-    let test = std::env::current_exe()?;
-    let path = test.parent().and_then(Path::parent).context("tests run from target/PROFILE/deps")?.join("verbs3");
-    ensure!(path.exists(), "{} is missing; build it first: cargo build -p verbs3-cli", path.display());
-    Ok(path)
-}
-
-/// A port that was free a moment ago.
+/// A port for a process that may end and come back: on an address that nobody else takes ports of meanwhile, neither for listening
+/// nor for connections on their way out (SEED=1795295592532282914: a worker's port was another one's admin port when it came back).
 fn free_address() -> anyhow::Result<SocketAddr> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
-}
-
-/// An address that a process wrote down once it served.
-pub(crate) fn ready(folder: &Path, name: &str, which: &str) -> Option<String> {
-    let text = fs::read_to_string(folder.join(format!("{name}.ready"))).ok()?;
-    let addresses: serde_json::Value = serde_json::from_str(&text).ok()?;
-    Some(addresses[which].as_str()?.to_owned())
+    let [a, b, c] = rand::random::<[u8; 3]>();
+    Ok(TcpListener::bind((Ipv4Addr::new(127, a.max(1), b, c.clamp(1, 254)), 0))?.local_addr()?)
 }
 
 pub(crate) fn client(endpoint: &str, access_key: &str, secret_key: &str) -> Client {

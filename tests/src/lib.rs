@@ -6,6 +6,7 @@ pub mod content;
 pub mod history;
 pub mod hosts;
 pub mod metrics;
+mod process;
 pub mod proxy;
 pub mod reading;
 pub mod receiver;

@@ -10,10 +10,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use tempfile::TempDir;
 
-use crate::cluster::{
-    ACCESS_KEY, CLUSTER_SECRET, Gateway, SECRET_KEY, START_WITHIN, binary, client, ready, store_config,
-};
+use crate::cluster::{ACCESS_KEY, CLUSTER_SECRET, Gateway, SECRET_KEY, client, store_config};
 use crate::hosts::Network;
+use crate::process::{self, START_WITHIN, binary, ready};
 
 /// Where Debian's package faketime puts it.
 const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
@@ -259,16 +258,11 @@ impl Spread {
     }
 
     pub async fn serves(&self, name: &str) -> anyhow::Result<()> {
-        let began = Instant::now();
-        while ready(self.folder.path(), name, "admin").is_none() {
-            ensure!(began.elapsed() < START_WITHIN, "{name} does not serve; its log:\n{}", self.log(name));
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        Ok(())
+        process::serves(self.folder.path(), name).await
     }
 
     pub fn log(&self, name: &str) -> String {
-        fs::read_to_string(self.file(&format!("{name}.log"))).unwrap_or_default()
+        process::log(self.folder.path(), name)
     }
 
     /// What the process called `name` says of itself.
@@ -284,23 +278,12 @@ impl Spread {
 
     /// Runs `verbs3 WORDS --config …` of a coordinator on the router, and gives its status and what it printed.
     pub async fn command(&self, words: &[&str]) -> anyhow::Result<(Option<i32>, String)> {
-        let mut command = tokio::process::Command::new(binary()?);
-        let output = command.args(words).arg("--config").arg(self.file("coordinator-0.toml")).output().await?;
-        let text = [output.stdout, output.stderr].concat();
-        Ok((output.status.code(), String::from_utf8_lossy(&text).into_owned()))
+        process::command(self.folder.path(), words).await
     }
 
     /// Waits until the status shows `wanted`, all of it; what it shows.
     pub async fn status_shows(&self, wanted: &[&str]) -> anyhow::Result<String> {
-        let began = Instant::now();
-        loop {
-            let (_, shown) = self.status().await?;
-            if wanted.iter().all(|wanted| shown.contains(wanted)) {
-                return Ok(shown);
-            }
-            ensure!(began.elapsed() < START_WITHIN, "status does not show {wanted:?}, but\n{shown}");
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
+        process::status_shows(self.folder.path(), wanted).await
     }
 
     /// Who leads, once somebody does, and it is not `other`.
@@ -334,11 +317,7 @@ impl Drop for Spread {
             let _ = child.kill();
             let _ = child.wait();
             if std::thread::panicking() {
-                let path = self.folder.path().join(format!("{name}.log"));
-                let log = fs::read_to_string(path).unwrap_or_default();
-                let tail: Vec<&str> = log.lines().rev().take(40).collect();
-                eprintln!("--- last lines of {name}:");
-                tail.iter().rev().for_each(|line| eprintln!("{line}"));
+                process::tell_end_of_log(self.folder.path(), name);
             }
         }
         // Mounted in this process's own namespace alone; gone with it, but the folder is removed before.

@@ -19,7 +19,7 @@ use verbs3_tests::{Cluster, Section, content, seed};
 
 const KEYS: [&str; 5] = ["a", "b/c", "d", "e", "f"];
 const LENGTHS: [usize; 6] = [0, 1, 100_000, (256 << 10) + 1, 1 << 20, (4 << 20) + 9];
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(120);
 
 /// What a key may hold: a version and its length, or nothing. Several after a write of unknown outcome.
 type Possible = Vec<Option<(u64, usize)>>;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use rand::RngExt;
 use rand::rngs::SmallRng;
 use verbs3_tests::history::{History, Writes};
+use verbs3_tests::metrics::eventually;
 use verbs3_tests::spread::{PREFIX, Size, Spread, coordinator_section};
 use verbs3_tests::{content, hosts, seed};
 
@@ -208,7 +209,8 @@ async fn who_takes_anothers_name_is_told_so_and_disturbs_nobody() {
     let (config, _disk) = config.split_once("[[worker.disk").unwrap();
     cluster.launch_other("gateway-0", "worker-9", &config.replace(&theirs, &here)).unwrap();
     let told = format!("worker id worker-0 is held by {theirs}:9400");
-    eventually(|| cluster.log("worker-9").contains(&told)).await;
+    let is_told = async || if cluster.log("worker-9").contains(&told) { Ok(()) } else { Err(cluster.log("worker-9")) };
+    eventually(180 * SECOND, is_told).await.unwrap();
     assert_eq!(gist(&cluster.status_shows(&["cluster tests: well"]).await.unwrap()), gist(&before));
 
     // A coordinator of another cluster, and one of this name with another secret, at this cluster's prefix.
@@ -278,12 +280,4 @@ async fn status_says_what_is_wrong_and_what_to_do() {
 /// Of a status: who is there and what is in force.
 fn gist(status: &str) -> Vec<&str> {
     status.lines().take(2).collect()
-}
-
-async fn eventually(condition: impl Fn() -> bool) {
-    let began = Instant::now();
-    while !condition() {
-        assert!(began.elapsed() < 60 * SECOND, "waited in vain");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
 }

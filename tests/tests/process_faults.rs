@@ -15,7 +15,7 @@ use verbs3_tests::{Cluster, Section, content};
 
 const MIB: usize = 1 << 20;
 const LENGTH: usize = 40 * MIB + 3;
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(120);
 
 fn builder() -> Builder {
     Cluster::builder().workers(2).settings(

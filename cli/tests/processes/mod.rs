@@ -13,7 +13,7 @@ use aws_sdk_s3::config::{BehaviorVersion, Credentials, Region};
 use aws_sdk_s3::presigning::PresigningConfig;
 
 /// Generous: the machine may be busy with other tests, and the build may be unoptimised.
-const WITHIN: Duration = Duration::from_secs(60);
+const WITHIN: Duration = Duration::from_secs(180);
 
 pub struct Process {
     child: Child,

@@ -8,8 +8,8 @@ use verbs3_coordinator::store::{Expect, KEY_BYTES_MAX, Revision, Store, StoreErr
 
 use crate::Pair;
 
-const SOON: Duration = Duration::from_secs(20);
-const LEASE: Duration = Duration::from_secs(2);
+const SOON: Duration = Duration::from_secs(90);
+const LEASE: Duration = Duration::from_secs(4);
 
 async fn put(store: &dyn Store, key: &str, value: &'static str) -> Revision {
     store.put(key, Bytes::from_static(value.as_bytes()), Expect::Any, None).await.unwrap()

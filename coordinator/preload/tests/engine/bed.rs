@@ -278,7 +278,7 @@ impl Bed {
     pub fn options(&self) -> PreloadOptions {
         PreloadOptions {
             page_keys: 7,
-            patience: Duration::from_secs(20),
+            patience: Duration::from_secs(120),
             pause_min: Duration::from_millis(1),
             pause_max: Duration::from_millis(50),
             failures_folder: Some(self.folder.path().join("failures")),

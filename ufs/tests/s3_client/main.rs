@@ -1,7 +1,9 @@
 //! What the S3 client keeps of a store's answers, and what it does when the store or the client's body fails.
 #![allow(clippy::unwrap_used)]
 
+#[path = "../loopback/mod.rs"]
 mod loopback;
+mod silent;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,11 +14,11 @@ use futures::{StreamExt, stream};
 use http::Method;
 use loopback::{Raw, Server, options};
 use s3s::dto::*;
-use s3s::{S3, S3Error, S3Request, s3_error};
+use s3s::{S3, S3Request, s3_error};
 use verbs3_ufs::capture::{answer_of, observe};
 use verbs3_ufs::local::{LocalOptions, LocalStore};
 use verbs3_ufs::propagation::{Propagated, propagate};
-use verbs3_ufs::s3::{Deadlines, S3Options, connect};
+use verbs3_ufs::s3::{S3Options, connect};
 use verbs3_ufs::{RawAnswer, ReadObject, Ufs, UfsError, UfsLimits};
 
 fn req<T>(input: T) -> S3Request<T> {
@@ -160,79 +162,6 @@ async fn a_success_that_is_not_s3_is_an_explained_error() {
     assert_eq!(answer_of(&error, seen).status.as_u16(), 500);
 }
 
-// ---- no answer -------------------------------------------------------------------------------------------------------
-
-fn expect_unavailable(error: &S3Error, code: &str, reason: &str) {
-    let answer = answer_of(error, None);
-    assert_eq!((answer.status.as_u16(), error.code().as_str()), (503, code));
-    assert_eq!(answer.headers["retry-after"], "1");
-    let UfsError::Unreachable { reason: said, .. } = UfsError::from_s3("main", error, None) else {
-        panic!("{error:?}")
-    };
-    assert!(said.contains(reason), "{said}");
-}
-
-#[tokio::test]
-async fn a_closed_port_is_an_explained_503() {
-    let free = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let client = connect(options(free)).await.unwrap();
-    expect_unavailable(&client.get_object(get("k")).await.err().unwrap(), "ServiceUnavailable", "refused");
-}
-
-#[tokio::test]
-async fn a_store_that_says_nothing_is_an_explained_503() {
-    let raw = Raw::saying(vec![String::new()]).await;
-    let deadlines =
-        Deadlines { connect: Duration::from_millis(20), answer: Duration::from_millis(50), ..Default::default() };
-    let client = connect(S3Options { deadlines, ..options(raw.address) }).await.unwrap();
-    expect_unavailable(
-        &client.get_object(get("k")).await.err().unwrap(),
-        "ServiceUnavailable",
-        "no answer within 70 ms",
-    );
-}
-
-#[tokio::test]
-async fn a_connection_cut_before_the_answer_is_an_explained_503() {
-    let raw = Raw::saying(vec!["HTTP/1.1 200 OK\r\nconnection: close\r\n".into()]).await;
-    let error = raw.client().await.get_object(get("k")).await.err().unwrap();
-    expect_unavailable(&error, "ServiceUnavailable", "");
-}
-
-#[tokio::test]
-async fn more_requests_than_connections_wait_and_are_then_slowed_down() {
-    let raw = Raw::saying(vec![answer("200 OK", "", "text"), answer("200 OK", "", "text")]).await;
-    let deadlines = Deadlines { connect: Duration::from_millis(50), ..Default::default() };
-    let client = connect(S3Options { deadlines, connections_max: 1, ..options(raw.address) }).await.unwrap();
-    let held = client.get_object(get("k")).await.unwrap();
-    expect_unavailable(&client.get_object(get("k")).await.err().unwrap(), "SlowDown", "connections_max");
-    drop(held);
-    assert!(client.get_object(get("k")).await.is_ok());
-}
-
-#[tokio::test]
-async fn a_body_that_falls_silent_ends_in_an_error() {
-    let raw = Raw::saying(vec!["HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n0123".into(), String::new()]).await;
-    let deadlines = Deadlines { idle: Duration::from_millis(50), ..Default::default() };
-    let client = connect(S3Options { deadlines, ..options(raw.address) }).await.unwrap();
-    let mut body = client.get_object(get("k")).await.unwrap().output.body.unwrap();
-    assert_eq!(body.next().await.unwrap().unwrap(), "0123");
-    assert!(body.next().await.unwrap().err().unwrap().to_string().contains("nothing for 50 ms"));
-}
-
-#[tokio::test]
-async fn a_cut_body_is_truncated_and_not_short() {
-    let answer = "HTTP/1.1 200 OK\r\netag: \"e\"\r\ncontent-length: 9\r\nconnection: close\r\n\r\n0123".to_owned();
-    let raw = Raw::saying(vec![answer]).await;
-    let ufs = Ufs::new("main".into(), raw.client().await, UfsLimits::default());
-    let (bucket, key) = ("bkt".into(), "k".into());
-    let wanted = ReadObject { bucket, key, version_id: None, if_match: None, range: None, checksums: false };
-    let mut body = ufs.read(wanted).await.unwrap().body;
-    assert_eq!(body.next().await.unwrap().unwrap(), "0123");
-    assert!(matches!(body.next().await, Some(Err(UfsError::Truncated { got: 4, want: 9, .. }))));
-    assert!(body.next().await.is_none());
-}
-
 // ---- reads -----------------------------------------------------------------------------------------------------------
 
 #[tokio::test]
@@ -343,7 +272,7 @@ async fn a_put_that_is_dropped_cuts_the_connection() {
     // Taken: the request is on its way.
     piece.send(Ok(Bytes::from_static(b"45"))).await.unwrap();
     task.abort();
-    let heard = tokio::time::timeout(Duration::from_secs(5), raw.heard.recv()).await.unwrap().unwrap();
+    let heard = tokio::time::timeout(Duration::from_secs(60), raw.heard.recv()).await.unwrap().unwrap();
     assert!(heard.cut, "{heard:?}");
 }
 

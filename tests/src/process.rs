@@ -1,0 +1,70 @@
+//! One process of verbs3 in a cluster's folder: NAME.log is what it wrote, NAME.ready where it is reached, once it serves.
+//! And what `verbs3 COMMAND` says of a cluster that has a coordinator. Who starts and ends processes is not its affair.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+
+/// How long a process may take to answer after its start. Generous: the machine may be busy with other tests.
+pub(crate) const START_WITHIN: Duration = Duration::from_secs(180);
+
+/// The binary of this build: tests run from `target/PROFILE/deps`.
+pub(crate) fn binary() -> anyhow::Result<PathBuf> {
+    let test = std::env::current_exe()?;
+    let path = test.parent().and_then(Path::parent).context("tests run from target/PROFILE/deps")?.join("verbs3");
+    ensure!(path.exists(), "{} is missing; build it first: cargo build -p verbs3-cli", path.display());
+    Ok(path)
+}
+
+/// An address that a process wrote down once it served.
+pub(crate) fn ready(folder: &Path, name: &str, which: &str) -> Option<String> {
+    let text = fs::read_to_string(folder.join(format!("{name}.ready"))).ok()?;
+    let addresses: serde_json::Value = serde_json::from_str(&text).ok()?;
+    Some(addresses[which].as_str()?.to_owned())
+}
+
+/// Waits until the process called `name` has said where it is reached.
+pub(crate) async fn serves(folder: &Path, name: &str) -> anyhow::Result<()> {
+    let began = Instant::now();
+    while ready(folder, name, "admin").is_none() {
+        ensure!(began.elapsed() < START_WITHIN, "{name} does not serve; its log:\n{}", log(folder, name));
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    Ok(())
+}
+
+/// What the process called `name` has logged so far.
+pub(crate) fn log(folder: &Path, name: &str) -> String {
+    fs::read_to_string(folder.join(format!("{name}.log"))).unwrap_or_default()
+}
+
+/// For whoever looks for the reason of a failure.
+pub(crate) fn tell_end_of_log(folder: &Path, name: &str) {
+    let log = log(folder, name);
+    let tail: Vec<&str> = log.lines().rev().take(40).collect();
+    eprintln!("--- last lines of {name}:");
+    tail.iter().rev().for_each(|line| eprintln!("{line}"));
+}
+
+/// Runs `verbs3 WORDS --config …` of the first coordinator, and gives its status and what it printed.
+pub(crate) async fn command(folder: &Path, words: &[&str]) -> anyhow::Result<(Option<i32>, String)> {
+    let mut command = tokio::process::Command::new(binary()?);
+    let output = command.args(words).arg("--config").arg(folder.join("coordinator-0.toml")).output().await?;
+    let text = [output.stdout, output.stderr].concat();
+    Ok((output.status.code(), String::from_utf8_lossy(&text).into_owned()))
+}
+
+/// Waits until `verbs3 status` shows `wanted`, all of it; what it shows.
+pub(crate) async fn status_shows(folder: &Path, wanted: &[&str]) -> anyhow::Result<String> {
+    let began = Instant::now();
+    loop {
+        let (_, shown) = command(folder, &["status"]).await?;
+        if wanted.iter().all(|wanted| shown.contains(wanted)) {
+            return Ok(shown);
+        }
+        ensure!(began.elapsed() < START_WITHIN, "status does not show {wanted:?}, but\n{shown}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
