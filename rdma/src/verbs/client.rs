@@ -98,6 +98,12 @@ impl VerbsTransport {
         self.dialer.rail.lock().as_ref().and_then(|rail| rail.shared.clone())
     }
 
+    /// A queue pair that nobody drives, and nobody has shaken hands over.
+    #[cfg(test)]
+    pub(super) async fn wire_to(&self, to: SocketAddr) -> Arc<Wire> {
+        self.dialer.establish(to).await.expect("a server listens there")
+    }
+
     /// Waits until the tasks of every connection have ended. Drop the connections and their calls first.
     pub async fn shutdown(&self) {
         self.dialer.over.cancel();

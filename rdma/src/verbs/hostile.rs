@@ -1,10 +1,12 @@
-//! What an authenticated worker can make a gateway's NIC write, on real kernel verbs: the sentences of SECURITY.md, tried.
+//! What an authenticated worker can make a gateway's NIC write, on real kernel verbs: the sentences of SECURITY.md, tried. And
+//! what is left of a gateway that is gone, whatever it left unread.
 #![allow(clippy::unwrap_used)]
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::io::unix::AsyncFd;
 
@@ -15,11 +17,11 @@ use super::sender::Registered;
 use super::sys::{CmId, EventChannel, EventKind, Op, SGES_MAX, Sge, Work};
 use super::terms::QueueTerms;
 use super::wire::{Readable, Wire, next_event, watch};
-use super::{VerbsOptions, VerbsTransport};
+use super::{VerbsOptions, VerbsServer, VerbsServerOptions, VerbsTransport};
 use crate::arena::{Arena, ArenaOptions};
-use crate::calls::{Gate, Header, Inlet, Kind, Outgoing, Secret, Segment};
+use crate::calls::{self, Gate, Header, Inlet, Kind, Outgoing, Secret, Segment};
 use crate::landing::{Fill, Landing};
-use crate::transport::Connection;
+use crate::transport::{Connection, Incoming, Reply, Service};
 
 const PAGE: usize = 64 << 10;
 const NEEDS: &str = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh";
@@ -270,4 +272,55 @@ async fn reaches_nothing_but_landings(options: VerbsOptions) {
     }
     drop(mine);
     eventually("every landing is back", || memory.usage().leased_bytes == 0).await;
+}
+
+/// A worker that never answers.
+struct Mute;
+
+#[async_trait]
+impl Service for Mute {
+    async fn serve(&self, request: Incoming, reply: Reply) {
+        std::future::pending::<()>().await;
+        drop((request, reply));
+    }
+}
+
+/// Its cancels are acknowledged until it has no credit left for that, and then its worker reads no further. That it hangs up
+/// reaches a reader that waits all the same: once it waited for ever, and its connection's place was never free again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh"]
+async fn hostile_gateway_that_reads_no_answer_and_hangs_up_leaves_its_place() {
+    let mut verbs = without_windows();
+    verbs.calls.calls_in_flight_max = 8;
+    let options = VerbsServerOptions { connections_max: 1, ..VerbsServerOptions::new(verbs.clone()) };
+    let to = SocketAddr::new(address(), 0);
+    let server = VerbsServer::bind(to, options, arena(), Arc::new(Mute)).await.expect(NEEDS);
+    let to = server.local_addr().unwrap();
+    let transport = VerbsTransport::new(address(), verbs.clone(), arena()).unwrap();
+    let wire = transport.wire_to(to).await;
+    calls::request(&mut WireInlet::new(wire.clone()), &verbs.calls.terms("")).await.unwrap();
+    let mut call = 0;
+    let may_send = &mut |state: &mut super::wire::State| state.credits.may_send();
+    while tokio::time::timeout(Duration::from_secs(2), wire.drive(may_send)).await.is_ok() {
+        call += 1;
+        assert!(call < 10_000, "the worker goes on reading");
+        {
+            let sender = &mut wire.state.lock().sender;
+            sender.push(Outgoing::new(Header::new(Kind::Call, call), Bytes::new(), Vec::new()));
+            sender.push(Outgoing::control(Kind::Cancel, call));
+        }
+        wire.pump();
+    }
+    wire.close();
+    let mut next = transport.connect_to(to, None).await;
+    for _ in 0..60 {
+        if next.is_ok() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        next = transport.connect_to(to, None).await;
+    }
+    drop(next.expect("the place of the gateway that left is free"));
+    transport.shutdown().await;
+    server.shutdown().await;
 }

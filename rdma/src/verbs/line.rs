@@ -63,7 +63,8 @@ impl Outlet for WireOutlet {
             let written = self.0.written.notified();
             {
                 let state = self.0.state.lock();
-                if state.sender.controls() < self.0.controls_max || state.closed {
+                // Once the peer has hung up nobody drives but the inlet, whose reader this is: what is left to read is bounded.
+                if state.sender.controls() < self.0.controls_max || state.ended || state.closed {
                     return;
                 }
             }

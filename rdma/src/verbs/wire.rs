@@ -60,7 +60,7 @@ pub(super) struct Wire {
     pub(super) arrived: Notify,
     /// Tells the driver to look at the state.
     pub(super) work: Notify,
-    /// Tells whoever waits for control frames to get fewer.
+    /// Tells whoever waits for control frames to get fewer that they did, or that none will be sent any more.
     pub(super) written: Notify,
 }
 
@@ -361,6 +361,7 @@ impl Wire {
             }
             drop(state);
             self.arrived.notify_one();
+            self.written.notify_waiters();
         }
     }
 
