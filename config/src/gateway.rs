@@ -130,6 +130,9 @@ pub struct GatewayTier {
     pub announce_deadline: Period,
     /// How long a report is tried before the writer is told that it failed. Default: `"15s"`. Range: `"100ms"` to `"10m"`.
     pub report_deadline: Period,
+    /// How long an open waits, where its worker has another placement map, for the maps to agree, before the UFS is read. `"0s"`: not at
+    /// all. Default: `"500ms"`. Range: `"0s"` to `"30s"`.
+    pub map_wait: Period,
     /// Failures in a row after which a worker rests. Default: `3`. Range: `1` to `1000`.
     pub failures_max: u32,
     /// Its first rest; doubles with each failed trial. Default: `"1s"`. Range: `"10ms"` to `"10m"`.
@@ -240,6 +243,7 @@ impl Default for GatewayTier {
             write_uncertain_for: Period::seconds(60),
             announce_deadline: Period::seconds(5),
             report_deadline: Period::seconds(15),
+            map_wait: Period::millis(500),
             failures_max: 3,
             rest_min: Period::seconds(1),
             rest_max: Period::seconds(60),

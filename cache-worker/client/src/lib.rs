@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod attempt;
+mod between;
 mod health;
 mod homes;
 mod listed;

@@ -37,6 +37,8 @@ table! {
     repeats: IntCounterVec, "verbs3_client_repeats_total", ["kind"],
         "Calls put to the same worker again because their connection broke, by kind.";
     bypasses: IntCounterVec, "verbs3_client_bypasses_total", ["reason"], "Reads sent to the UFS by reason.";
+    map_waits: IntCounterVec, "verbs3_client_map_waits_total", ["outcome"],
+        "Opens that met a worker with another placement map, by outcome: agreed (answered after a wait), late (waited in vain), skipped (others had).";
     checksum_failures: IntCounter, "verbs3_client_checksum_failures_total", [],
         "Pieces whose bytes were not what was stored.";
     rests: IntCounter, "verbs3_client_rests_total", [], "Rests that workers were given after failures.";
@@ -54,6 +56,7 @@ pub(crate) struct Metrics {
     pub(crate) failovers: IntCounter,
     pub(crate) repeats: IntCounterVec,
     pub(crate) bypasses: IntCounterVec,
+    pub(crate) map_waits: IntCounterVec,
     pub(crate) checksum_failures: IntCounter,
     pub(crate) rests: IntCounter,
     pub(crate) announce_failures: IntCounter,
@@ -74,6 +77,7 @@ impl Metrics {
             failovers,
             repeats,
             bypasses,
+            map_waits,
             checksum_failures,
             rests,
             announce_failures,
@@ -86,6 +90,7 @@ impl Metrics {
             failovers,
             repeats,
             bypasses,
+            map_waits,
             checksum_failures,
             rests,
             announce_failures,
@@ -100,6 +105,10 @@ impl Metrics {
 
     pub(crate) fn call(&self, kind: &'static str, outcome: &'static str) {
         self.calls.with_label_values(&[kind, outcome]).inc();
+    }
+
+    pub(crate) fn map_wait(&self, outcome: &'static str) {
+        self.map_waits.with_label_values(&[outcome]).inc();
     }
 
     pub(crate) fn bytes(&self, kind: TransportKind, bytes: u64) {

@@ -15,6 +15,7 @@ use verbs3_rdma::landing::Landing;
 use verbs3_rdma::transport::TransportKind;
 
 use crate::attempt::{Attempt, AttemptError, Opening, Step};
+use crate::between::Between;
 use crate::place::{REPEATS_MAX, Worker};
 use crate::span::{BypassReason, NoMemory, SpanRead};
 use crate::tier::{SpanRequest, Tier};
@@ -70,15 +71,30 @@ const CHANGES_MAX: usize = 3;
 impl Tier {
     /// Opens an object at its home.
     pub async fn open(self: &Arc<Self>, request: &OpenRequest) -> OpenOutcome {
-        // One map for all of it: another one's home must not be asked under this one's epoch.
-        let map = self.map.load_full();
-        let home = map.home(&request.object).filter(|home| home.health.admit(Instant::now()));
-        let Some(home) = home else { return OpenOutcome::Bypass(self.bypass(BypassReason::Workers)) };
-        let epoch = map.placement.epoch();
+        let mut between = Between::new();
+        loop {
+            // One map for all of it: another one's home must not be asked under this one's epoch.
+            let map = self.map.load_full();
+            let home = map.home(&request.object).filter(|home| home.health.admit(Instant::now()));
+            let Some(home) = home else { return OpenOutcome::Bypass(self.bypass(BypassReason::Workers)) };
+            let ours = map.placement.epoch();
+            match self.open_by(home, ours, request).await {
+                Asked::Answered(outcome) => {
+                    self.agreed(&between);
+                    return outcome;
+                }
+                Asked::OtherMap(theirs) if self.may_agree_soon(&mut between, &home.id, (ours, theirs)).await => {}
+                Asked::OtherMap(_) => return OpenOutcome::Bypass(self.bypass(BypassReason::Epoch)),
+            }
+        }
+    }
+
+    /// Opens an object at its home by one map.
+    async fn open_by(self: &Arc<Self>, home: &Arc<Worker>, epoch: Epoch, request: &OpenRequest) -> Asked {
         let (mut changes, mut repeats) = (0, 0);
         while changes < CHANGES_MAX {
             match self.open_at(home, epoch, request).await {
-                Ok(Some(outcome)) => return outcome,
+                Ok(Some(asked)) => return asked,
                 Ok(None) => changes += 1,
                 Err(AttemptError::Transport(error)) if repeats < REPEATS_MAX && home.may_be_asked_again(&error) => {
                     repeats += 1;
@@ -86,11 +102,11 @@ impl Tier {
                 }
                 Err(error) => {
                     self.failed("open", home, &request.object, &error);
-                    return OpenOutcome::Bypass(self.bypass(BypassReason::Workers));
+                    return self.passed_by(BypassReason::Workers);
                 }
             }
         }
-        OpenOutcome::Bypass(self.bypass(BypassReason::Changing))
+        self.passed_by(BypassReason::Changing)
     }
 
     /// `None`: the object changed meanwhile.
@@ -99,9 +115,9 @@ impl Tier {
         home: &Arc<Worker>,
         epoch: Epoch,
         request: &OpenRequest,
-    ) -> Result<Option<OpenOutcome>, AttemptError> {
+    ) -> Result<Option<Asked>, AttemptError> {
         let Some(mut attempt) = self.ask(home, epoch, request) else {
-            return Ok(Some(OpenOutcome::Bypass(self.bypass(BypassReason::Arena))));
+            return Ok(Some(self.passed_by(BypassReason::Arena)));
         };
         let mut patience = self.options.first_progress;
         loop {
@@ -115,11 +131,12 @@ impl Tier {
                 Step::Bytes { .. } => {}
                 Step::Opened { opened, data, last } => {
                     self.metrics.open_ok.inc();
-                    return Ok(Some(OpenOutcome::Found(Box::new(self.found(request, attempt, *opened, data, last)))));
+                    let found = self.found(request, attempt, *opened, data, last);
+                    return Ok(Some(Asked::Answered(OpenOutcome::Found(Box::new(found)))));
                 }
                 Step::Absent(absent) => {
                     self.metrics.open_ok.inc();
-                    return Ok(Some(OpenOutcome::Absent(absent)));
+                    return Ok(Some(Asked::Answered(OpenOutcome::Absent(absent))));
                 }
                 Step::Refused(refusal) => {
                     self.metrics.call("open", "refused");
@@ -186,16 +203,16 @@ impl Tier {
     }
 
     /// `None`: the object changed meanwhile.
-    fn open_refused(&self, home: &Worker, request: &OpenRequest, refusal: Refusal) -> Option<OpenOutcome> {
+    fn open_refused(&self, home: &Worker, request: &OpenRequest, refusal: Refusal) -> Option<Asked> {
         let reason = match refusal.kind {
-            RefusalKind::Ufs(answer) => return Some(OpenOutcome::Ufs(answer)),
+            RefusalKind::Ufs(answer) => return Some(Asked::Answered(OpenOutcome::Ufs(answer))),
             RefusalKind::VersionGone => return None,
             RefusalKind::Uncertain => BypassReason::Uncertain,
             RefusalKind::Busy => BypassReason::Busy,
             RefusalKind::Uncacheable => BypassReason::Uncacheable,
             RefusalKind::UfsUnreachable => BypassReason::UfsUnreachable,
             // A map on its way: the other side, or this one, follows within a moment.
-            RefusalKind::WrongEpoch(_) if self.options.coordinated => BypassReason::Epoch,
+            RefusalKind::WrongEpoch(theirs) if self.options.coordinated => return Some(Asked::OtherMap(theirs)),
             RefusalKind::WrongEpoch(_) => {
                 tracing::warn!(worker = %home.id, object = %request.object, reason = %refusal.reason, "a worker has another placement map");
                 BypassReason::Epoch
@@ -208,8 +225,19 @@ impl Tier {
                 BypassReason::Misconfigured
             }
         };
-        Some(OpenOutcome::Bypass(self.bypass(reason)))
+        Some(self.passed_by(reason))
     }
+
+    fn passed_by(&self, reason: BypassReason) -> Asked {
+        Asked::Answered(OpenOutcome::Bypass(self.bypass(reason)))
+    }
+}
+
+/// What became of an open by one map.
+enum Asked {
+    Answered(OpenOutcome),
+    /// The home has another map, of this epoch; 0: it is between two.
+    OtherMap(Epoch),
 }
 
 /// Whether a range may have bytes in block 0. A suffix may, as long as the length is not known.

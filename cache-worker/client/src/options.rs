@@ -26,6 +26,8 @@ pub struct TierOptions {
     pub announce_deadline: Duration,
     /// How long a report is tried before the writer is told that it failed.
     pub report_deadline: Duration,
+    /// How long an open waits, where its worker has another placement map, for the maps to agree. 0: not at all.
+    pub map_wait: Duration,
     /// When a worker is left alone, and for how long.
     pub health: HealthOptions,
     /// The map is a coordinator's, and may change: who disagrees about it is asked again, until the deadlines.
@@ -44,6 +46,7 @@ impl Default for TierOptions {
             uncertain: Duration::from_secs(60),
             announce_deadline: Duration::from_secs(5),
             report_deadline: Duration::from_secs(15),
+            map_wait: Duration::from_millis(500),
             health: HealthOptions::default(),
             coordinated: false,
         }

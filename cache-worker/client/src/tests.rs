@@ -1,6 +1,7 @@
 //! The tier's client against scripted workers, over the copying in-process transport with faults.
 #![allow(clippy::unwrap_used)]
 
+mod between;
 mod following;
 mod opening;
 mod reading;

@@ -14,6 +14,7 @@ use verbs3_rdma::peer::Peer;
 use verbs3_rdma::transport::TransportError;
 
 use crate::attempt::AttemptError;
+use crate::between::InVain;
 use crate::health::Watch;
 use crate::metrics::Metrics;
 use crate::options::{OptionsError, TierOptions};
@@ -55,6 +56,7 @@ pub struct Tier {
     pub(crate) map: ArcSwap<Map>,
     /// Of the map, for who waits for another.
     pub(crate) epochs: watch::Sender<Epoch>,
+    pub(crate) in_vain: InVain,
     /// This process among all writers of the cluster.
     pub(crate) gateway: u64,
     pub(crate) writes: std::sync::atomic::AtomicU64,
@@ -85,6 +87,7 @@ impl Tier {
             metrics: Metrics::new(registry)?,
             epochs: watch::channel(map.placement.epoch()).0,
             map: ArcSwap::from_pointee(map),
+            in_vain: InVain::default(),
             gateway: rand::random(),
             writes: std::sync::atomic::AtomicU64::new(0),
             tasks: TaskTracker::new(),

@@ -101,6 +101,7 @@ pub fn start(
         write_uncertain_for,
         announce_deadline,
         report_deadline,
+        map_wait,
         failures_max,
         rest_min,
         rest_max,
@@ -114,6 +115,7 @@ pub fn start(
         uncertain: write_uncertain_for.0,
         announce_deadline: announce_deadline.0,
         report_deadline: report_deadline.0,
+        map_wait: map_wait.0,
         health: HealthOptions { failures_max: *failures_max, rest_min: rest_min.0, rest_max: rest_max.0 },
         coordinated: !cluster.coordinators.is_empty(),
     };

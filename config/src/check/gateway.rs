@@ -183,6 +183,7 @@ fn check_tier(tier: &GatewayTier, cluster: &Cluster, findings: &mut Findings) {
         write_uncertain_for,
         announce_deadline,
         report_deadline,
+        map_wait,
         failures_max,
         rest_min,
         rest_max,
@@ -195,6 +196,7 @@ fn check_tier(tier: &GatewayTier, cluster: &Cluster, findings: &mut Findings) {
     findings.range(at("write_uncertain_for"), *write_uncertain_for, Period::seconds(1), Period::seconds(3600));
     findings.range(at("announce_deadline"), *announce_deadline, Period::millis(100), Period::seconds(300));
     findings.range(at("report_deadline"), *report_deadline, Period::millis(100), Period::seconds(600));
+    findings.range(at("map_wait"), *map_wait, Period::millis(0), Period::seconds(30));
     findings.range(at("failures_max"), *failures_max, 1, 1000);
     findings.range(at("rest_min"), *rest_min, Period::millis(10), Period::seconds(600));
     findings.range(at("rest_max"), *rest_max, Period::millis(10), Period::seconds(3600));

@@ -1,0 +1,93 @@
+//! What becomes of an open that meets a worker with another placement map: it waits until the maps may agree, within a bound, and
+//! is asked again by the map that there is then.
+//!
+//! The gateway's map comes by its follower, which is watched. Where the worker's is the older one, nothing tells when it has
+//! followed, and it is asked again after a pause. Who has waited in vain for a worker under a map is the last one to wait for it
+//! under that map: a worker that lags behind, or a change that waits for a lease to end, costs a few opens a delay, and not all.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::{Instant, sleep, timeout_at};
+use verbs3_protocol::{Epoch, WorkerId};
+
+use crate::tier::Tier;
+
+/// First pause before a worker is asked again that has yet to follow, or is between two maps; doubles up to [`PAUSE_MAX`].
+const PAUSE_MIN: Duration = Duration::from_millis(10);
+const PAUSE_MAX: Duration = Duration::from_millis(100);
+
+/// Workers for which somebody has waited in vain, and under which map.
+#[derive(Default)]
+pub(crate) struct InVain(Mutex<HashMap<WorkerId, Epoch>>);
+
+impl InVain {
+    fn has(&self, worker: &WorkerId, epoch: Epoch) -> bool {
+        self.0.lock().get(worker) == Some(&epoch)
+    }
+
+    /// Remembers no more than the workers of one map.
+    fn note(&self, worker: &WorkerId, epoch: Epoch) {
+        let mut known = self.0.lock();
+        known.retain(|_, under| *under == epoch);
+        known.insert(worker.clone(), epoch);
+    }
+}
+
+/// One open's wait.
+pub(crate) struct Between {
+    until: Option<Instant>,
+    pause: Duration,
+}
+
+impl Between {
+    pub(crate) fn new() -> Self {
+        Self { until: None, pause: PAUSE_MIN }
+    }
+}
+
+impl Tier {
+    /// Of a worker that has the map `theirs` (0: none for now) and was asked by `ours`. Whether it is worth asking again.
+    pub(crate) async fn may_agree_soon(
+        &self,
+        between: &mut Between,
+        worker: &WorkerId,
+        (ours, theirs): (Epoch, Epoch),
+    ) -> bool {
+        let wait = self.options.map_wait;
+        if !self.options.coordinated || wait.is_zero() {
+            return false;
+        }
+        let until = match between.until {
+            Some(until) => until,
+            None if self.in_vain.has(worker, ours) => {
+                self.metrics.map_wait("skipped");
+                return false;
+            }
+            None => *between.until.insert(Instant::now() + wait),
+        };
+        let mut epochs = self.epochs.subscribe();
+        let other_map = epochs.wait_for(|now| *now != ours);
+        let is_ahead = theirs > ours;
+        let again = tokio::select! {
+            biased;
+            came = timeout_at(until, other_map) => came.is_ok(),
+            () = sleep(between.pause), if !is_ahead => true,
+        };
+        between.pause = (between.pause * 2).min(PAUSE_MAX);
+        if !again || Instant::now() >= until {
+            self.in_vain.note(worker, ours);
+            self.metrics.map_wait("late");
+            return false;
+        }
+        true
+    }
+
+    /// Counts an open that was answered after all.
+    pub(crate) fn agreed(&self, between: &Between) {
+        if between.until.is_some() {
+            self.metrics.map_wait("agreed");
+        }
+    }
+}
