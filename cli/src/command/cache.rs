@@ -10,7 +10,7 @@ use serde_json::Value;
 use verbs3_coordinator_client::Client;
 use verbs3_preload::api::{Invalidation, JobView, Notified, ObjectView, Selection};
 
-use crate::command::preload::arguments::AskArguments;
+use crate::command::preload::arguments::{AskArguments, JobNames};
 use crate::command::preload::{answered, client, exit, is_yet_to_be_done, shown};
 use crate::wiring::lease::escaped;
 
@@ -54,12 +54,12 @@ enum CacheAction {
     /// Give up pages, pinned or not
     Evict {
         #[command(flatten)]
-        job: JobNames,
+        job: Job,
     },
     /// Load onto disk, and keep there
     Pin {
         #[command(flatten)]
-        job: JobNames,
+        job: Job,
         /// Seconds for which pages are kept
         #[arg(long, value_name = "SECONDS")]
         ttl: u64,
@@ -67,7 +67,7 @@ enum CacheAction {
     /// Pinned pages may be given up again
     Unpin {
         #[command(flatten)]
-        job: JobNames,
+        job: Job,
     },
     /// Hand in a bucket notification (S3 event JSON)
     Notify {
@@ -93,28 +93,18 @@ struct Names {
 }
 
 #[derive(Debug, Args)]
-struct JobNames {
-    /// What names of objects begin with: s3://BUCKET/PREFIX
-    #[arg(value_name = "PREFIX", required_unless_present_any = ["path", "manifest"])]
-    prefixes: Vec<String>,
-    /// One object: s3://BUCKET/KEY. Can be repeated
-    #[arg(long, value_name = "OBJECT")]
-    path: Vec<String>,
-    /// An object that lists objects, one s3://BUCKET/KEY a line
-    #[arg(long, value_name = "OBJECT")]
-    manifest: Option<String>,
-    /// Name of the job: sent again under it, the same job is not begun twice
-    #[arg(long)]
-    id: Option<String>,
+struct Job {
+    #[command(flatten)]
+    names: JobNames,
     /// Stay until the job is over, and show how far it is
     #[arg(long)]
     follow: bool,
 }
 
-impl JobNames {
+impl Job {
     fn selection(&self, ttl: Option<u64>) -> Selection {
-        let (id, paths, prefixes) = (self.id.clone(), self.path.clone(), self.prefixes.clone());
-        Selection { id, paths, prefixes, manifest: self.manifest.clone(), ttl }
+        let JobNames { prefixes, path: paths, manifest, id } = self.names.clone();
+        Selection { id, paths, prefixes, manifest, ttl }
     }
 }
 
@@ -126,7 +116,7 @@ pub fn run(arguments: &CacheArguments) -> ExitCode {
 async fn ask(arguments: &CacheArguments) -> anyhow::Result<bool> {
     let client = client(&arguments.asking)?;
     let json = arguments.asking.json;
-    let begun = async |verb: &str, job: &JobNames, ttl: Option<u64>| {
+    let begun = async |verb: &str, job: &Job, ttl: Option<u64>| {
         let path = format!("/v1/{verb}");
         let mut selection = job.selection(ttl);
         if !is_yet_to_be_done(&client, &mut selection.id, json).await? {

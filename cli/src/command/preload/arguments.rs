@@ -64,20 +64,27 @@ pub enum PreloadAction {
     Stop { id: String },
 }
 
-#[derive(Debug, Args)]
-pub struct JobArguments {
+/// The objects of a job, and its name.
+#[derive(Debug, Clone, Args)]
+pub struct JobNames {
     /// What names of objects begin with: s3://BUCKET/PREFIX
     #[arg(value_name = "PREFIX", required_unless_present_any = ["path", "manifest"])]
     pub prefixes: Vec<String>,
     /// One object: s3://BUCKET/KEY. Can be repeated
     #[arg(long, value_name = "OBJECT")]
-    path: Vec<String>,
+    pub path: Vec<String>,
     /// An object that lists objects, one s3://BUCKET/KEY a line
     #[arg(long, value_name = "OBJECT")]
-    manifest: Option<String>,
+    pub manifest: Option<String>,
     /// Name of the job: sent again under it, the same job is not begun twice
     #[arg(long)]
-    id: Option<String>,
+    pub id: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct JobArguments {
+    #[command(flatten)]
+    names: JobNames,
     /// Only these bytes of each object: FIRST-LAST, or FIRST-. Can be repeated
     #[arg(long, value_name = "BYTES", value_parser = range)]
     range: Vec<Range>,
@@ -130,12 +137,13 @@ impl AskArguments {
 
 impl JobArguments {
     pub fn spec(&self) -> Spec {
+        let JobNames { prefixes, path: paths, manifest, id } = self.names.clone();
         Spec {
-            id: self.id.clone(),
+            id,
             action: Action::Load,
-            paths: self.path.clone(),
-            prefixes: self.prefixes.clone(),
-            manifest: self.manifest.clone(),
+            paths,
+            prefixes,
+            manifest,
             ranges: self.range.clone(),
             replicas: self.replicas,
             tier: match self.tier {
