@@ -84,7 +84,8 @@ impl Service for Worker {
                 let (epoch, leased) = (self.standing.epoch(), self.standing.is_leased(self.clock.now()));
                 return say(reply, &Message::Standing { epoch, leased }).await;
             }
-            Ok(Request::Warm(warm)) => return self.serve_warm(warm, reply).await,
+            Ok(Request::Warm(warm)) => return self.serve_warm(warm, None, reply).await,
+            Ok(Request::WarmListed(warm, bytes)) => return self.serve_warm(warm, Some(bytes), reply).await,
             Ok(Request::Tend(tend)) => return self.serve_tend(tend, reply).await,
             Ok(Request::ForgetPrefix(forget)) => {
                 self.forget_prefix(&forget).map(|generation| (generation, Hold::Leased))

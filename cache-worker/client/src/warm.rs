@@ -25,6 +25,9 @@ pub struct WarmRequest {
     /// Pages past the block's end are left out.
     pub pages: Range<u16>,
     pub attributes_age_ms_max: u64,
+    /// Without a version: how long a listing says that the object is. One that fits into the pages is then asked for as a whole,
+    /// so that one answer of the UFS has all that is to be known of it.
+    pub listed_bytes: Option<u64>,
     /// Which of the block's owners is asked: 0, or a replica below [`Tier::owners`].
     pub replica: usize,
     pub tier: WarmTier,
@@ -76,7 +79,7 @@ impl Tier {
         if !worker.health.admit(Instant::now()) {
             return away("it rests after failures".to_owned());
         }
-        let message = Request::Warm(Warm {
+        let warm = Warm {
             object: ObjectKey::clone(&request.object),
             version: request.version.as_deref().cloned(),
             epoch,
@@ -88,7 +91,11 @@ impl Tier {
             tier: request.tier,
             pin_until_ms: request.pin_until_ms,
             look_only: request.look_only,
-        });
+        };
+        let message = match request.listed_bytes.filter(|_| warm.version.is_none() && !warm.look_only) {
+            Some(bytes) => Request::WarmListed(warm, bytes),
+            None => Request::Warm(warm),
+        };
         let message = message.encode();
         let mut repeats = 0;
         let reason = loop {

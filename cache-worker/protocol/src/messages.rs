@@ -36,6 +36,8 @@ pub enum Request {
     Holds(Holds),
     /// Of one worker, which leaves, to another, which owns the block now.
     TakeOver(TakeOver),
+    /// A `Warm` without a version, of an object that a listing shows with so many bytes.
+    WarmListed(Warm, u64),
 }
 
 /// What may be traced.

@@ -1,5 +1,6 @@
-//! Sends the checks: one ranged GET where the wanted bytes begin in block 0, so that attributes and first pages come in one
-//! round trip; else a HEAD.
+//! Sends the checks: one GET where the wanted bytes begin in block 0, so that attributes and first pages come in one round
+//! trip; else a HEAD. The GET is of a range, unless the object is known to fit: only an answer to a GET of all says by itself
+//! that the object has no checksums.
 //!
 //! Tasks belong to the worker: a reader that goes away takes no answer from those who wait for the same check.
 
@@ -117,11 +118,38 @@ impl Asker {
     async fn ask(&self, subject: &Subject, plan: &Plan) -> Answered {
         match &plan.get {
             // Not for pages that a former owner has: a question without bytes, and they come from there.
-            Some(range) if !self.filler.former_holds(subject, *range.start()).await => {
-                self.ask_get(subject, range.clone(), plan.needs).await
-            }
+            Some(range) if !self.filler.former_holds(subject, *range.start()).await => match plan.whole {
+                Some(bytes) => self.ask_whole(subject, range.clone(), bytes, plan.needs).await,
+                None => self.ask_get(subject, range.clone(), plan.needs).await,
+            },
             _ => self.ask_head(subject, plan.needs).await,
         }
+    }
+
+    /// Asks for all of an object that is likely to have so many `bytes`.
+    async fn ask_whole(&self, subject: &Subject, range: RangeInclusive<u64>, bytes: u64, needs: Needs) -> Answered {
+        let turn = match self.filler.turn(bytes).await {
+            Ok(turn) => turn,
+            Err(failure) => return refused_by(&failure),
+        };
+        self.metrics.ufs_gets.inc();
+        let ufs = &subject.source.ufs;
+        let stream = match ask_ufs(ufs, "GetObject", ufs.read(question(subject, needs.checksums))).await {
+            Ok(stream) => stream,
+            Err(error) => return refused_by_ufs(error),
+        };
+        if stream.head.bytes > bytes {
+            // It has grown. What is left of this answer's body is not read.
+            drop((stream, turn));
+            return self.ask_get(subject, range, needs).await;
+        }
+        let version = match identity::version(&stream.head, subject.version_id.as_deref()) {
+            Ok(version) => version,
+            Err(error) => return Answered::Refused(RefusalKind::Uncacheable, error.to_string()),
+        };
+        let attributes = identity::attributes(&stream.head, version, needs.checksums);
+        let coming = self.start(subject, &attributes, stream, turn);
+        Answered::Present(attributes, coming)
     }
 
     async fn ask_get(&self, subject: &Subject, range: RangeInclusive<u64>, needs: Needs) -> Answered {

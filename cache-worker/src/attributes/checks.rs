@@ -21,6 +21,8 @@ use crate::digest::{AttributesKey, DigestState};
 pub(crate) struct Plan {
     /// Page-aligned bytes of block 0 to get with the attributes; `None`: only the attributes.
     pub(crate) get: Option<RangeInclusive<u64>>,
+    /// The object is likely to have so many bytes, all of them in `get`: to be asked for as a whole.
+    pub(crate) whole: Option<u64>,
     pub(crate) needs: Needs,
 }
 
@@ -87,7 +89,7 @@ impl Plan {
         self.needs.checksums |= other.needs.checksums;
         self.needs.error_body |= other.needs.error_body;
         if self.get.is_none() {
-            self.get = other.get;
+            (self.get, self.whole) = (other.get, other.whole);
         }
     }
 }

@@ -28,6 +28,8 @@ pub(super) struct Opening {
     arrived: Moment,
     /// Most bytes to answer with.
     bytes_max: u64,
+    /// How long the object is, as a listing shows it.
+    pub(super) listed: Option<u64>,
 }
 
 /// What an open is answered with.
@@ -120,7 +122,7 @@ impl Worker {
             attributes: Age::from_ms(open.attributes_age_ms_max).within(right),
             absence: Age::from_ms(open.absence_age_ms_max).within(right),
         };
-        Ok(Opening { want: open.want, subject, needs, ages, arrived, bytes_max })
+        Ok(Opening { want: open.want, subject, needs, ages, arrived, bytes_max, listed: None })
     }
 
     async fn answer_open(&self, opening: &Opening) -> Result<Answer<'_>, Refused> {
@@ -208,7 +210,8 @@ impl Worker {
             let digest = self.digests.version(&opening.subject.object, &known.version);
             known.version.bytes > *range.start() && !self.filler.holds(digest, page)
         });
-        Plan { get, needs: opening.needs }
+        let fits = |bytes: &u64| get.as_ref().is_some_and(|get| *get.start() == 0 && *bytes <= get.end() + 1);
+        Plan { whole: opening.listed.filter(fits), get, needs: opening.needs }
     }
 
     /// Waits for the first bytes of the span: an answer that turns out to be of a version that is gone was not given yet.

@@ -52,9 +52,10 @@ impl Bytes {
 }
 
 impl Worker {
-    pub(super) async fn serve_warm(&self, warm: Warm, mut reply: Reply) {
+    /// `listed`: the length of the object, as a listing shows it.
+    pub(super) async fn serve_warm(&self, warm: Warm, listed: Option<u64>, mut reply: Reply) {
         self.metrics.warms.inc();
-        let Some(answer) = while_alive(&mut reply, self.warm(warm)).await else { return };
+        let Some(answer) = while_alive(&mut reply, self.warm(warm, listed)).await else { return };
         match answer {
             Ok(Answer::Warmed(warmed)) => {
                 self.metrics.warm_held.inc_by(u64::from(warmed.held_bytes));
@@ -66,17 +67,22 @@ impl Worker {
         }
     }
 
-    async fn warm(&self, warm: Warm) -> Result<Answer, Refused> {
+    async fn warm(&self, warm: Warm, listed: Option<u64>) -> Result<Answer, Refused> {
         self.standing.is_at(warm.epoch).map_err(|denied| Self::denied(denied, warm.epoch))?;
         self.check_geometry(warm.geometry)?;
         let source = self.source(&warm.object.volume)?;
         self.check_tier(&warm)?;
-        let bytes = u64::from(warm.pages) * u64::from(self.geometry.page_bytes);
+        // A small object takes what it has, and not what its pages could have: many are warmed at once.
+        let there = match &warm.version {
+            Some(version) => Some(self.geometry.block_len(version.bytes, warm.block).into()),
+            None => listed,
+        };
+        let bytes = (u64::from(warm.pages) * u64::from(self.geometry.page_bytes)).min(there.unwrap_or(u64::MAX));
         let _turn = match warm.look_only {
             true => None,
             false => Some(self.warming.turn(&self.filler, self.clock.now(), bytes).await?),
         };
-        let Some(version) = warm.version.clone() else { return self.warm_current(&warm).await };
+        let Some(version) = warm.version.clone() else { return self.warm_current(&warm, listed).await };
         if !is_strong_etag(&version.etag) || version.version_id.as_deref() == Some("null") {
             return Err(Refused::malformed(format!("{version:?} names no version")));
         }
@@ -87,11 +93,12 @@ impl Worker {
     }
 
     /// Of what the UFS has now: attributes and pages come in one request where neither is here.
-    async fn warm_current(&self, warm: &Warm) -> Result<Answer, Refused> {
+    async fn warm_current(&self, warm: &Warm, listed: Option<u64>) -> Result<Answer, Refused> {
         if warm.block != BlockIndex(0) {
             return Err(Refused::malformed("a block other than the first is warmed by its version"));
         }
-        let opening = self.opening(as_open(warm, self.geometry.page_bytes), u64::MAX)?;
+        let mut opening = self.opening(as_open(warm, self.geometry.page_bytes), u64::MAX)?;
+        opening.listed = listed;
         let mut last = Refused::new(RefusalKind::Uncertain, "the object changes faster than it can be asked about");
         for _ in 0..ATTEMPTS_MAX {
             match self.warm_once(warm, &opening).await {

@@ -15,6 +15,7 @@ use verbs3_config::{
 use verbs3_coordinator::Preload;
 use verbs3_preload::metrics::Metrics;
 use verbs3_preload::{Mounts, PreloadOptions};
+use verbs3_protocol::Geometry;
 use verbs3_ufs::Ufs;
 
 use super::tier::Ways;
@@ -86,22 +87,21 @@ pub fn made(
     registry: &Registry,
 ) -> anyhow::Result<Preload> {
     Ok(Preload {
-        options: options(preload),
+        options: options(preload, tier.options().geometry),
         tier,
         mounts: Arc::new(mount_table(mounts, stores)?),
         metrics: Metrics::new(registry).context("can't register the metrics of preload jobs")?,
     })
 }
 
-fn options(preload: &CoordinatorPreload) -> PreloadOptions {
-    // `memory` is the arena's.
+fn options(preload: &CoordinatorPreload, geometry: Geometry) -> PreloadOptions {
     let CoordinatorPreload {
         jobs_running_max,
         jobs_max,
         blocks_per_ufs_max,
         objects_max,
         patience,
-        memory: _,
+        memory,
         failures,
         failures_max,
     } = preload;
@@ -110,6 +110,7 @@ fn options(preload: &CoordinatorPreload) -> PreloadOptions {
         jobs_max: *jobs_max as usize,
         blocks_per_ufs_max: *blocks_per_ufs_max as usize,
         objects_max: *objects_max as usize,
+        reads_max: usize::try_from(memory.0 / (2 * u64::from(geometry.block_bytes))).unwrap_or(usize::MAX).max(1),
         patience: patience.0,
         failures_folder: Some(failures.clone()),
         failures_bytes_max: failures_max.0,

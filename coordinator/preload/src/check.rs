@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 use verbs3_client::{BypassReason, Found, OpenOutcome, OpenRequest, SpanItem, SpanRead, SpanRequest, WarmRequest};
-use verbs3_protocol::{BlockIndex, CacheVerdict, ObjectKey, Span, Version};
+use verbs3_protocol::{BlockIndex, CacheVerdict, ObjectKey, Span, Version, Warmed};
 
 use crate::compare::Compare;
 use crate::list::Item;
@@ -45,37 +45,38 @@ impl Run<'_> {
             let object = object.clone();
             Piece { object, version, block, pages, replica }
         };
-        let first = self.request(mount, piece(None, BlockIndex(0), 0..0, 0), true);
-        let version = Arc::new(self.current(item, first).await?);
+        // Of most objects these are all the pages.
+        let first = self.plan.first_pages(geometry, item.listed_bytes());
+        let request = self.request(mount, piece(None, BlockIndex(0), first.clone(), 0), true);
+        let Warmed { version, held_bytes, missing_bytes, .. } = self.current(item, request).await?;
+        let (version, mut held, mut missing) = (Arc::new(version), u64::from(held_bytes), u64::from(missing_bytes));
         let replicas = self.plan.replicas.min(self.engine.tier.owners(&object, BlockIndex(0)));
-        let (mut held, mut missing) = (0, 0);
-        for (block, pages) in self.plan.pieces(geometry, version.bytes) {
-            for replica in 0..replicas {
-                let request = self.request(mount, piece(Some(version.clone()), block, pages.clone(), replica), true);
-                let looked = self.ask(mount, &request, 0).await?;
-                held += u64::from(looked.held_bytes);
-                missing += u64::from(looked.missing_bytes);
-            }
+        for (block, pages, replica) in self.plan.other_pieces(geometry, version.bytes, first, replicas) {
+            let request = self.request(mount, piece(Some(version.clone()), block, pages, replica), true);
+            let looked = self.ask(mount, &request, 0).await?;
+            held += u64::from(looked.held_bytes);
+            missing += u64::from(looked.missing_bytes);
         }
         Ok(Looked { version, held, missing })
     }
 
     /// What was loaded may have been replaced since, behind the tier's back. The listing shows that, where there is one; a named
     /// object is known to its home as long as gateways would believe it.
-    async fn current(&self, item: &Item, first: WarmRequest) -> Result<Version, Trouble> {
+    async fn current(&self, item: &Item, first: WarmRequest) -> Result<Warmed, Trouble> {
         let believed = if item.shown.is_some() { u64::MAX } else { item.mount.attributes_age_ms_max };
         let first = WarmRequest { attributes_age_ms_max: believed, ..first };
-        let version = self.ask(&item.mount, &first, 0).await?.version;
+        let looked = self.ask(&item.mount, &first, 0).await?;
+        let version = &looked.version;
         let is_other = item.shown.as_ref().is_some_and(|shown| {
             shown.etag.as_ref().is_some_and(|etag| *etag != version.etag)
                 || shown.bytes.is_some_and(|bytes| bytes != version.bytes)
         });
         if !is_other {
-            return Ok(version);
+            return Ok(looked);
         }
         // Its home was not told what the list shows, or knows a newer one.
         let now = WarmRequest { attributes_age_ms_max: 0, ..first };
-        Ok(self.ask(&item.mount, &now, 0).await?.version)
+        self.ask(&item.mount, &now, 0).await
     }
 
     /// Reads the wanted bytes through the tier's client, which holds each page against its checksum; whole objects are held
@@ -151,6 +152,8 @@ impl Run<'_> {
         span: Span,
         mut compare: Option<&mut Compare>,
     ) -> Result<(), Trouble> {
+        // Held over pauses, too: whoever has begun is to end first.
+        let _turn = self.engine.reads.acquire().await;
         let (mut span, mut tries) = (span, self.tries());
         loop {
             let mut read = self.engine.tier.read_span(SpanRequest {

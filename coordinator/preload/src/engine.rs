@@ -58,6 +58,7 @@ pub struct Engine {
     store: Arc<dyn JobStore>,
     jobs: Mutex<BTreeMap<String, Arc<Job>>>,
     budgets: Mutex<HashMap<String, Arc<Semaphore>>>,
+    pub(crate) reads: Semaphore,
     /// One job at a time is taken in.
     taking: Arc<tokio::sync::Mutex<()>>,
     /// When the newest job was made, in ms since 1970. No two have the same: they keep their order.
@@ -77,8 +78,10 @@ impl Engine {
         metrics: Metrics,
     ) -> Result<Arc<Self>, JobStoreError> {
         let jobs = jobs_of(store.all().await?);
+        let reads = Semaphore::new(options.reads_max.clamp(1, Semaphore::MAX_PERMITS));
         Ok(Arc::new(Self {
             options,
+            reads,
             tier,
             mounts,
             metrics,

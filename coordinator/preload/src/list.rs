@@ -34,6 +34,11 @@ impl Item {
     pub(crate) fn path(&self) -> String {
         self.mount.path(&self.key)
     }
+
+    /// How long a listing says that it is.
+    pub(crate) fn listed_bytes(&self) -> Option<u64> {
+        self.shown.as_ref()?.bytes
+    }
 }
 
 /// A page of the list, and where the next one begins.

@@ -55,34 +55,26 @@ impl Run<'_> {
     async fn load_once(&self, item: &Item) -> Result<(), Trouble> {
         let (mount, object) = (&item.mount, item.mount.object(&item.key));
         let geometry = self.engine.tier.options().geometry;
-        let first = self.plan.first_pages(geometry);
-        let block_bytes = u64::from(geometry.block_bytes);
-        let listed = item.shown.as_ref().and_then(|shown| shown.bytes).unwrap_or(block_bytes);
-        let expected = piece_bytes(geometry, listed, BlockIndex(0), &first);
+        let listed = item.listed_bytes();
+        let first = self.plan.first_pages(geometry, listed);
+        let expected = piece_bytes(geometry, listed.unwrap_or(geometry.block_bytes.into()), BlockIndex(0), &first);
         let piece =
             Piece { object: object.clone(), version: None, block: BlockIndex(0), pages: first.clone(), replica: 0 };
-        let warmed = self.load_piece(mount, piece, expected).await?;
+        let request = WarmRequest { listed_bytes: listed, ..self.request(mount, piece, false) };
+        let warmed = self.load_piece(mount, request, expected).await?;
         let version = Arc::new(warmed.version);
         let replicas = self.plan.replicas.min(self.engine.tier.owners(&object, BlockIndex(0)));
         let most = self.engine.options.blocks_per_ufs_max.max(1);
         let mut loads: FuturesUnordered<BoxFuture<'_, Result<Warmed, Trouble>>> = FuturesUnordered::new();
         let mut failed = None;
-        for (block, pages) in self.plan.pieces(geometry, version.bytes) {
-            for replica in 0..replicas {
-                if block == BlockIndex(0) && pages.start == first.start && replica == 0 {
-                    continue;
-                }
-                if loads.len() >= most {
-                    note(loads.next().await, &mut failed)?;
-                }
-                let expected = piece_bytes(geometry, version.bytes, block, &pages);
-                let (object, version, pages) = (object.clone(), Some(version.clone()), pages.clone());
-                loads.push(Box::pin(self.load_piece(
-                    mount,
-                    Piece { object, version, block, pages, replica },
-                    expected,
-                )));
+        for (block, pages, replica) in self.plan.other_pieces(geometry, version.bytes, first, replicas) {
+            if loads.len() >= most {
+                note(loads.next().await, &mut failed)?;
             }
+            let expected = piece_bytes(geometry, version.bytes, block, &pages);
+            let (object, version) = (object.clone(), Some(version.clone()));
+            let request = self.request(mount, Piece { object, version, block, pages, replica }, false);
+            loads.push(Box::pin(self.load_piece(mount, request, expected)));
         }
         while let Some(loaded) = loads.next().await {
             note(Some(loaded), &mut failed)?;
@@ -91,9 +83,8 @@ impl Run<'_> {
     }
 
     /// `expected`: the most bytes that it may take from the UFS.
-    async fn load_piece(&self, mount: &Mount, piece: Piece, expected: u64) -> Result<Warmed, Trouble> {
-        let replica = piece.replica;
-        let request = self.request(mount, piece, false);
+    async fn load_piece(&self, mount: &Mount, request: WarmRequest, expected: u64) -> Result<Warmed, Trouble> {
+        let replica = request.replica;
         self.spend(expected).await;
         let warmed = self.ask(mount, &request, expected).await;
         match &warmed {
@@ -122,7 +113,18 @@ impl Run<'_> {
         let attributes_age_ms_max = if look_only { u64::MAX } else { mount.attributes_age_ms_max };
         let pin_until_ms = if look_only || self.plan.tier == WarmTier::Memory { 0 } else { self.plan.pin_until_ms };
         let tier = self.plan.tier;
-        WarmRequest { object, version, block, pages, attributes_age_ms_max, replica, tier, pin_until_ms, look_only }
+        WarmRequest {
+            object,
+            version,
+            block,
+            pages,
+            attributes_age_ms_max,
+            listed_bytes: None,
+            replica,
+            tier,
+            pin_until_ms,
+            look_only,
+        }
     }
 
     /// Asks the owner until it has an answer, or patience is over. `expected`: bytes that each attempt may take from the UFS,

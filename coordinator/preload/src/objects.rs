@@ -159,6 +159,7 @@ impl Objects {
             block: BlockIndex(0),
             pages: 0..0,
             attributes_age_ms_max: mount.attributes_age_ms_max,
+            listed_bytes: None,
             replica: 0,
             tier: WarmTier::Memory,
             pin_until_ms: 0,

@@ -13,6 +13,8 @@ pub struct PreloadOptions {
     pub blocks_per_ufs_max: usize,
     /// Objects that one job has under way.
     pub objects_max: usize,
+    /// Blocks that all jobs together read back at once. Each takes memory for itself and for a hedge.
+    pub reads_max: usize,
     /// Keys in one page of a listing; progress is persisted after each.
     pub page_keys: i32,
     /// How long a worker or a UFS that is busy or away is waited for, for one block, before the block is said to have failed.
@@ -35,6 +37,7 @@ impl Default for PreloadOptions {
             jobs_max: 100,
             blocks_per_ufs_max: 64,
             objects_max: 64,
+            reads_max: 8,
             page_keys: 1000,
             patience: Duration::from_secs(300),
             pause_min: Duration::from_millis(50),

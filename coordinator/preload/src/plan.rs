@@ -174,10 +174,31 @@ impl Plan {
         runs
     }
 
-    /// The pages of block 0 that are asked for with the attributes, before the object's length is known.
-    pub(crate) fn first_pages(&self, geometry: Geometry) -> std::ops::Range<u16> {
-        let first = self.pieces(geometry, u64::from(geometry.block_bytes)).next();
+    /// The pages of block 0 that are asked for with the attributes, before the object's length is known for sure. `listed`: as a
+    /// listing shows it.
+    pub(crate) fn first_pages(&self, geometry: Geometry, listed: Option<u64>) -> std::ops::Range<u16> {
+        let block_bytes = u64::from(geometry.block_bytes);
+        let first = self.pieces(geometry, listed.unwrap_or(block_bytes).min(block_bytes)).next();
         first.map_or(0..0, |(_, pages)| pages)
+    }
+
+    /// The wanted pieces of all `replicas`, but for the pages that were asked `first`, with the attributes.
+    pub(crate) fn other_pieces(
+        &self,
+        geometry: Geometry,
+        object_bytes: u64,
+        first: std::ops::Range<u16>,
+        replicas: usize,
+    ) -> impl Iterator<Item = (BlockIndex, std::ops::Range<u16>, usize)> + Send + use<> {
+        let pieces = self.pieces(geometry, object_bytes);
+        let of_all =
+            pieces.flat_map(move |(block, pages)| (0..replicas).map(move |replica| (block, pages.clone(), replica)));
+        of_all.filter_map(move |(block, pages, replica)| {
+            let is_begun = block == BlockIndex(0) && replica == 0 && pages.start == first.start;
+            // It may have grown since it was listed.
+            let start = if is_begun { first.end.max(pages.start) } else { pages.start };
+            (start < pages.end).then_some((block, start..pages.end, replica))
+        })
     }
 
     /// Bytes of the wanted pages.

@@ -6,7 +6,7 @@ const KEY: AttributesKey = AttributesKey(7);
 const PLAIN: Needs = Needs { checksums: false, error_body: false };
 
 fn plan(needs: Needs) -> Plan {
-    Plan { get: None, needs }
+    Plan { get: None, whole: None, needs }
 }
 
 fn at(ms: u64) -> Moment {

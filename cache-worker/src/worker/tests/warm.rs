@@ -113,6 +113,46 @@ async fn only_some_pages_or_only_attributes_can_be_warmed() {
 }
 
 #[tokio::test]
+async fn a_listed_object_that_fits_takes_one_request_with_its_checksums() {
+    for mode in modes() {
+        let bed = Bed::new(mode);
+        for (key, length) in [("small", 4096), ("page", PAGE), ("block", BLOCK)] {
+            let stored = Stored::new(length, length);
+            bed.store.put(key, stored.clone());
+            let (gets, heads) = bed.store.asked();
+            let got = bed.ask(Request::WarmListed(warm(key, None, 0), length)).await;
+            assert_eq!(bytes(&got), (0, length, 0), "{key}");
+            let opened = bed.open(verbs3_protocol::Open { checksums: true, ..open(key, Some(ByteRange::All)) }).await;
+            assert!(opened.opened().attributes_cached && opened.opened().attributes.checksums_known, "{key}");
+            assert!(opened.bytes == stored.content(0..length), "{key}");
+            assert_eq!(bed.store.asked(), (gets + 1, heads), "{key}");
+        }
+        bed.assert_nothing_leaked().await;
+    }
+}
+
+#[tokio::test]
+async fn a_listed_object_that_has_changed_its_length_is_warmed_as_it_is_now() {
+    let bed = Bed::new(Mode::Share);
+    let grown = Stored::new(1, 3 * BLOCK);
+    bed.store.put("grown", grown.clone());
+    let got = bed.ask(Request::WarmListed(Warm { pages: 1, ..warm("grown", None, 0) }, 4096)).await;
+    assert_eq!((bytes(&got), warmed(&got).version), ((0, PAGE, 0), version(&grown)));
+    assert_eq!(bed.store.body_bytes(), PAGE, "the rest of an answer that was not wanted was read");
+    bed.store.put("shrunk", Stored::new(2, 10));
+    let got = bed.ask(Request::WarmListed(warm("shrunk", None, 0), BLOCK)).await;
+    assert_eq!(bytes(&got), (0, 10, 0));
+    // A length that does not fit into the pages says nothing.
+    bed.store.put("large", Stored::new(3, 2 * BLOCK));
+    let got = bed.ask(Request::WarmListed(Warm { pages: 2, ..warm("large", None, 0) }, 2 * BLOCK)).await;
+    assert_eq!(bytes(&got), (0, 2 * PAGE, 0));
+    assert_eq!(bed.store.body_bytes(), PAGE + 10 + 2 * PAGE);
+    let absent = bed.ask(Request::WarmListed(warm("missing", None, 0), 5)).await;
+    assert_eq!(absent.absent().answer.status, 404);
+    bed.assert_nothing_leaked().await;
+}
+
+#[tokio::test]
 async fn what_can_not_be_warmed_is_refused_with_the_reason() {
     let bed = Bed::with(Mode::Share, 32, WorkerOptions { epoch: Some(Epoch(7)), ..WorkerOptions::default() });
     let stored = Stored::new(1, PAGE);

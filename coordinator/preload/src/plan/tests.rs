@@ -31,7 +31,10 @@ fn spec() -> Spec {
 fn a_whole_object_is_wanted_block_by_block() {
     let pieces: Vec<_> = plan(&spec()).pieces(GEOMETRY, 2 * BLOCK + 1).collect();
     assert_eq!(pieces, [(BlockIndex(0), 0..16), (BlockIndex(1), 0..16), (BlockIndex(2), 0..1)]);
-    assert_eq!(plan(&spec()).first_pages(GEOMETRY), 0..16);
+    assert_eq!(plan(&spec()).first_pages(GEOMETRY, None), 0..16);
+    assert_eq!(plan(&spec()).first_pages(GEOMETRY, Some(4096)), 0..1);
+    assert_eq!(plan(&spec()).first_pages(GEOMETRY, Some(0)), 0..0);
+    assert_eq!(plan(&spec()).first_pages(GEOMETRY, Some(9 * BLOCK)), 0..16);
     assert_eq!(plan(&spec()).pieces(GEOMETRY, 0).count(), 0);
 }
 
@@ -47,7 +50,7 @@ fn of_ranges_the_pages_that_they_touch_are_wanted_once() {
     assert_eq!(plan(&spec).wanted_bytes(GEOMETRY, 9 * BLOCK), 5 * PAGE);
     assert_eq!(plan(&spec).wanted_bytes(GEOMETRY, PAGE + 7), PAGE + 7);
     let tail = Spec { ranges: vec![range(3 * BLOCK, None)], ..self::spec() };
-    assert_eq!(plan(&tail).first_pages(GEOMETRY), 0..0);
+    assert_eq!(plan(&tail).first_pages(GEOMETRY, None), 0..0);
     assert_eq!(plan(&tail).pieces(GEOMETRY, 3 * BLOCK + 1).collect::<Vec<_>>(), [(BlockIndex(3), 0..1)]);
     assert_eq!(plan(&tail).pieces(GEOMETRY, BLOCK).count(), 0);
 }
@@ -55,13 +58,14 @@ fn of_ranges_the_pages_that_they_touch_are_wanted_once() {
 #[test]
 fn attributes_alone_are_no_pages() {
     let plan = plan(&Spec { metadata_only: true, ..spec() });
-    assert_eq!((plan.first_pages(GEOMETRY), plan.pieces(GEOMETRY, BLOCK).count()), (0..0, 0));
+    assert_eq!((plan.first_pages(GEOMETRY, Some(5)), plan.pieces(GEOMETRY, BLOCK).count()), (0..0, 0));
 }
 
 proptest! {
     #[test]
     fn every_wanted_byte_is_in_one_piece_and_no_piece_is_empty(
-        ranges in prop::collection::vec((0u64..30 << 20, prop::option::of(0u64..9 << 20)), 0..6), bytes in 0u64..30 << 20
+        ranges in prop::collection::vec((0u64..30 << 20, prop::option::of(0u64..9 << 20)), 0..6), bytes in 0u64..30 << 20,
+        listed in prop::option::of(0u64..5 << 20)
     ) {
         let ranges: Vec<Range> =
             ranges.into_iter().map(|(first, more)| Range { first, last: more.map(|more| first + more) }).collect();
@@ -72,6 +76,17 @@ proptest! {
             for page in pages {
                 prop_assert!(seen.insert((block, page)), "page {page} of block {block:?} twice");
             }
+        }
+        // What was asked with the attributes, by whatever length was listed, and the others: the same.
+        let first = plan.first_pages(GEOMETRY, listed);
+        let others: Vec<_> = plan.other_pieces(GEOMETRY, bytes, first.clone(), 2).collect();
+        for replica in 0..2 {
+            let of_replica = others.iter().filter(|(_, _, of)| *of == replica);
+            let pages = of_replica.flat_map(|(block, pages, _)| pages.clone().map(|page| (*block, page)));
+            let begun = first.clone().filter(|_| replica == 0).map(|page| (BlockIndex(0), page));
+            let both: Vec<_> = pages.chain(begun.filter(|at| seen.contains(at))).collect();
+            let distinct: std::collections::BTreeSet<_> = both.iter().copied().collect();
+            prop_assert_eq!((both.len(), &distinct), (seen.len(), &seen), "replica {}", replica);
         }
         let pages = bytes.div_ceil(PAGE);
         for page in 0..pages {
