@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 #! Measures preload jobs, and prints a table row for each part.
 #
-#   loadtest/preload.sh DIR [PART ...]     parts: rate files small medium huge
+#   loadtest/preload.sh DIR [PART ...]     parts: rate files far small medium huge
 #
 # rate    COUNT objects of 1 MiB from one store behind the shaped proxy, warmed, and read plainly by as many GETs at once (curl),
 #         ROUNDS times in turn: preload ÷ plain
-# files   the same with FILES objects of 4 KiB, from a store that makes them up
+# files   the same with FILES objects of 4 KiB, from a store that makes them up; far: that store behind the proxy
 # small   SMALL objects of 4 KiB, medium MEDIUM objects of 100 KB, huge one object of HUGE: from a store that makes them up;
 #         resident memory of coordinator and worker every second, requests of the store, bytes that it sent ÷ bytes of the objects
 #
@@ -18,7 +18,7 @@ ROOT=$(readlink -f "$(dirname "$(readlink -f "$0")")/..")
 . "$ROOT/tests/testbed/cluster.sh"
 [ $# -ge 1 ] || { sed -n 's/^#   //p' "$0" >&2; exit 2; }
 DIR=$(mkdir -p "$1" && readlink -f "$1"); shift
-[ $# -gt 0 ] || set -- rate files small medium huge
+[ $# -gt 0 ] || set -- rate files far small medium huge
 VERBS3=${VERBS3:-$(binary)}
 LOADTEST=${LOADTEST:-$(dirname "$VERBS3")/verbs3-loadtest}
 COUNT=${COUNT:-256} FILES=${FILES:-20000} ROUNDS=${ROUNDS:-3} BANDWIDTH=${BANDWIDTH:-64MiB} FIRST_BYTE=${FIRST_BYTE:-10ms} MEMORY=${MEMORY:-512MiB}
@@ -61,6 +61,7 @@ id = "w0"
 listen = "127.0.0.1:0"
 admin_listen = "127.0.0.1:0"
 memory = { capacity = "$MEMORY" }
+fill = { warms_in_flight_max = $AT_ONCE }
 [coordinator]
 listen = "127.0.0.1:$port"
 admin_listen = "127.0.0.1:0"
@@ -109,9 +110,13 @@ END
 files() {
   begun store "$LOADTEST" store --count "$FILES" --bytes 4KiB
   local store; store=$(field "$DIR/store.ready" listen)
+  if [ "$1" = far ]; then
+    begun proxy "$LOADTEST" proxy --store "$store" --bandwidth "$BANDWIDTH" --first-byte "$FIRST_BYTE"
+    store=$(field "$DIR/proxy.ready" listen)
+  fi
   tier "$store"
   seq -f "url = \"http://$store/synthetic/set/%09g\"" 0 $((FILES - 1)) | sed 's|.*|&\noutput = "/dev/null"|' >"$DIR/gets"
-  in_turn "files: $FILES objects of 4 KiB" "$FILES" s3://synthetic/set/
+  in_turn "$1: $FILES objects of 4 KiB" "$FILES" s3://synthetic/set/
   requests
 }
 
@@ -180,7 +185,7 @@ for part in "$@"; do
   say "$part"
   case $part in
     rate) rate ;;
-    files) files ;;
+    files | far) files "$part" ;;
     small) synthetic small "$SMALL" 4KiB ;;
     medium) synthetic medium "$MEDIUM" 100000 ;;
     huge) synthetic huge 1 "$HUGE" ;;

@@ -70,7 +70,7 @@ impl Default for WorkerOptions {
             fill_bytes_in_flight_max: 1 << 30,
             fill_bytes_max: 4 << 20,
             fill_wait_max: Duration::from_secs(5),
-            warms_in_flight_max: 32,
+            warms_in_flight_max: 64,
             read_ahead_bytes_max: 4 << 20,
             page_idle_max: None,
             uncertain_max: Duration::from_secs(300),

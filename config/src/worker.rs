@@ -55,7 +55,7 @@ pub struct WorkerFill {
     pub queued_max: u32,
     /// Bytes of all requests of fills under way. Default: `"1GiB"`. Range: `"1MiB"` to `"1TiB"`.
     pub bytes_in_flight_max: ByteSize,
-    /// Blocks that preload jobs may have loaded at once; half of `in_flight_max` at most. Their bytes take half of what `reserve` keeps free, or one block. Default: `32`. Range: `1` to `65536`.
+    /// Blocks that preload jobs may have loaded at once; half of `in_flight_max` at most. Their bytes take half of what `reserve` keeps free, or one block. Default: `64`. Range: `1` to `65536`.
     pub warms_in_flight_max: u32,
     /// Largest request of a fill: adjacent missing pages are asked for together up to here. At least one page. Default: `"4MiB"`. Range: `"64KiB"` to `"16MiB"`.
     pub request_max: ByteSize,
@@ -161,7 +161,7 @@ impl Default for WorkerFill {
             in_flight_max: 256,
             queued_max: 4096,
             bytes_in_flight_max: ByteSize::mib(1024),
-            warms_in_flight_max: 32,
+            warms_in_flight_max: 64,
             request_max: ByteSize::mib(4),
             wait_max: Period::seconds(5),
             read_ahead_max: ByteSize::mib(4),
