@@ -14,6 +14,7 @@ mod medium;
 mod metrics;
 mod opening;
 mod options;
+mod pins;
 mod queue;
 mod rebuild;
 mod room;
@@ -40,6 +41,7 @@ use queue::{Budget, Job, Queue, Writer};
 pub use metrics::TABLE as METRICS;
 pub(crate) use opening::Opening;
 pub use options::{DiskError, DiskFolder, DiskOptions, DiskVolume};
+pub(crate) use pins::Pins;
 
 /// Whether memory holds a page.
 pub(crate) type Resident = Arc<dyn Fn(PageKey) -> bool + Send + Sync>;
@@ -230,18 +232,20 @@ impl Disk {
         shelf.queue.offer(Job::Write { header, cell: offer.cell.clone() }) || dropped("queue")
     }
 
-    /// Keeps the pages that are here until then, restarts included; `None`: no longer. How many of them are here.
-    pub(crate) fn pin(&self, keys: impl IntoIterator<Item = PageKey>, until: Option<SystemTime>) -> u64 {
+    /// Keeps the pages that are here until then; `None`: no longer. Once their headers are written, restarts included.
+    pub(crate) fn pin(&self, keys: impl IntoIterator<Item = PageKey>, until: Option<SystemTime>) -> Pins {
         let seconds = |until: SystemTime| until.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let until_s = until.map_or(0, |until| u32::try_from(seconds(until)).unwrap_or(u32::MAX));
-        let mut pinned = 0;
+        let mut pins = Pins::default();
         for key in keys {
             if let Some(shelf) = self.shelves.iter().find(|shelf| shelf.folder.pin(key, until_s)) {
-                shelf.queue.offer(Job::Pin(key));
-                pinned += 1;
+                // One that is refused lasts until the restart, and does not count.
+                if shelf.queue.offer(Job::Pin { key, ticket: pins.ticket() }) {
+                    pins.took();
+                }
             }
         }
-        pinned
+        pins
     }
 
     /// Gives up pages whose time is over, and sets the gauges.
@@ -251,8 +255,8 @@ impl Disk {
             if shelf.queue.is_stuck(self.stall_max) {
                 shelf.folder.stalled();
                 // The others need the queue's bytes, and memory its pages.
-                let left = shelf.queue.clear();
-                self.metrics.dropped.with_label_values(&["folder"]).inc_by(left as u64);
+                let dropped = shelf.queue.drop_pages();
+                self.metrics.dropped.with_label_values(&["folder"]).inc_by(dropped as u64);
             }
             shelf.folder.look_over(now_s, SWEEP_STEPS);
         }

@@ -199,8 +199,8 @@ impl Worker {
         }
     }
 
-    /// Keeps the pages of a version that are on this worker's disk until then, whatever comes and over restarts; `None`: no longer.
-    /// How many of them are there.
+    /// Keeps the pages of a version that are on this worker's disk until then, whatever comes, and once that is written over
+    /// restarts; `None`: no longer. How many of them are there.
     pub fn pin(&self, object: &ObjectKey, version: &Version, until: Option<SystemTime>) -> u64 {
         let Some(disk) = self.filler.disk() else { return 0 };
         let digest = self.digests.version(object, version);
@@ -210,7 +210,7 @@ impl Worker {
             let block = BlockIndex(u32::try_from(at / block_bytes).ok()?);
             Some(digest.page(block, (at % block_bytes / page_bytes) as u16))
         });
-        disk.pin(pages, until)
+        disk.pin(pages, until).taken()
     }
 
     /// What is left of a worker that was killed: its tasks end, and nothing is written any more.

@@ -194,8 +194,9 @@ impl Folder {
         true
     }
 
-    /// Writes a pinned page's header anew. From the writing thread only: nobody else gives the slot away meanwhile.
-    pub(super) fn write_pin(&self, key: PageKey) {
+    /// Writes a pinned page's header anew. From the writing thread only: nobody else gives the slot away meanwhile. False: the
+    /// page is not here any more, or its header can't be written.
+    pub(super) fn write_pin(&self, key: PageKey) -> bool {
         let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
         let again = {
             let mut index = self.index.lock();
@@ -209,10 +210,12 @@ impl Folder {
                 ))
             })
         };
-        let Some((place, at, bytes)) = again else { return };
-        if let Err(error) = self.medium.write(place.segment, at, &bytes) {
-            self.failed("write", &error);
+        let Some((place, at, bytes)) = again else { return false };
+        let written = self.medium.write(place.segment, at, &bytes);
+        if let Err(error) = &written {
+            self.failed("write", error);
         }
+        written.is_ok()
     }
 
     /// Drops a page that nobody should be given any more.

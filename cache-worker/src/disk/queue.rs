@@ -14,20 +14,21 @@ use verbs3_rdma::arena::CellReader;
 use super::folder::{Folder, Written};
 use super::header::PageHeader;
 use super::metrics::DiskMetrics;
+use super::pins::Ticket;
 use super::room::Refusal;
 use crate::digest::PageKey;
 
 /// Something for the writing thread to do.
 pub(super) enum Job {
     Write { header: PageHeader, cell: CellReader },
-    Pin(PageKey),
+    Pin { key: PageKey, ticket: Ticket },
 }
 
 impl Job {
     fn bytes(&self) -> u64 {
         match self {
             Self::Write { header, .. } => u64::from(header.length),
-            Self::Pin(_) => 0,
+            Self::Pin { .. } => 0,
         }
     }
 }
@@ -79,13 +80,16 @@ impl Queue {
         Self { state: Mutex::default(), more: Condvar::new(), idle: Condvar::new(), budget }
     }
 
-    /// Whether the job was taken.
+    /// Whether the job was taken. A pin goes ahead of pages: it is small, and somebody waits for it.
     pub(super) fn offer(&self, job: Job) -> bool {
         let mut state = self.state.lock();
         if state.closed || (job.bytes() == 0 && state.jobs.len() >= PINS_MAX) || !self.budget.take(job.bytes()) {
             return false;
         }
-        state.jobs.push_back(job);
+        match job {
+            Job::Write { .. } => state.jobs.push_back(job),
+            Job::Pin { .. } => state.jobs.push_front(job),
+        }
         drop(state);
         self.more.notify_one();
         true
@@ -106,17 +110,27 @@ impl Queue {
 
     /// Drops what is still there and ends the thread.
     pub(super) fn close(&self) {
-        self.state.lock().closed = true;
-        self.clear();
+        let left = {
+            let mut state = self.state.lock();
+            state.closed = true;
+            std::mem::take(&mut state.jobs)
+        };
+        left.iter().for_each(|job| self.budget.give_back(job.bytes()));
+        drop(left);
         self.more.notify_all();
         self.idle.notify_all();
     }
 
-    /// Drops what waits. How much that is.
-    pub(super) fn clear(&self) -> usize {
-        let left: Vec<Job> = self.state.lock().jobs.drain(..).collect();
-        left.iter().for_each(|job| self.budget.give_back(job.bytes()));
-        left.len()
+    /// Drops the pages that wait, but no pin: it was promised. How many that are.
+    pub(super) fn drop_pages(&self) -> usize {
+        let dropped: VecDeque<Job> = {
+            let mut state = self.state.lock();
+            let (pins, pages) = state.jobs.drain(..).partition(|job| matches!(job, Job::Pin { .. }));
+            state.jobs = pins;
+            pages
+        };
+        dropped.iter().for_each(|job| self.budget.give_back(job.bytes()));
+        dropped.len()
     }
 
     /// Whether the thread has been at one job for longer.
@@ -179,7 +193,11 @@ impl Writer {
             let (began, bytes) = (Instant::now(), job.bytes());
             match job {
                 Job::Write { header, cell } => self.write(header, &cell),
-                Job::Pin(key) => self.folder.write_pin(key),
+                Job::Pin { key, ticket } => {
+                    if self.folder.write_pin(key) {
+                        ticket.written();
+                    }
+                }
             }
             self.queue.budget.give_back(bytes);
             self.queue.done();

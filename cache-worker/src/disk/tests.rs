@@ -3,6 +3,7 @@
 
 mod bed;
 mod crashes;
+mod pins;
 mod real;
 mod room;
 mod size;

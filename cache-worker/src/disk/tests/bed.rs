@@ -2,9 +2,11 @@
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crc_fast::{CrcAlgorithm, checksum};
+use parking_lot::{Condvar, Mutex};
 use prometheus::Registry;
 use verbs3_protocol::BlockIndex;
 
@@ -156,5 +158,68 @@ impl<M: Medium> Medium for Dying<M> {
 
     fn write(&self, segment: u32, at: u64, bytes: &[u8]) -> std::io::Result<()> {
         if self.is_dead() { Ok(()) } else { self.medium.write(segment, at, bytes) }
+    }
+}
+
+/// A medium whose writes wait while its gate is shut.
+#[derive(Clone)]
+pub(super) struct Gated<M> {
+    medium: M,
+    gate: Arc<(Mutex<Gate>, Condvar)>,
+}
+
+#[derive(Default)]
+struct Gate {
+    shut: bool,
+    waiting: usize,
+}
+
+impl<M> Gated<M> {
+    pub(super) fn new(medium: M) -> Self {
+        Self { medium, gate: Arc::default() }
+    }
+
+    pub(super) fn shut(&self) {
+        self.gate.0.lock().shut = true;
+    }
+
+    pub(super) fn open(&self) {
+        self.gate.0.lock().shut = false;
+        self.gate.1.notify_all();
+    }
+
+    /// Whether so many writes wait within this time.
+    pub(super) fn has_waiting(&self, writes: usize, within: Duration) -> bool {
+        let mut gate = self.gate.0.lock();
+        !self.gate.1.wait_while_for(&mut gate, |gate| gate.waiting < writes, within).timed_out()
+    }
+}
+
+impl<M: Medium> Medium for Gated<M> {
+    fn segments(&self) -> std::io::Result<Vec<(u32, u64)>> {
+        self.medium.segments()
+    }
+
+    fn create(&self, segment: u32, bytes: u64) -> std::io::Result<()> {
+        self.medium.create(segment, bytes)
+    }
+
+    fn remove(&self, segment: u32) -> std::io::Result<()> {
+        self.medium.remove(segment)
+    }
+
+    fn read(&self, segment: u32, at: u64, into: &mut [u8]) -> std::io::Result<()> {
+        self.medium.read(segment, at, into)
+    }
+
+    fn write(&self, segment: u32, at: u64, bytes: &[u8]) -> std::io::Result<()> {
+        {
+            let mut gate = self.gate.0.lock();
+            gate.waiting += 1;
+            self.gate.1.notify_all();
+            self.gate.1.wait_while(&mut gate, |gate| gate.shut);
+            gate.waiting -= 1;
+        }
+        self.medium.write(segment, at, bytes)
     }
 }

@@ -11,7 +11,7 @@ use crate::digest::PageKey;
 use crate::fill::{Failure, Target};
 use crate::worker::Worker;
 
-/// How long pages may take to be written before the asker is told to come back.
+/// How long pages and their pins may take to be written before the asker is told to come back.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(10);
 /// How often it is looked whether they are, and offered what is not: the queue may have been full.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -33,7 +33,8 @@ impl Worker {
         self.filler.disk().is_some_and(|disk| disk.holds(key))
     }
 
-    /// Waits until the pages, which are in memory or there already, are on disk; then pins them if that is asked.
+    /// Waits until the pages, which are in memory or there already, are on disk; then pins them if that is asked, and waits until the
+    /// pins would outlive a restart.
     pub(super) async fn settle_on_disk(&self, target: &Target, warm: &Warm, pages: Range<u16>) -> Result<(), Failure> {
         let Some(disk) = self.filler.disk().filter(|_| warm.tier == WarmTier::Disk) else { return Ok(()) };
         let keys = || pages.clone().map(|page| target.digest.page(warm.block, page));
@@ -53,8 +54,12 @@ impl Worker {
         }
         if warm.pin_until_ms > 0 {
             let until = UNIX_EPOCH + Duration::from_millis(warm.pin_until_ms);
-            if disk.pin(keys(), Some(until)) < u64::from(pages.end - pages.start) {
+            let (pins, wanted) = (disk.pin(keys(), Some(until)), u64::from(pages.end - pages.start));
+            if pins.taken() < wanted {
                 return Err(Failure::Busy("pages were given up before they could be pinned"));
+            }
+            if pins.written(WRITTEN_WITHIN.saturating_sub(began.elapsed())).await < wanted {
+                return Err(Failure::Busy("the disk tier does not write the pins: it fails, is slow, or rests"));
             }
         }
         Ok(())
