@@ -31,6 +31,8 @@ pub(super) struct Folder {
     health: Mutex<Health>,
     began: Instant,
     sequence: AtomicU64,
+    /// Held while the header of a page that is here is written anew, or cleared with the page: neither undoes the other.
+    rewriting: Mutex<()>,
     /// When a corrupt page was last told of, in seconds from the start; 0: never.
     corrupt_told_s: AtomicU64,
     metrics: FolderMetrics,
@@ -84,6 +86,7 @@ impl Folder {
             health: Mutex::default(),
             began,
             sequence,
+            rewriting: Mutex::default(),
             corrupt_told_s: AtomicU64::new(0),
             metrics,
         })
@@ -197,6 +200,7 @@ impl Folder {
     /// Writes a pinned page's header anew. From the writing thread only: nobody else gives the slot away meanwhile. False: the
     /// page is not here any more, or its header can't be written.
     pub(super) fn write_pin(&self, key: PageKey) -> bool {
+        let _alone = self.rewriting.lock();
         let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
         let again = {
             let mut index = self.index.lock();
@@ -218,8 +222,9 @@ impl Folder {
         written.is_ok()
     }
 
-    /// Drops a page that nobody should be given any more.
+    /// Drops a page that nobody should be given any more. False: it is not here.
     pub(super) fn evict(&self, key: PageKey) -> bool {
+        let _alone = self.rewriting.lock();
         let found = self.index.lock().find(key);
         found.is_some_and(|found| {
             self.clear(found);

@@ -1,4 +1,4 @@
-//! Pins: acknowledged when they would outlive a restart.
+//! Pins: acknowledged when they would outlive a restart, and ended by an evict whatever is being written.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -64,4 +64,31 @@ async fn a_pin_counts_only_if_its_header_is_written() {
     disk.abandon();
     assert!(is_pinned(&medium, &page));
     assert_eq!(disk.pin([page.key()], later()).taken(), 0, "there is nobody left who writes");
+}
+
+/// An evict whose page's header was written anew meanwhile took it for another page, did nothing, and was called done.
+#[test]
+fn an_evict_that_meets_the_writing_of_a_pin_leaves_nothing() {
+    for pin_first in [false, true] {
+        let (medium, page) = (Simulated::new(1), Page::of(0));
+        let gated = Gated::new(medium.clone());
+        let bed = Bed::open(gated.clone(), &Options::default());
+        assert!(bed.write(&page, 1) == Written::Done && bed.folder.pin(page.key(), u32::MAX));
+        gated.shut();
+        let evicted = std::thread::scope(|scope| {
+            let pin = || (bed.folder.write_pin(page.key()), false);
+            let evict = || (false, bed.folder.evict(page.key()));
+            let first = if pin_first { scope.spawn(pin) } else { scope.spawn(evict) };
+            assert!(gated.has_waiting(1, LONG));
+            let second = if pin_first { scope.spawn(evict) } else { scope.spawn(pin) };
+            // It gets as far as it may meanwhile: to its own write, or to where it waits for the other.
+            gated.has_waiting(2, Duration::from_millis(300));
+            gated.open();
+            let (first, second) = (first.join().unwrap(), second.join().unwrap());
+            first.1 || second.1
+        });
+        assert!(evicted && !bed.folder.holds(page.key(), 2), "pin first: {pin_first}");
+        let after = Bed::open(medium, &Options::default());
+        assert!(!after.folder.holds(page.key(), 2), "a restart finds it again; pin first: {pin_first}");
+    }
 }
