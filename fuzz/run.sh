@@ -3,10 +3,10 @@
 #! hooks for libFuzzer, everything else is what the release build made. No sanitizer: no target has unsafe code in reach
 #! but the standard library's.
 #
-#   run.sh [--debug] [--minutes N | --seconds N] [TARGET ...]
+#   run.sh [--debug | --profile NAME] [--minutes N | --seconds N] [TARGET ...]
 #
-# Default: a minute each, all of them, as many at once as there are cores, beside the release build (--debug: beside the other
-# one). That is what to run by hand after a change to a decoder, or each night; CI gives each target some seconds.
+# Default: a minute each, all of them, as many at once as there are cores, beside the release build (--debug, --profile: beside
+# another one). CI does the same on what CPU other stages leave.
 #
 # What a target breaks on is written to fuzz/artifacts/ and told by its name. New inputs go to the cache folder, not here:
 # `run.sh --minutes 30`, then copy what is worth keeping into corpus/TARGET/.
@@ -19,6 +19,7 @@ seconds=60 options=(--release)
 while [[ ${1:-} = --* ]]; do
   case $1 in
     --debug) options=(); shift ;;
+    --profile) options=(--profile "$2"); shift 2 ;;
     --minutes) seconds=$(($2 * 60)); shift 2 ;;
     --seconds) seconds=$2; shift 2 ;;
     *) sed -n 's/^#   //p' "$0" >&2; exit 2 ;;
@@ -49,7 +50,7 @@ binary=$(RUSTC_WORKSPACE_WRAPPER=$CACHE/rustc cargo test "${options[@]}" --locke
 run() {
   local name=$1 log=$CACHE/$1.log
   mkdir -p "$CACHE/$name"
-  if VERBS3_FUZZ=$name "$binary" -max_total_time="$seconds" -max_len=8192 -timeout=10 -rss_limit_mb=1024 -print_final_stats=1 \
+  if VERBS3_FUZZ=$name "$binary" -max_total_time="$seconds" -max_len=8192 -timeout=100 -rss_limit_mb=1024 -print_final_stats=1 \
     -artifact_prefix="$HERE/artifacts/$name-" "$CACHE/$name" "$HERE/corpus/$name" >"$log" 2>&1; then
     echo "fuzz: $name: $(sed -n 's/^stat::number_of_executed_units: //p' "$log") runs, $(grep -c '' < <(ls "$CACHE/$name")) new inputs"
   else

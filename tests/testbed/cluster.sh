@@ -8,14 +8,20 @@ CLUSTER_SECRET_KEY=verbs3-suite-secret-key
 
 say() { echo "suite: $*" >&2; }
 
-# Where Cargo puts the binary, whatever the environment says about the target folder.
-binary() {
-  local path=${CARGO_TARGET_DIR:-$ROOT/target}/release/verbs3
-  [ -x "$path" ] || { say "$path is missing: ./verbs3-test build"; return 1; }
-  echo "$path"
-}
+# shellcheck source=built.sh
+. "$ROOT/tests/testbed/built.sh"
 
-free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
+# Below the range that connections on their way out take theirs from: who comes to listen there finds it free.
+free_port() {
+  python3 -c 'import random, socket
+while True:
+    with socket.socket() as s:
+        port = random.randrange(10000, 20000)
+        try: s.bind(("127.0.0.1", port))
+        except OSError: continue
+        print(port)
+        break'
+}
 
 # wait_for PORT NAME PID: until something listens there, or the process is gone.
 wait_for() {

@@ -99,26 +99,27 @@ END
 # faults: what clients see when RGW fails, by the proxy of tests/src/proxy in front of it. The one case that stops radosgw itself
 # runs after the others, which share it.
 faults() {
-  local stops=hits_are_served_while_the_store_is_stopped status=0 only
+  local stops=hits_are_served_while_the_store_is_stopped status=0 only binary
+  binary=$(test_binary store_faults) || return 1
   for only in "--skip $stops" "$stops"; do
     # shellcheck disable=SC2086 # two words
-    (cd "$ROOT" && S3_ENDPOINT=$ENDPOINT S3_ACCESS_KEY=$ACCESS_KEY S3_SECRET_KEY=$SECRET_KEY \
+    (cd "$ROOT/tests" && S3_ENDPOINT=$ENDPOINT S3_ACCESS_KEY=$ACCESS_KEY S3_SECRET_KEY=$SECRET_KEY \
       S3_STORE_PID=$(awk '$3 == "radosgw" { print $1 }' "$DIR/store/pids") \
-      timeout 300 cargo test --release --locked --workspace --test store_faults -- $only --test-threads=4 2>&1 | tee "$DIR/faults.out") || status=1
+      timeout 300 "$binary" $only --test-threads=4 2>&1 | tee "$DIR/faults.out") || status=1
     grep -qE '^test result: ok\. [1-9]' "$DIR/faults.out" || { say "ERROR: no case of store_faults ran ($only)"; status=1; }
   done
   return "$status"
 }
 
 rgw() {
-  local port told status=0; port=$(free_port) told=$(free_port)
+  local port told direct status=0; port=$(free_port) told=$(free_port)
   prepare_clients || return 1
   "$HERE/rgw.sh" install && "$HERE/rgw.sh" start "$DIR/store" "$port" || return 1
   # shellcheck disable=SC1091
   . "$DIR/store/env"
-  say "directly at the store"
-  # form_max: the bound of the gateway, which the store has not.
-  S3_WITHOUT=form_max S3_BUCKET_PREFIX=onstore suite "$DIR/store/env" "$DIR/direct.jsonl" --store rgw --ignore="$SUITE/clients" "$SUITE" || status=1
+  # Beside the other, which waits a great deal; told when that has ended. form_max: the bound of the gateway, which the store has not.
+  S3_WITHOUT=form_max S3_BUCKET_PREFIX=onstore suite "$DIR/store/env" "$DIR/direct.jsonl" --store rgw --ignore="$SUITE/clients" "$SUITE" \
+    >"$DIR/direct.out" 2>&1 & direct=$!
   say "through two gateways: written through one, read through the other"
   # Every request to the store carries a trace, which its check of signatures must not mind.
   if receiver "$told" && VERBS3_TELEMETRY__OTLP__ENDPOINT=http://127.0.0.1:$told VERBS3_TELEMETRY__OTLP__SAMPLE_RATIO=1.0 \
@@ -127,6 +128,8 @@ rgw() {
     gateway_env "$GATEWAY_1" "$ADMINS" "${VHOST_DOMAIN:-}" >"$DIR/reader.env"
     S3_MATRIX=$DIR/through.matrix S3_BUCKET_PREFIX=through suite "$DIR/writer.env" "$DIR/through.jsonl" --store rgw --via gateway --reader "$DIR/reader.env" \
       "$SUITE" || status=1
+    wait "$direct" || status=1
+    say "directly at the store"; cat "$DIR/direct.out"
     shown "$DIR/through.matrix" || status=1
     "$VENV/bin/python" "$SUITE/compare.py" "$DIR/direct.jsonl" "$DIR/through.jsonl" || status=1
     "$VENV/bin/python" "$SUITE/results.py" "$DIR/direct.jsonl" "$DIR/through.jsonl" || status=1
@@ -134,6 +137,7 @@ rgw() {
     "$VENV/bin/python" "$HERE/otlp_receiver.py" check "$DIR/otlp.jsonl" 4 || status=1
   else
     stop_cluster
+    wait "$direct"; cat "$DIR/direct.out"
     status=1
   fi
   say "behind a proxy that fails"

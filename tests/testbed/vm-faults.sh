@@ -39,10 +39,10 @@ describe_rails
 
 load_module() { modprobe -d "$VM_MODULES" -S "$VM_KERNEL" "$1"; }
 
-# await_state RAIL STATE: until its port is ACTIVE or DOWN, 5 s at the most.
+# await_state RAIL STATE: until its port is ACTIVE or DOWN, half a minute at the most.
 await_state() {
   local device=${RAIL_DEVICE[$1]}
-  for _ in $(seq 100); do
+  for _ in $(seq 600); do
     if rdma link show "$device/1" 2>/dev/null | grep -q "state $2"; then return 0; fi
     sleep 0.05
   done
@@ -50,10 +50,10 @@ await_state() {
   return 1
 }
 
-# await_listen PORT [SECONDS]: until rdma_cm listens there on this host, default 20 s. Clients must not try before: one
+# await_listen PORT [SECONDS]: until rdma_cm listens there on this host, default 60 s. Clients must not try before: one
 # that is refused by siw hangs in its clean-up (rping), or takes the server along (perftest).
 await_listen() {
-  local deadline=$((SECONDS + ${2:-20}))
+  local deadline=$((SECONDS + ${2:-60}))
   until rdma resource show cm_id | grep -q "state LISTEN .*:$1 "; do
     [ $SECONDS -lt $deadline ] || { echo "nobody listens on port $1: $(rdma resource show cm_id)" >&2; return 1; }
     sleep 0.1
@@ -115,9 +115,9 @@ resources() {
     awk '{ for (i = 2; i < NF; i += 2) print $1, $i, $(i + 1) }' | sort
 }
 
-# resources_return_to FILE [SECONDS]: until they are again what `resources >FILE` wrote, default 10 s; else the difference, and 1.
+# resources_return_to FILE [SECONDS]: until they are again what `resources >FILE` wrote, default 60 s; else the difference, and 1.
 resources_return_to() {
-  local deadline=$((SECONDS + ${2:-10})) now
+  local deadline=$((SECONDS + ${2:-60})) now
   [ -s "$1" ] || { echo "$1 has no counts: nothing to compare with" >&2; return 1; }
   while now=$(resources); [ "$now" != "$(cat "$1")" ]; do
     if [ $SECONDS -ge $deadline ]; then

@@ -8,19 +8,27 @@ CLUSTER_ACCESS_KEY=VERBS3VM CLUSTER_SECRET_KEY=verbs3-vm-secret-key
 STORE_PORT=9100 GATEWAY_PORT=9200
 declare -A PROCESS=()
 
-# start NAME ROLE [COMMAND…]: a role with $WORK/NAME.toml, perhaps under COMMAND; waits until it says that it is ready.
-start() {
+# launch NAME ROLE [COMMAND…]: a role with $WORK/NAME.toml, perhaps under COMMAND.
+launch() {
   local name=$1 role=$2; shift 2
   rm -f "$WORK/$name.ready"
   "$@" "$VERBS3" "$role" --config "$WORK/$name.toml" --ready-file "$WORK/$name.ready" >>"$WORK/$name.log" 2>&1 </dev/null &
   PROCESS[$name]=$!
-  for _ in $(seq 300); do
-    [ ! -e "$WORK/$name.ready" ] || return 0
-    kill -0 "${PROCESS[$name]}" 2>/dev/null || break
-    sleep 0.1
-  done
-  echo "$name did not start:" >&2; tail -n 20 "$WORK/$name.log" >&2; return 1
 }
+
+# ready NAME…: waits until each has said that it is ready. A start takes 10 s under emulation: best several at once.
+ready() {
+  local name
+  for name; do
+    for _ in $(seq 1800); do
+      [ ! -e "$WORK/$name.ready" ] || break
+      kill -0 "${PROCESS[$name]}" 2>/dev/null || break
+      sleep 0.1
+    done
+    [ -e "$WORK/$name.ready" ] || { echo "$name did not start:" >&2; tail -n 20 "$WORK/$name.log" >&2; return 1; }
+  done
+}
+start() { launch "$@" && ready "$1"; }
 
 # finish NAME…: ends them as an administrator would; each must end well.
 finish() {
@@ -112,12 +120,12 @@ ufs = "store"
 END
 }
 
-client() { local what=$1; shift; python3 "$HERE/vm_client.py" "$what" "http://127.0.0.1:$GATEWAY_PORT" $CLUSTER_ACCESS_KEY $CLUSTER_SECRET_KEY "$@"; }
+client() { local what=$1; shift; "${PYTHON[@]}" "$HERE/vm_client.py" "$what" "http://127.0.0.1:$GATEWAY_PORT" $CLUSTER_ACCESS_KEY $CLUSTER_SECRET_KEY "$@"; }
 
 # Reads in the background until read_ends; the log is $WORK/reads.
 read_begins() {
   rm -f "$WORK/enough"; : >"$WORK/reads"
-  client read "$WORK/reads" 600 --until "$WORK/enough" & READER=$!
+  client read "$WORK/reads" 1800 --until "$WORK/enough" & READER=$!
 }
 read_ends() { touch "$WORK/enough"; wait "$READER" || { echo "a read was not answered right; the last ones:" >&2; tail -n 5 "$WORK/reads" >&2; what_was_said; return 1; }; }
 # What the processes of this host complained of, for whoever looks for the reason.
@@ -125,18 +133,18 @@ what_was_said() { grep -hE '"(WARN|ERROR)"' "$WORK"/{gateway,worker-0,worker-1}.
 
 # answers TRANSPORT [SECONDS]: until five answers in a row, from now on, came over it; the reads must go on meanwhile.
 answers() {
-  local deadline=$((SECONDS + ${2:-60})) from; from=$(wc -l <"$WORK/reads")
+  local deadline=$((SECONDS + ${2:-180})) from; from=$(wc -l <"$WORK/reads")
   while [ $SECONDS -lt $deadline ]; do
     kill -0 "$READER" 2>/dev/null || { echo "the reads ended" >&2; return 1; }
     if tail -n "+$((from + 1))" "$WORK/reads" | awk -v want="$1" '{ run = $2 == want ? run + 1 : 0; if (run >= 5) found = 1 } END { exit !found }'; then return 0; fi
     sleep 0.3
   done
-  echo "no five answers in a row over $1 in ${2:-60} s; the last ones:" >&2; tail -n 8 "$WORK/reads" >&2
+  echo "no five answers in a row over $1 in ${2:-180} s; the last ones:" >&2; tail -n 8 "$WORK/reads" >&2
   what_was_said
   return 1
 }
 
-metric() { python3 -c 'import sys, urllib.request
+metric() { "${PYTHON[@]}" -c 'import sys, urllib.request
 print(urllib.request.urlopen(sys.argv[1], timeout=20).read().decode())' "http://127.0.0.1:$1/metrics" | grep -E "^$2" ; }
 
 # ---- one host ------------------------------------------------------------------------------------------------------
@@ -147,21 +155,22 @@ system() {
   write_configs "${RAIL_ADDRESS[0]}"
   system_runs; local status=$?
   abandon_all
-  [ "$status" = 0 ] && resources_return_to "$WORK/system-before" 30
+  [ "$status" = 0 ] && resources_return_to "$WORK/system-before" 90
 }
 system_runs() {
-  start store dev && start worker-0 worker && start worker-1 worker && start gateway gateway || return 1
+  launch store dev; launch worker-0 worker; launch worker-1 worker; launch gateway gateway
+  ready store worker-0 worker-1 gateway || return 1
   client put || return 1
   read_begins
-  answers verbs 60 || return 1
+  answers verbs || return 1
   kill -KILL "${PROCESS[worker-1]}"; wait "${PROCESS[worker-1]}" 2>/dev/null
-  answers ufs 60 || answers verbs 30 || return 1
+  answers ufs 60 || answers verbs || return 1
   start worker-1 worker || return 1
-  answers verbs 60 || return 1
+  answers verbs || return 1
   # Stopped with replies on their way, while the gateway hedges; then it goes on, and its late WRITEs must hit nothing.
   kill -STOP "${PROCESS[worker-0]}"; sleep 12
   kill -CONT "${PROCESS[worker-0]}"
-  answers verbs 90 || return 1
+  answers verbs || return 1
   read_ends || return 1
   metric 9201 'verbs3_verbs_(registered_bytes|queue_pairs)' || return 1
   finish gateway worker-0 worker-1 store
@@ -178,11 +187,12 @@ system_memlock() {
 memlock_runs() {
   # shellcheck disable=SC2016
   local bounded=(sh -c 'ulimit -l 64; exec setpriv --bounding-set=-ipc_lock --inh-caps=-ipc_lock "$@"' sh)
-  start store dev && start worker-0 worker "${bounded[@]}" && start worker-1 worker "${bounded[@]}" && start gateway gateway || return 1
+  launch store dev; launch worker-0 worker "${bounded[@]}"; launch worker-1 worker "${bounded[@]}"; launch gateway gateway
+  ready store worker-0 worker-1 gateway || return 1
   grep -q 'ulimit -l' "$WORK/worker-0.log" || { echo "the worker does not say that memory can't be locked:" >&2; cat "$WORK/worker-0.log" >&2; return 1; }
   client put || return 1
   read_begins
-  answers tcp 60 && read_ends && finish gateway worker-0 worker-1 store
+  answers tcp && read_ends && finish gateway worker-0 worker-1 store
 }
 
 # ---- two hosts -----------------------------------------------------------------------------------------------------
@@ -193,16 +203,17 @@ system_pair() {
   write_configs "10.77.0.2"
   if [ "$VM_SIDE" = a ]; then pair_serves; else pair_reads; fi; local status=$?
   abandon_all
-  [ "$status" = 0 ] && resources_return_to "$WORK/pair-before" 30
+  [ "$status" = 0 ] && resources_return_to "$WORK/pair-before" 90
 }
 pair_serves() {
-  start store dev && start worker-0 worker && start worker-1 worker || return 1
+  launch store dev; launch worker-0 worker; launch worker-1 worker
+  ready store worker-0 worker-1 || return 1
   meet_signal pair-serving
-  meet_await pair-done 400 >/dev/null || return 1
+  meet_await pair-done 1000 >/dev/null || return 1
   finish worker-0 worker-1 store
 }
 pair_reads() {
-  meet_await pair-serving 90 >/dev/null || return 1
+  meet_await pair-serving 400 >/dev/null || return 1
   start gateway gateway && client put || return 1
   read_begins
   rails_fail_and_return; local status=$?
@@ -218,11 +229,11 @@ pair_reads() {
 # not survive it: it repeats in the kernel until nothing else runs, and after the link is up again its connection manager
 # is dead for every process (seen with rping).
 rails_fail_and_return() {
-  answers verbs 60 || return 1
+  answers verbs || return 1
   say "rail 1 is cut"; drop_packets 1 100 both
-  answers verbs 60 || return 1
+  answers verbs || return 1
   say "rail 2 is cut"; drop_packets 2 100 both
-  answers tcp 90 || return 1
+  answers tcp || return 1
   say "both are whole again"; heal 1; heal 2
-  answers verbs 90
+  answers verbs
 }

@@ -16,7 +16,7 @@ HERE=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 # Exit statuses of vm.sh itself, as timeout(1) and env(1) have them.
 TIMED_OUT=124
 NO_VM=125
-BOOT_SECONDS=90
+BOOT_SECONDS=300
 # When one host of a pair has failed, the other has this long to end by itself.
 GRACE_SECONDS=10
 

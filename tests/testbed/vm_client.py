@@ -23,7 +23,7 @@ BUCKET = "vm-reads"
 # A page, a little more than a page, one block, and several with a rest.
 SIZES = [1000, 300_000, 4 << 20, 9_000_001]
 OBJECTS = 8
-PATIENCE = 60
+PATIENCE = 120
 
 
 def content(number: int) -> bytes:
