@@ -136,8 +136,9 @@ impl WireInlet {
         Self { wire, message_bytes_max: 0, current: None }
     }
 
-    /// Sets the bound that the handshake agreed on.
+    /// Notes that the peer has proved the secret, and sets the bound that the handshake agreed on.
     pub(super) fn bounded(mut self, message_bytes_max: u32) -> Self {
+        self.wire.state.lock().proven = true;
         self.message_bytes_max = message_bytes_max;
         self
     }

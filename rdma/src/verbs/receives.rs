@@ -12,7 +12,7 @@ use prometheus::IntGauge;
 use super::VerbsOptions;
 use super::chunk::{SPARE_RECEIVES, Turn};
 use super::rail::OpenRail;
-use super::shares::{Shares, Tally};
+use super::shares::{Doubt, Shares, Tally};
 use super::sys::{Buffer, CmId, Domain, Sge, SharedQueue};
 use crate::metrics::{GaugeGuard, metrics};
 
@@ -119,7 +119,7 @@ impl Drop for Gauges {
 pub(super) struct Share {
     ring: Arc<SharedRing>,
     first_credits: u16,
-    /// Buffers that it is good for, and of them those that may be taken unseen when it ends.
+    /// Buffers that it is good for, and what may be taken unseen when it ends.
     state: Mutex<Extent>,
 }
 
@@ -127,7 +127,7 @@ pub(super) struct Share {
 struct Extent {
     buffers: u32,
     buffers_max: u32,
-    doubtful: u32,
+    doubt: Doubt,
 }
 
 impl Share {
@@ -137,7 +137,7 @@ impl Share {
         let extent = Extent {
             buffers: u32::from(first_credits) + spare,
             buffers_max: u32::from(options.receive_count) + spare,
-            doubtful: 0,
+            doubt: Doubt::default(),
         };
         let mut state = ring.state.lock();
         let fits = state.0.begin(extent.buffers);
@@ -172,7 +172,7 @@ impl Drop for Share {
     fn drop(&mut self) {
         let extent = self.state.get_mut();
         let mut state = self.ring.state.lock();
-        state.0.end(extent.buffers, extent.doubtful.min(extent.buffers));
+        state.0.end(extent.buffers, extent.doubt);
         self.ring.show(&mut state);
     }
 }
@@ -269,10 +269,10 @@ impl Receives {
         }
     }
 
-    /// The queue pair is gone; so many buffers may have been taken for chunks whose completion nobody sees.
-    pub(super) fn end(&self, doubtful: u32) {
+    /// The queue pair is gone; buffers may have been taken for chunks whose completion nobody sees.
+    pub(super) fn end(&self, doubt: Doubt) {
         if let Self::Shared(share) = self {
-            share.state.lock().doubtful = doubtful;
+            share.state.lock().doubt = doubt;
         }
     }
 

@@ -7,6 +7,10 @@
 //! many are in doubt. Devices take buffers in the order of their posting. Once all that were posted before the queue pair's end are
 //! completed, or have been passed over for so long that nobody will complete them, the doubt is over and what was passed over is
 //! lost. A lost buffer's memory stays the device's; if it is completed after all, it is found again.
+//!
+//! A doubt on a rail without traffic lasts. So that nobody without the cluster's secret can put every buffer in doubt by connecting
+//! again and again, peers that never proved it leave only so many in doubt together. An honest one that fails at the handshake has
+//! been heard to the end, and what others take beyond their credits no share covers: it shows when it is passed over.
 
 use std::collections::VecDeque;
 
@@ -15,6 +19,9 @@ const PASSED_OVER: usize = 3;
 
 /// Of all buffers, the part that no share grows into: it is kept for new connections.
 const KEPT_FOR_NEW: u32 = 8;
+
+/// Of all buffers, the part that peers which never proved the secret can leave in doubt.
+const LEFT_BY_UNPROVEN: u32 = 16;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Tally {
@@ -28,6 +35,14 @@ struct Posted {
     pending: bool,
 }
 
+/// What a queue pair that ends may have taken unseen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Doubt {
+    pub(super) buffers: u32,
+    /// Its peer knew the secret.
+    pub(super) proven: bool,
+}
+
 pub(super) struct Shares {
     depth: u32,
     tally: Tally,
@@ -39,7 +54,9 @@ pub(super) struct Shares {
     number: Vec<u64>,
     lost: Vec<bool>,
     /// Number of the posting that came next when a queue pair ended, and the buffers that are in doubt because of it.
-    doubts: VecDeque<(u64, u32)>,
+    doubts: VecDeque<(u64, Doubt)>,
+    /// Of those in doubt, as many because of peers that never proved the secret.
+    unproven: u32,
 }
 
 impl Shares {
@@ -53,6 +70,7 @@ impl Shares {
             number: vec![0; usize::from(depth)],
             lost: vec![false; usize::from(depth)],
             doubts: VecDeque::new(),
+            unproven: 0,
         }
     }
 
@@ -89,12 +107,17 @@ impl Shares {
         self.tally.reserved = self.tally.reserved.saturating_sub(1);
     }
 
-    /// The queue pair that had a share of `buffers` is gone. Of them `doubtful` may have been taken unseen.
-    pub(super) fn end(&mut self, buffers: u32, doubtful: u32) {
+    /// The queue pair that had a share of `buffers` is gone.
+    pub(super) fn end(&mut self, buffers: u32, mut doubt: Doubt) {
         self.tally.reserved = self.tally.reserved.saturating_sub(buffers);
-        if doubtful > 0 && !self.order.is_empty() {
-            self.tally.doubtful += doubtful;
-            self.doubts.push_back((self.first + self.order.len() as u64, doubtful));
+        doubt.buffers = doubt.buffers.min(buffers);
+        if !doubt.proven {
+            doubt.buffers = doubt.buffers.min((self.depth / LEFT_BY_UNPROVEN).saturating_sub(self.unproven));
+        }
+        if doubt.buffers > 0 && !self.order.is_empty() {
+            self.tally.doubtful += doubt.buffers;
+            self.unproven += doubt.unproven();
+            self.doubts.push_back((self.first + self.order.len() as u64, doubt));
         }
     }
 
@@ -132,12 +155,19 @@ impl Shares {
             self.order.pop_front();
             self.first += 1;
         }
-        while let Some(&(until, buffers)) = self.doubts.front()
+        while let Some(&(until, doubt)) = self.doubts.front()
             && until <= self.first
         {
             self.doubts.pop_front();
-            self.tally.doubtful -= buffers;
+            self.tally.doubtful -= doubt.buffers;
+            self.unproven -= doubt.unproven();
         }
+    }
+}
+
+impl Doubt {
+    fn unproven(self) -> u32 {
+        if self.proven { 0 } else { self.buffers }
     }
 }
 
@@ -146,6 +176,10 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use proptest::prelude::*;
+
+    fn proven(buffers: u32) -> Doubt {
+        Doubt { buffers, proven: true }
+    }
 
     /// A device that takes buffers in the order of their posting.
     struct Device {
@@ -186,7 +220,7 @@ mod tests {
     fn a_share_is_given_while_there_is_room_and_comes_back() {
         let mut shares = Device::new(64).shares;
         assert!(shares.begin(40) && shares.begin(24) && !shares.begin(1));
-        shares.end(40, 0);
+        shares.end(40, proven(0));
         assert!(shares.begin(40));
         assert_eq!(shares.tally(), Tally { reserved: 64, doubtful: 0, lost: 0 });
     }
@@ -206,7 +240,7 @@ mod tests {
     fn a_doubt_ends_when_all_that_was_posted_before_it_came_back() {
         let mut device = Device::new(64);
         assert!(device.shares.begin(40));
-        device.shares.end(40, 30);
+        device.shares.end(40, proven(30));
         assert_eq!(device.shares.tally(), Tally { reserved: 0, doubtful: 30, lost: 0 });
         assert!(!device.shares.begin(40));
         device.pass(64);
@@ -218,7 +252,7 @@ mod tests {
         let mut device = Device::new(64);
         assert!(device.shares.begin(40));
         let (gone, late) = (device.take(), device.take());
-        device.shares.end(40, 30);
+        device.shares.end(40, proven(30));
         device.pass(64 * (PASSED_OVER + 1));
         assert_eq!(device.shares.tally(), Tally { reserved: 0, doubtful: 0, lost: 2 });
         device.complete(late);
@@ -229,6 +263,24 @@ mod tests {
         device.pass(200);
         assert_eq!(device.shares.tally(), Tally::default());
         assert!(device.shares.begin(64));
+    }
+
+    #[test]
+    fn peers_that_never_proved_the_secret_leave_few_buffers_in_doubt_however_many_come() {
+        let mut device = Device::new(64);
+        for _ in 0..200 {
+            assert!(device.shares.begin(8), "the next has a share");
+            device.shares.end(8, Doubt { buffers: 8, proven: false });
+        }
+        assert_eq!(device.shares.tally().doubtful, 64 / LEFT_BY_UNPROVEN);
+        assert!(device.shares.begin(20));
+        device.shares.end(20, proven(20));
+        assert_eq!(device.shares.tally().doubtful, 64 / LEFT_BY_UNPROVEN + 20, "those that did are all counted");
+        device.pass(64);
+        assert_eq!(device.shares.tally(), Tally::default());
+        assert!(device.shares.begin(8));
+        device.shares.end(8, Doubt { buffers: 8, proven: false });
+        assert_eq!(device.shares.tally().doubtful, 64 / LEFT_BY_UNPROVEN, "the part is free again");
     }
 
     /// A connection: its share, what was taken for it, and what was completed and is not posted again.
@@ -278,7 +330,7 @@ mod tests {
                         // Ends; what the device had taken for it and not completed is never seen again.
                         let peer = peers.swap_remove(at);
                         peer.read.into_iter().for_each(|buffer| device.post(buffer));
-                        device.shares.end(peer.share, if peer.taken.is_empty() { 0 } else { peer.share });
+                        device.shares.end(peer.share, proven(if peer.taken.is_empty() { 0 } else { peer.share }));
                     }
                     _ => {}
                 }

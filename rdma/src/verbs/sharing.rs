@@ -13,8 +13,9 @@ use super::receives::SharedRing;
 use super::shares::Tally;
 use super::{VerbsOptions, VerbsServer, VerbsServerOptions, VerbsTransport};
 use crate::arena::{Arena, ArenaOptions};
-use crate::calls::Secret;
+use crate::calls::{CallOptions, Secret};
 use crate::landing::Landing;
+use crate::metrics::metrics;
 use crate::transport::{Connection, Event, Incoming, Reply, Service};
 
 const NEEDS: &str = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh";
@@ -134,6 +135,39 @@ async fn buffers_of_connections_that_end_in_the_middle_come_back() {
         }
         assert_eq!(ring.tally().lost, 0);
         drop(stays);
+        transport.shutdown().await;
+        server.shutdown().await;
+    })
+    .await;
+}
+
+/// Whoever reaches the port can connect and fail at the handshake, as often as it likes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh"]
+async fn connections_that_never_prove_the_secret_leave_buffers_for_others() {
+    within(async {
+        let (server, memory) = (serve().await, arena());
+        let to = server.local_addr().unwrap();
+        let calls = CallOptions::new(Secret::new("another secret"));
+        let stranger = VerbsTransport::new(address(), VerbsOptions { calls, ..options() }, arena()).unwrap();
+        let rail = stranger.rail().unwrap().label();
+        let shown = |state: &str| metrics().shared_receives.with_label_values(&[rail.as_str(), state]).get();
+        for _ in 0..DEPTH / 2 {
+            assert!(stranger.connect_to(to, None).await.is_err(), "it does not know the secret");
+        }
+        stranger.shutdown().await;
+        drop(stranger);
+        while shown("reserved") > 0 {
+            tokio::task::yield_now().await;
+        }
+        // No traffic ends a doubt here.
+        assert!(shown("doubtful") <= i64::from(DEPTH / 8), "{} buffers are in doubt", shown("doubtful"));
+        let transport = VerbsTransport::new(address(), options(), memory.clone()).unwrap();
+        let connection = transport.connect_to(to, None).await.unwrap();
+        let mine = i64::from(ring(&transport).unwrap().tally().reserved);
+        assert!(shown("reserved") > mine, "the server has no shared buffers for a new connection");
+        echoes(&connection, &memory, 1).await;
+        drop(connection);
         transport.shutdown().await;
         server.shutdown().await;
     })

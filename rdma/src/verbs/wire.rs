@@ -80,6 +80,8 @@ pub(super) struct State {
     said_end: bool,
     /// Both sides know what the other can take.
     agreed: bool,
+    /// The peer knows the cluster's secret.
+    pub(super) proven: bool,
     pub(super) finishing: bool,
     pub(super) closed: bool,
     failure: Option<String>,
@@ -154,6 +156,7 @@ impl Wire {
                 ended: false,
                 said_end: false,
                 agreed: false,
+                proven: false,
                 finishing: false,
                 closed: false,
                 failure: None,

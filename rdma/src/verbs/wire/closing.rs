@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::super::shares::Doubt;
 use super::super::sys::{CmId, Completion};
 use super::super::windows::{Bound, Closing, Lent};
 use super::{POLL_MAX, RECEIVE, Wire};
@@ -102,8 +103,8 @@ impl Wire {
         if self.receives.queue().is_some() {
             self.take_back();
             let state = self.state.lock();
-            let unseen = if state.said_end || !state.agreed { 0 } else { state.credits.arriving_max() };
-            self.receives.end(unseen);
+            let buffers = if state.said_end || !state.agreed { 0 } else { state.credits.arriving_max() };
+            self.receives.end(Doubt { buffers, proven: state.proven });
         }
     }
 
