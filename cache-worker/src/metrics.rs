@@ -31,6 +31,9 @@ table! {
     reads: IntCounter, "verbs3_worker_requests_total", ["request" = "read"], "Requests, by kind.";
     announces: IntCounter, "verbs3_worker_requests_total", ["request" = "announce"], "Requests, by kind.";
     reports: IntCounter, "verbs3_worker_requests_total", ["request" = "report"], "Requests, by kind.";
+    heard_done: IntCounter, "verbs3_worker_relayed_total", ["outcome" = "done"], "Announcements and reports that came by way of the coordinators, by outcome; `requests_total` counts them, too.";
+    heard_unleased: IntCounter, "verbs3_worker_relayed_total", ["outcome" = "unleased"], "Announcements and reports that came by way of the coordinators, by outcome; `requests_total` counts them, too.";
+    heard_refused: IntCounter, "verbs3_worker_relayed_total", ["outcome" = "refused"], "Announcements and reports that came by way of the coordinators, by outcome; `requests_total` counts them, too.";
     leased: IntGauge, "verbs3_worker_leased", [], "1 while this worker may answer for attributes from what it knows; always without a coordinator.";
     forgets: IntCounter, "verbs3_worker_requests_total", ["request" = "forget"], "Requests, by kind.";
     listings: IntCounter, "verbs3_worker_requests_total", ["request" = "listed"], "Requests, by kind.";

@@ -2,6 +2,7 @@
 
 mod announce;
 mod forget;
+mod hear;
 mod held;
 mod life;
 mod listed;
@@ -102,6 +103,13 @@ impl Service for Worker {
 
 impl Worker {
     async fn refuse(&self, reply: Reply, refused: Refused) {
+        self.count_refused(&refused);
+        note_refused(&refused.reason);
+        tracing::debug!(kind = ?refused.kind, reason = %refused.reason, "refused");
+        say(reply, &Message::Refused(Refusal { kind: refused.kind, reason: refused.reason })).await;
+    }
+
+    fn count_refused(&self, refused: &Refused) {
         let metrics = &self.metrics;
         let counter = match &refused.kind {
             RefusalKind::Uncertain => &metrics.refused_uncertain,
@@ -117,9 +125,6 @@ impl Worker {
             RefusalKind::NoLease => &metrics.refused_lease,
         };
         counter.inc();
-        note_refused(&refused.reason);
-        tracing::debug!(kind = ?refused.kind, reason = %refused.reason, "refused");
-        say(reply, &Message::Refused(Refusal { kind: refused.kind, reason: refused.reason })).await;
     }
 
     fn check_geometry(&self, asked: Geometry) -> Result<(), Refused> {

@@ -10,6 +10,7 @@ pub mod lease;
 pub mod listen;
 pub mod neighbours;
 pub mod preload;
+pub mod relay;
 pub mod stores;
 pub mod telemetry;
 pub mod tier;

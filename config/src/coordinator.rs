@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::preload::CoordinatorPreload;
-use crate::quantity::Period;
+use crate::quantity::{ByteSize, Period};
 
 /// The `[coordinator]` section.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -40,6 +40,11 @@ pub struct Coordinator {
     pub notification_token_file: Option<PathBuf>,
     /// Longest time that a request may wait for news. Default: `"30s"`. Range: `"1s"` to `"10m"`.
     pub wait_max: Period,
+    /// Announcements and reports of writes that wait at once for workers which their gateways can't reach, and fetch them here;
+    /// `0` relays none. Default: `4096`. Range: `0` to `1000000`.
+    pub relays_max: u32,
+    /// Memory for them. Default: `"16MiB"`. Range: `"64KiB"` to `"1GiB"`.
+    pub relays_memory: ByteSize,
     /// Where the membership and preload jobs are kept.
     pub store: CoordinatorStore,
     /// Jobs that load objects before they are read. Where there are none, `[[ufs]]` and `[[mount]]` are not needed.
@@ -95,6 +100,8 @@ impl Default for Coordinator {
             connections_max: 32768,
             notification_token_file: None,
             wait_max: Period::seconds(30),
+            relays_max: 4096,
+            relays_memory: ByteSize::mib(16),
             store: CoordinatorStore::default(),
             preload: CoordinatorPreload::default(),
         }

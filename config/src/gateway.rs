@@ -133,6 +133,11 @@ pub struct GatewayTier {
     /// How long an open waits, where its worker has another placement map, for the maps to agree, before the UFS is read. `"0s"`: not at
     /// all. Default: `"500ms"`. Range: `"0s"` to `"30s"`.
     pub map_wait: Period,
+    /// How long a home may be silent to an announcement or report before the coordinators are asked to relay it; of use only
+    /// with `cluster.coordinators`, and below `announce_deadline`. Default: `"500ms"`. Range: `"10ms"` to `"1m"`.
+    pub relay_after: Period,
+    /// Announcements and reports that are relayed at once; `0` has none relayed. Default: `16`. Range: `0` to `65536`.
+    pub relays_max: u32,
     /// Failures in a row after which a worker rests. Default: `3`. Range: `1` to `1000`.
     pub failures_max: u32,
     /// Its first rest; doubles with each failed trial. Default: `"1s"`. Range: `"10ms"` to `"10m"`.
@@ -244,6 +249,8 @@ impl Default for GatewayTier {
             announce_deadline: Period::seconds(5),
             report_deadline: Period::seconds(15),
             map_wait: Period::millis(500),
+            relay_after: Period::millis(500),
+            relays_max: 16,
             failures_max: 3,
             rest_min: Period::seconds(1),
             rest_max: Period::seconds(60),

@@ -12,6 +12,7 @@
 //! A new leader assumes that every member holds a lease that was granted the moment before it was elected.
 
 mod change;
+mod unheard;
 mod view;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -266,6 +267,7 @@ impl Cluster {
             wait_ms: 0,
             knows,
             handing_over: None,
+            heard: Vec::new(),
         };
         Ok(self.granted(&id, &asked))
     }
@@ -359,6 +361,7 @@ impl Cluster {
             active: map.epoch,
             activation: activation.map(|record| self.activation(record, knows)),
             prepare: prepare.filter(|_| member.is_some()),
+            words: Vec::new(),
         }
     }
 

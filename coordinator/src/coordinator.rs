@@ -14,9 +14,11 @@ use verbs3_coordinator_client::proof::{Secret, Seen};
 
 use crate::claim::{ClaimError, claim};
 use crate::cluster::{Cluster, ClusterOptions};
+use crate::http::Desk;
 use crate::metrics::Metrics;
 use crate::preload::Preloading;
 use crate::publish::Published;
+use crate::relays::RelayOptions;
 use crate::store::{Leadership, SharedStore};
 
 #[derive(Debug, Clone)]
@@ -36,6 +38,8 @@ pub struct CoordinatorOptions {
     pub connections_max: usize,
     /// Longest time that a request may ask to wait for news.
     pub wait_max: Duration,
+    /// Of writers' words to workers that they can't reach.
+    pub relays: RelayOptions,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -72,6 +76,8 @@ pub struct Coordinator {
     /// What was found last of the leader.
     pub(crate) hint: tokio::sync::Mutex<Option<Hint>>,
     pub(crate) preloading: Preloading,
+    /// Words for workers.
+    pub(crate) desk: Desk,
     pub(crate) tasks: TaskTracker,
     pub(crate) stop: CancellationToken,
 }
@@ -84,9 +90,11 @@ impl Coordinator {
         registry: &Registry,
     ) -> Result<Arc<Self>, CoordinatorError> {
         claim(&*store, &options.name, &options.secret).await?;
+        let metrics = Metrics::new(registry)?;
         Ok(Arc::new(Self {
             seen: Seen::new(options.clock_skew),
-            metrics: Metrics::new(registry)?,
+            desk: Desk::new(options.relays, metrics.clone()),
+            metrics,
             options,
             store,
             clock: Arc::new(BootClock),

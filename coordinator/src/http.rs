@@ -5,6 +5,7 @@
 mod objects;
 mod openapi;
 mod preload;
+mod relay;
 mod routes;
 
 use std::convert::Infallible;
@@ -27,6 +28,7 @@ use verbs3_coordinator_client::api::{Refused, RefusedKind};
 use verbs3_coordinator_client::proof::{ANSWER_HEADER, Proof, ProofError, REQUEST_HEADER, Said, Secret, wall_clock_ms};
 
 use crate::coordinator::Coordinator;
+pub(crate) use relay::Desk;
 
 /// Longest body: a worker's open writes.
 const BODY_BYTES_MAX: usize = 1 << 20;

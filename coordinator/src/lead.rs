@@ -75,6 +75,8 @@ impl Coordinator {
     fn step_down(&self) {
         self.metrics.leader.set(0);
         *self.leading.lock() = None;
+        // Who waits for a worker's answer asks whoever leads next.
+        self.desk.clear();
         self.news.send_modify(|news| *news += 1);
     }
 

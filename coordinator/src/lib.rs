@@ -9,6 +9,7 @@ mod lead;
 pub mod metrics;
 mod preload;
 mod publish;
+mod relays;
 #[cfg(test)]
 mod simulation;
 pub mod store;
@@ -16,3 +17,4 @@ pub mod store;
 pub use claim::ClaimError;
 pub use coordinator::{Coordinator, CoordinatorError, CoordinatorOptions};
 pub use preload::Preload;
+pub use relays::RelayOptions;

@@ -16,6 +16,13 @@ pub const TABLE: &[Row] = &[
     ("verbs3_coordinator_unproven_total", &[], "Requests that did not prove the cluster's secret, or not in time"),
     ("verbs3_coordinator_store_failures_total", &[], "Writes and reads of the store that failed"),
     ("verbs3_coordinator_connections", &[], "Open connections to the API"),
+    (
+        "verbs3_coordinator_relays_total",
+        &["outcome"],
+        "Announcements and reports of gateways for workers that these can't reach, by outcome (done, unleased, refused, other_map, no_lease, silent, full)",
+    ),
+    ("verbs3_coordinator_relays_waiting", &[], "Those that wait for the worker to fetch or to answer them"),
+    ("verbs3_coordinator_relays_bytes", &[], "Memory that these take"),
 ];
 
 #[derive(Clone)]
@@ -30,6 +37,9 @@ pub(crate) struct Metrics {
     pub(crate) unproven: IntCounter,
     pub(crate) store_failures: IntCounter,
     pub(crate) connections: IntGauge,
+    pub(crate) relays: IntCounterVec,
+    pub(crate) relays_waiting: IntGauge,
+    pub(crate) relays_bytes: IntGauge,
 }
 
 impl Metrics {
@@ -51,6 +61,8 @@ impl Metrics {
         };
         let requests = IntCounterVec::new(opts("verbs3_coordinator_requests_total")?, &["route", "status"])?;
         registry.register(Box::new(requests.clone()))?;
+        let relays = IntCounterVec::new(opts("verbs3_coordinator_relays_total")?, &["outcome"])?;
+        registry.register(Box::new(relays.clone()))?;
         Ok(Self {
             leader: gauge("verbs3_coordinator_leader")?,
             elections: counter("verbs3_coordinator_elections_total")?,
@@ -62,6 +74,9 @@ impl Metrics {
             unproven: counter("verbs3_coordinator_unproven_total")?,
             store_failures: counter("verbs3_coordinator_store_failures_total")?,
             connections: gauge("verbs3_coordinator_connections")?,
+            relays,
+            relays_waiting: gauge("verbs3_coordinator_relays_waiting")?,
+            relays_bytes: gauge("verbs3_coordinator_relays_bytes")?,
         })
     }
 }

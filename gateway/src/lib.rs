@@ -20,4 +20,4 @@ mod write;
 pub use self::http::{Admin, ListenError, Listener, Readiness, TlsError, TlsFiles};
 pub use gateway::{Gateway, GatewayOptions};
 pub use operations::Right;
-pub use write::{Announcement, HomeUnreachable, Homes};
+pub use write::{Announcement, HomeUnreachable, Homes, Way};

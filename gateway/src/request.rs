@@ -4,7 +4,7 @@
 //! they did; `http` writes headers, the access log, metrics and the trace from it. Decides nothing.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
@@ -14,6 +14,8 @@ use verbs3_rdma::transport::TransportKind;
 use verbs3_telemetry::{Child, Context, Trace, Value};
 use verbs3_ufs::RawAnswer;
 use verbs3_ufs::propagation::{Propagated, propagate};
+
+use crate::write::Way;
 
 /// Names one request in headers, logs and traces: 16 upper-case hexadecimal digits, as S3's own ids look.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -84,6 +86,8 @@ pub struct RequestContext {
     answer: Mutex<Option<RawAnswer>>,
     verdict: OnceLock<Verdict>,
     via: OnceLock<Via>,
+    /// Whether a home was told of this write by way of the coordinators.
+    relayed: AtomicBool,
     body_bytes: AtomicU64,
     ufs_bytes: AtomicU64,
 }
@@ -98,6 +102,7 @@ impl RequestContext {
             answer: Mutex::new(None),
             verdict: OnceLock::new(),
             via: OnceLock::new(),
+            relayed: AtomicBool::new(false),
             body_bytes: AtomicU64::new(0),
             ufs_bytes: AtomicU64::new(0),
         }
@@ -176,6 +181,14 @@ impl RequestContext {
     pub fn note_outcome(&self, verdict: Verdict, via: Via) {
         let _ = self.verdict.set(verdict);
         let _ = self.via.set(via);
+    }
+
+    pub fn note_way(&self, way: Way) {
+        self.relayed.fetch_or(way == Way::Relayed, Ordering::Relaxed);
+    }
+
+    pub fn is_relayed(&self) -> bool {
+        self.relayed.load(Ordering::Relaxed)
     }
 
     pub fn verdict(&self) -> Option<Verdict> {

@@ -8,4 +8,4 @@ pub(crate) mod decoders;
 pub(crate) mod put;
 pub(crate) mod verified;
 
-pub use announce::{Announcement, HomeUnreachable, Homes};
+pub use announce::{Announcement, HomeUnreachable, Homes, Way};

@@ -39,15 +39,27 @@ pub struct Spread {
     processes: Vec<Process>,
     pub gateways: Vec<Gateway>,
     pub size: Size,
+    /// Of writes, in gateways' configuration.
+    deadlines: &'static str,
     folder: TempDir,
 }
 
 impl Spread {
     /// To be made once in a process that is [`crate::hosts::alone`].
     pub async fn start(size: Size) -> anyhow::Result<Self> {
+        Self::start_with(size, "announce_deadline = \"2s\"\n").await
+    }
+
+    /// The same, whose writes wait so long for their homes that none fails on a machine that is slow.
+    pub async fn start_patient(size: Size) -> anyhow::Result<Self> {
+        Self::start_with(size, "announce_deadline = \"30s\"\nreport_deadline = \"60s\"\n").await
+    }
+
+    async fn start_with(size: Size, deadlines: &'static str) -> anyhow::Result<Self> {
         ensure!(Path::new(FAKETIME).exists(), "{FAKETIME} is missing: tests/testbed/packages.sh installs faketime");
         let folder = tempfile::Builder::new().prefix("verbs3-spread-").tempdir()?;
-        let mut spread = Self { network: Network::new()?, processes: Vec::new(), gateways: Vec::new(), size, folder };
+        let (network, processes, gateways) = (Network::new()?, Vec::new(), Vec::new());
+        let mut spread = Self { network, processes, gateways, size, deadlines, folder };
         let identities = format!(
             "[[identity]]\nname = \"tests\"\naccess_key = \"{ACCESS_KEY}\"\nsecret_key = \"{SECRET_KEY}\"\n\
              allow = [{{ mount = \"*\", rights = [\"read\", \"write\", \"list\", \"delete\", \"admin\"] }}]\n"
@@ -123,8 +135,9 @@ impl Spread {
                 Some("worker") => self.worker_section(&name, &format!("{address}:9400"))?,
                 Some("gateway") => format!(
                     "[gateway]\nlisten = \"{address}:9000\"\nadmin_listen = \"{address}:9001\"\nidentities = \"{}\"\n\
-                     memory = {{ capacity = \"64MiB\" }}\n[gateway.tier]\nannounce_deadline = \"2s\"\n",
-                    self.file("identities.toml").display()
+                     memory = {{ capacity = \"64MiB\" }}\n[gateway.tier]\n{}",
+                    self.file("identities.toml").display(),
+                    self.deadlines
                 ),
                 _ => continue,
             };

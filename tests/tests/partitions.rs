@@ -4,12 +4,13 @@
 
 use std::time::{Duration, Instant};
 
+use aws_sdk_s3::types::{Delete, ObjectIdentifier};
 use rand::RngExt;
 use rand::rngs::SmallRng;
 use verbs3_tests::history::{History, Writes};
 use verbs3_tests::metrics::eventually;
 use verbs3_tests::spread::{PREFIX, Size, Spread, coordinator_section};
-use verbs3_tests::{content, hosts, seed};
+use verbs3_tests::{Gateway, content, hosts, seed};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -24,6 +25,8 @@ enum Trouble {
     GatewayFromWorker,
     /// The worker hears the gateway, which hears no answer.
     GatewayDeafToWorker,
+    /// Who relays what the gateway can't say itself is gone in the middle of it.
+    GatewayFromWorkerAndKillLeader,
     GatewayFromCoordinators,
     WorkerFromAll,
     /// Its cable is out.
@@ -36,12 +39,13 @@ enum Trouble {
     ClocksJump,
 }
 
-const TROUBLES: [Trouble; 14] = [
+const TROUBLES: [Trouble; 15] = [
     Trouble::WorkerFromCoordinators,
     Trouble::WorkerDeafToCoordinators,
     Trouble::CoordinatorsDeafToWorker,
     Trouble::GatewayFromWorker,
     Trouble::GatewayDeafToWorker,
+    Trouble::GatewayFromWorkerAndKillLeader,
     Trouble::GatewayFromCoordinators,
     Trouble::WorkerFromAll,
     Trouble::WorkerLinkDown,
@@ -94,6 +98,14 @@ async fn trouble(cluster: &mut Spread, history: &mut History, what: Trouble, rng
         }
         Trouble::GatewayFromWorker => cut_both(cluster, &gateway, &worker),
         Trouble::GatewayDeafToWorker => cut(cluster, &worker, &gateway),
+        Trouble::GatewayFromWorkerAndKillLeader => {
+            cut_both(cluster, &gateway, &worker);
+            history.run_for(SECOND).await;
+            let leader = cluster.leader(None).await.unwrap();
+            cluster.kill(&leader).unwrap();
+            cluster.leader(Some(&leader)).await.unwrap();
+            cluster.restart(&leader).unwrap();
+        }
         Trouble::GatewayFromCoordinators => {
             cut_both(cluster, &gateway, &coordinators);
             // It goes on with a map that is replaced meanwhile.
@@ -189,6 +201,95 @@ async fn reads_see_acknowledged_writes_while_networks_are_cut() {
         let metrics = cluster.metrics(&worker).await.unwrap();
         println!("{worker}: disk full {}", metrics.sum("verbs3_disk_errors_total", &["kind=\"full\""]));
     }
+}
+
+/// The version that a gateway shows of a key, whose bytes are right; `None`: no such object.
+async fn version_seen(gateway: &Gateway, bucket: &str, key: &str) -> Option<u64> {
+    let answer = match gateway.client.get_object().bucket(bucket).key(key).send().await {
+        Ok(answer) => answer,
+        Err(error) => {
+            let status = error.raw_response().map(|raw| raw.status().as_u16());
+            assert_eq!(status, Some(404), "{key} through {}: {error:?}", gateway.endpoint);
+            return None;
+        }
+    };
+    let version = answer.metadata().unwrap()["version"].parse().unwrap();
+    let bytes = answer.body.collect().await.unwrap().into_bytes();
+    content::check(key, version, 0, &bytes).unwrap();
+    Some(version)
+}
+
+async fn write_version(gateway: &Gateway, bucket: &str, key: &str, version: u64) {
+    let put = gateway.client.put_object().bucket(bucket).key(key).metadata("version", version.to_string());
+    let written = put.body(content::body(key, version, 5000).into()).send().await;
+    written.unwrap_or_else(|error| panic!("{key} version {version} through {}: {error:?}", gateway.endpoint));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "makes networks: stage cluster of verbs3-test"]
+async fn a_gateway_that_is_cut_from_a_worker_writes_by_way_of_the_coordinators() {
+    if !hosts::alone("a_gateway_that_is_cut_from_a_worker_writes_by_way_of_the_coordinators") {
+        return;
+    }
+    let seed = seed::from_environment();
+    let mut cluster = Spread::start_patient(Size { coordinators: 2, workers: 3, gateways: 3 }).await.unwrap();
+    let bucket = "relays";
+    cluster.make_bucket(bucket).await.unwrap();
+    let gateways = cluster.gateways.clone();
+    let (gateway, others) = gateways.split_first().unwrap();
+    let keys: Vec<String> = (0..24).map(|n| format!("k-{n}")).collect();
+    for key in &keys {
+        write_version(&others[0], bucket, key, 1).await;
+        // From here on its home knows it, and would say so for an hour.
+        for other in others {
+            assert_eq!(version_seen(other, bucket, key).await, Some(1));
+        }
+    }
+
+    let (from, to) = (["gateway-0".to_owned()], ["worker-0".to_owned()]);
+    cut_both(&mut cluster, &from, &to);
+    for version in 2..4 {
+        for key in &keys {
+            write_version(gateway, bucket, key, version).await;
+            for reader in &gateways {
+                let seen = version_seen(reader, bucket, key).await;
+                assert_eq!(seen, Some(version), "{key} through {} is stale", reader.endpoint);
+            }
+        }
+    }
+    let relayed = async |cluster: &Spread, kind: &str| {
+        let metrics = cluster.metrics("gateway-0").await.unwrap();
+        metrics.sum("verbs3_client_relays_total", &[&format!("kind=\"{kind}\""), "outcome=\"done\""])
+    };
+    let (announced, reported) = (relayed(&cluster, "announce").await, relayed(&cluster, "report").await);
+    println!("{announced} announcements and {reported} reports of 48 writes were relayed");
+    assert!(announced >= 2.0 && reported >= 2.0, "no key has worker-0 for its home, or it was reached");
+    let heard = cluster.metrics("worker-0").await.unwrap().sum("verbs3_worker_relayed_total", &["outcome=\"done\""]);
+    assert!(heard >= announced + reported, "{heard}");
+
+    // Many keys in one message; then writers and readers at once, while the leader dies in the middle of it.
+    let name = |key: &String| ObjectIdentifier::builder().key(key).build().unwrap();
+    let all = Delete::builder().set_objects(Some(keys.iter().map(name).collect())).build().unwrap();
+    let deleted = gateway.client.delete_objects().bucket(bucket).delete(all).send().await.unwrap();
+    assert_eq!(deleted.errors(), []);
+    for key in &keys {
+        for reader in &gateways {
+            assert_eq!(version_seen(reader, bucket, key).await, None, "{key} through {}", reader.endpoint);
+        }
+    }
+    let mut history = History::start(&gateways, bucket, seed, Writes::Succeed);
+    history.run_for(2 * SECOND).await;
+    let leader = cluster.leader(None).await.unwrap();
+    cluster.kill(&leader).unwrap();
+    cluster.leader(Some(&leader)).await.unwrap();
+    history.run_for(2 * SECOND).await;
+    let summary = history.end().await;
+    println!("{summary:?}: every write succeeded, no stale and no mixed read");
+    assert!(summary.writes > 5 && summary.reads > 20, "too little happened to prove anything: {summary:?}");
+    let metrics = cluster.metrics("gateway-0").await.unwrap();
+    assert_eq!(metrics.sum("verbs3_client_report_failures_total", &[]), 0.0);
+    let told = cluster.log("gateway-0").matches("is told of writes by way of the coordinators").count();
+    assert_eq!(told, 1, "once for each worker, not for each write");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -47,6 +47,9 @@ table! {
     report_failures: IntCounter, "verbs3_client_report_failures_total", [],
         "Writes whose end a home could not be told.";
     writes_open: IntGauge, "verbs3_client_writes_open", [], "Announced writes that are not reported yet.";
+    relays: IntCounterVec, "verbs3_client_relays_total", ["kind", "outcome"],
+        "Tries to tell a home that can't be reached by way of the coordinators, by kind (announce, report) and outcome (done, unleased, refused, other_map, no_lease, silent, full, away).";
+    relaying: IntGauge, "verbs3_client_relaying", [], "Messages being told by way of the coordinators.";
 }
 
 /// Counters of one tier client.
@@ -62,6 +65,8 @@ pub(crate) struct Metrics {
     pub(crate) announce_failures: IntCounter,
     pub(crate) report_failures: IntCounter,
     pub(crate) writes_open: IntGauge,
+    relays: IntCounterVec,
+    pub(crate) relaying: IntGauge,
     /// Of `bytes`, resolved once, as the two below are of `calls`: looking them up by their labels costs 100 ns each.
     bytes: [IntCounter; 3],
     pub(crate) open_ok: IntCounter,
@@ -83,6 +88,8 @@ impl Metrics {
             announce_failures,
             report_failures,
             writes_open,
+            relays,
+            relaying,
         } = Rows::new(registry)?;
         let by_kind = |kind: TransportKind| bytes.with_label_values(&[kind.as_str()]);
         Ok(Self {
@@ -96,6 +103,8 @@ impl Metrics {
             announce_failures,
             report_failures,
             writes_open,
+            relays,
+            relaying,
             bytes: [by_kind(TransportKind::Shm), by_kind(TransportKind::Verbs), by_kind(TransportKind::Tcp)],
             open_ok: calls.with_label_values(&["open", "ok"]),
             read_ok: calls.with_label_values(&["read", "ok"]),
@@ -111,6 +120,15 @@ impl Metrics {
         self.map_waits.with_label_values(&[outcome]).inc();
     }
 
+    pub(crate) fn relayed(&self, kind: &'static str, outcome: &'static str) {
+        self.relays.with_label_values(&[kind, outcome]).inc();
+    }
+
+    /// One more is relayed, until it is dropped.
+    pub(crate) fn relaying(&self) -> Counted {
+        Counted::new(&self.relaying)
+    }
+
     pub(crate) fn bytes(&self, kind: TransportKind, bytes: u64) {
         let counter = match kind {
             TransportKind::Shm => &self.bytes[0],
@@ -118,5 +136,21 @@ impl Metrics {
             TransportKind::Tcp => &self.bytes[2],
         };
         counter.inc_by(bytes);
+    }
+}
+
+/// One of what a gauge counts.
+pub(crate) struct Counted(IntGauge);
+
+impl Counted {
+    fn new(gauge: &IntGauge) -> Self {
+        gauge.inc();
+        Self(gauge.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.dec();
     }
 }

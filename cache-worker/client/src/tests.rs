@@ -5,6 +5,7 @@ mod between;
 mod following;
 mod opening;
 mod reading;
+mod relaying;
 mod ways;
 mod writing;
 

@@ -1,7 +1,7 @@
 //! The client of the cache tier: owns the map, the memory for landings, and the tasks that outlive a request.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use prometheus::Registry;
@@ -19,6 +19,7 @@ use crate::health::Watch;
 use crate::metrics::Metrics;
 use crate::options::{OptionsError, TierOptions};
 use crate::place::{Map, Worker};
+use crate::relay::Relaying;
 use crate::span::{BypassReason, SpanRead};
 
 /// Why no client of the tier can be made.
@@ -60,6 +61,8 @@ pub struct Tier {
     /// This process among all writers of the cluster.
     pub(crate) gateway: u64,
     pub(crate) writes: std::sync::atomic::AtomicU64,
+    /// Where coordinators tell homes that can't be reached from here.
+    pub(crate) relaying: OnceLock<Relaying>,
     /// Reports, renewals and invalidations that outlive the request which caused them.
     pub(crate) tasks: TaskTracker,
 }
@@ -90,6 +93,7 @@ impl Tier {
             in_vain: InVain::default(),
             gateway: rand::random(),
             writes: std::sync::atomic::AtomicU64::new(0),
+            relaying: OnceLock::new(),
             tasks: TaskTracker::new(),
         }))
     }

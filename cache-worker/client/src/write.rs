@@ -4,13 +4,14 @@
 //! uncertain, and reads ask the UFS, until their time is over.
 //!
 //! # Why these messages may be sent twice
-//! When a connection breaks, nobody knows whether the home has acted, and the message is sent again over the next way. Both
-//! messages name their [`WriteId`], and doing either twice is doing it once: a second announcement renews the first, a
-//! second report raises the generation once more and finds nothing left to close. What can come *late* is the copy on the
-//! broken connection, which the home may still be working on. A late report only invalidates. A late announcement, after
-//! its own report, opens the write again until its time is over: reads of the key ask the UFS for that long, which is slow
-//! and never stale. What would be stale, a write that is visible before its home knows, can't come of it: the write is
-//! sent only after an acknowledgement, and no copy of an announcement undoes the one that was acknowledged.
+//! When a connection breaks, nobody knows whether the home has acted, and the message is sent again over the next way; where
+//! a home is silent, it also goes around ([`crate::relay`]). Both messages name their [`WriteId`], and doing either twice is
+//! doing it once: a second announcement renews the first, a second report raises the generation once more and finds nothing
+//! left to close. What can come *late* is the copy on the broken connection, or on the other way, which the home may still be
+//! working on. A late report only invalidates. A late announcement, after its own report, opens the write again until its time
+//! is over: reads of the key ask the UFS for that long, which is slow and never stale. What would be stale, a write that is
+//! visible before its home knows, can't come of it: the write is sent only after an acknowledgement, and no copy of an
+//! announcement undoes the one that was acknowledged.
 //!
 //! # While the map changes
 //! A home acknowledges under its own epoch alone. Who is refused for another waits for the next map, or for the worker to
@@ -20,7 +21,7 @@
 //! replaces it comes into force only once one of them has given it up.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -29,7 +30,7 @@ use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout_at};
 use verbs3_protocol::{
-    Announce, Epoch, Refusal, RefusalKind, Reply, Report, Request, Volume, WorkerId, WriteId, WriteOutcome,
+    Announce, Epoch, Refusal, RefusalKind, Reply, Report, Request, Volume, Word, WorkerId, WriteId, WriteOutcome,
 };
 use verbs3_rdma::transport::{Event, TransportError};
 
@@ -58,8 +59,8 @@ pub enum CoherenceError {
 }
 
 /// First pause between two tries of the same message; doubles up to [`RETRY_PAUSE_MAX`].
-const RETRY_PAUSE_MIN: Duration = Duration::from_millis(25);
-const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
+pub(crate) const RETRY_PAUSE_MIN: Duration = Duration::from_millis(25);
+pub(crate) const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Keys in a message to a former home: with keys of 1 KiB, half of a frame.
 const KEYS_TO_FORMER: usize = 25;
 
@@ -70,6 +71,8 @@ struct Write {
     keys: Vec<String>,
     /// Whom it was announced to. Homes of older maps among them are told of its end, too, as far as they care.
     told: Mutex<Vec<Arc<Worker>>>,
+    /// Whether a home was told by way of the coordinators.
+    around: Arc<AtomicBool>,
 }
 
 /// What the home is told.
@@ -103,6 +106,11 @@ impl Announced {
         }
     }
 
+    /// Says, once the write is reported, whether a home was told by way of the coordinators.
+    pub fn relayed(&self) -> Arc<AtomicBool> {
+        self.write.as_ref().map(|write| write.around.clone()).unwrap_or_default()
+    }
+
     fn take(&mut self) -> Option<Arc<Write>> {
         if let Some(renewal) = self.renewal.take() {
             renewal.abort();
@@ -128,8 +136,8 @@ impl Tier {
     /// Tells the home of each key that a write is about to become visible. All have to acknowledge.
     pub async fn announce(self: &Arc<Self>, volume: &Volume, keys: &[String]) -> Result<Announced, CoherenceError> {
         let id = WriteId { gateway: self.gateway, sequence: self.writes.fetch_add(1, Ordering::Relaxed) };
-        let told = Mutex::new(Vec::new());
-        let write = Arc::new(Write { id, volume: volume.clone(), keys: keys.to_vec(), told });
+        let (told, around) = (Mutex::new(Vec::new()), Arc::default());
+        let write = Arc::new(Write { id, volume: volume.clone(), keys: keys.to_vec(), told, around });
         self.metrics.writes_open.inc();
         // From here on, so that a caller who goes away during the announcement leaves no home without a report.
         let mut announced = Announced { tier: self.clone(), write: Some(write.clone()), renewal: None };
@@ -244,9 +252,9 @@ impl Tier {
         for worker in former {
             self.tell_former(&worker, write, news, epoch);
         }
-        let messages = groups.into_iter().map(|(worker, keys)| (worker, self.message(write, news, epoch, keys)));
-        let told = messages.map(|(worker, message)| async move {
-            let told = self.tell(news.kind(), &worker, message, until, Some(epoch)).await?;
+        let words = groups.into_iter().map(|(worker, keys)| (worker, self.word(write, news, epoch, keys)));
+        let told = words.map(|(worker, word)| async move {
+            let told = self.tell_home(news.kind(), &worker, &word, until, &write.around).await?;
             Ok::<_, CoherenceError>((worker, told))
         });
         let told: Vec<(Arc<Worker>, Told)> = join_all(told).await.into_iter().collect::<Result<_, _>>()?;
@@ -261,7 +269,8 @@ impl Tier {
     /// A home of an older map need not know any more, but would ask the UFS for these keys until their time is over.
     fn tell_former(&self, worker: &Arc<Worker>, write: &Write, news: News, epoch: Epoch) {
         for keys in write.keys.chunks(KEYS_TO_FORMER) {
-            let (worker, message) = (worker.clone(), self.message(write, news, epoch, keys.to_vec()));
+            let message = self.word(write, news, epoch, keys.to_vec()).to_request().encode();
+            let worker = worker.clone();
             // May be cancelled at any time: nothing rests on it.
             self.tasks.spawn(async move {
                 let _ = timeout_at(Instant::now() + RETRY_PAUSE_MAX, ask(&worker, message)).await;
@@ -269,14 +278,13 @@ impl Tier {
         }
     }
 
-    fn message(&self, write: &Write, news: News, epoch: Epoch, keys: Vec<String>) -> Bytes {
+    fn word(&self, write: &Write, news: News, epoch: Epoch, keys: Vec<String>) -> Word {
         let (volume, write) = (write.volume.clone(), write.id);
         let uncertain_ms = self.options.uncertain.as_millis() as u64;
-        let request = match news {
-            News::Announce => Request::Announce(Announce { volume, keys, write, epoch, uncertain_ms }),
-            News::Report(outcome) => Request::Report(Report { volume, keys, write, epoch, outcome }),
-        };
-        request.encode()
+        match news {
+            News::Announce => Word::Announce(Announce { volume, keys, write, epoch, uncertain_ms }),
+            News::Report(outcome) => Word::Report(Report { volume, keys, write, epoch, outcome }),
+        }
     }
 
     /// Whether every member of the map says, now, that it answers under its epoch: then no other is in force.
@@ -318,7 +326,7 @@ impl Tier {
         }
     }
 
-    async fn tell_on(
+    pub(crate) async fn tell_on(
         &self,
         kind: &'static str,
         worker: &Arc<Worker>,
@@ -334,15 +342,10 @@ impl Tier {
                     self.metrics.call(kind, "ok");
                     return Ok(if matches!(reply, Reply::Done { .. }) { Told::Leased } else { Told::Unleased });
                 }
-                Ok(Ok(Reply::Refused(Refusal { kind: refused, reason }))) => {
+                Ok(Ok(Reply::Refused(refusal))) => {
                     worker.health.succeeded();
                     self.metrics.call(kind, "refused");
-                    if self.options.coordinated && matches!(refused, RefusalKind::WrongEpoch(_) | RefusalKind::NoLease)
-                    {
-                        return Err(CoherenceError::OtherMap { worker: worker.id.clone(), reason });
-                    }
-                    let reason = format!("{refused:?}: {reason}");
-                    return Err(CoherenceError::HomeRefused { worker: worker.id.clone(), what: kind, reason });
+                    return Err(self.refused(worker, kind, refusal));
                 }
                 Ok(Ok(_)) => "its answer makes no sense".to_owned(),
                 Ok(Err(error)) if repeats < REPEATS_MAX && worker.may_be_asked_again(&error) => {
@@ -361,6 +364,15 @@ impl Tier {
             sleep(pause).await;
             pause = (pause * 2).min(RETRY_PAUSE_MAX);
         }
+    }
+
+    /// Where maps change, the next one may be worth another try.
+    pub(crate) fn refused(&self, worker: &Worker, what: &'static str, refusal: Refusal) -> CoherenceError {
+        let (worker, Refusal { kind, reason }) = (worker.id.clone(), refusal);
+        if self.options.coordinated && matches!(kind, RefusalKind::WrongEpoch(_) | RefusalKind::NoLease) {
+            return CoherenceError::OtherMap { worker, reason };
+        }
+        CoherenceError::HomeRefused { worker, what, reason: format!("{kind:?}: {reason}") }
     }
 }
 

@@ -7,6 +7,7 @@ mod membership;
 mod messages;
 mod placement;
 mod tend;
+mod word;
 
 pub use geometry::{Geometry, GeometryError, Span};
 pub use ids::{
@@ -21,3 +22,4 @@ pub use messages::{
 };
 pub use placement::{Member, Placement, PlacementError, RANKING, SLOTS};
 pub use tend::{ForgetPrefix, TENDED_BLOCKS_MAX, Tend, TendAct, Tended, TendedBlock};
+pub use word::{Heard, Relayed, Word};

@@ -13,7 +13,7 @@ use verbs3_coordinator::cluster::ClusterOptions;
 use verbs3_coordinator::store::SharedStore;
 use verbs3_coordinator::store::etcd::{EtcdOptions, EtcdStore};
 use verbs3_coordinator::store::file::FileStore;
-use verbs3_coordinator::{ClaimError, CoordinatorError, CoordinatorOptions};
+use verbs3_coordinator::{ClaimError, CoordinatorError, CoordinatorOptions, RelayOptions};
 use verbs3_coordinator_client::proof::Secret;
 use verbs3_coordinator_client::{Client, ClientOptions};
 use verbs3_gateway::{Admin, Readiness};
@@ -109,14 +109,19 @@ async fn claimed(
 
 /// A client of the coordinators; `None` where the configuration names none.
 pub fn client(cluster: &Cluster) -> anyhow::Result<Option<Arc<Client>>> {
+    client_within(cluster, CONNECT_DEADLINE, DEADLINE)
+}
+
+/// The same with other deadlines.
+pub fn client_within(cluster: &Cluster, connect: Duration, deadline: Duration) -> anyhow::Result<Option<Arc<Client>>> {
     if cluster.coordinators.is_empty() {
         return Ok(None);
     }
     let options = ClientOptions {
         coordinators: cluster.coordinators.iter().map(|url| url.trim_end_matches('/').to_owned()).collect(),
         secret: secret(cluster)?,
-        connect_deadline: CONNECT_DEADLINE,
-        deadline: DEADLINE,
+        connect_deadline: connect,
+        deadline,
     };
     Ok(Some(Arc::new(Client::new(options))))
 }
@@ -148,6 +153,8 @@ pub fn options(coordinator: &Coordinator, cluster: &Cluster, listen: SocketAddr)
         connections_max,
         notification_token_file,
         wait_max,
+        relays_max,
+        relays_memory,
         store: _,
         preload: _,
     } = coordinator;
@@ -171,6 +178,10 @@ pub fn options(coordinator: &Coordinator, cluster: &Cluster, listen: SocketAddr)
         clock_skew: clock_skew.0,
         connections_max: *connections_max as usize,
         wait_max: wait_max.0,
+        relays: RelayOptions {
+            words_max: *relays_max as usize,
+            bytes_max: usize::try_from(relays_memory.0).unwrap_or(usize::MAX),
+        },
     })
 }
 

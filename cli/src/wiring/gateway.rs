@@ -21,7 +21,7 @@ use verbs3_ufs::Ufs;
 
 use super::listen::Place;
 use super::tier::Ways;
-use super::{arena, coordinator, following, geometry, stores, tier};
+use super::{arena, coordinator, following, geometry, relay, stores, tier};
 use crate::process::Started;
 
 /// A gateway that serves.
@@ -59,6 +59,7 @@ pub async fn run(config: Config, started: Started) -> anyhow::Result<()> {
     let stores = stores::open(&ufs, &registry).await?;
     let ways = Arc::new(Ways::to_workers(&cluster, &tcp, &verbs, &gateway.peers, &arena).await?);
     let tier = tier::start(&gateway.tier, &cluster, geometry, &ways, arena, &registry)?;
+    relay::start(&tier, &gateway.tier, &cluster)?;
     let unfollow = CancellationToken::new();
     // Without a map yet, or with the last one while no coordinator answers, clients are served all the same.
     let following = coordinator::client(&cluster)?

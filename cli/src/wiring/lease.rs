@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use verbs3_cache_worker::{Activation, HandingOver, NotedWrite, Worker};
 use verbs3_coordinator_client::api::{
-    self, Granted, OPEN_WRITES_MAX, OpenWrite, PREFIX, RefusedKind, Registration, Renewal,
+    self, Granted, HeardWord, OPEN_WRITES_MAX, OpenWrite, PREFIX, RefusedKind, Registration, RelayedWord, Renewal,
 };
 use verbs3_coordinator_client::clock::{BootClock, Clock};
 use verbs3_coordinator_client::tenure::{Duty, Tenure};
@@ -63,7 +63,7 @@ impl Tenant {
                 Ok(granted) => {
                     self.registered = true;
                     pause = PAUSE_MIN;
-                    let news = granted.prepare.is_some() || granted.activation.is_some();
+                    let news = granted.prepare.is_some() || granted.activation.is_some() || !granted.words.is_empty();
                     for duty in self.tenure.granted(sent, granted) {
                         self.perform(duty).await;
                     }
@@ -130,6 +130,11 @@ impl Tenant {
             Duty::Lease { until, outage_until } => {
                 let now = BootClock.now();
                 self.worker.hold_lease(until.since(now), outage_until.since(now));
+            }
+            Duty::Hear(words) => {
+                let hear = |RelayedWord { id, word }| HeardWord { id, heard: self.worker.hear(&word) };
+                let heard = words.into_iter().map(hear).collect();
+                self.tenure.heard(heard);
             }
         }
     }

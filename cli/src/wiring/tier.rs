@@ -102,6 +102,9 @@ pub fn start(
         announce_deadline,
         report_deadline,
         map_wait,
+        // `relay` reads them.
+        relay_after: _,
+        relays_max: _,
         failures_max,
         rest_min,
         rest_max,

@@ -2,7 +2,7 @@
 
 use super::{Findings, Role};
 use crate::coordinator::{Coordinator, CoordinatorStore, CoordinatorStoreKind};
-use crate::quantity::Period;
+use crate::quantity::{ByteSize, Period};
 
 pub(super) fn check(coordinator: &Coordinator, roles: &[Role], findings: &mut Findings) {
     let Coordinator {
@@ -18,6 +18,8 @@ pub(super) fn check(coordinator: &Coordinator, roles: &[Role], findings: &mut Fi
         connections_max,
         notification_token_file,
         wait_max,
+        relays_max,
+        relays_memory,
         store,
         preload,
     } = coordinator;
@@ -39,6 +41,8 @@ pub(super) fn check(coordinator: &Coordinator, roles: &[Role], findings: &mut Fi
     findings.range(at("workers_max"), *workers_max, 1, 4000);
     findings.range(at("connections_max"), *connections_max, 16, 1_000_000);
     findings.range(at("wait_max"), *wait_max, Period::seconds(1), Period::seconds(600));
+    findings.range(at("relays_max"), *relays_max, 0, 1_000_000);
+    findings.range(at("relays_memory"), *relays_memory, ByteSize::kib(64), ByteSize::mib(1024));
     if let Some(file) = notification_token_file.as_ref().filter(|_| roles.contains(&Role::Coordinator)) {
         findings.readable(at("notification_token_file"), file);
     }

@@ -184,6 +184,8 @@ fn check_tier(tier: &GatewayTier, cluster: &Cluster, findings: &mut Findings) {
         announce_deadline,
         report_deadline,
         map_wait,
+        relay_after,
+        relays_max,
         failures_max,
         rest_min,
         rest_max,
@@ -197,6 +199,8 @@ fn check_tier(tier: &GatewayTier, cluster: &Cluster, findings: &mut Findings) {
     findings.range(at("announce_deadline"), *announce_deadline, Period::millis(100), Period::seconds(300));
     findings.range(at("report_deadline"), *report_deadline, Period::millis(100), Period::seconds(600));
     findings.range(at("map_wait"), *map_wait, Period::millis(0), Period::seconds(30));
+    findings.range(at("relay_after"), *relay_after, Period::millis(10), Period::seconds(60));
+    findings.range(at("relays_max"), *relays_max, 0, 65536);
     findings.range(at("failures_max"), *failures_max, 1, 1000);
     findings.range(at("rest_min"), *rest_min, Period::millis(10), Period::seconds(600));
     findings.range(at("rest_max"), *rest_max, Period::millis(10), Period::seconds(3600));

@@ -1,7 +1,7 @@
 //! What the coordinators' HTTP API carries, as JSON.
 
 use serde::{Deserialize, Serialize};
-use verbs3_protocol::{Epoch, Membership, MembershipChange, WorkerId};
+use verbs3_protocol::{Epoch, Heard, Membership, MembershipChange, Word, WorkerId};
 
 /// Every path begins with it.
 pub const PREFIX: &str = "/v1";
@@ -72,6 +72,9 @@ pub struct Renewal {
     /// Of a worker that drains.
     #[serde(default)]
     pub handing_over: Option<HandingOver>,
+    /// To the words that came with the answer before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub heard: Vec<HeardWord>,
 }
 
 /// How far a worker that drains has come with handing over the blocks that are read most.
@@ -115,6 +118,33 @@ pub struct Granted {
     /// A map that is to come into force: give up the active one, and say so.
     #[serde(default)]
     pub prepare: Option<Epoch>,
+    /// To be heard after all else is done, and answered with the next renewal, at once.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub words: Vec<RelayedWord>,
+}
+
+/// `POST /v1/workers/ID/relay`: a writer can't reach this worker, which is to hear its word by its renewals. Answered with
+/// [`Relayed`](verbs3_protocol::Relayed).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Relay {
+    pub word: Word,
+    /// How long the worker's answer is waited for.
+    pub wait_ms: u64,
+}
+
+/// A word on its way to a worker.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RelayedWord {
+    /// Of this way: the same word may be on several.
+    pub id: u64,
+    pub word: Word,
+}
+
+/// A worker's answer to a [`RelayedWord`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeardWord {
+    pub id: u64,
+    pub heard: Heard,
 }
 
 /// A map that came into force, and what a worker has to know of the one before.

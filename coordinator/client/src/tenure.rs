@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use verbs3_protocol::{Epoch, Membership};
 
-use crate::api::{Activation, Granted, Incarnation, Leave, OpenWrite, Renewal};
+use crate::api::{Activation, Granted, HeardWord, Incarnation, Leave, OpenWrite, RelayedWord, Renewal};
 use crate::clock::Moment;
 
 /// Part of a lease by which this host's clock may be slow against the coordinator's.
@@ -24,9 +24,12 @@ pub enum Duty {
     Prepare(Epoch),
     /// Answer under this map.
     Activate(Box<Activation>),
-    /// It answers from what it knows until the first moment, and takes part in writes of an outage until the second. The last
-    /// of all duties: nothing old is answered under a new lease.
+    /// It answers from what it knows until the first moment, and takes part in writes of an outage until the second. After
+    /// those above: nothing old is answered under a new lease.
     Lease { until: Moment, outage_until: Moment },
+    /// Hear these words of writers that can't reach this worker; then ask again at once, with the answers. After the lease,
+    /// by which they are judged.
+    Hear(Vec<RelayedWord>),
 }
 
 /// What a worker holds.
@@ -39,12 +42,14 @@ pub struct Tenure {
     lease: Duration,
     /// The newest that was told: the next one is told as what differs.
     known: Option<Membership>,
+    /// To words of the last answer; said until an answer comes. Who waits for one that is lost has the word said again.
+    heard: Vec<HeardWord>,
 }
 
 impl Tenure {
     pub fn new(incarnation: Incarnation) -> Self {
-        let none = Epoch(0);
-        Self { incarnation, active: none, prepared: none, open_writes: None, lease: Duration::ZERO, known: None }
+        let (none, heard) = (Epoch(0), Vec::new());
+        Self { incarnation, active: none, prepared: none, open_writes: None, lease: Duration::ZERO, known: None, heard }
     }
 
     pub fn incarnation(&self) -> &Incarnation {
@@ -68,6 +73,7 @@ impl Tenure {
             wait_ms: u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
             knows: self.knows(),
             handing_over: None,
+            heard: self.heard.clone(),
         }
     }
 
@@ -86,6 +92,7 @@ impl Tenure {
         let outage = Duration::from_millis(granted.outage_ms);
         let until = sent.after(self.lease - self.lease / DRIFT);
         let mut duties = Vec::new();
+        self.heard.clear();
         if self.active.0 != 0 && self.active != granted.active {
             self.active = Epoch(0);
             duties.push(Duty::GiveUp);
@@ -99,7 +106,15 @@ impl Tenure {
             duties.extend(activation.map(|activation| Duty::Activate(Box::new(activation))));
         }
         duties.push(Duty::Lease { until, outage_until: until.after(outage - outage / DRIFT) });
+        if !granted.words.is_empty() {
+            duties.push(Duty::Hear(granted.words));
+        }
         duties
+    }
+
+    /// The worker has done so; its answers.
+    pub fn heard(&mut self, heard: Vec<HeardWord>) {
+        self.heard = heard;
     }
 
     /// The worker has done so: it answers under no epoch, and hands over its open writes (`None`: too many).

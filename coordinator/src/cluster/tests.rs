@@ -42,6 +42,7 @@ fn renewal(incarnation: &str, active: Epoch, prepared: Epoch) -> Renewal {
         wait_ms: 0,
         knows: Epoch(0),
         handing_over: None,
+        heard: Vec::new(),
     }
 }
 

@@ -33,6 +33,7 @@ impl Coordinator {
             (&Method::GET, ["workers"]) => ("workers", self.workers_view().await),
             (&Method::POST, ["workers"]) => ("register", self.register(asked).await),
             (&Method::POST, ["workers", id, "renew"]) => ("renew", self.renew(id, asked).await),
+            (&Method::POST, ["workers", id, "relay"]) => ("relay", self.relay(id, asked).await),
             (&Method::POST, ["workers", id, "leave"]) => ("leave", self.leave(id, asked).await),
             (&Method::POST, ["workers", id, "drain"]) => ("drain", self.drain(id, true).await),
             (&Method::POST, ["workers", id, "undrain"]) => ("undrain", self.drain(id, false).await),
@@ -118,10 +119,11 @@ impl Coordinator {
     }
 
     async fn renew(&self, id: &str, asked: &Asked) -> Answer {
-        let renewal: Renewal = match parsed(asked) {
+        let mut renewal: Renewal = match parsed(asked) {
             Ok(renewal) => renewal,
             Err(answer) => return answer,
         };
+        let heard = std::mem::take(&mut renewal.heard);
         let id = WorkerId(id.to_owned());
         let mut news = self.news.subscribe();
         news.mark_unchanged();
@@ -131,23 +133,35 @@ impl Coordinator {
         if renewal.prepared.0 > 0 {
             self.happened.notify_one();
         }
-        let granted = match granted {
+        let mut granted = match granted {
             Some(Ok(granted)) => granted,
             Some(Err(error)) => return refused(&error),
             None => return self.not_leader().await,
         };
-        if granted.activation.is_some() || granted.prepare.is_some() {
+        // Of the process that has this id, and no other: what it has noted counts whoever leads.
+        self.desk.answered(&id, heard);
+        let bell = self.desk.bell(&id);
+        granted.words = self.desk.hand_out(&id);
+        if is_news(&granted) {
             return Answer::json(StatusCode::OK, &granted);
         }
         let until = tokio::time::Instant::now() + self.wait(Some(renewal.wait_ms));
         // The lease was granted when the question came. Waiting adds nothing to it.
-        while tokio::time::timeout_at(until, news.changed()).await.is_ok_and(|changed| changed.is_ok()) {
-            match self.as_leader(|cluster, _| cluster.news(&id, &renewal)) {
-                Some(news) if news.activation.is_some() || news.prepare.is_some() => {
-                    return Answer::json(StatusCode::OK, &news);
+        loop {
+            tokio::select! {
+                changed = news.changed() => match self.as_leader(|cluster, _| cluster.news(&id, &renewal)) {
+                    Some(news) if is_news(&news) => return Answer::json(StatusCode::OK, &news),
+                    Some(_) if changed.is_ok() => {}
+                    Some(_) => break,
+                    None => return self.not_leader().await,
+                },
+                () = bell.notified() => {
+                    granted.words = self.desk.hand_out(&id);
+                    if is_news(&granted) {
+                        break;
+                    }
                 }
-                Some(_) => {}
-                None => return self.not_leader().await,
+                () = tokio::time::sleep_until(until) => break,
             }
         }
         Answer::json(StatusCode::OK, &granted)
@@ -215,6 +229,11 @@ impl Coordinator {
     pub(super) fn wait(&self, wait_ms: Option<u64>) -> Duration {
         Duration::from_millis(wait_ms.unwrap_or_default()).min(self.options.wait_max)
     }
+}
+
+/// Whether the worker is to be answered at once.
+fn is_news(granted: &Granted) -> bool {
+    granted.activation.is_some() || granted.prepare.is_some() || !granted.words.is_empty()
 }
 
 /// The slot that a question about placement means. `None`: all.

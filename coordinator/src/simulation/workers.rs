@@ -287,6 +287,8 @@ impl World {
                 }
                 Duty::Activate(activation) => computes = Some(activation),
                 Duty::Lease { until, .. } => worker.lease_until = until,
+                // Nobody writes here.
+                Duty::Hear(_) => {}
             }
         }
         let Some(activation) = computes else {

@@ -32,6 +32,7 @@ use crate::write::checks::BodyFault;
 const HOST_ID: HeaderName = HeaderName::from_static("x-amz-id-2");
 const CACHE: HeaderName = HeaderName::from_static("x-verbs3-cache");
 const TRANSPORT: HeaderName = HeaderName::from_static("x-verbs3-transport");
+const HOME: HeaderName = HeaderName::from_static("x-verbs3-home");
 
 /// A request of a page from another origin.
 struct Foreign {
@@ -282,6 +283,9 @@ impl Front {
         }
         if let Some(via) = cx.via() {
             headers.insert(TRANSPORT, HeaderValue::from_static(via.as_str()));
+        }
+        if cx.is_relayed() {
+            headers.insert(HOME, HeaderValue::from_static("relayed"));
         }
     }
 

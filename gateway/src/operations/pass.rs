@@ -91,7 +91,7 @@ impl Core {
             let outcome = result.as_ref().map_or_else(|_| self.outcome(&result), |response| judge(&response.output));
             let reported = write.finish(outcome).await;
             if result.is_ok() {
-                reported?;
+                entry.exchange.cx.note_way(reported?);
             }
         }
         self.conclude::<R>(entry, result, raw)

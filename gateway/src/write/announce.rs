@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use async_trait::async_trait;
 use http::{HeaderMap, HeaderValue, header};
@@ -34,7 +35,15 @@ pub trait Homes: Send + Sync + 'static {
 #[async_trait]
 pub trait Announcement: Send + Sync + 'static {
     /// Says how it ended; `Ok` when the homes have acknowledged. Bounded in time, and goes on if its caller goes away.
-    async fn report(self: Box<Self>, outcome: WriteOutcome) -> Result<(), HomeUnreachable>;
+    async fn report(self: Box<Self>, outcome: WriteOutcome) -> Result<Way, HomeUnreachable>;
+}
+
+/// How the homes of a write were told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    Direct,
+    /// One of them, at least, by way of the coordinators: the answer says `x-verbs3-home: relayed`.
+    Relayed,
 }
 
 /// A home did not acknowledge.
@@ -94,20 +103,20 @@ impl Write {
     }
 
     /// Reports, if the write was announced. `Ok` once the homes have acknowledged.
-    pub async fn finish(self, outcome: WriteOutcome) -> S3Result<()> {
+    pub async fn finish(self, outcome: WriteOutcome) -> S3Result<Way> {
         let announced = match self.close() {
             State::Announced(announced) => announced,
             State::Untold => {
                 self.shared.homes.forget(&self.shared.volume, &self.shared.keys);
-                return Ok(());
+                return Ok(Way::Direct);
             }
-            State::Idle | State::Closed => return Ok(()),
+            State::Idle | State::Closed => return Ok(Way::Direct),
         };
         match announced.report(outcome).await {
-            Ok(()) => Ok(()),
+            Ok(way) => Ok(way),
             Err(error) if self.shared.coherence == Coherence::Ttl => {
                 warn!(volume = %self.shared.volume, %error, "a write was not reported; readers see it after the mount's ttl");
-                Ok(())
+                Ok(Way::Direct)
             }
             Err(error) => Err(error.into_error()),
         }
@@ -180,8 +189,10 @@ struct Told {
 
 #[async_trait]
 impl Announcement for Told {
-    async fn report(self: Box<Self>, outcome: WriteOutcome) -> Result<(), HomeUnreachable> {
-        Ok(self.tier.report(self.announced, outcome).await?)
+    async fn report(self: Box<Self>, outcome: WriteOutcome) -> Result<Way, HomeUnreachable> {
+        let relayed = self.announced.relayed();
+        self.tier.report(self.announced, outcome).await?;
+        Ok(if relayed.load(Ordering::Relaxed) { Way::Relayed } else { Way::Direct })
     }
 }
 
@@ -194,7 +205,7 @@ impl From<CoherenceError> for HomeUnreachable {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::AtomicUsize;
 
     use super::*;
 
@@ -226,9 +237,9 @@ mod tests {
 
     #[async_trait]
     impl Announcement for Open {
-        async fn report(self: Box<Self>, _: WriteOutcome) -> Result<(), HomeUnreachable> {
+        async fn report(self: Box<Self>, _: WriteOutcome) -> Result<Way, HomeUnreachable> {
             self.0.fetch_sub(1, Ordering::SeqCst);
-            Ok(())
+            Ok(Way::Direct)
         }
     }
 

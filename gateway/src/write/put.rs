@@ -101,7 +101,7 @@ async fn upload<R: Upload>(core: &Core, mut request: S3Request<R>) -> S3Result<S
         let outcome = if released { core.outcome(&result) } else { WriteOutcome::Unknown };
         let reported = write.finish(outcome).await;
         if result.is_ok() {
-            reported?;
+            entry.exchange.cx.note_way(reported?);
         }
     }
     if result.is_ok() && !released {

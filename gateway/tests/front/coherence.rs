@@ -41,6 +41,16 @@ async fn deletes_copies_tags_and_batches_announce_their_keys() {
 }
 
 #[tokio::test]
+async fn the_answer_says_when_a_home_was_told_by_way_of_the_coordinators() {
+    let stage = Stage::start().await;
+    let answer = stage.put("/data/around", b"hello").await;
+    assert_eq!((answer.status, &answer.headers["x-verbs3-home"][..]), (200, "relayed"));
+    let answer = stage.send(&Request::new("DELETE", "/data/around"), b"").await;
+    assert_eq!((answer.status, &answer.headers["x-verbs3-home"][..]), (204, "relayed"));
+    assert!(!stage.put("/data/directly", b"hello").await.headers.contains_key("x-verbs3-home"));
+}
+
+#[tokio::test]
 async fn without_its_home_nothing_is_written() {
     let stage = Stage::start().await;
     stage.put("/data/old", b"old").await;

@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use verbs3_gateway::auth::Identities;
 use verbs3_gateway::mount::{Coherence, Freshness, Mount, Mounts};
-use verbs3_gateway::{Announcement, Gateway, GatewayOptions, HomeUnreachable, Homes, Listener, TlsFiles};
+use verbs3_gateway::{Announcement, Gateway, GatewayOptions, HomeUnreachable, Homes, Listener, TlsFiles, Way};
 use verbs3_protocol::{ListedEntry, Volume, WriteOutcome};
 use verbs3_ufs::local::{LocalOptions, LocalStore};
 use verbs3_ufs::{Ufs, UfsLimits};
@@ -81,13 +81,13 @@ impl Homes for TestHomes {
 
 #[async_trait]
 impl Announcement for Told {
-    async fn report(self: Box<Self>, outcome: WriteOutcome) -> Result<(), HomeUnreachable> {
+    async fn report(self: Box<Self>, outcome: WriteOutcome) -> Result<Way, HomeUnreachable> {
         self.reported.store(true, Ordering::SeqCst);
         self.told.lock().push(format!("report {} {outcome:?}", self.key));
         if self.refuse.load(Ordering::SeqCst) {
             return Err(HomeUnreachable { reason: "worker w1 is away".to_owned() });
         }
-        Ok(())
+        Ok(if self.key.starts_with("around") { Way::Relayed } else { Way::Direct })
     }
 }
 

@@ -8,7 +8,7 @@ use verbs3_protocol::{Generation, Lease, WriteOutcome};
 
 /// What the workers of a test say.
 #[derive(Default)]
-struct World {
+pub(super) struct World {
     /// Under which they answer.
     epoch: AtomicU64,
     unleased: AtomicBool,
@@ -16,7 +16,7 @@ struct World {
     strays: AtomicU64,
 }
 
-fn worker(id: &str, world: &Arc<World>) -> TestWorker {
+pub(super) fn worker(id: &str, world: &Arc<World>) -> TestWorker {
     let world = world.clone();
     TestWorker::new(
         id,
@@ -43,16 +43,16 @@ fn worker(id: &str, world: &Arc<World>) -> TestWorker {
     )
 }
 
-fn world(epoch: u64) -> Arc<World> {
+pub(super) fn world(epoch: u64) -> Arc<World> {
     Arc::new(World { epoch: AtomicU64::new(epoch), ..World::default() })
 }
 
-fn following() -> Arc<Tier> {
+pub(super) fn following() -> Arc<Tier> {
     let options = TierOptions { coordinated: true, ..options() };
     Tier::new(options, Placement::nobody(), HashMap::new(), arena(16 << 20), &Registry::new()).unwrap()
 }
 
-fn adopt(tier: &Tier, epoch: u64, workers: &[&TestWorker]) {
+pub(super) fn adopt(tier: &Tier, epoch: u64, workers: &[&TestWorker]) {
     let members = workers.iter().map(|worker| Member::new(worker.id.clone(), 1.0)).collect();
     let placement = Placement::new(Epoch(epoch), members, 2).unwrap();
     let peers = workers.iter().map(|worker| (worker.id.clone(), worker.peer.clone()));

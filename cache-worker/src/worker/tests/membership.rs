@@ -4,7 +4,8 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use verbs3_protocol::{
-    Announce, Epoch, Member, Open, Placement, RefusalKind, Report, Request, WorkerId, WriteId, WriteOutcome,
+    Announce, Epoch, Heard, Member, Open, Placement, RefusalKind, Report, Request, Word, WorkerId, WriteId,
+    WriteOutcome,
 };
 use verbs3_rdma::inprocess::Mode;
 
@@ -134,4 +135,48 @@ async fn a_standing_is_told() {
     assert!(matches!(standing(&bed).await[..], [verbs3_protocol::Reply::Standing { epoch: Epoch(0), leased: false }]));
     activate(&bed, &alone(7), None, &[], Vec::new());
     assert!(matches!(standing(&bed).await[..], [verbs3_protocol::Reply::Standing { epoch: Epoch(7), leased: true }]));
+}
+
+#[tokio::test]
+async fn a_word_that_comes_by_way_of_the_coordinators_is_judged_as_one_that_comes_directly() {
+    let bed = bed();
+    let word = |epoch: u64| match (announce(epoch), report(epoch, WRITE)) {
+        (Request::Announce(announce), Request::Report(report)) => (Word::Announce(announce), Word::Report(report)),
+        other => panic!("{other:?}"),
+    };
+    let refused = |heard: Heard| match heard {
+        Heard::Refused(refusal) => refusal.kind,
+        other => panic!("{other:?}"),
+    };
+    // Before its first map, and under another than its own.
+    assert_eq!(refused(bed.worker.hear(&word(1).0)), RefusalKind::WrongEpoch(Epoch(0)));
+    activate(&bed, &alone(1), None, &[], Vec::new());
+    assert_eq!(refused(bed.worker.hear(&word(2).1)), RefusalKind::WrongEpoch(Epoch(1)));
+
+    // What it knows is void from the announcement to the report, and asked anew after.
+    let (old, new) = (Stored::new(1, 10), Stored::new(2, 20));
+    bed.store.put("k", old.clone());
+    assert_eq!(bed.ask(opening(1)).await.bytes, old.content(0..10));
+    let (announced, reported) = word(1);
+    assert_eq!((bed.worker.hear(&announced), bed.worker.hear(&announced)), (Heard::Done, Heard::Done));
+    assert_eq!(bed.ask(opening(1)).await.refused(), Some(&RefusalKind::Uncertain));
+    bed.store.put("k", new.clone());
+    assert_eq!(bed.worker.hear(&reported), Heard::Done);
+    assert_eq!(bed.ask(opening(1)).await.bytes, new.content(0..20));
+    let before = asked(&bed);
+    assert_eq!(bed.ask(opening(1)).await.bytes, new.content(0..20));
+    assert_eq!(asked(&bed), before, "known again");
+    // A copy of the announcement that comes last is slow, and never stale.
+    assert_eq!(bed.worker.hear(&announced), Heard::Done);
+    assert_eq!(bed.ask(opening(1)).await.refused(), Some(&RefusalKind::Uncertain));
+    assert_eq!(bed.worker.hear(&reported), Heard::Done);
+
+    bed.clock.advance(LEASE);
+    assert_eq!(bed.worker.hear(&reported), Heard::Unleased);
+    bed.clock.advance(OUTAGE);
+    assert_eq!(refused(bed.worker.hear(&reported)), RefusalKind::NoLease);
+    // Between two maps nobody is a home.
+    bed.worker.hold_lease(LEASE, OUTAGE);
+    bed.worker.give_up_epoch(10);
+    assert_eq!(refused(bed.worker.hear(&reported)), RefusalKind::WrongEpoch(Epoch(0)));
 }

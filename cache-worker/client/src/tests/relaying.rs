@@ -1,0 +1,234 @@
+//! Writes whose home can't be reached from here, and is told by way of the coordinators.
+
+use std::collections::VecDeque;
+
+use super::following::{adopt, following, worker, world};
+use super::writing::{keys, reports, volume};
+use super::*;
+use crate::{CoherenceError, Relay, RelayError, RelayOptions};
+use verbs3_protocol::{Heard, Relayed, Word, WriteId, WriteOutcome};
+
+const AFTER: Duration = Duration::from_millis(500);
+
+/// Says what it is told to, then that the word was heard.
+#[derive(Default)]
+struct Coordinators {
+    say: Mutex<VecDeque<Result<Relayed, RelayError>>>,
+    never: bool,
+    asked: Mutex<Vec<(WorkerId, Word)>>,
+}
+
+#[async_trait]
+impl Relay for Coordinators {
+    async fn relay(&self, worker: &WorkerId, word: &Word, _: Duration) -> Result<Relayed, RelayError> {
+        self.asked.lock().push((worker.clone(), word.clone()));
+        if self.never {
+            std::future::pending::<()>().await;
+        }
+        let said = self.say.lock().pop_front();
+        said.unwrap_or(Ok(Relayed::Heard(Heard::Done)))
+    }
+}
+
+impl Coordinators {
+    fn saying(say: impl IntoIterator<Item = Result<Relayed, RelayError>>) -> Arc<Self> {
+        Arc::new(Self { say: Mutex::new(say.into_iter().collect()), ..Self::default() })
+    }
+
+    /// What was carried: the kind, and the epoch.
+    fn carried(&self) -> Vec<(&'static str, u64)> {
+        let kind = |word: &Word| if let Word::Announce(_) = word { "announce" } else { "report" };
+        self.asked.lock().iter().map(|(_, word)| (kind(word), word.epoch().0)).collect()
+    }
+
+    fn writes(&self) -> Vec<WriteId> {
+        self.asked.lock().iter().map(|(_, word)| word.write()).collect()
+    }
+}
+
+fn relaying(coordinators: &Arc<Coordinators>, relays_max: usize) -> Arc<Tier> {
+    let tier = following();
+    tier.relay_with(coordinators.clone(), RelayOptions { after: AFTER, relays_max });
+    tier
+}
+
+async fn write(tier: &Arc<Tier>) -> Result<(), CoherenceError> {
+    let announced = tier.announce(&volume(), &keys(1)).await?;
+    tier.report(announced, WriteOutcome::Done).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_home_that_is_silent_is_told_by_way_of_the_coordinators() {
+    let coordinators = Coordinators::saying([]);
+    let tier = relaying(&coordinators, 8);
+    let a = TestWorker::new("a", silent());
+    adopt(&tier, 7, &[&a]);
+    write(&tier).await.unwrap();
+    assert_eq!(coordinators.carried(), [("announce", 7), ("report", 7)]);
+    let writes = coordinators.writes();
+    assert_eq!(writes[0], writes[1]);
+    assert!(coordinators.asked.lock().iter().all(|(worker, word)| worker.0 == "a" && word.keys() == keys(1)));
+    assert_eq!((tier.metrics.writes_open.get(), tier.metrics.announce_failures.get()), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_home_to_which_nothing_connects_is_told_by_way_of_the_coordinators() {
+    let coordinators = Coordinators::saying([]);
+    let tier = relaying(&coordinators, 8);
+    let a = TestWorker::with_faults("a", Faults::none().refuse_connects(u32::MAX), honest());
+    adopt(&tier, 7, &[&a]);
+    write(&tier).await.unwrap();
+    assert_eq!(coordinators.carried(), [("announce", 7), ("report", 7)]);
+    assert_eq!(a.asked(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_home_that_answers_is_told_directly_alone() {
+    let coordinators = Coordinators::saying([]);
+    let tier = relaying(&coordinators, 8);
+    let a = worker("a", &world(7));
+    adopt(&tier, 7, &[&a]);
+    write(&tier).await.unwrap();
+    assert_eq!((coordinators.carried(), reports(&a)), (vec![], vec![WriteOutcome::Done]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_home_that_rests_is_told_around_at_once() {
+    let coordinators = Coordinators::saying([]);
+    let tier = relaying(&coordinators, 8);
+    let a = TestWorker::new("a", silent());
+    adopt(&tier, 7, &[&a]);
+    // Each of its two messages waits for the home first, and is a failure of it.
+    write(&tier).await.unwrap();
+    assert_eq!(tier.workers_up(), (0, 1));
+    let began = tokio::time::Instant::now();
+    write(&tier).await.unwrap();
+    assert!(began.elapsed() < AFTER / 2, "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_home_that_is_reached_again_is_told_directly_again() {
+    let coordinators = Coordinators::saying([]);
+    let tier = relaying(&coordinators, 8);
+    let a = TestWorker::with_faults("a", Faults::none().refuse_connects(u32::MAX), honest());
+    adopt(&tier, 7, &[&a]);
+    write(&tier).await.unwrap();
+    let carried = coordinators.carried().len();
+    a.faults.refuse_connects(0);
+    tokio::time::sleep(100 * SECOND).await;
+    write(&tier).await.unwrap();
+    assert_eq!((coordinators.carried().len(), reports(&a)), (carried, vec![WriteOutcome::Done]));
+    assert_eq!(tier.workers_up(), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_coordinators_can_not_do_at_once_is_tried_until_they_can() {
+    let away = || Err(RelayError("no coordinator leads".into()));
+    let coordinators = Coordinators::saying([away(), Ok(Relayed::Silent), Ok(Relayed::NoLease), Ok(Relayed::Full)]);
+    let tier = relaying(&coordinators, 8);
+    let a = TestWorker::new("a", silent());
+    adopt(&tier, 7, &[&a]);
+    write(&tier).await.unwrap();
+    assert_eq!(coordinators.carried().len(), 4 + 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_home_that_nobody_reaches_stops_the_write_and_both_reasons_are_told() {
+    let coordinators = Coordinators::saying((0..1000).map(|_| Ok(Relayed::Silent)));
+    let tier = relaying(&coordinators, 8);
+    let a = TestWorker::new("a", silent());
+    adopt(&tier, 7, &[&a]);
+    let began = tokio::time::Instant::now();
+    let error = write(&tier).await.unwrap_err();
+    assert!(matches!(error, CoherenceError::HomeUnreachable { .. }), "{error}");
+    let told = error.to_string();
+    assert!(told.contains("it was silent; by way of the coordinators: the worker did not answer"), "{told}");
+    assert!(began.elapsed() <= tier.options.announce_deadline + SECOND, "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_word_that_arrives_after_the_map_moved_is_said_again_under_the_next_one() {
+    let wrong = Refusal { kind: RefusalKind::WrongEpoch(Epoch(0)), reason: "test".into() };
+    for moved in [Relayed::Heard(Heard::Refused(wrong)), Relayed::OtherEpoch(Epoch(8))] {
+        let coordinators = Coordinators::saying([Ok(moved.clone()), Ok(moved)]);
+        let tier = relaying(&coordinators, 8);
+        let (a, b) = (TestWorker::new("a", silent()), worker("b", &world(8)));
+        adopt(&tier, 7, &[&a]);
+        let writing = tokio::spawn({
+            let tier = tier.clone();
+            async move { write(&tier).await }
+        });
+        tokio::time::sleep(AFTER + SECOND / 4).await;
+        assert!(!writing.is_finished(), "acknowledged under a map that is over");
+        adopt(&tier, 8, &[&b]);
+        writing.await.unwrap().unwrap();
+        assert_eq!(reports(&b), [WriteOutcome::Done]);
+        assert!(coordinators.carried().iter().all(|(kind, epoch)| (*kind, *epoch) == ("announce", 7)));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_relay_that_is_under_way_ends_with_the_map() {
+    let coordinators = Arc::new(Coordinators { never: true, ..Coordinators::default() });
+    let tier = relaying(&coordinators, 8);
+    let (a, b) = (TestWorker::new("a", silent()), worker("b", &world(8)));
+    adopt(&tier, 7, &[&a]);
+    let writing = tokio::spawn({
+        let tier = tier.clone();
+        async move { write(&tier).await }
+    });
+    tokio::time::sleep(AFTER + SECOND / 4).await;
+    assert_eq!(coordinators.carried(), [("announce", 7)]);
+    adopt(&tier, 8, &[&b]);
+    writing.await.unwrap().unwrap();
+    assert_eq!(tier.metrics.relaying.get(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_home_without_a_lease_is_not_enough_though_it_was_told_around() {
+    let coordinators = Coordinators::saying((0..1000).map(|_| Ok(Relayed::Heard(Heard::Unleased))));
+    let tier = relaying(&coordinators, 8);
+    let (a, b) = (TestWorker::new("a", silent()), worker("b", &world(7)));
+    adopt(&tier, 7, &[&a, &b]);
+    let home_is_a = |key: &String| {
+        let object = ObjectKey { volume: volume(), key: key.clone() };
+        tier.map.load().home(&object).unwrap().id.0 == "a"
+    };
+    let key = keys(50).into_iter().find(home_is_a).unwrap();
+    let error = tier.announce(&volume(), &[key]).await.err().unwrap();
+    assert!(matches!(&error, CoherenceError::Alone { other, .. } if other.0 == "a"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_home_that_refuses_stops_the_write_by_whichever_way() {
+    let busy = Refusal { kind: RefusalKind::Busy, reason: "test".into() };
+    let coordinators = Coordinators::saying([Ok(Relayed::Heard(Heard::Refused(busy)))]);
+    let tier = relaying(&coordinators, 8);
+    let a = TestWorker::new("a", silent());
+    adopt(&tier, 7, &[&a]);
+    let error = write(&tier).await.unwrap_err();
+    assert!(matches!(error, CoherenceError::HomeRefused { .. }), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn messages_that_are_relayed_at_once_are_bounded() {
+    for (relays_max, at_once) in [(0, 0), (1, 1), (3, 3)] {
+        let coordinators = Arc::new(Coordinators { never: true, ..Coordinators::default() });
+        let tier = relaying(&coordinators, relays_max);
+        let a = TestWorker::new("a", silent());
+        adopt(&tier, 7, &[&a]);
+        let writing: Vec<_> = (0..5).map(|_| tokio::spawn(write_of(tier.clone()))).collect();
+        tokio::time::sleep(AFTER + SECOND / 4).await;
+        settle().await;
+        assert_eq!((coordinators.carried().len() as i64, tier.metrics.relaying.get()), (at_once, at_once));
+        for writing in writing {
+            assert!(writing.await.unwrap().is_err());
+        }
+        tier.shutdown().await;
+        assert_eq!(tier.metrics.relaying.get(), 0);
+    }
+}
+
+async fn write_of(tier: Arc<Tier>) -> Result<(), CoherenceError> {
+    write(&tier).await
+}

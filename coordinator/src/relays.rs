@@ -1,0 +1,200 @@
+//! Words of writers to workers that they can't reach, until the workers have fetched and answered them. Pure: knows neither
+//! time nor leadership.
+//!
+//! A word is handed to its worker with the answer to a renewal, and answered with the next one. Where that next one does not
+//! answer it, the way there or back was lost, and it is handed out again: hearing it twice is hearing it once. What is
+//! answered is the worker's own judgement, so nothing here can make a word count that the worker has not noted.
+
+use std::collections::BTreeMap;
+
+use verbs3_coordinator_client::api::{HeardWord, RelayedWord};
+use verbs3_protocol::{Heard, Word, WorkerId};
+
+/// Words and bytes of one answer to a renewal; the others come with the next.
+const WORDS_PER_ANSWER_MAX: usize = 256;
+const BYTES_PER_ANSWER_MAX: usize = 1 << 20;
+
+#[derive(Debug, Clone, Copy)]
+pub struct RelayOptions {
+    /// Words that wait at once. 0: none is relayed.
+    pub words_max: usize,
+    /// Memory for them.
+    pub bytes_max: usize,
+}
+
+/// As many words wait as may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Full;
+
+/// `A`: whoever waits for the answer.
+pub(crate) struct Relays<A> {
+    options: RelayOptions,
+    queues: BTreeMap<WorkerId, BTreeMap<u64, Waiting<A>>>,
+    words: usize,
+    bytes: usize,
+    next: u64,
+}
+
+struct Waiting<A> {
+    word: Word,
+    handed: bool,
+    asker: A,
+}
+
+impl<A> Relays<A> {
+    /// `first`: an id such that those of other coordinators are others.
+    pub(crate) fn new(options: RelayOptions, first: u64) -> Self {
+        Self { options, queues: BTreeMap::new(), words: 0, bytes: 0, next: first }
+    }
+
+    /// A word is to be heard; its id.
+    pub(crate) fn offer(&mut self, worker: &WorkerId, word: Word, asker: A) -> Result<u64, Full> {
+        let bytes = word.bytes();
+        if self.words >= self.options.words_max || self.bytes + bytes > self.options.bytes_max {
+            return Err(Full);
+        }
+        let id = self.next;
+        self.next = self.next.wrapping_add(1);
+        (self.words, self.bytes) = (self.words + 1, self.bytes + bytes);
+        self.queues.entry(worker.clone()).or_default().insert(id, Waiting { word, handed: false, asker });
+        Ok(id)
+    }
+
+    /// Nobody waits for the answer any more.
+    pub(crate) fn withdraw(&mut self, worker: &WorkerId, id: u64) -> Option<A> {
+        let queue = self.queues.get_mut(worker)?;
+        let Waiting { word, asker, .. } = queue.remove(&id)?;
+        if queue.is_empty() {
+            self.queues.remove(worker);
+        }
+        (self.words, self.bytes) = (self.words - 1, self.bytes - word.bytes());
+        Some(asker)
+    }
+
+    /// A renewal has come, with answers to what was handed out before: whom to tell what.
+    pub(crate) fn answered(&mut self, worker: &WorkerId, heard: Vec<HeardWord>) -> Vec<(A, Heard)> {
+        let told = heard.into_iter().filter_map(|HeardWord { id, heard }| Some((self.withdraw(worker, id)?, heard)));
+        let told = told.collect();
+        for waiting in self.queues.get_mut(worker).into_iter().flat_map(BTreeMap::values_mut) {
+            waiting.handed = false;
+        }
+        told
+    }
+
+    /// What the worker is to hear with this answer.
+    pub(crate) fn hand_out(&mut self, worker: &WorkerId) -> Vec<RelayedWord> {
+        let (mut words, mut bytes) = (Vec::new(), 0);
+        let Some(queue) = self.queues.get_mut(worker) else { return words };
+        for (&id, waiting) in queue.iter_mut().filter(|(_, waiting)| !waiting.handed) {
+            bytes += waiting.word.bytes();
+            if words.len() == WORDS_PER_ANSWER_MAX || (bytes > BYTES_PER_ANSWER_MAX && !words.is_empty()) {
+                break;
+            }
+            waiting.handed = true;
+            words.push(RelayedWord { id, word: waiting.word.clone() });
+        }
+        words
+    }
+
+    /// All askers are gone, or are to go elsewhere.
+    pub(crate) fn clear(&mut self) {
+        self.queues.clear();
+        (self.words, self.bytes) = (0, 0);
+    }
+
+    /// Words that wait, and the memory that they take.
+    pub(crate) fn size(&self) -> (usize, usize) {
+        (self.words, self.bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use verbs3_protocol::{Epoch, Report, Volume, WriteId, WriteOutcome};
+
+    fn word(sequence: u64, key: &str) -> Word {
+        let (volume, keys) = (Volume("store/bucket".into()), vec![key.to_owned()]);
+        let write = WriteId { gateway: 1, sequence };
+        Word::Report(Report { volume, keys, write, epoch: Epoch(1), outcome: WriteOutcome::Done })
+    }
+
+    fn relays(words_max: usize, bytes_max: usize) -> Relays<&'static str> {
+        Relays::new(RelayOptions { words_max, bytes_max }, u64::MAX)
+    }
+
+    fn id(id: &str) -> WorkerId {
+        WorkerId(id.into())
+    }
+
+    fn done(id: u64) -> HeardWord {
+        HeardWord { id, heard: Heard::Done }
+    }
+
+    fn ids(words: &[RelayedWord]) -> Vec<u64> {
+        words.iter().map(|word| word.id).collect()
+    }
+
+    #[test]
+    fn a_word_is_handed_to_its_worker_once_for_each_renewal_until_it_is_answered() {
+        let mut relays = relays(10, 10_000);
+        let first = relays.offer(&id("a"), word(1, "k"), "asker").unwrap();
+        assert_eq!(relays.hand_out(&id("b")), []);
+        assert_eq!(ids(&relays.hand_out(&id("a"))), [first]);
+        assert_eq!(relays.hand_out(&id("a")), [], "it is on its way");
+        // The answer was lost, or the worker started again.
+        assert_eq!(relays.answered(&id("a"), Vec::new()), []);
+        assert_eq!(ids(&relays.hand_out(&id("a"))), [first]);
+        assert_eq!(relays.answered(&id("a"), vec![done(first)]), [("asker", Heard::Done)]);
+        assert_eq!(relays.answered(&id("a"), vec![done(first)]), [], "answered twice");
+        assert_eq!((relays.hand_out(&id("a")), relays.size()), (vec![], (0, 0)));
+    }
+
+    #[test]
+    fn an_answer_counts_only_from_the_worker_that_was_asked_and_only_for_who_waits() {
+        let mut relays = relays(10, 10_000);
+        let first = relays.offer(&id("a"), word(1, "k"), "asker").unwrap();
+        relays.hand_out(&id("a"));
+        assert_eq!(relays.answered(&id("b"), vec![done(first)]), []);
+        assert_eq!(relays.withdraw(&id("a"), first), Some("asker"));
+        assert_eq!(relays.answered(&id("a"), vec![done(first)]), []);
+        let second = relays.offer(&id("a"), word(1, "k"), "asker").unwrap();
+        assert_ne!(first, second, "the same word on another way");
+        relays.clear();
+        assert_eq!((relays.answered(&id("a"), vec![done(second)]), relays.size()), (vec![], (0, 0)));
+    }
+
+    #[test]
+    fn words_and_bytes_that_wait_are_bounded() {
+        let mut few = relays(2, 10_000);
+        let first = few.offer(&id("a"), word(1, "k"), "1").unwrap();
+        few.offer(&id("b"), word(2, "k"), "2").unwrap();
+        assert_eq!(few.offer(&id("c"), word(3, "k"), "3"), Err(Full));
+        few.withdraw(&id("a"), first);
+        assert!(few.offer(&id("c"), word(3, "k"), "3").is_ok());
+        let mut small = relays(100, 3000);
+        assert!(small.offer(&id("a"), word(1, &"k".repeat(2000)), "1").is_ok());
+        assert_eq!(small.offer(&id("a"), word(2, &"k".repeat(2000)), "2"), Err(Full));
+        assert!(small.offer(&id("a"), word(3, "k"), "3").is_ok());
+        assert_eq!(relays(0, 3000).offer(&id("a"), word(1, "k"), "1"), Err(Full), "switched off");
+    }
+
+    #[test]
+    fn what_is_too_much_for_one_answer_comes_with_the_next() {
+        let mut relays = relays(1000, 100 << 20);
+        for sequence in 0..300 {
+            relays.offer(&id("a"), word(sequence, "k"), "asker").unwrap();
+        }
+        for _ in 0..2 {
+            relays.offer(&id("b"), word(1, &"k".repeat(2 << 20)), "asker").unwrap();
+        }
+        let first = relays.hand_out(&id("a"));
+        assert_eq!(first.len(), WORDS_PER_ANSWER_MAX);
+        let heard = first.iter().map(|word| done(word.id)).collect();
+        assert_eq!(relays.answered(&id("a"), heard).len(), WORDS_PER_ANSWER_MAX);
+        assert_eq!(relays.hand_out(&id("a")).len(), 300 - WORDS_PER_ANSWER_MAX);
+        assert_eq!(relays.hand_out(&id("b")).len(), 1, "one goes, however long it is");
+        assert_eq!(relays.hand_out(&id("b")).len(), 1);
+    }
+}
