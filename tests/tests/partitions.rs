@@ -152,7 +152,8 @@ async fn trouble(cluster: &mut Spread, history: &mut History, what: Trouble, rng
             cluster.restart("etcd").unwrap();
         }
         Trouble::ClocksJump => {
-            for (coordinators, workers) in [("+3600s", "+600s"), ("-86400s", "-600s"), ("+0", "+0")] {
+            // Of a request that a worker signs before a jump, or whose skew it learns across one, stores bear 15 minutes.
+            for (coordinators, workers) in [("+3600s", "+400s"), ("-86400s", "-400s"), ("+0", "+0")] {
                 cluster.set_clock("coordinator", coordinators).unwrap();
                 cluster.set_clock("worker", workers).unwrap();
                 history.run_for(SECOND).await;
