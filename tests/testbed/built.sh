@@ -7,7 +7,7 @@ VERBS3_PROFILE=${VERBS3_PROFILE:-release}
 # Where Cargo puts the binary, whatever the environment says about the target folder.
 binary() {
   local path=${CARGO_TARGET_DIR:-$ROOT/target}/$VERBS3_PROFILE/verbs3
-  [ -x "$path" ] || { echo "$path is missing: ./verbs3-test build, or cargo build --release --workspace" >&2; return 1; }
+  [ -x "$path" ] || { echo "$path is missing: cargo build --profile $VERBS3_PROFILE --workspace" >&2; return 1; }
   echo "$path"
 }
 
