@@ -1,4 +1,4 @@
-//! Who owned a slot before this worker did: whom to ask for its pages before the UFS is asked.
+//! Who owned a slot before this worker did, and who owns it now: whom to ask for its pages before the UFS is asked, or instead.
 //!
 //! Owns the last maps, and the ways to the workers of the present one. Pages belong to versions: who held them last has them
 //! right or not at all. Attributes are nobody's business here.
@@ -92,6 +92,20 @@ impl FormerOwners {
     /// Whether there is anybody to ask.
     pub(crate) fn reaches_others(&self) -> bool {
         self.neighbours.get().is_some()
+    }
+
+    /// Whether this worker owns a slot by the present map.
+    pub(crate) fn is_mine(&self, slot: Slot) -> bool {
+        let history = self.history.read();
+        let (Some(me), Some((map, _))) = (&history.me, history.maps.front()) else { return false };
+        !map.members().is_empty() && map.owner(slot).id == *me
+    }
+
+    /// Who owns a slot by the present map, if that is another worker that can be asked.
+    pub(crate) fn other_owner(&self, slot: Slot) -> Option<WorkerId> {
+        let neighbours = self.neighbours.get()?;
+        let (owner, _) = self.present_owner(slot)?;
+        (!self.is_mine(slot) && neighbours.knows(&owner)).then_some(owner)
     }
 
     /// Who owns a slot by the present map, and its epoch.

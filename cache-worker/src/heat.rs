@@ -22,6 +22,8 @@ struct Block {
     target: Arc<Target>,
     block: BlockIndex,
     heat: Warmth,
+    /// Bytes read since they were told last.
+    fresh: u64,
 }
 
 /// Bytes read, those of long ago counting less.
@@ -68,17 +70,27 @@ impl Heat {
 
     /// Bytes of a block are read.
     pub(crate) fn read(&self, target: &Arc<Target>, block: BlockIndex, bytes: u32, now_s: u32) {
+        self.note(target, block, (bytes, u64::from(bytes)), now_s);
+    }
+
+    /// Bytes of a block were read elsewhere, before it came here.
+    pub(crate) fn inherited(&self, target: &Arc<Target>, block: BlockIndex, bytes: u32, now_s: u32) {
+        self.note(target, block, (bytes, 0), now_s);
+    }
+
+    fn note(&self, target: &Arc<Target>, block: BlockIndex, (bytes, fresh): (u32, u64), now_s: u32) {
         let key = target.digest.page(block, 0).0;
         // The table takes the low bits; the shard is chosen by the highest.
         let mut blocks = self.shards[(key >> 124) as usize % SHARDS].lock();
         if let Some(known) = blocks.get_mut(&key) {
+            known.fresh = known.fresh.saturating_add(fresh);
             return known.heat.add(u64::from(bytes), now_s);
         }
         if blocks.len() >= self.blocks_per_shard_max {
             forget_colder_half(&mut blocks, now_s);
         }
         let heat = Warmth { bytes: u64::from(bytes), at_s: now_s };
-        blocks.insert(key, Block { target: target.clone(), block, heat });
+        blocks.insert(key, Block { target: target.clone(), block, heat, fresh });
     }
 
     /// All of them, the hottest first.
@@ -95,6 +107,22 @@ impl Heat {
         }
         all.sort_by_key(|hot| std::cmp::Reverse(hot.bytes));
         all
+    }
+
+    /// What was read most since this was asked last, the most first: no more than `blocks_max`, none of less than `bytes_min`.
+    pub(crate) fn take_fresh(&self, bytes_min: u64, blocks_max: usize) -> Vec<HotBlock> {
+        let mut found: Vec<HotBlock> = Vec::new();
+        for shard in &self.shards {
+            for known in shard.lock().values_mut() {
+                let bytes = std::mem::take(&mut known.fresh);
+                if bytes > 0 && bytes >= bytes_min {
+                    found.push(HotBlock { target: known.target.clone(), block: known.block, bytes });
+                }
+            }
+        }
+        found.sort_by_key(|hot| std::cmp::Reverse(hot.bytes));
+        found.truncate(blocks_max);
+        found
     }
 }
 
@@ -146,6 +174,26 @@ mod tests {
         assert!(hottest.len() <= 320, "{}", hottest.len());
         let first: Vec<&str> = hottest.iter().take(10).map(|hot| hot.target.object.key.as_str()).collect();
         assert_eq!(first, ["hot"; 10]);
+    }
+
+    #[test]
+    fn what_is_fresh_is_told_once_the_most_first_and_no_more_than_asked() {
+        let folder = tempfile::tempdir().unwrap();
+        let (heat, source) = (Heat::new(320), source(folder.path()));
+        let block = target(&source, "k");
+        for number in 0..10u32 {
+            heat.read(&block, BlockIndex(number), 100 * number, 0);
+            heat.read(&block, BlockIndex(number), 50, 5);
+        }
+        heat.inherited(&block, BlockIndex(3), 1 << 30, 5);
+        let fresh = |bytes_min, blocks_max| -> Vec<(u32, u64)> {
+            heat.take_fresh(bytes_min, blocks_max).iter().map(|hot| (hot.block.0, hot.bytes)).collect()
+        };
+        assert_eq!(fresh(750, 2), [(9, 950), (8, 850)]);
+        assert_eq!(fresh(0, 9), [], "what was told, and what was too little, counts no more");
+        heat.read(&block, BlockIndex(7), 10, 6);
+        assert_eq!(fresh(0, 9), [(7, 10)]);
+        assert_eq!(heat.hottest(6)[0].block, BlockIndex(3));
     }
 
     #[test]

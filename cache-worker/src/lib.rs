@@ -15,6 +15,7 @@ mod membership;
 mod memory;
 pub mod metrics;
 mod options;
+mod rates;
 mod serve;
 mod standing;
 mod tasks;
@@ -29,5 +30,6 @@ pub use disk::{DiskError, DiskFolder, DiskOptions, DiskVolume, METRICS as DISK_M
 pub use leaving::HandingOver;
 pub use membership::{Activation, NotedWrite};
 pub use options::{OptionsError, WorkerOptions};
+pub use rates::BlockRate;
 pub use volumes::Volumes;
 pub use worker::{Worker, WorkerError};

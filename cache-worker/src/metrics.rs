@@ -50,6 +50,7 @@ table! {
     refused_geometry: IntCounter, "verbs3_worker_refusals_total", ["kind" = "geometry"], "Requests refused, by what the asker was told.";
     refused_epoch: IntCounter, "verbs3_worker_refusals_total", ["kind" = "epoch"], "Requests refused, by what the asker was told.";
     refused_lease: IntCounter, "verbs3_worker_refusals_total", ["kind" = "no_lease"], "Requests refused, by what the asker was told.";
+    refused_not_held: IntCounter, "verbs3_worker_refusals_total", ["kind" = "not_held"], "Requests refused, by what the asker was told.";
     refused_malformed: IntCounter, "verbs3_worker_refusals_total", ["kind" = "malformed"], "Requests refused, by what the asker was told.";
 
     pages_hit: IntCounter, "verbs3_worker_pages_total", ["found" = "hit"], "Wanted pages, by how they were found: in memory (hit), on disk (disk), being filled for another reader (joined), or absent (missed).";
@@ -81,10 +82,17 @@ table! {
     former_silent: IntCounter, "verbs3_worker_former_asked_total", ["result" = "silent"], "Questions to former owners of a slot for pages, before the UFS is asked, by result.";
     former_failed: IntCounter, "verbs3_worker_former_asked_total", ["result" = "failed"], "Questions to former owners of a slot for pages, before the UFS is asked, by result.";
     former_corrupt: IntCounter, "verbs3_worker_former_asked_total", ["result" = "corrupt"], "Questions to former owners of a slot for pages, before the UFS is asked, by result.";
-    former_bytes: IntCounter, "verbs3_worker_former_bytes_total", ["direction" = "taken"], "Bytes of pages that a former owner gave to a new one, at the one (given) and at the other (taken).";
+    former_bytes: IntCounter, "verbs3_worker_former_bytes_total", ["direction" = "taken"], "Bytes of pages that a former owner gave to a new one, at the one (given, with those given to replicas of hot blocks) and at the other (taken).";
     hand_overs_failed: IntCounter, "verbs3_worker_hand_overs_failed_total", [], "Hot blocks of this worker that their new owners did not take over when it was drained.";
     hand_overs_left: IntGauge, "verbs3_worker_hand_overs_left", [], "Hot blocks that new owners have still to take over from this worker, which drains.";
-    given_bytes: IntCounter, "verbs3_worker_former_bytes_total", ["direction" = "given"], "Bytes of pages that a former owner gave to a new one, at the one (given) and at the other (taken).";
+    given_bytes: IntCounter, "verbs3_worker_former_bytes_total", ["direction" = "given"], "Bytes of pages that a former owner gave to a new one, at the one (given, with those given to replicas of hot blocks) and at the other (taken).";
+
+    replica_reads: IntCounter, "verbs3_worker_requests_total", ["request" = "read_replica"], "Requests, by kind.";
+    owner_all: IntCounter, "verbs3_worker_owner_asked_total", ["result" = "all"], "Questions of this worker, as a replica of a hot block, to its owner for pages, by result.";
+    owner_some: IntCounter, "verbs3_worker_owner_asked_total", ["result" = "some"], "Questions of this worker, as a replica of a hot block, to its owner for pages, by result.";
+    owner_none: IntCounter, "verbs3_worker_owner_asked_total", ["result" = "none"], "Questions of this worker, as a replica of a hot block, to its owner for pages, by result.";
+    owner_failed: IntCounter, "verbs3_worker_owner_asked_total", ["result" = "failed"], "Questions of this worker, as a replica of a hot block, to its owner for pages, by result.";
+    owner_bytes: IntCounter, "verbs3_worker_owner_bytes_total", [], "Bytes of pages that this worker, as a replica of hot blocks, took from their owners.";
 
     busy_memory: IntCounter, "verbs3_worker_busy_total", ["reason" = "memory"], "What could not be done at once, by the bound that was met.";
     busy_queue: IntCounter, "verbs3_worker_busy_total", ["reason" = "fills_queued"], "What could not be done at once, by the bound that was met.";

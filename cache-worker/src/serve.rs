@@ -60,6 +60,11 @@ impl Service for Worker {
         let refused = match Request::decode(&request.message) {
             Ok(Request::Open(open)) => return self.serve_open(open, landing_bytes, reply).await,
             Ok(Request::Read(read)) => return self.serve_read(read, landing_bytes, reply).await,
+            Ok(Request::ReadReplica(read)) => return self.serve_read_replica(read, landing_bytes, reply).await,
+            Ok(Request::Traced(context, Question::ReadReplica(read))) => {
+                let serve = self.serve_read_replica(read, landing_bytes, reply);
+                return self.tracing.serve(&context, "verbs3.worker.read", serve).await;
+            }
             Ok(Request::Traced(context, Question::Open(open))) => {
                 let serve = self.serve_open(open, landing_bytes, reply);
                 return self.tracing.serve(&context, "verbs3.worker.open", serve).await;
@@ -123,6 +128,7 @@ impl Worker {
             RefusalKind::Malformed => &metrics.refused_malformed,
             RefusalKind::WrongEpoch(_) => &metrics.refused_epoch,
             RefusalKind::NoLease => &metrics.refused_lease,
+            RefusalKind::NotHeld => &metrics.refused_not_held,
         };
         counter.inc();
     }

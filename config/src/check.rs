@@ -4,6 +4,7 @@ mod cluster;
 mod coordinator;
 mod disk;
 mod gateway;
+mod hot;
 mod mount;
 mod preload;
 mod telemetry;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::hot::CoordinatorHot;
 use crate::preload::CoordinatorPreload;
 use crate::quantity::{ByteSize, Period};
 
@@ -49,6 +50,8 @@ pub struct Coordinator {
     pub store: CoordinatorStore,
     /// Jobs that load objects before they are read. Where there are none, `[[ufs]]` and `[[mount]]` are not needed.
     pub preload: CoordinatorPreload,
+    /// Blocks that are read more than one worker should serve.
+    pub hot: CoordinatorHot,
 }
 
 /// The `[coordinator.store]` table.
@@ -104,6 +107,7 @@ impl Default for Coordinator {
             relays_memory: ByteSize::mib(16),
             store: CoordinatorStore::default(),
             preload: CoordinatorPreload::default(),
+            hot: CoordinatorHot::default(),
         }
     }
 }

@@ -268,6 +268,7 @@ impl Cluster {
             knows,
             handing_over: None,
             heard: Vec::new(),
+            hot: None,
         };
         Ok(self.granted(&id, &asked))
     }
@@ -362,6 +363,8 @@ impl Cluster {
             activation: activation.map(|record| self.activation(record, knows)),
             prepare: prepare.filter(|_| member.is_some()),
             words: Vec::new(),
+            // The leader's own wish, beside what this decides.
+            hot: None,
         }
     }
 

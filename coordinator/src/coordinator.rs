@@ -14,10 +14,11 @@ use verbs3_coordinator_client::proof::{Secret, Seen};
 
 use crate::claim::{ClaimError, claim};
 use crate::cluster::{Cluster, ClusterOptions};
+use crate::hot::{HotBlocks, HotOptions};
 use crate::http::Desk;
 use crate::metrics::Metrics;
 use crate::preload::Preloading;
-use crate::publish::Published;
+use crate::publish::{HotPublished, Published};
 use crate::relays::RelayOptions;
 use crate::store::{Leadership, SharedStore};
 
@@ -31,6 +32,7 @@ pub struct CoordinatorOptions {
     /// Where others reach this one: `http://host:port`.
     pub advertise: String,
     pub cluster: ClusterOptions,
+    pub hot: HotOptions,
     /// How long the leadership outlives a leader that vanishes.
     pub leadership: Duration,
     /// How far clocks may be apart in requests that change something.
@@ -54,6 +56,7 @@ pub enum CoordinatorError {
 pub(crate) struct Leading {
     pub(crate) cluster: Cluster,
     pub(crate) leadership: Arc<Leadership>,
+    pub(crate) hot: HotBlocks,
 }
 
 /// Who leads, or why that can't be known; and when it was asked.
@@ -67,6 +70,7 @@ pub struct Coordinator {
     pub(crate) metrics: Metrics,
     pub(crate) seen: Seen,
     pub(crate) published: Published,
+    pub(crate) hot_published: HotPublished,
     /// `None`: another leads, or nobody does.
     pub(crate) leading: Mutex<Option<Leading>>,
     /// Something has happened that the leader's loop has to look at.
@@ -99,6 +103,7 @@ impl Coordinator {
             store,
             clock: Arc::new(BootClock),
             published: Published::new(),
+            hot_published: HotPublished::new(),
             leading: Mutex::new(None),
             happened: Notify::new(),
             news: watch::channel(0).0,
@@ -114,6 +119,7 @@ impl Coordinator {
         self.tasks.spawn(self.clone().serve(socket));
         self.tasks.spawn(self.clone().follow_store());
         self.tasks.spawn(self.clone().stand());
+        self.tasks.spawn(self.clone().weigh_hot());
     }
 
     /// Resigns, ends the API, and waits for both.
@@ -137,10 +143,15 @@ impl Coordinator {
 
     /// Runs `act` as leader; `None`: this one leads not, or can't be certain.
     pub(crate) fn as_leader<T>(&self, act: impl FnOnce(&mut Cluster, Moment) -> T) -> Option<T> {
+        self.leading(|leading, now| act(&mut leading.cluster, now))
+    }
+
+    /// As [`Coordinator::as_leader`], with all that a leader has.
+    pub(crate) fn leading<T>(&self, act: impl FnOnce(&mut Leading, Moment) -> T) -> Option<T> {
         let mut leading = self.leading.lock();
         // Read under the lock: what is granted now is granted before the leadership ends.
         let now = self.clock.now();
         let leading = leading.as_mut().filter(|leading| !leading.leadership.is_lost())?;
-        (leading.leadership.certain_until() > now).then(|| act(&mut leading.cluster, now))
+        (leading.leadership.certain_until() > now).then(|| act(leading, now))
     }
 }

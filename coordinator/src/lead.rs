@@ -4,16 +4,20 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
+use verbs3_coordinator_client::tenure::RENEWALS;
 use verbs3_protocol::Epoch;
 
 use crate::cluster::{Cluster, Document, Step};
 use crate::coordinator::{Coordinator, Leading};
+use crate::hot::HotBlocks;
 use crate::store::{Expect, Leadership, Revision, StoreError};
 
 /// The document's key.
 const KEY: &str = "map";
 /// Pause after the store has failed.
 const PAUSE: Duration = Duration::from_millis(500);
+/// How often hot blocks are weighed: lists don't follow each other faster.
+const WEIGHED_EVERY: Duration = Duration::from_secs(1);
 /// Longest sleep: a moment counts suspended time, and a sleep does not.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
@@ -77,6 +81,7 @@ impl Coordinator {
         *self.leading.lock() = None;
         // Who waits for a worker's answer asks whoever leads next.
         self.desk.clear();
+        self.hot_published.withdraw();
         self.news.send_modify(|news| *news += 1);
     }
 
@@ -92,7 +97,8 @@ impl Coordinator {
         let revision = self.save(&document, expect, &leadership).await?;
         self.publish(&document);
         let cluster = Cluster::new(self.options.cluster.clone(), document, self.clock.now());
-        *self.leading.lock() = Some(Leading { cluster, leadership });
+        let hot = HotBlocks::new(self.options.hot.clone(), self.options.cluster.lease / RENEWALS, self.clock.now());
+        *self.leading.lock() = Some(Leading { cluster, leadership, hot });
         self.news.send_modify(|news| *news += 1);
         Ok(revision)
     }
@@ -125,6 +131,30 @@ impl Coordinator {
                 }
             }
         }
+    }
+
+    /// Looks over what is reported of hot blocks, as long as this coordinator leads. May be cancelled at any time.
+    pub(crate) async fn weigh_hot(self: Arc<Self>) {
+        let weighing = async {
+            let mut ticks = tokio::time::interval(WEIGHED_EVERY);
+            ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            loop {
+                ticks.tick().await;
+                let members = &self.published.current().members;
+                let workers = members.iter().filter(|member| !member.draining).count();
+                let weighed = self.leading(|leading, now| (leading.hot.step(workers, now), leading.hot.counts()));
+                let (list, (blocks, replicas, left_out)) = weighed.unwrap_or_default();
+                if let Some(list) = list {
+                    tracing::debug!(blocks, replicas, "another list of hot blocks");
+                    self.metrics.hot_lists.inc();
+                    self.hot_published.publish(&list);
+                }
+                self.metrics.hot_blocks.set(blocks as i64);
+                self.metrics.hot_replicas.set(replicas as i64);
+                self.metrics.hot_left_out.set(left_out as i64);
+            }
+        };
+        self.stop.run_until_cancelled(weighing).await;
     }
 
     async fn load(&self) -> Result<Option<(Document, Revision)>, StoreError> {

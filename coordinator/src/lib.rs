@@ -4,6 +4,7 @@
 mod claim;
 pub mod cluster;
 mod coordinator;
+pub mod hot;
 mod http;
 mod lead;
 pub mod metrics;

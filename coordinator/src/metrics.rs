@@ -15,6 +15,14 @@ pub const TABLE: &[Row] = &[
     ("verbs3_coordinator_requests_total", &["route", "status"], "Requests to the API"),
     ("verbs3_coordinator_unproven_total", &[], "Requests that did not prove the cluster's secret, or not in time"),
     ("verbs3_coordinator_store_failures_total", &[], "Writes and reads of the store that failed"),
+    ("verbs3_coordinator_hot_blocks", &[], "Blocks that several workers serve because they are read so much"),
+    ("verbs3_coordinator_hot_replicas", &[], "Those workers, without the blocks' owners"),
+    (
+        "verbs3_coordinator_hot_left_out",
+        &[],
+        "Hot blocks that got no replica, because coordinator.hot.blocks_max have some",
+    ),
+    ("verbs3_coordinator_hot_lists_total", &[], "Lists of hot blocks that this coordinator has told"),
     ("verbs3_coordinator_connections", &[], "Open connections to the API"),
     (
         "verbs3_coordinator_relays_total",
@@ -40,6 +48,10 @@ pub(crate) struct Metrics {
     pub(crate) relays: IntCounterVec,
     pub(crate) relays_waiting: IntGauge,
     pub(crate) relays_bytes: IntGauge,
+    pub(crate) hot_blocks: IntGauge,
+    pub(crate) hot_replicas: IntGauge,
+    pub(crate) hot_left_out: IntGauge,
+    pub(crate) hot_lists: IntCounter,
 }
 
 impl Metrics {
@@ -77,6 +89,10 @@ impl Metrics {
             relays,
             relays_waiting: gauge("verbs3_coordinator_relays_waiting")?,
             relays_bytes: gauge("verbs3_coordinator_relays_bytes")?,
+            hot_blocks: gauge("verbs3_coordinator_hot_blocks")?,
+            hot_replicas: gauge("verbs3_coordinator_hot_replicas")?,
+            hot_left_out: gauge("verbs3_coordinator_hot_left_out")?,
+            hot_lists: counter("verbs3_coordinator_hot_lists_total")?,
         })
     }
 }

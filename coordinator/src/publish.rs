@@ -9,10 +9,40 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use verbs3_coordinator_client::api::MapAnswer;
+use verbs3_coordinator_client::hot::HotList;
 use verbs3_protocol::{Epoch, Membership, Placement, SLOTS, Slot, WorkerId};
 
 /// Maps kept to answer with what changed. Who is further behind gets the whole list.
 const HISTORY_MAX: usize = 64;
+
+/// The list of hot blocks, of the leader alone: its version, and it, encoded. Version 0: nobody leads here, or it has not heard enough.
+pub(crate) struct HotPublished {
+    current: watch::Sender<(u64, Bytes)>,
+}
+
+impl HotPublished {
+    pub(crate) fn new() -> Self {
+        Self { current: watch::channel((0, Bytes::new())).0 }
+    }
+
+    pub(crate) fn publish(&self, list: &HotList) {
+        self.current.send_replace((list.version, serde_json::to_vec(list).unwrap_or_default().into()));
+    }
+
+    /// This coordinator leads no more.
+    pub(crate) fn withdraw(&self) {
+        self.current.send_replace((0, Bytes::new()));
+    }
+
+    /// A list of another version than `seen`; waits up to `wait` for one, or until there is none any more.
+    pub(crate) async fn other_than(&self, seen: u64, wait: Duration) -> Option<Bytes> {
+        let mut follows = self.current.subscribe();
+        let began_with = follows.borrow_and_update().0;
+        let news = follows.wait_for(|(version, _)| *version != seen && (*version != 0 || began_with != 0));
+        let (version, encoded) = tokio::time::timeout(wait, news).await.ok()?.ok()?.clone();
+        (version != 0).then_some(encoded)
+    }
+}
 
 pub(crate) struct Published {
     current: watch::Sender<Arc<Membership>>,

@@ -5,6 +5,7 @@
 #[allow(dead_code)]
 mod etcd;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use verbs3_coordinator::cluster::ClusterOptions;
+use verbs3_coordinator::hot::HotOptions;
 use verbs3_coordinator::store::file::FileStore;
 use verbs3_coordinator::store::{Expect, SharedStore};
 use verbs3_coordinator::{ClaimError, Coordinator, CoordinatorError, CoordinatorOptions, RelayOptions};
@@ -21,9 +23,12 @@ use verbs3_coordinator_client::api::{
     ClusterView, Granted, HeardWord, Incarnation, MapAnswer, RefusedKind, Registration, Relay, RelayedWord, Renewal,
     WorkerState,
 };
+use verbs3_coordinator_client::hot::HotBlock;
 use verbs3_coordinator_client::proof::Secret;
-use verbs3_coordinator_client::{AskError, Client, ClientOptions, Follower};
-use verbs3_protocol::{Epoch, Heard, Relayed, Report, Volume, Word, WorkerId, WriteId, WriteOutcome};
+use verbs3_coordinator_client::{AskError, Client, ClientOptions, Follower, HotFollower};
+use verbs3_protocol::{
+    BlockIndex, Epoch, Heard, ObjectKey, Relayed, Report, Volume, Word, WorkerId, WriteId, WriteOutcome,
+};
 
 /// What etcd's cases need of the suite that they come from.
 struct Pair {
@@ -52,6 +57,15 @@ fn options(name: &str, advertise: String) -> CoordinatorOptions {
             gather: Duration::from_millis(50),
             replicas: 2,
             workers_max: 10,
+        },
+        hot: HotOptions {
+            rate_per_worker: 1 << 20,
+            workers_max: 3,
+            blocks_max: 10,
+            reported_max: 10,
+            report_every: Duration::from_millis(100),
+            cool_for: Duration::from_secs(1),
+            good_for: Duration::from_secs(60),
         },
         leadership: Duration::from_secs(2),
         clock_skew: Duration::from_secs(60),
@@ -109,17 +123,22 @@ async fn register(client: &Client, id: &str) -> Granted {
     }
 }
 
-async fn renew(client: &Client, id: &str, active: Epoch, prepared: Epoch, wait: Duration) -> Result<Granted, AskError> {
-    let renewal = Renewal {
+fn renewal(id: &str, active: Epoch, prepared: Epoch) -> Renewal {
+    Renewal {
         incarnation: registration(id).incarnation,
         active,
         prepared,
         open_writes: (prepared.0 > 0).then(Vec::new),
-        wait_ms: wait.as_millis() as u64,
+        wait_ms: 0,
         knows: Epoch(0),
         handing_over: None,
         heard: Vec::new(),
-    };
+        hot: None,
+    }
+}
+
+async fn renew(client: &Client, id: &str, active: Epoch, prepared: Epoch, wait: Duration) -> Result<Granted, AskError> {
+    let renewal = Renewal { wait_ms: wait.as_millis() as u64, ..renewal(id, active, prepared) };
     Ok(client.post(&format!("/v1/workers/{id}/renew"), &renewal, wait).await?.unwrap())
 }
 
@@ -192,6 +211,54 @@ async fn workers_join_and_everybody_follows_the_map() {
     let place: serde_json::Value =
         client.get("/v1/placement?volume=store%2Fdata&key=a%20b", Duration::ZERO).await.unwrap().unwrap();
     assert_eq!(place["workers"].as_array().unwrap().len(), 2);
+    stop.cancel();
+    following.await.unwrap();
+    running.coordinator.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn gateways_hear_of_the_hot_blocks_that_workers_report_until_they_are_cold() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = start(file_store(&folder)).await;
+    let client = client(&[&running.url], secret());
+    let wish = register(&client, "a").await.hot.unwrap();
+    assert_eq!((wish.every_ms, wish.rate_min, wish.blocks_max), (100, 1 << 17, 10));
+    register(&client, "b").await;
+    let (sender, mut heard) = tokio::sync::watch::channel(HashMap::new());
+    let own = self::client(&[&running.url], secret());
+    let follower = HotFollower::new(own, move |blocks| drop(sender.send_replace(blocks)));
+    let stop = CancellationToken::new();
+    let following = tokio::spawn(follower.run(stop.clone()));
+
+    let object = ObjectKey { volume: Volume::new("store", "train"), key: "k".into() };
+    let (block, hash) = (BlockIndex(2), object.block_hash(BlockIndex(2)));
+    let report = async |rate: u64| {
+        for id in ["a", "b"] {
+            // While a map comes into force there is no answer.
+            let Ok(granted) = renew(&client, id, Epoch(0), Epoch(0), Duration::ZERO).await else { continue };
+            let prepare = granted.prepare;
+            let hot = vec![HotBlock { object: object.clone(), block, bytes_per_second: rate }];
+            let renewal = Renewal { hot: Some(hot), ..renewal(id, Epoch(0), prepare.unwrap_or_default()) };
+            let path = format!("/v1/workers/{id}/renew");
+            let granted: Result<Option<Granted>, AskError> = client.post(&path, &renewal, Duration::ZERO).await;
+            if let Ok(Some(granted)) = granted {
+                assert_eq!(granted.hot, Some(wish));
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
+    let began = Instant::now();
+    while heard.borrow_and_update().get(&hash) != Some(&2) {
+        report(5 << 20).await;
+        assert!(began.elapsed() < SOON, "{:?}", heard.borrow());
+    }
+    let view: ClusterView = client.get("/v1/cluster", Duration::ZERO).await.unwrap().unwrap();
+    assert_eq!((view.hot.blocks, view.hot.hottest[0].workers, view.hot.hottest[0].key.as_str()), (1, 2, "k"));
+    // They live on, and serve little of it.
+    while !heard.borrow_and_update().is_empty() {
+        report(1).await;
+        assert!(began.elapsed() < 2 * SOON, "{:?}", heard.borrow());
+    }
     stop.cancel();
     following.await.unwrap();
     running.coordinator.shutdown().await;
@@ -378,7 +445,8 @@ async fn renew_heard(client: &Client, active: Epoch, heard: Vec<HeardWord>, wait
     let incarnation = registration("a").incarnation;
     let (prepared, open_writes, knows, handing_over) = (Epoch(0), None, active, None);
     let wait_ms = wait.as_millis() as u64;
-    let renewal = Renewal { incarnation, active, prepared, open_writes, wait_ms, knows, handing_over, heard };
+    let renewal =
+        Renewal { incarnation, active, prepared, open_writes, wait_ms, knows, handing_over, heard, hot: None };
     client.post("/v1/workers/a/renew", &renewal, wait).await.unwrap().unwrap()
 }
 

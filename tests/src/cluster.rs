@@ -38,7 +38,8 @@ pub struct Builder {
     faulty_store: bool,
     relayed_workers: bool,
     coordinated: bool,
-    settings: [String; 4],
+    lease: &'static str,
+    settings: [String; 5],
     environment: Vec<(String, String)>,
 }
 
@@ -50,6 +51,8 @@ pub enum Section {
     Mount,
     Worker,
     Gateway,
+    /// Behind `[coordinator]`: sub-tables such as `[coordinator.hot]`.
+    Coordinator,
 }
 
 /// Running processes. Dropping it ends them.
@@ -82,6 +85,7 @@ impl Cluster {
             faulty_store: false,
             relayed_workers: false,
             coordinated: false,
+            lease: "1s",
             settings: Default::default(),
             environment: Vec::new(),
         }
@@ -272,6 +276,12 @@ impl Builder {
         self
     }
 
+    /// Other leases of a cluster that is [`Builder::coordinated`].
+    pub fn lease(mut self, lease: &'static str) -> Self {
+        self.lease = lease;
+        self
+    }
+
     pub async fn start(self) -> anyhow::Result<Cluster> {
         let folder = tempfile::Builder::new().prefix("verbs3-cluster-").tempdir()?;
         fs::write(
@@ -363,9 +373,11 @@ impl Builder {
         cluster.shared = self.shared_config(cluster, &format!("coordinators = [\"http://{address}\"]\n"), &[]);
         let folder = cluster.folder.path().join("coordinator");
         let section = format!(
-            "[coordinator]\nlisten = \"{address}\"\nadmin_listen = \"127.0.0.1:0\"\nlease = \"1s\"\nleadership = \"2s\"\n\
-             store = {{ path = \"{}\" }}\n",
-            folder.display()
+            "[coordinator]\nlisten = \"{address}\"\nadmin_listen = \"127.0.0.1:0\"\nlease = \"{}\"\nleadership = \"2s\"\n\
+             store = {{ path = \"{}\" }}\n{}",
+            self.lease,
+            folder.display(),
+            self.settings[Section::Coordinator as usize]
         );
         cluster.launch("coordinator-0", &format!("{}{section}", cluster.shared))?;
         cluster.serves("coordinator-0").await

@@ -11,7 +11,7 @@ use verbs3_protocol::{
 };
 use verbs3_rdma::transport::{Call, Event, Part, TransportError, TransportKind};
 
-use crate::place::Worker;
+use crate::place::{Due, Worker};
 use crate::verify::{Flaw, verify};
 
 /// What a call said.
@@ -65,6 +65,7 @@ pub(crate) struct Attempt {
     /// Next byte of the block that the worker has to send.
     pub(crate) at: u32,
     pub(crate) end: u32,
+    due: Due,
     /// For `open`, until its answer has come: what was asked for.
     opening: Option<Opening>,
 }
@@ -84,11 +85,14 @@ impl Attempt {
         block: BlockIndex,
         range: std::ops::Range<u32>,
     ) -> Self {
-        Self { worker, call, geometry, block, at: range.start, end: range.end, opening: None }
+        let due = Due::new(worker.clone(), range.end - range.start);
+        Self { worker, call, geometry, block, at: range.start, end: range.end, due, opening: None }
     }
 
     pub(crate) fn open(worker: Arc<Worker>, call: Call, geometry: Geometry, opening: Opening) -> Self {
-        Self { worker, call, geometry, block: BlockIndex(0), at: 0, end: 0, opening: Some(opening) }
+        // How much it will be is not known yet.
+        let due = Due::new(worker.clone(), 0);
+        Self { worker, call, geometry, block: BlockIndex(0), at: 0, end: 0, due, opening: Some(opening) }
     }
 
     /// What its parts come over; known once one has come.
@@ -174,6 +178,7 @@ impl Attempt {
             let end = wanted.end.min(block_bytes).min(wanted.start + u64::from(opening.bytes_max));
             // Both are at most `block_bytes`, which is a u32.
             (self.at, self.end) = (wanted.start as u32, end as u32);
+            self.due.set(self.end.saturating_sub(self.at));
         }
         Ok(())
     }
@@ -192,6 +197,7 @@ impl Attempt {
         verify(self.geometry, piece, data)
             .map_err(|flaw| AttemptError::Corrupt { worker: self.worker.id.0.clone(), flaw })?;
         self.at += piece.length;
+        self.due.set(self.end - self.at);
         Ok(())
     }
 

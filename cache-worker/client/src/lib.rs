@@ -6,6 +6,7 @@ mod attempt;
 mod between;
 mod health;
 mod homes;
+mod hot;
 mod listed;
 pub mod metrics;
 mod neighbours;
@@ -21,6 +22,7 @@ mod warm;
 mod write;
 
 pub use health::HealthOptions;
+pub use hot::HotBlocks;
 pub use neighbours::{HeldRead, HeldRequest, NeighbourError, NeighbourOptions, Neighbours, TakeOverOutcome};
 pub use open::{Found, OpenOutcome, OpenRequest};
 pub use options::{OptionsError, TierOptions};

@@ -46,6 +46,9 @@ table! {
         "Writes that a home could not be told of.";
     report_failures: IntCounter, "verbs3_client_report_failures_total", [],
         "Writes whose end a home could not be told.";
+    spread: IntCounterVec, "verbs3_client_spread_total", ["to"],
+        "Spans of hot blocks by whom they were given to: the owner, a replica, or the owner after a replica that did not have them (back).";
+    hot_blocks: IntGauge, "verbs3_client_hot_blocks", [], "Hot blocks whose reads are spread over several workers.";
     writes_open: IntGauge, "verbs3_client_writes_open", [], "Announced writes that are not reported yet.";
     relays: IntCounterVec, "verbs3_client_relays_total", ["kind", "outcome"],
         "Tries to tell a home that can't be reached by way of the coordinators, by kind (announce, report) and outcome (done, unleased, refused, other_map, no_lease, silent, full, away).";
@@ -67,6 +70,10 @@ pub(crate) struct Metrics {
     pub(crate) writes_open: IntGauge,
     relays: IntCounterVec,
     pub(crate) relaying: IntGauge,
+    pub(crate) hot_blocks: IntGauge,
+    pub(crate) spread_owner: IntCounter,
+    pub(crate) spread_replica: IntCounter,
+    pub(crate) spread_back: IntCounter,
     /// Of `bytes`, resolved once, as the two below are of `calls`: looking them up by their labels costs 100 ns each.
     bytes: [IntCounter; 3],
     pub(crate) open_ok: IntCounter,
@@ -87,6 +94,8 @@ impl Metrics {
             rests,
             announce_failures,
             report_failures,
+            spread,
+            hot_blocks,
             writes_open,
             relays,
             relaying,
@@ -105,6 +114,10 @@ impl Metrics {
             writes_open,
             relays,
             relaying,
+            hot_blocks,
+            spread_owner: spread.with_label_values(&["owner"]),
+            spread_replica: spread.with_label_values(&["replica"]),
+            spread_back: spread.with_label_values(&["back"]),
             bytes: [by_kind(TransportKind::Shm), by_kind(TransportKind::Verbs), by_kind(TransportKind::Tcp)],
             open_ok: calls.with_label_values(&["open", "ok"]),
             read_ok: calls.with_label_values(&["read", "ok"]),

@@ -21,7 +21,7 @@ use verbs3_rdma::landing::Landing;
 use verbs3_rdma::peer::Peer;
 use verbs3_rdma::transport::{Call, Event, TransportError};
 
-use crate::health::{HealthOptions, Watch};
+use crate::health::HealthOptions;
 use crate::place::Worker;
 
 /// Bounds of what neighbours are asked.
@@ -114,7 +114,7 @@ impl Neighbours {
         let before = self.workers.load_full();
         let worker = |(id, peer): (&WorkerId, &Arc<Peer>)| {
             let known = before.get(id).filter(|known| Arc::ptr_eq(&known.peer, peer)).cloned();
-            let made = || Arc::new(Worker { id: id.clone(), peer: peer.clone(), health: Watch::new() });
+            let made = || Arc::new(Worker::new(id.clone(), peer.clone()));
             (id.clone(), known.unwrap_or_else(made))
         };
         self.workers.store(Arc::new(peers.iter().map(worker).collect()));

@@ -1,5 +1,6 @@
 //! Opening an object: attributes, and in the same round trip the first bytes. One call to the home, and to nobody else:
-//! a second worker that answered for attributes would not hear of writes.
+//! a second worker that answered for attributes would not hear of writes. Of a hot first block the bytes may come from a replica, by a
+//! read of their own once the home has said of which version.
 
 use std::future::poll_fn;
 use std::ops::Range;
@@ -9,14 +10,14 @@ use bytes::Bytes;
 use tokio::time::{Instant, timeout};
 use verbs3_protocol::{
     Absent, BlockIndex, ByteRange, CacheVerdict, Epoch, Geometry, ObjectKey, Open, Opened, Refusal, RefusalKind,
-    Request, Span, TraceContext, UfsAnswer,
+    Request, SPREAD_BYTES_MIN, Span, TraceContext, UfsAnswer,
 };
 use verbs3_rdma::landing::Landing;
 use verbs3_rdma::transport::TransportKind;
 
 use crate::attempt::{Attempt, AttemptError, Opening, Step};
 use crate::between::Between;
-use crate::place::{REPEATS_MAX, Worker};
+use crate::place::{Drawn, Map, REPEATS_MAX, Worker};
 use crate::span::{BypassReason, NoMemory, SpanRead};
 use crate::tier::{SpanRequest, Tier};
 
@@ -78,7 +79,8 @@ impl Tier {
             let home = map.home(&request.object).filter(|home| home.health.admit(Instant::now()));
             let Some(home) = home else { return OpenOutcome::Bypass(self.bypass(BypassReason::Workers)) };
             let ours = map.placement.epoch();
-            match self.open_by(home, ours, request).await {
+            let asking = Asking { home, replica: self.replica_of(&map, request), map: &map };
+            match self.open_by(&asking, request).await {
                 Asked::Answered(outcome) => {
                     self.agreed(&between);
                     return outcome;
@@ -90,10 +92,11 @@ impl Tier {
     }
 
     /// Opens an object at its home by one map.
-    async fn open_by(self: &Arc<Self>, home: &Arc<Worker>, epoch: Epoch, request: &OpenRequest) -> Asked {
+    async fn open_by(self: &Arc<Self>, asking: &Asking<'_>, request: &OpenRequest) -> Asked {
+        let home = asking.home;
         let (mut changes, mut repeats) = (0, 0);
         while changes < CHANGES_MAX {
-            match self.open_at(home, epoch, request).await {
+            match self.open_at(asking, request).await {
                 Ok(Some(asked)) => return asked,
                 Ok(None) => changes += 1,
                 Err(AttemptError::Transport(error)) if repeats < REPEATS_MAX && home.may_be_asked_again(&error) => {
@@ -109,14 +112,36 @@ impl Tier {
         self.passed_by(BypassReason::Changing)
     }
 
+    /// Who gives the bytes of the first block in the home's place, if it is hot and there are enough of them.
+    fn replica_of(&self, map: &Map, request: &OpenRequest) -> Option<Arc<Worker>> {
+        let bytes = match request.want? {
+            ByteRange::All => u64::MAX,
+            want @ ByteRange::From { first, last } if touches_first_block(self.options.geometry, want) => {
+                last.map_or(u64::MAX, |last| last.saturating_sub(first).saturating_add(1))
+            }
+            // Of most objects, the end of another block.
+            ByteRange::From { .. } | ByteRange::Suffix { .. } => return None,
+        };
+        if bytes < u64::from(SPREAD_BYTES_MIN) {
+            return None;
+        }
+        match map.drawn(&request.object, BlockIndex(0))? {
+            Drawn::Replica(replica) => Some(replica),
+            Drawn::Owner => {
+                self.metrics.spread_owner.inc();
+                None
+            }
+        }
+    }
+
     /// `None`: the object changed meanwhile.
     async fn open_at(
         self: &Arc<Self>,
-        home: &Arc<Worker>,
-        epoch: Epoch,
+        asking: &Asking<'_>,
         request: &OpenRequest,
     ) -> Result<Option<Asked>, AttemptError> {
-        let Some(mut attempt) = self.ask(home, epoch, request) else {
+        let home = asking.home;
+        let Some(mut attempt) = self.ask(asking, request) else {
             return Ok(Some(self.passed_by(BypassReason::Arena)));
         };
         let mut patience = self.options.first_progress;
@@ -131,7 +156,10 @@ impl Tier {
                 Step::Bytes { .. } => {}
                 Step::Opened { opened, data, last } => {
                     self.metrics.open_ok.inc();
-                    let found = self.found(request, attempt, *opened, data, last);
+                    let found = match &asking.replica {
+                        Some(replica) => self.found_apart(request, *opened, attempt.transport(), (asking.map, replica)),
+                        None => self.found(request, attempt, *opened, data, last),
+                    };
                     return Ok(Some(Asked::Answered(OpenOutcome::Found(Box::new(found)))));
                 }
                 Step::Absent(absent) => {
@@ -146,9 +174,9 @@ impl Tier {
         }
     }
 
-    fn ask(&self, home: &Arc<Worker>, epoch: Epoch, request: &OpenRequest) -> Option<Attempt> {
-        let geometry = self.options.geometry;
-        let want = request.want.filter(|&want| touches_first_block(geometry, want));
+    fn ask(&self, asking: &Asking<'_>, request: &OpenRequest) -> Option<Attempt> {
+        let (geometry, home) = (self.options.geometry, asking.home);
+        let want = request.want.filter(|&want| asking.replica.is_none() && touches_first_block(geometry, want));
         let mut bytes_max = 0;
         let call = home.peer.call_with(|wants_landing| {
             let mut landing = None;
@@ -163,7 +191,7 @@ impl Tier {
             let message = Request::Open(Open {
                 object: ObjectKey::clone(&request.object),
                 version_id: request.version_id.clone(),
-                epoch,
+                epoch: asking.map.placement.epoch(),
                 geometry,
                 attributes_age_ms_max: request.attributes_age_ms_max,
                 absence_age_ms_max: request.absence_age_ms_max,
@@ -202,6 +230,33 @@ impl Tier {
         Found { opened, data, transport, rest, covered }
     }
 
+    /// The home has given attributes alone; the bytes are asked of a replica.
+    fn found_apart(
+        self: &Arc<Self>,
+        request: &OpenRequest,
+        opened: Opened,
+        transport: TransportKind,
+        (map, replica): (&Map, &Arc<Worker>),
+    ) -> Found {
+        let version = &opened.attributes.version;
+        let wanted = request.want.and_then(|want| want.resolve(version.bytes)).unwrap_or(0..0);
+        let covered = wanted.start..wanted.end.min(u64::from(self.options.geometry.block_bytes));
+        let rest = (!covered.is_empty()).then(|| {
+            // Both are within the first block.
+            let range = covered.start as u32..covered.end as u32;
+            let request = SpanRequest {
+                object: request.object.clone(),
+                version: Arc::new(version.clone()),
+                span: Span { block: BlockIndex(0), range },
+                ahead_bytes: 0,
+                trace: request.trace.clone(),
+            };
+            self.read_span_at(request, map, Some(Drawn::Replica(replica.clone())))
+        });
+        let covered = if rest.is_some() { covered } else { 0..0 };
+        Found { opened, data: Vec::new(), transport, rest, covered }
+    }
+
     /// `None`: the object changed meanwhile.
     fn open_refused(&self, home: &Worker, request: &OpenRequest, refusal: Refusal) -> Option<Asked> {
         let reason = match refusal.kind {
@@ -219,6 +274,8 @@ impl Tier {
             }
             // Said of writes alone.
             RefusalKind::NoLease => BypassReason::Epoch,
+            // Said by replicas of blocks alone.
+            RefusalKind::NotHeld => BypassReason::Busy,
             RefusalKind::UnknownVolume | RefusalKind::GeometryMismatch(_) | RefusalKind::Malformed => {
                 tracing::warn!(worker = %home.id, object = %request.object, kind = ?refusal.kind, reason = %refusal.reason,
                     "a worker refused to open an object; gateway and worker must have the same ufs table, block and page size, and version");
@@ -238,6 +295,14 @@ enum Asked {
     Answered(OpenOutcome),
     /// The home has another map, of this epoch; 0: it is between two.
     OtherMap(Epoch),
+}
+
+/// Whom an open asks.
+struct Asking<'a> {
+    home: &'a Arc<Worker>,
+    /// Who gives the bytes; `None`: the home does.
+    replica: Option<Arc<Worker>>,
+    map: &'a Map,
 }
 
 /// Whether a range may have bytes in block 0. A suffix may, as long as the length is not known.

@@ -16,7 +16,7 @@ use verbs3_rdma::landing::Landing;
 use verbs3_rdma::transport::TransportKind;
 
 use crate::attempt::{Attempt, AttemptError, Step};
-use crate::place::{Candidates, REPEATS_MAX, Worker};
+use crate::place::{Candidate, Candidates, REPEATS_MAX};
 use crate::tier::{SpanRequest, Tier};
 
 /// Why the gateway has to ask the UFS itself.
@@ -89,7 +89,7 @@ pub struct SpanRead {
     legs: [Option<Leg>; 2],
     hedged: bool,
     /// Continue with the worker that gave a short answer, or whose connection broke.
-    again: Option<Arc<Worker>>,
+    again: Option<Candidate>,
     short_answers: u8,
     repeats: u8,
     at: u32,
@@ -101,6 +101,8 @@ pub struct SpanRead {
 
 struct Leg {
     attempt: Attempt,
+    /// As in [`Candidate`].
+    replica: bool,
     /// Of the start, or of the last sign of life.
     since: Instant,
     live: bool,
@@ -130,7 +132,7 @@ impl SpanRead {
 
     /// Goes on with a call that has begun already.
     pub(crate) fn seeded(mut self, attempt: Attempt) -> Self {
-        self.legs[0] = Some(Leg { attempt, since: Instant::now(), live: true });
+        self.legs[0] = Some(Leg { attempt, replica: false, since: Instant::now(), live: true });
         self
     }
 
@@ -153,10 +155,10 @@ impl SpanRead {
         if self.legs[0].is_some() || self.over {
             return true;
         }
-        let Some(worker) = self.candidates.next(Instant::now()) else { return true };
-        match self.launch(worker.clone()) {
+        let Some(candidate) = self.candidates.next(Instant::now()) else { return true };
+        match self.launch(candidate.clone()) {
             Ok(leg) => self.legs[0] = Some(leg),
-            Err(NoMemory) => self.again = Some(worker),
+            Err(NoMemory) => self.again = Some(candidate),
         }
         self.legs[0].is_some()
     }
@@ -173,10 +175,10 @@ impl SpanRead {
                 self.legs.swap(0, 1);
             }
             if self.legs[0].is_none() {
-                let Some(worker) = self.again.take().or_else(|| self.candidates.next(Instant::now())) else {
+                let Some(candidate) = self.again.take().or_else(|| self.candidates.next(Instant::now())) else {
                     return Poll::Ready(self.end(SpanItem::Bypass(self.reason)));
                 };
-                match self.launch(worker) {
+                match self.launch(candidate) {
                     Ok(leg) => self.legs[0] = Some(leg),
                     Err(NoMemory) => return Poll::Ready(self.end(SpanItem::Bypass(BypassReason::Arena))),
                 }
@@ -203,10 +205,10 @@ impl SpanRead {
         item
     }
 
-    fn launch(&self, worker: Arc<Worker>) -> Result<Leg, NoMemory> {
+    fn launch(&self, Candidate { worker, replica }: Candidate) -> Result<Leg, NoMemory> {
         let SpanRequest { object, version, span, ahead_bytes, trace } = &self.request;
         let (geometry, range) = (self.tier.options.geometry, self.at..span.range.end);
-        let message = Request::Read(Read {
+        let read = Read {
             object: ObjectKey::clone(object),
             version: Version::clone(version),
             epoch: self.tier.map.load().placement.epoch(),
@@ -215,7 +217,8 @@ impl SpanRead {
             start: range.start,
             end: range.end,
             ahead_bytes: *ahead_bytes,
-        });
+        };
+        let message = if replica { Request::ReadReplica(read) } else { Request::Read(read) };
         let message = message.traced(trace.as_ref());
         let call = worker.peer.call_with(|wants_landing| {
             let lease = || {
@@ -225,7 +228,7 @@ impl SpanRead {
             Ok((message.encode(), wants_landing.then(lease).transpose()?))
         })?;
         let attempt = Attempt::read(worker, call, geometry, span.block, range);
-        Ok(Leg { attempt, since: Instant::now(), live: false })
+        Ok(Leg { attempt, replica, since: Instant::now(), live: false })
     }
 
     fn poll_legs(&mut self, cx: &mut Context<'_>) -> Poll<Option<SpanItem>> {
@@ -286,7 +289,7 @@ impl SpanRead {
                 self.reason = BypassReason::Busy;
                 if bytes > 0 && self.short_answers < SHORT_ANSWERS_MAX {
                     self.short_answers += 1;
-                    self.again = leg.map(|leg| leg.attempt.worker);
+                    self.again = leg.map(|leg| Candidate { worker: leg.attempt.worker, replica: leg.replica });
                 }
             }
         }
@@ -321,9 +324,17 @@ impl SpanRead {
             }
             // Of a later release: blocks belong to versions, and any worker may serve them.
             RefusalKind::WrongEpoch(_) | RefusalKind::NoLease => BypassReason::Epoch,
+            // Of an earlier release: the owner is asked as ever.
+            RefusalKind::Malformed if leg.replica => BypassReason::Busy,
             RefusalKind::Malformed => misconfigured("a worker could not read a request; do both run the same version?"),
+            RefusalKind::NotHeld => BypassReason::Busy,
         };
-        let elsewhere = matches!(self.reason, BypassReason::Busy | BypassReason::Misconfigured | BypassReason::Epoch);
+        // A replica speaks for itself alone.
+        let elsewhere = leg.replica
+            || matches!(self.reason, BypassReason::Busy | BypassReason::Misconfigured | BypassReason::Epoch);
+        if leg.replica {
+            self.tier.metrics.spread_back.inc();
+        }
         let alone = self.legs.iter().all(Option::is_none);
         (alone && !elsewhere).then(|| self.end(SpanItem::Bypass(self.reason)))
     }
@@ -336,7 +347,7 @@ impl SpanRead {
         {
             self.repeats += 1;
             self.tier.repeated("read", &leg.attempt.worker, error);
-            self.again = Some(leg.attempt.worker);
+            self.again = Some(Candidate { worker: leg.attempt.worker, replica: leg.replica });
             return;
         }
         self.tier.failed("read", &leg.attempt.worker, &self.request.object, error);
@@ -388,8 +399,8 @@ impl SpanRead {
 
     fn hedge(&mut self, now: Instant) {
         self.hedged = true;
-        if let Some(worker) = self.candidates.next(now)
-            && let Ok(leg) = self.launch(worker)
+        if let Some(candidate) = self.candidates.next(now)
+            && let Ok(leg) = self.launch(candidate)
         {
             self.tier.metrics.hedges.inc();
             self.legs[1] = Some(leg);

@@ -6,6 +6,7 @@ mod following;
 mod opening;
 mod reading;
 mod relaying;
+mod spreading;
 mod ways;
 mod writing;
 
@@ -171,7 +172,7 @@ async fn send_all(mut reply: transport::Reply, start: u32, end: u32) {
 
 fn read_of(request: Request) -> (u32, u32) {
     match request {
-        Request::Read(read) => (read.start, read.end),
+        Request::Read(read) | Request::ReadReplica(read) => (read.start, read.end),
         other => panic!("expected a read, got {other:?}"),
     }
 }
@@ -180,7 +181,7 @@ fn read_of(request: Request) -> (u32, u32) {
 fn honest() -> Script {
     Box::new(|request, reply| {
         Box::pin(async move {
-            if let Request::Read(_) = &request {
+            if let Request::Read(_) | Request::ReadReplica(_) = &request {
                 let (start, end) = read_of(request);
                 send_all(reply, start, end).await;
             } else {

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use prometheus::Registry;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -15,10 +16,10 @@ use verbs3_rdma::transport::TransportError;
 
 use crate::attempt::AttemptError;
 use crate::between::InVain;
-use crate::health::Watch;
+use crate::hot::{HotBlocks, Spread};
 use crate::metrics::Metrics;
 use crate::options::{OptionsError, TierOptions};
-use crate::place::{Map, Worker};
+use crate::place::{Drawn, Map, Worker};
 use crate::relay::Relaying;
 use crate::span::{BypassReason, SpanRead};
 
@@ -55,6 +56,8 @@ pub struct Tier {
     pub(crate) arena: Arena,
     pub(crate) metrics: Metrics,
     pub(crate) map: ArcSwap<Map>,
+    /// What is hot, by whatever map. Held while another map, or another list, is put in place.
+    pub(crate) hot: Mutex<HotBlocks>,
     /// Of the map, for who waits for another.
     pub(crate) epochs: watch::Sender<Epoch>,
     pub(crate) in_vain: InVain,
@@ -83,7 +86,8 @@ impl Tier {
         if cell_bytes < page_bytes as usize {
             return Err(TierError::Cell { cell_bytes, page_bytes });
         }
-        let map = join(placement, &peers)?;
+        let workers = join(&placement, &peers)?;
+        let map = Map { placement: Arc::new(placement), workers, spread: Spread::default() };
         Ok(Arc::new(Self {
             options,
             arena,
@@ -91,6 +95,7 @@ impl Tier {
             epochs: watch::channel(map.placement.epoch()).0,
             map: ArcSwap::from_pointee(map),
             in_vain: InVain::default(),
+            hot: Mutex::default(),
             gateway: rand::random(),
             writes: std::sync::atomic::AtomicU64::new(0),
             relaying: OnceLock::new(),
@@ -101,18 +106,26 @@ impl Tier {
     /// Another map from here on. Workers that both maps have under the same peer stay what they are, health included; the calls
     /// under way to others end by themselves.
     pub fn adopt(&self, placement: Placement, peers: &HashMap<WorkerId, Arc<Peer>>) -> Result<(), TierError> {
-        let mut map = join(placement, peers)?;
+        let mut workers = join(&placement, peers)?;
+        let hot = self.hot.lock();
         let before = self.map.load_full();
-        for worker in &mut map.workers {
+        for worker in &mut workers {
             let known = before.workers.iter().find(|known| known.id == worker.id);
             if let Some(known) = known.filter(|known| Arc::ptr_eq(&known.peer, &worker.peer)) {
                 *worker = known.clone();
             }
         }
-        let epoch = map.placement.epoch();
-        self.map.store(Arc::new(map));
+        let epoch = placement.epoch();
+        self.install(Arc::new(placement), workers, &hot);
         self.epochs.send_replace(epoch);
         Ok(())
+    }
+
+    /// `hot` is [`Tier::hot`], locked.
+    pub(crate) fn install(&self, placement: Arc<Placement>, workers: Vec<Arc<Worker>>, hot: &HotBlocks) {
+        let spread = Spread::new(hot, &placement);
+        self.metrics.hot_blocks.set(spread.len() as i64);
+        self.map.store(Arc::new(Map { placement, workers, spread }));
     }
 
     pub fn options(&self) -> &TierOptions {
@@ -127,7 +140,22 @@ impl Tier {
 
     /// Prepares the read of one span. Nothing is asked before the first poll or [`SpanRead::start`].
     pub fn read_span(self: &Arc<Self>, request: SpanRequest) -> SpanRead {
-        let candidates = self.map.load().candidates(&request.object, request.span.block);
+        let map = self.map.load();
+        let drawn = map.drawn(&request.object, request.span.block);
+        self.read_span_at(request, &map, drawn)
+    }
+
+    /// `drawn`: by `map`.
+    pub(crate) fn read_span_at(self: &Arc<Self>, request: SpanRequest, map: &Map, drawn: Option<Drawn>) -> SpanRead {
+        let mut candidates = map.candidates(request.object.block_hash(request.span.block));
+        match drawn {
+            Some(Drawn::Replica(replica)) => {
+                self.metrics.spread_replica.inc();
+                candidates.replica = Some(replica);
+            }
+            Some(Drawn::Owner) => self.metrics.spread_owner.inc(),
+            None => {}
+        }
         SpanRead::new(self.clone(), request, candidates)
     }
 
@@ -194,11 +222,10 @@ impl Tier {
     }
 }
 
-fn join(placement: Placement, peers: &HashMap<WorkerId, Arc<Peer>>) -> Result<Map, TierError> {
+fn join(placement: &Placement, peers: &HashMap<WorkerId, Arc<Peer>>) -> Result<Vec<Arc<Worker>>, TierError> {
     let workers = placement.members().iter().map(|member| {
         let peer = peers.get(&member.id).ok_or_else(|| TierError::NoPeer(member.id.clone()))?.clone();
-        Ok(Arc::new(Worker { id: member.id.clone(), peer, health: Watch::new() }))
+        Ok(Arc::new(Worker::new(member.id.clone(), peer)))
     });
-    let workers = workers.collect::<Result<_, TierError>>()?;
-    Ok(Map { placement, workers })
+    workers.collect()
 }

@@ -39,9 +39,14 @@ impl ObjectKey {
 
     /// The slot of a block. The version is not part of it: an overwrite stays with the same workers.
     pub fn block_slot(&self, block: BlockIndex) -> Slot {
+        self.block_hash(block).slot()
+    }
+
+    /// What a block is known by where its name would be too long: in the list of hot blocks.
+    pub fn block_hash(&self, block: BlockIndex) -> BlockHash {
         let mut hasher = self.hasher();
         hasher.write_u32(block.0);
-        Slot((hasher.finish() >> 48) as u16)
+        BlockHash(hasher.finish())
     }
 
     /// Guards the attributes of this key in the home's generation table.
@@ -95,6 +100,16 @@ pub struct PageIndex(pub u16);
 /// One of [`crate::SLOTS`] hash buckets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Slot(pub u16);
+
+/// Hash of volume, key and block. Two blocks that share one are hot together, which costs a copy and no more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct BlockHash(pub u64);
+
+impl BlockHash {
+    pub fn slot(self) -> Slot {
+        Slot((self.0 >> 48) as u16)
+    }
+}
 
 /// Hash of volume and key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

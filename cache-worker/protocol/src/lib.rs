@@ -11,7 +11,7 @@ mod word;
 
 pub use geometry::{Geometry, GeometryError, Span};
 pub use ids::{
-    BlockIndex, Epoch, Generation, KeyHash, ObjectKey, PageIndex, Slot, Version, Volume, WorkerId, WriteId,
+    BlockHash, BlockIndex, Epoch, Generation, KeyHash, ObjectKey, PageIndex, Slot, Version, Volume, WorkerId, WriteId,
     is_strong_etag,
 };
 pub use membership::{ClusterMember, Membership, MembershipChange};
@@ -20,6 +20,6 @@ pub use messages::{
     Open, Opened, PROTOCOL_VERSION, Piece, Question, Read, Refusal, RefusalKind, Reply, Report, Request, Shown,
     TakeOver, TraceContext, UfsAnswer, Warm, WarmTier, Warmed, WriteOutcome,
 };
-pub use placement::{Member, Placement, PlacementError, RANKING, SLOTS};
+pub use placement::{Member, Placement, PlacementError, RANKING, SLOTS, SPREAD_BYTES_MIN};
 pub use tend::{ForgetPrefix, TENDED_BLOCKS_MAX, Tend, TendAct, Tended, TendedBlock};
 pub use word::{Heard, Relayed, Word};

@@ -38,6 +38,8 @@ pub enum Request {
     TakeOver(TakeOver),
     /// A `Warm` without a version, of an object that a listing shows with so many bytes.
     WarmListed(Warm, u64),
+    /// A read of a hot block at a worker that is not its owner. What it lacks it asks the owner for, and fills nothing.
+    ReadReplica(Read),
 }
 
 /// What may be traced.
@@ -45,6 +47,7 @@ pub enum Request {
 pub enum Question {
     Open(Open),
     Read(Read),
+    ReadReplica(Read),
 }
 
 /// The span that something is asked for, as W3C's trace context has it.
@@ -65,6 +68,7 @@ impl Request {
         match (self, context) {
             (Self::Open(open), Some(context)) => Self::Traced(context.clone(), Question::Open(open)),
             (Self::Read(read), Some(context)) => Self::Traced(context.clone(), Question::Read(read)),
+            (Self::ReadReplica(read), Some(context)) => Self::Traced(context.clone(), Question::ReadReplica(read)),
             (other, _) => other,
         }
     }
@@ -406,6 +410,8 @@ pub enum RefusalKind {
     WrongEpoch(Epoch),
     /// A home that is cut off from the coordinators for too long to take part in writes.
     NoLease,
+    /// To `ReadReplica`: neither this worker nor the owner holds the bytes. The owner is to be asked, which fills them.
+    NotHeld,
 }
 
 /// A message that can't be read.

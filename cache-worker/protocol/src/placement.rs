@@ -8,6 +8,7 @@
 //! platform's library is used, so that all come to the same.
 
 mod rank;
+mod spread;
 
 use std::hash::Hasher;
 
@@ -21,6 +22,10 @@ pub const SLOTS: usize = 1 << 16;
 /// The rules that slots are ranked by. Raised with every change of what the map is computed by: releases that disagree would
 /// send one key to two homes, so they refuse each other's maps and stores, and static epochs differ.
 pub const RANKING: u16 = 2;
+
+/// A first block shorter than this is not spread over replicas however hot it is: it comes in one answer with its object's
+/// attributes, which only the home gives, and a second question would cost more than the bytes.
+pub const SPREAD_BYTES_MIN: u32 = 256 << 10;
 
 /// A worker as the map sees it.
 #[derive(Debug, Clone, PartialEq)]

@@ -44,6 +44,8 @@ pub(crate) struct Wanted {
     pub(crate) pages: Range<u16>,
     /// Bytes after the pages that are likely to be wanted next.
     pub(crate) ahead_bytes: u32,
+    /// By a replica of a hot block: what is not here is asked of the owner alone, and nothing ahead.
+    pub(crate) replica: bool,
 }
 
 impl Claim {
@@ -87,7 +89,7 @@ impl Filler {
         let mut found = self.look_up(&flights, target, wanted);
         let absent = wanted.pages.clone().zip(&found).filter(|(_, found)| found.is_none());
         let mut missing: Vec<Missing> =
-            absent.map(|(page, _)| Missing { page, origin: self.origin_of(target, wanted.block, page) }).collect();
+            absent.map(|(page, _)| Missing { page, origin: self.origin_of(target, wanted, page) }).collect();
         let ahead_from = wanted.pages.end;
         missing.extend(self.missing_ahead(&flights, target, wanted));
         let mut starting = Vec::new();
@@ -171,6 +173,9 @@ impl Filler {
 
     /// The pages to read ahead: those that follow, up to the first that is here or coming.
     fn missing_ahead(&self, flights: &FlightMap, target: &Target, wanted: &Wanted) -> Vec<Missing> {
+        if wanted.replica {
+            return Vec::new();
+        }
         let ahead_bytes = wanted.ahead_bytes.min(self.bounds.ahead_bytes_max);
         let block_len = self.geometry.block_len(target.version.bytes, wanted.block);
         let pages = self.geometry.pages(&(0..block_len)).end;
@@ -192,15 +197,15 @@ impl Filler {
         Err(Failure::Busy("too many fills wait for their turn; raise fills_queued_max"))
     }
 
-    /// Whether the page is on this worker's disk, or has to be asked of the UFS. Counts.
-    fn origin_of(&self, target: &Target, block: BlockIndex, page: u16) -> Origin {
-        let on_disk = self.disk.as_ref().is_some_and(|disk| disk.finds(target.digest.page(block, page)));
+    /// Whether the page is on this worker's disk, or has to be asked of the UFS, or of the owner. Counts.
+    fn origin_of(&self, target: &Target, wanted: &Wanted, page: u16) -> Origin {
+        let on_disk = self.disk.as_ref().is_some_and(|disk| disk.finds(target.digest.page(wanted.block, page)));
         if on_disk {
             self.metrics.pages_on_disk.inc();
             return Origin::Disk;
         }
         self.metrics.pages_missed.inc();
-        Origin::Ufs
+        if wanted.replica { Origin::Owner } else { Origin::Ufs }
     }
 
     /// Cuts missing pages (ascending) into runs of adjacent ones of one origin, none longer than one request may be.

@@ -18,6 +18,8 @@ pub(crate) enum Failure {
     Unreachable(Arc<str>),
     /// Nobody wanted the page any more when its turn came; a reader that comes at that moment asks again.
     Abandoned,
+    /// Only asked of the owner, which does not hold it.
+    NotHeld,
     /// The worker shuts down.
     Stopping,
 }
@@ -33,6 +35,7 @@ impl Failure {
             }
             Self::Unreachable(reason) => (RefusalKind::UfsUnreachable, reason.to_string()),
             Self::Abandoned => (RefusalKind::Busy, "the fill was given up".into()),
+            Self::NotHeld => (RefusalKind::NotHeld, "neither this worker nor the owner holds it".into()),
             Self::Stopping => (RefusalKind::Busy, "the worker shuts down".into()),
         }
     }

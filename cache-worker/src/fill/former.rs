@@ -1,4 +1,5 @@
-//! Pages that former owners of a slot give: a run takes from them what it can, and the UFS is asked for the rest.
+//! Pages that other workers give: former owners of a slot, of which a run takes what it can before the UFS is asked for the rest;
+//! and the owner of a hot block, of which a replica takes what there is.
 //!
 //! Nothing here holds memory of the cache while it waits: what is sent lies in memory of its own (`verbs3_client::Neighbours`)
 //! until a page's cell is leased for it, and that does not wait.
@@ -11,7 +12,7 @@ use verbs3_client::{HeldRequest, NeighbourError};
 use verbs3_protocol::{BlockIndex, PageIndex, Piece, WorkerId};
 
 use super::failure::Failure;
-use super::run::Run;
+use super::run::{Origin, Run};
 use super::{Filler, Target};
 use crate::attributes::Subject;
 use crate::memory::Urgency;
@@ -53,6 +54,25 @@ impl Filler {
             counter.inc();
         }
         Ok(())
+    }
+
+    /// Takes what the owner of the block holds of a run; what it does not hold fails. Bounded in time.
+    pub(super) async fn take_from_owner(&self, target: &Target, block: BlockIndex, run: &Run) -> Result<(), Failure> {
+        let Some(id) = self.former.other_owner(target.object.block_slot(block)) else { return Err(Failure::NotHeld) };
+        let (all, metrics) = (run.pages.len(), &self.metrics);
+        let taken = tokio::select! {
+            biased;
+            () = self.stop.cancelled() => return Err(Failure::Stopping),
+            taken = self.take_over_from(&id, target, block, run) => taken,
+        };
+        let missing = missing_pages(run);
+        match &taken {
+            Ok(()) if missing == 0 => metrics.owner_all.inc(),
+            Ok(()) if missing < all => metrics.owner_some.inc(),
+            Ok(()) => metrics.owner_none.inc(),
+            Err(_) => metrics.owner_failed.inc(),
+        }
+        if missing == 0 { Ok(()) } else { Err(Failure::NotHeld) }
     }
 
     /// Takes a block over from its former owners; what they don't have is left to whoever reads it. How many bytes came.
@@ -136,7 +156,9 @@ impl Filler {
             }
             writer.advance(bytes);
             run.set_cell(index, reader);
-            self.metrics.former_bytes.inc_by(bytes as u64);
+            let taken =
+                if run.origin == Origin::Owner { &self.metrics.owner_bytes } else { &self.metrics.former_bytes };
+            taken.inc_by(bytes as u64);
             self.keep(target, block, run, (index, expected));
             run.publish(of_run.end());
         }

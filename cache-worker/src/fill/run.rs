@@ -76,6 +76,8 @@ pub(crate) enum Origin {
     Disk,
     /// Only from former owners, before anybody has asked: what these don't have does not come.
     Former,
+    /// Only from the owner of the block, which is another worker: what it does not hold does not come.
+    Owner,
 }
 
 /// Pages that one UFS request brings, or one pass over the disk.

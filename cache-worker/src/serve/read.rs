@@ -1,4 +1,4 @@
-//! Answers `Read`: bytes of one block of one version.
+//! Answers `Read` and `ReadReplica`: bytes of one block of one version.
 //!
 //! Asks no coherence question: a version never changes, and the reader has named it.
 
@@ -14,13 +14,23 @@ use crate::worker::Worker;
 impl Worker {
     pub(super) async fn serve_read(&self, read: Read, landing_bytes: u64, reply: Reply) {
         self.metrics.reads.inc();
-        match self.read(read, landing_bytes) {
+        match self.read(read, landing_bytes, false) {
             Ok(reading) => self.send_rest(reading, reply).await,
             Err(refused) => self.refuse(reply, refused).await,
         }
     }
 
-    fn read(&self, read: Read, landing_bytes: u64) -> Result<Reading<'_>, Refused> {
+    /// Of a hot block. By this worker's own map it may be the owner: then it is a read like any other.
+    pub(super) async fn serve_read_replica(&self, read: Read, landing_bytes: u64, reply: Reply) {
+        self.metrics.replica_reads.inc();
+        let replica = !self.former.is_mine(read.object.block_slot(read.block));
+        match self.read(read, landing_bytes, replica) {
+            Ok(reading) => self.send_rest(reading, reply).await,
+            Err(refused) => self.refuse(reply, refused).await,
+        }
+    }
+
+    fn read(&self, read: Read, landing_bytes: u64, replica: bool) -> Result<Reading<'_>, Refused> {
         self.check_geometry(read.geometry)?;
         let block_len = self.geometry.block_len(read.version.bytes, read.block);
         let range = read.start..read.end;
@@ -31,6 +41,9 @@ impl Worker {
             return Err(Refused::malformed(format!("bytes {range:?} for a landing of {landing_bytes} bytes")));
         }
         let target = self.target(read.object, read.version)?;
+        if replica {
+            return Ok(Reading::start_replica(self, target, read.block, range)?);
+        }
         Ok(Reading::start(self, target, read.block, range, read.ahead_bytes)?)
     }
 

@@ -33,6 +33,8 @@ pub(super) struct Reading<'a> {
     at: u32,
     pub(super) verdict: CacheVerdict,
     reclaims: usize,
+    /// As in [`Wanted`].
+    replica: bool,
 }
 
 /// Bytes for one part.
@@ -61,11 +63,37 @@ impl<'a> Reading<'a> {
         range: Range<u32>,
         ahead_bytes: u32,
     ) -> Result<Self, Failure> {
-        let wanted = Wanted { block, pages: worker.geometry.pages(&range), ahead_bytes };
+        let reading = Self::claimed(worker, target, (block, range), ahead_bytes, false)?;
+        reading.note_heat();
+        Ok(reading)
+    }
+
+    /// As [`Reading::start`] of a hot block whose owner is another worker: nothing is filled from the UFS.
+    pub(super) fn start_replica(
+        worker: &'a Worker,
+        target: Arc<Target>,
+        block: BlockIndex,
+        range: Range<u32>,
+    ) -> Result<Self, Failure> {
+        Self::claimed(worker, target, (block, range), 0, true)
+    }
+
+    fn claimed(
+        worker: &'a Worker,
+        target: Arc<Target>,
+        (block, range): (BlockIndex, Range<u32>),
+        ahead_bytes: u32,
+        replica: bool,
+    ) -> Result<Self, Failure> {
+        let wanted = Wanted { block, pages: worker.geometry.pages(&range), ahead_bytes, replica };
         let claim = worker.filler.claim(&target, &wanted)?;
         let verdict = claim.verdict(None);
-        worker.heat.read(&target, block, range.end - range.start, worker.clock.now().seconds());
-        Ok(Self { worker, target, claim, block, at: range.start, range, verdict, reclaims: 0 })
+        Ok(Self { worker, target, claim, block, at: range.start, range, verdict, reclaims: 0, replica })
+    }
+
+    fn note_heat(&self) {
+        let now_s = self.worker.clock.now().seconds();
+        self.worker.heat.read(&self.target, self.block, self.range.end - self.range.start, now_s);
     }
 
     pub(super) fn claim(&self) -> &Claim {
@@ -78,6 +106,15 @@ impl<'a> Reading<'a> {
 
     /// The next bytes: every whole page that is there, or the beginning of the first. Waits until there are some.
     pub(super) async fn next(&mut self) -> Result<Chunk, Failure> {
+        let chunk = self.wait_for_next().await?;
+        // What a replica refuses is read at the owner, and counted there.
+        if self.replica && chunk.offset == 0 {
+            self.note_heat();
+        }
+        Ok(chunk)
+    }
+
+    async fn wait_for_next(&mut self) -> Result<Chunk, Failure> {
         loop {
             if let Some(chunk) = self.there_now() {
                 return Ok(chunk);
@@ -95,6 +132,8 @@ impl<'a> Reading<'a> {
             let run = run.clone();
             match run.wait(*index, enough).await {
                 Err(Failure::Abandoned) => self.reclaim()?,
+                // A replica's question that this reader has joined: it asks for itself.
+                Err(Failure::NotHeld) if !self.replica => self.reclaim()?,
                 Err(failure) => return Err(failure),
                 // Taken from what was waited for, which is sure to be there; a look-up is not.
                 Ok(Filled::Some(cell, there)) => {
@@ -159,7 +198,7 @@ impl<'a> Reading<'a> {
         }
         self.reclaims += 1;
         let pages = self.worker.geometry.pages(&(self.at..self.range.end));
-        let wanted = Wanted { block: self.block, pages, ahead_bytes: 0 };
+        let wanted = Wanted { block: self.block, pages, ahead_bytes: 0, replica: self.replica };
         self.claim = self.worker.filler.claim(&self.target, &wanted)?;
         Ok(())
     }

@@ -22,7 +22,7 @@ impl Worker {
         }
         // It will be this worker's to hand over, should it leave next.
         let heat_bytes = u32::try_from(heat_bytes).unwrap_or(u32::MAX);
-        self.heat.read(&target, block, heat_bytes, self.clock.now().seconds());
+        self.heat.inherited(&target, block, heat_bytes, self.clock.now().seconds());
         let bytes = self.filler.take_over_block(target, block).await;
         Ok(Message::TakenOver { bytes })
     }

@@ -156,6 +156,7 @@ impl Worker {
             pages.for_each(|page| *bytes.of_page(page, true, brought) += length(page));
             return Ok(bytes);
         }
+        self.copy_from_owner(&target, warm.block, pages.clone()).await?;
         let mut claim = self.warm_claim(&target, warm.block, pages.clone())?;
         for (page, source) in pages.clone().zip(&claim.sources) {
             let is_here = match source {
@@ -170,7 +171,7 @@ impl Worker {
             while let PageSource::Filling { run, index } = &claim.sources[usize::from(page - claim.first_page)] {
                 match run.clone().wait(*index, length(page)).await {
                     Ok(_) => break,
-                    Err(Failure::Abandoned) if reclaims < RECLAIMS_MAX => {
+                    Err(Failure::Abandoned | Failure::NotHeld) if reclaims < RECLAIMS_MAX => {
                         reclaims += 1;
                         claim = self.warm_claim(&target, warm.block, page..pages.end)?;
                         claim.release();
@@ -183,8 +184,26 @@ impl Worker {
         Ok(bytes)
     }
 
+    /// A replica takes from the owner of the block what that holds; the rest is filled.
+    async fn copy_from_owner(&self, target: &Arc<Target>, block: BlockIndex, pages: Range<u16>) -> Result<(), Failure> {
+        if self.former.other_owner(target.object.block_slot(block)).is_none() {
+            return Ok(());
+        }
+        let block_len = self.geometry.block_len(target.version.bytes, block);
+        let wanted = Wanted { block, pages: pages.clone(), ahead_bytes: 0, replica: true };
+        let mut claim = self.filler.claim(target, &wanted)?;
+        claim.release();
+        for (page, source) in pages.zip(&claim.sources) {
+            if let PageSource::Filling { run, index } = source {
+                // What does not come so is claimed again.
+                let _ = run.clone().wait(*index, self.geometry.page_len(block_len, PageIndex(page))).await;
+            }
+        }
+        Ok(())
+    }
+
     fn warm_claim(&self, target: &Arc<Target>, block: BlockIndex, pages: Range<u16>) -> Result<Claim, Failure> {
-        self.filler.claim(target, &Wanted { block, pages, ahead_bytes: 0 })
+        self.filler.claim(target, &Wanted { block, pages, ahead_bytes: 0, replica: false })
     }
 
     fn look(&self, target: &Target, warm: &Warm, pages: Range<u16>, length: impl Fn(u16) -> u32) -> Bytes {

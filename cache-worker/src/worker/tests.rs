@@ -11,6 +11,7 @@ mod life;
 mod membership;
 mod opens;
 mod pressure;
+mod replica;
 mod store;
 mod tend;
 mod warm;

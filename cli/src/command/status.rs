@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use verbs3_coordinator_client::api::{ClusterView, MapAnswer, PREFIX, WorkerState, WorkerView};
+use verbs3_coordinator_client::hot::{HotBlockView, HotView};
 use verbs3_coordinator_client::{AskError, Client};
 use verbs3_protocol::Membership;
 
@@ -108,6 +109,7 @@ fn without_leader(error: &AskError, said: &[Said]) -> ClusterView {
         preparing: None,
         replicas: map.replicas,
         workers: map.members.into_iter().map(view).collect(),
+        hot: HotView::default(),
         findings,
     }
 }
@@ -154,6 +156,15 @@ fn screen(view: &ClusterView) -> String {
             worker.address
         );
     }
+    if view.hot.blocks > 0 {
+        let _ = writeln!(text, "\n{} hot blocks are served by several workers, above all:", view.hot.blocks);
+    }
+    for HotBlockView { volume, key, block, workers, bytes_per_second } in &view.hot.hottest {
+        let rate = *bytes_per_second as f64 / f64::from(1 << 20);
+        // Keys may have anything in them.
+        let name = format!("{volume}/{key}").escape_debug().to_string();
+        let _ = writeln!(text, "- {name}, block {block}: {workers} workers, {rate:.1} MiB/s");
+    }
     if !view.findings.is_empty() {
         let _ = writeln!(text, "\nTo be done:");
         for finding in &view.findings {
@@ -191,6 +202,7 @@ mod tests {
             preparing: None,
             replicas: 2,
             workers: vec![worker],
+            hot: HotView::default(),
             findings: vec!["worker gpu-07 does not answer; start it again".into()],
         };
         let shown = screen(&view);
@@ -198,8 +210,27 @@ mod tests {
             assert!(shown.contains(part), "{part} is not in\n{shown}");
         }
         view.findings.clear();
-        assert!(screen(&view).contains("cluster train: well"));
+        let shown = screen(&view);
+        assert!(shown.contains("cluster train: well") && !shown.contains("hot"), "{shown}");
     }
+
+    #[test]
+    fn hot_blocks_are_shown_and_their_names_break_no_line() {
+        let hottest = HotBlockView {
+            volume: "store/train".into(),
+            key: "a\nb.tar".into(),
+            block: 3,
+            workers: 4,
+            bytes_per_second: 5 << 19,
+        };
+        let hot = HotView { blocks: 7, hottest: vec![hottest] };
+        let said: [Said; 0] = [];
+        let view = ClusterView { hot, ..without_leader(&AskError::Away("nobody".into()), &said) };
+        let shown = screen(&view);
+        assert!(shown.contains("7 hot blocks are served by several workers"), "{shown}");
+        assert!(shown.contains("- store/train/a\\nb.tar, block 3: 4 workers, 2.5 MiB/s"), "{shown}");
+    }
+
     #[test]
     fn without_a_leader_the_screen_shows_the_last_map_and_why() {
         let member = |id: &str| verbs3_protocol::ClusterMember {

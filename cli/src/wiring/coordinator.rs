@@ -8,8 +8,9 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use prometheus::Registry;
 use tokio_util::sync::CancellationToken;
-use verbs3_config::{Cluster, Config, Coordinator, CoordinatorStore, CoordinatorStoreKind};
+use verbs3_config::{Cluster, Config, Coordinator, CoordinatorHot, CoordinatorStore, CoordinatorStoreKind};
 use verbs3_coordinator::cluster::ClusterOptions;
+use verbs3_coordinator::hot::HotOptions;
 use verbs3_coordinator::store::SharedStore;
 use verbs3_coordinator::store::etcd::{EtcdOptions, EtcdStore};
 use verbs3_coordinator::store::file::FileStore;
@@ -157,6 +158,7 @@ pub fn options(coordinator: &Coordinator, cluster: &Cluster, listen: SocketAddr)
         relays_memory,
         store: _,
         preload: _,
+        hot,
     } = coordinator;
     let advertise = match advertise {
         Some(url) => url.trim_end_matches('/').to_owned(),
@@ -174,6 +176,7 @@ pub fn options(coordinator: &Coordinator, cluster: &Cluster, listen: SocketAddr)
             replicas: cluster.replicas,
             workers_max: *workers_max as usize,
         },
+        hot: hot_options(hot),
         leadership: leadership.0,
         clock_skew: clock_skew.0,
         connections_max: *connections_max as usize,
@@ -183,6 +186,19 @@ pub fn options(coordinator: &Coordinator, cluster: &Cluster, listen: SocketAddr)
             bytes_max: usize::try_from(relays_memory.0).unwrap_or(usize::MAX),
         },
     })
+}
+
+fn hot_options(hot: &CoordinatorHot) -> HotOptions {
+    let CoordinatorHot { rate, workers_max, blocks_max, reported_max, report_every, cool_for, good_for } = hot;
+    HotOptions {
+        rate_per_worker: rate.0,
+        workers_max: *workers_max,
+        blocks_max: *blocks_max as usize,
+        reported_max: *reported_max as usize,
+        report_every: report_every.0,
+        cool_for: cool_for.0,
+        good_for: good_for.0,
+    }
 }
 
 /// Where this process reaches what it listens at itself.

@@ -1,4 +1,4 @@
-//! A gateway that follows the coordinators' map: peers come and go with it, and the tier's client adopts it.
+//! A gateway that follows the coordinators' map, with which peers come and go, and their list of hot blocks: the tier's client adopts both.
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
-use verbs3_client::Tier;
-use verbs3_coordinator_client::{Client, Follower};
+use verbs3_client::{HotBlocks, Tier};
+use verbs3_coordinator_client::{Client, Follower, HotFollower};
 use verbs3_protocol::{ClusterMember, Membership, Placement, WorkerId};
 use verbs3_rdma::peer::Peer;
 
@@ -43,6 +43,11 @@ pub async fn follow(client: Arc<Client>, tier: Arc<Tier>, ways: Arc<Ways>, stop:
         }
     };
     tokio::join!(follower.run(stop.clone()), stop.run_until_cancelled(adopting));
+}
+
+/// Follows the list of hot blocks until it is told to stop. The client should be nobody else's. May be cancelled at any time.
+pub async fn follow_hot(client: Arc<Client>, tier: Arc<Tier>, stop: CancellationToken) {
+    HotFollower::new(client, |blocks| tier.adopt_hot(HotBlocks(blocks))).run(stop).await;
 }
 
 /// Says whether every worker of the map has an address.

@@ -64,6 +64,8 @@ pub async fn run(config: Config, started: Started) -> anyhow::Result<()> {
     // Without a map yet, or with the last one while no coordinator answers, clients are served all the same.
     let following = coordinator::client(&cluster)?
         .map(|client| tokio::spawn(following::follow(client, tier.clone(), ways.clone(), unfollow.clone())));
+    let following_hot = coordinator::client(&cluster)?
+        .map(|client| tokio::spawn(following::follow_hot(client, tier.clone(), unfollow.clone())));
     let Some(file) = &gateway.identities else { bail!("gateway.identities is missing") };
     let identities = Identities::load(file)?;
     let exported = super::telemetry::start(&telemetry, ("verbs3-gateway", &instance()), &registry)?;
@@ -74,6 +76,9 @@ pub async fn run(config: Config, started: Started) -> anyhow::Result<()> {
     unfollow.cancel();
     if let Some(following) = following {
         following.await.context("the following of the placement map ended badly")?;
+    }
+    if let Some(following) = following_hot {
+        following.await.context("the following of hot blocks ended badly")?;
     }
     ways.shutdown().await;
     Ok(())

@@ -4,15 +4,16 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use verbs3_cache_worker::{Activation, HandingOver, NotedWrite, Worker};
+use verbs3_cache_worker::{Activation, BlockRate, HandingOver, NotedWrite, Worker};
 use verbs3_coordinator_client::api::{
     self, Granted, HeardWord, OPEN_WRITES_MAX, OpenWrite, PREFIX, RefusedKind, Registration, RelayedWord, Renewal,
 };
 use verbs3_coordinator_client::clock::{BootClock, Clock};
+use verbs3_coordinator_client::hot::{HotBlock, HotWish};
 use verbs3_coordinator_client::tenure::{Duty, Tenure};
 use verbs3_coordinator_client::{AskError, Client};
 use verbs3_protocol::{KeyHash, Membership, Placement, WriteId};
@@ -24,6 +25,10 @@ const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Pause after the coordinators refused: what a person has to see to.
 const REFUSED_PAUSE: Duration = Duration::from_secs(5);
+
+/// Bytes of the names of the hot blocks that are told of: in JSON they may be six times as long, and a renewal that is too long would
+/// cost the lease.
+const HOT_NAMES_BYTES_MAX: usize = 64 << 10;
 
 /// How long a map waits for the addresses of its members before it comes into force here.
 const FIND_WAIT: Duration = Duration::from_millis(300);
@@ -40,6 +45,9 @@ pub struct Tenant {
     neighbourhood: Option<Arc<Neighbourhood>>,
     /// Finds the addresses of the last map's members. May be cancelled at any time.
     finding: Option<JoinHandle<()>>,
+    /// What the leader wants to hear of hot blocks, and when it was told last.
+    hot_wish: Option<HotWish>,
+    hot_told: Instant,
 }
 
 impl Tenant {
@@ -50,7 +58,18 @@ impl Tenant {
         neighbourhood: Option<Arc<Neighbourhood>>,
     ) -> Self {
         let tenure = Tenure::new(registration.incarnation.clone());
-        Self { client, worker, registration, tenure, registered: false, map: None, neighbourhood, finding: None }
+        Self {
+            client,
+            worker,
+            registration,
+            tenure,
+            registered: false,
+            map: None,
+            neighbourhood,
+            finding: None,
+            hot_wish: None,
+            hot_told: Instant::now(),
+        }
     }
 
     /// Holds the lease until told to stop, then leaves: the worker answers for attributes no more, though it serves blocks.
@@ -62,6 +81,7 @@ impl Tenant {
             let rest = match asked {
                 Ok(granted) => {
                     self.registered = true;
+                    self.hot_wish = granted.hot;
                     pause = PAUSE_MIN;
                     let news = granted.prepare.is_some() || granted.activation.is_some() || !granted.words.is_empty();
                     for duty in self.tenure.granted(sent, granted) {
@@ -82,9 +102,10 @@ impl Tenant {
         self.leave().await;
     }
 
-    async fn ask(&self) -> Result<Granted, AskError> {
+    async fn ask(&mut self) -> Result<Granted, AskError> {
         let granted = if self.registered {
-            let renewal = Renewal { handing_over: self.worker.handing_over().map(progress), ..self.tenure.renewal() };
+            let handing_over = self.worker.handing_over().map(progress);
+            let renewal = Renewal { handing_over, hot: self.hot(), ..self.tenure.renewal() };
             let path = format!("{PREFIX}/workers/{}/renew", escaped(&self.registration.id.0));
             self.client.post(&path, &renewal, Duration::from_millis(renewal.wait_ms)).await?
         } else {
@@ -92,6 +113,25 @@ impl Tenant {
             self.client.post(&format!("{PREFIX}/workers"), &asked, Duration::ZERO).await?
         };
         granted.ok_or_else(|| AskError::Away("an empty answer".to_owned()))
+    }
+
+    /// What this worker serves most, if the leader wants to hear it now. A worker that reaches no others can't take a hot block
+    /// from its owner, and in a cluster of such nobody has use for replicas.
+    fn hot(&mut self) -> Option<Vec<HotBlock>> {
+        let HotWish { every_ms, rate_min, blocks_max } = self.hot_wish.filter(|_| self.neighbourhood.is_some())?;
+        let since = self.hot_told.elapsed();
+        if since < Duration::from_millis(every_ms) {
+            return None;
+        }
+        self.hot_told = Instant::now();
+        let hottest = self.worker.block_rates(since, rate_min, usize::try_from(blocks_max).unwrap_or(usize::MAX));
+        let mut names = 0;
+        let fits = |hot: &BlockRate| {
+            names += hot.object.key.len() + hot.object.volume.0.len();
+            names <= HOT_NAMES_BYTES_MAX
+        };
+        let told = |BlockRate { object, block, bytes_per_second }| HotBlock { object, block, bytes_per_second };
+        Some(hottest.into_iter().take_while(fits).map(told).collect())
     }
 
     /// Logs, and says how long to wait.

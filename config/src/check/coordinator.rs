@@ -22,6 +22,7 @@ pub(super) fn check(coordinator: &Coordinator, roles: &[Role], findings: &mut Fi
         relays_memory,
         store,
         preload,
+        hot,
     } = coordinator;
     if listen == admin_listen && listen.port() != 0 {
         findings.error(
@@ -48,6 +49,7 @@ pub(super) fn check(coordinator: &Coordinator, roles: &[Role], findings: &mut Fi
     }
     check_store(store, roles, findings);
     super::preload::check(preload, findings);
+    super::hot::check(hot, findings);
 }
 
 fn check_store(store: &CoordinatorStore, roles: &[Role], findings: &mut Findings) {

@@ -32,6 +32,7 @@ impl Structs {
             "cluster",
             "coordinator",
             "preload",
+            "hot",
             "ufs",
             "mount",
             "gateway",

@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use verbs3_protocol::{Epoch, Heard, Membership, MembershipChange, Word, WorkerId};
 
+use crate::hot::{HotBlock, HotView, HotWish};
+
 /// Every path begins with it.
 pub const PREFIX: &str = "/v1";
 /// Open writes that one worker hands over; one that has more hands over none, and its slots are asked at the UFS for a while.
@@ -75,6 +77,9 @@ pub struct Renewal {
     /// To the words that came with the answer before.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub heard: Vec<HeardWord>,
+    /// What it serves most, as the leader wished; `None`: not with this renewal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hot: Option<Vec<HotBlock>>,
 }
 
 /// How far a worker that drains has come with handing over the blocks that are read most.
@@ -121,6 +126,9 @@ pub struct Granted {
     /// To be heard after all else is done, and answered with the next renewal, at once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub words: Vec<RelayedWord>,
+    /// What the leader wants to hear of hot blocks; `None`: nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hot: Option<HotWish>,
 }
 
 /// `POST /v1/workers/ID/relay`: a writer can't reach this worker, which is to hear its word by its renewals. Answered with
@@ -297,6 +305,9 @@ pub struct ClusterView {
     pub preparing: Option<Preparing>,
     pub replicas: u16,
     pub workers: Vec<WorkerView>,
+    /// Blocks that several workers serve because they are read so much.
+    #[serde(default)]
+    pub hot: HotView,
     /// What is not as it should be, and the remedy.
     pub findings: Vec<String>,
 }

@@ -6,8 +6,10 @@ pub mod api;
 mod client;
 pub mod clock;
 mod follow;
+pub mod hot;
 pub mod proof;
 pub mod tenure;
 
 pub use client::{AskError, Client, ClientOptions};
 pub use follow::{Follower, MapWatch};
+pub use hot::HotFollower;

@@ -13,7 +13,7 @@ use crate::clock::Moment;
 /// Part of a lease by which this host's clock may be slow against the coordinator's.
 const DRIFT: u32 = 10;
 /// Questions in one lease, so that some may be lost.
-const RENEWALS: u32 = 4;
+pub const RENEWALS: u32 = 4;
 
 /// What a worker has to do after an answer, in this order.
 #[derive(Debug, Clone, PartialEq)]
@@ -74,6 +74,7 @@ impl Tenure {
             knows: self.knows(),
             handing_over: None,
             heard: self.heard.clone(),
+            hot: None,
         }
     }
 

@@ -158,6 +158,7 @@ impl Run<'_> {
                     | RefusalKind::Uncertain
                     | RefusalKind::UfsUnreachable
                     | RefusalKind::WrongEpoch(_)
+                    | RefusalKind::NotHeld
                     | RefusalKind::NoLease => {
                         let took_none =
                             matches!(kind, RefusalKind::Busy | RefusalKind::WrongEpoch(_) | RefusalKind::NoLease);

@@ -43,6 +43,7 @@ fn renewal(incarnation: &str, active: Epoch, prepared: Epoch) -> Renewal {
         knows: Epoch(0),
         handing_over: None,
         heard: Vec::new(),
+        hot: None,
     }
 }
 

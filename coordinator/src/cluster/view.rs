@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use verbs3_coordinator_client::api::{ClusterView, HandingOver, Preparing, WorkerState, WorkerView};
 use verbs3_coordinator_client::clock::Moment;
+use verbs3_coordinator_client::hot::HotView;
 use verbs3_protocol::{Epoch, Membership, WorkerId};
 
 use super::Cluster;
@@ -21,6 +22,7 @@ impl Cluster {
             preparing,
             replicas: self.options.replicas,
             workers,
+            hot: HotView::default(),
             findings,
         }
     }

@@ -6,13 +6,16 @@ use http::{Method, StatusCode};
 use percent_encoding::percent_decode_str;
 use serde::de::DeserializeOwned;
 use serde_json::json;
-use verbs3_coordinator_client::api::{Granted, Leave, PREFIX, Refused, RefusedKind, Registration, Renewal};
+use verbs3_coordinator_client::api::{
+    ClusterView, Granted, Leave, PREFIX, Refused, RefusedKind, Registration, Renewal,
+};
 use verbs3_protocol::{BlockIndex, Epoch, ObjectKey, Slot, Volume, WorkerId};
 
 use super::objects::Act;
 use super::{Answer, Asked};
 use crate::cluster::{Cluster, MembershipError};
 use crate::coordinator::Coordinator;
+use crate::hot::HotBlocks;
 
 /// For how long the leader's name is believed without asking the store again.
 const HINT_FOR: Duration = Duration::from_millis(300);
@@ -28,6 +31,7 @@ impl Coordinator {
         let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
         match (&asked.method, &parts[..]) {
             (&Method::GET, ["map"]) => ("map", self.map(asked).await),
+            (&Method::GET, ["hot"]) => ("hot", self.hot(asked).await),
             (&Method::GET, ["placement"]) => ("placement", self.placement(asked).await),
             (&Method::GET, ["cluster"]) => ("cluster", self.cluster_view().await),
             (&Method::GET, ["workers"]) => ("workers", self.workers_view().await),
@@ -67,6 +71,22 @@ impl Coordinator {
         }
     }
 
+    /// The hot blocks, for gateways: `?seen=VERSION&wait_ms=W`.
+    async fn hot(&self, asked: &Asked) -> Answer {
+        let (seen, wait_ms) = match (number(&asked.query, "seen"), number(&asked.query, "wait_ms")) {
+            (Ok(seen), Ok(wait_ms)) => (seen.unwrap_or_default(), wait_ms),
+            (Err(answer), _) | (_, Err(answer)) => return answer,
+        };
+        if !self.is_leader() {
+            return self.not_leader().await;
+        }
+        match self.hot_published.other_than(seen, self.wait(wait_ms)).await {
+            Some(list) => Answer::encoded(StatusCode::OK, list),
+            None if self.is_leader() => Answer::nothing(),
+            None => self.not_leader().await,
+        }
+    }
+
     /// Where a block lives: `?volume=UFS/BUCKET&key=…&block=N`, or `?slot=N`. Without: how many slots each worker owns.
     async fn placement(&self, asked: &Asked) -> Answer {
         let Some(placement) = self.published.placement().await else {
@@ -90,7 +110,11 @@ impl Coordinator {
     async fn cluster_view(&self) -> Answer {
         let slots = self.published.slots().await;
         let options = &self.options;
-        match self.as_leader(|cluster, now| cluster.view(&options.name, &options.advertise, &slots, now)) {
+        let view = self.leading(|leading, now| ClusterView {
+            hot: leading.hot.view(),
+            ..leading.cluster.view(&options.name, &options.advertise, &slots, now)
+        });
+        match view {
             Some(view) => Answer::json(StatusCode::OK, &view),
             None => self.not_leader().await,
         }
@@ -111,7 +135,9 @@ impl Coordinator {
             Err(answer) => return answer,
         };
         let id = registration.id.clone();
-        let answer = self.led(|cluster, now| cluster.register(registration, now)).await;
+        let hot = HotBlocks::wish(&self.options.hot);
+        let granted = |granted| Granted { hot, ..granted };
+        let answer = self.led(|cluster, now| cluster.register(registration, now).map(granted)).await;
         if answer.status.is_success() {
             tracing::info!(worker = %id, "a worker has registered");
         }
@@ -124,11 +150,17 @@ impl Coordinator {
             Err(answer) => return answer,
         };
         let heard = std::mem::take(&mut renewal.heard);
+        let hot = renewal.hot.take();
         let id = WorkerId(id.to_owned());
         let mut news = self.news.subscribe();
         news.mark_unchanged();
-        let granted: Option<Result<Granted, MembershipError>> =
-            self.as_leader(|cluster, now| cluster.renew(&id, &renewal, now));
+        let granted: Option<Result<Granted, MembershipError>> = self.leading(|leading, now| {
+            let granted = leading.cluster.renew(&id, &renewal, now)?;
+            if let Some(blocks) = hot {
+                leading.hot.report(&id, blocks, now);
+            }
+            Ok(Granted { hot: HotBlocks::wish(&self.options.hot), ..granted })
+        });
         // What it has prepared may be what a change waits for.
         if renewal.prepared.0 > 0 {
             self.happened.notify_one();
@@ -149,7 +181,7 @@ impl Coordinator {
         // The lease was granted when the question came. Waiting adds nothing to it.
         loop {
             tokio::select! {
-                changed = news.changed() => match self.as_leader(|cluster, _| cluster.news(&id, &renewal)) {
+                changed = news.changed() => match self.news_of(&id, &renewal) {
                     Some(news) if is_news(&news) => return Answer::json(StatusCode::OK, &news),
                     Some(_) if changed.is_ok() => {}
                     Some(_) => break,
@@ -165,6 +197,12 @@ impl Coordinator {
             }
         }
         Answer::json(StatusCode::OK, &granted)
+    }
+
+    /// For who has waited: as at the beginning, without a new lease.
+    fn news_of(&self, id: &WorkerId, renewal: &Renewal) -> Option<Granted> {
+        let news = self.as_leader(|cluster, _| cluster.news(id, renewal))?;
+        Some(Granted { hot: HotBlocks::wish(&self.options.hot), ..news })
     }
 
     async fn leave(&self, id: &str, asked: &Asked) -> Answer {

@@ -157,7 +157,9 @@ impl Bed {
     pub(super) fn call(&self, request: &Request) -> Call {
         let segments: Vec<usize> = match request {
             Request::Open(open) => Geometry::DEFAULT.cuts(&(0..open.piece_bytes_max)).collect(),
-            Request::Read(read) => Geometry::DEFAULT.cuts(&(read.start..read.end)).collect(),
+            Request::Read(read) | Request::ReadReplica(read) => {
+                Geometry::DEFAULT.cuts(&(read.start..read.end)).collect()
+            }
             _ => Vec::new(),
         };
         let landing = self.connection.wants_landing().then(|| Landing::lease(&self.landings, &segments).unwrap());

@@ -172,6 +172,10 @@ fn cluster() -> Value {
             "name": text(), "leader": maybe(text()), "epoch": number(), "replicas": number(),
             "preparing": maybe(whole(json!({ "epoch": number(), "waiting_for": list(text()) }))),
             "workers": reference("Workers"), "findings": list(text()),
+            "hot": whole(json!({ "blocks": number(), "hottest": list(reference("HotBlock")) })),
+        })),
+        "HotBlock": whole(json!({
+            "volume": text(), "key": text(), "block": number(), "workers": below(65_535), "bytes_per_second": number(),
         })),
         "Placement": object(&["epoch"], json!({
             "epoch": number(), "slot": below(65_535), "workers": list(text()),

@@ -1,0 +1,59 @@
+//! Hot blocks: which have more workers than their owner, as the coordinator says, and who these are by the map.
+//!
+//! Changes nobody's answers: what a replica gives belongs to a version that the reader names. Attributes stay with the home.
+
+use std::collections::HashMap;
+
+use verbs3_protocol::{BlockHash, Placement};
+
+use crate::tier::Tier;
+
+/// Hot blocks, and how many workers each is to have, its owner included.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HotBlocks(pub HashMap<BlockHash, u16>);
+
+/// The workers of each hot block that has more than one: indexes into the map's members, the owner first.
+#[derive(Default)]
+pub(crate) struct Spread(HashMap<BlockHash, Vec<u16>>);
+
+impl Spread {
+    pub(crate) fn new(hot: &HotBlocks, placement: &Placement) -> Self {
+        let of = |(&block, &workers): (&BlockHash, &u16)| {
+            let workers = placement.spread(block.slot(), usize::from(workers));
+            (workers.len() > 1).then_some((block, workers))
+        };
+        Self(hot.0.iter().filter_map(of).collect())
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// At least two.
+    pub(crate) fn of(&self, block: BlockHash) -> Option<&[u16]> {
+        self.0.get(&block).map(Vec::as_slice)
+    }
+}
+
+impl Tier {
+    /// These blocks are hot from here on, and no others: reads of them are spread over as many workers. Costs some
+    /// milliseconds for hundreds of blocks and a thousand workers.
+    pub fn adopt_hot(&self, hot: HotBlocks) {
+        let mut known = self.hot.lock();
+        if *known == hot {
+            return;
+        }
+        *known = hot;
+        let map = self.map.load_full();
+        self.install(map.placement.clone(), map.workers.clone(), &known);
+    }
+
+    /// Blocks that reads are spread of.
+    pub fn hot_blocks(&self) -> usize {
+        self.map.load().spread.len()
+    }
+}

@@ -1,0 +1,209 @@
+//! Hot blocks: reads are spread over their workers, and whatever these do, the bytes are right and the UFS is not asked.
+
+use super::opening::{BYTES, all, opens, request};
+use super::reading::{END, read};
+use super::*;
+use crate::place::{Drawn, Due, Worker};
+use crate::{HotBlocks, OpenOutcome};
+use verbs3_protocol::{ByteRange, SPREAD_BYTES_MIN};
+
+/// Block 0 of the object that worker `a` owns is to have so many workers.
+fn heat(tier: &Tier, workers: u16) {
+    let hash = object_of(tier, "a", 0).block_hash(BlockIndex(0));
+    tier.adopt_hot(HotBlocks(HashMap::from([(hash, workers)])));
+}
+
+fn worker_of(tier: &Tier, id: &str) -> Arc<Worker> {
+    tier.map.load().workers.iter().find(|worker| worker.id.0 == id).unwrap().clone()
+}
+
+/// As long as it lives, nobody draws this worker where there is another.
+fn busy(tier: &Tier, id: &str) -> Due {
+    Due::new(worker_of(tier, id), 1 << 20)
+}
+
+fn asked_as_replica(worker: &TestWorker) -> usize {
+    worker.asked().iter().filter(|request| matches!(request, Request::ReadReplica(_))).count()
+}
+
+/// Answers no read of a replica after so many pages.
+fn lacks(pages: u32) -> Script {
+    Box::new(move |request, mut reply| {
+        Box::pin(async move {
+            let (start, _) = read_of(request);
+            if pages > 0 {
+                send(&mut reply, start, start, pages * PAGE).await;
+            }
+            let refused = Reply::Refused(Refusal { kind: RefusalKind::NotHeld, reason: "test".into() });
+            let _ = reply.last(refused.encode(), 0, vec![]).await;
+        })
+    })
+}
+
+async fn reads_well(tier: &Arc<Tier>) {
+    let (bytes, end) = drain(&mut read(tier, "a", 0)).await;
+    assert!(bytes == content(0, END) && matches!(end, SpanItem::End), "{end:?}");
+}
+
+#[tokio::test]
+async fn a_hot_block_is_read_at_all_its_workers_and_any_other_at_its_owner() {
+    let workers = ["a", "b", "c"].map(|id| TestWorker::new(id, honest()));
+    let tier = tier(&[&workers[0], &workers[1], &workers[2]]);
+    reads_well(&tier).await;
+    assert_eq!(workers.each_ref().map(|worker| worker.asked().len()), [1, 0, 0]);
+    heat(&tier, 3);
+    assert_eq!((tier.hot_blocks(), tier.metrics.hot_blocks.get()), (1, 1));
+    // That one of three is never drawn has a chance of one in ten thousand millions.
+    for _ in 0..60 {
+        reads_well(&tier).await;
+    }
+    assert!(workers[1..].iter().all(|worker| asked_as_replica(worker) > 0));
+    assert!(workers[1..].iter().all(|worker| asked_as_replica(worker) == worker.asked().len()));
+    assert!(workers[0].asked().len() > 1 && asked_as_replica(&workers[0]) == 0, "the owner fills");
+    let metrics = &tier.metrics;
+    assert_eq!(metrics.spread_owner.get() + metrics.spread_replica.get(), 60);
+    let before = workers.each_ref().map(|worker| worker.asked().len());
+    drain(&mut read(&tier, "b", 0)).await;
+    assert_eq!(workers[1].asked().len(), before[1] + 1);
+    assert!(matches!(workers[1].asked().last(), Some(Request::Read(_))));
+    // It is hot no more.
+    tier.adopt_hot(HotBlocks::default());
+    for _ in 0..20 {
+        reads_well(&tier).await;
+    }
+    assert_eq!(workers[0].asked().len(), before[0] + 20);
+}
+
+#[tokio::test]
+async fn of_two_workers_the_one_with_fewer_bytes_to_send_is_asked() {
+    let workers = ["a", "b", "c"].map(|id| TestWorker::new(id, honest()));
+    let tier = tier(&[&workers[0], &workers[1], &workers[2]]);
+    heat(&tier, 2);
+    let (map, object) = (tier.map.load_full(), object_of(&tier, "a", 0));
+    let drawn = || match map.drawn(&object, BlockIndex(0)).unwrap() {
+        Drawn::Owner => "owner",
+        Drawn::Replica(_) => "replica",
+    };
+    let on_owner = busy(&tier, "a");
+    assert!((0..50).all(|_| drawn() == "replica"));
+    let (on_b, on_c) = (Due::new(worker_of(&tier, "b"), 2 << 20), Due::new(worker_of(&tier, "c"), 2 << 20));
+    assert!((0..50).all(|_| drawn() == "owner"));
+    drop((on_owner, on_b, on_c));
+    // What reads have asked for is returned with them, however they end.
+    let mut half = read(&tier, "a", 0);
+    half.next().await;
+    reads_well(&tier).await;
+    drop(half);
+    let due = |id| worker_of(&tier, id).due_bytes.load(std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(["a", "b", "c"].map(due), [0; 3]);
+}
+
+#[tokio::test]
+async fn what_a_replica_does_not_hold_comes_from_the_owner_from_the_byte_where_it_stopped() {
+    for pages in [0, 2] {
+        let (a, b) = (TestWorker::new("a", honest()), TestWorker::new("b", lacks(pages)));
+        let tier = tier(&[&a, &b]);
+        heat(&tier, 2);
+        let _busy = busy(&tier, "a");
+        reads_well(&tier).await;
+        assert_eq!(asked_as_replica(&b), 1);
+        assert!(matches!(&a.asked()[..], [Request::Read(read)] if read.start == pages * PAGE), "{:?}", a.asked());
+        assert_eq!(tier.metrics.spread_back.get(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_replica_of_an_earlier_release_costs_a_question() {
+    for kind in [RefusalKind::Malformed, RefusalKind::Busy, RefusalKind::UfsUnreachable] {
+        let (a, b) = (TestWorker::new("a", honest()), TestWorker::new("b", refuses(kind)));
+        let tier = tier(&[&a, &b]);
+        heat(&tier, 2);
+        let _busy = busy(&tier, "a");
+        reads_well(&tier).await;
+        assert_eq!((a.asked().len(), b.asked().len()), (1, 1));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replica_that_says_nothing_delays_some_reads_and_is_then_left_alone() {
+    let (a, b) = (TestWorker::new("a", honest()), TestWorker::new("b", silent()));
+    let tier = tier(&[&a, &b]);
+    heat(&tier, 2);
+    let _busy = busy(&tier, "a");
+    let began = tokio::time::Instant::now();
+    for _ in 0..20 {
+        reads_well(&tier).await;
+    }
+    // The owner is the hedge of each. Silence beyond that is nobody's failure, as at any worker.
+    assert!(began.elapsed() < 20 * SECOND, "{:?}", began.elapsed());
+    assert_eq!(a.asked().len(), 20);
+}
+
+#[tokio::test]
+async fn a_list_outlives_maps_and_who_is_in_none_is_asked_nothing() {
+    let workers = ["a", "b", "c"].map(|id| TestWorker::new(id, honest()));
+    let tier = tier(&[&workers[0], &workers[1], &workers[2]]);
+    heat(&tier, 3);
+    let adopt = |epoch: u64, workers: &[&TestWorker]| {
+        let members = workers.iter().map(|worker| Member::new(worker.id.clone(), 1.0)).collect();
+        // One rank: replicas are not the map's.
+        let placement = Placement::new(Epoch(epoch), members, 1).unwrap();
+        let peers = workers.iter().map(|worker| (worker.id.clone(), worker.peer.clone()));
+        tier.adopt(placement, &peers.collect()).unwrap();
+    };
+    adopt(2, &[&workers[0], &workers[1]]);
+    assert_eq!(tier.hot_blocks(), 1);
+    let object = object_of(&tier, "a", 0);
+    tier.adopt_hot(HotBlocks(HashMap::from([(object.block_hash(BlockIndex(0)), 3)])));
+    let _busy = busy(&tier, "a");
+    for _ in 0..20 {
+        reads_well(&tier).await;
+    }
+    assert_eq!((asked_as_replica(&workers[1]), workers[2].asked().len()), (20, 0));
+    adopt(3, &[&workers[0]]);
+    assert_eq!(tier.hot_blocks(), 0, "one worker is no spread");
+    tier.adopt(Placement::nobody(), &HashMap::new()).unwrap();
+    assert_eq!(tier.hot_blocks(), 0);
+}
+
+#[tokio::test]
+async fn of_a_hot_first_block_the_home_gives_attributes_and_a_replica_the_bytes() {
+    let (a, b) = (TestWorker::new("a", opens(BYTES)), TestWorker::new("b", honest()));
+    let tier = tier(&[&a, &b]);
+    heat(&tier, 2);
+    let _busy = busy(&tier, "a");
+    let open = async |want| match tier.open(&request(&tier, Some(want))).await {
+        OpenOutcome::Found(found) => *found,
+        _ => panic!("not found"),
+    };
+    let from = |first, last| ByteRange::From { first, last };
+    let block = 1u64 << 20;
+    for (want, covered) in
+        [(ByteRange::All, 0..block), (from(70_000, None), 70_000..block), (from(5, Some(4 * block)), 5..block)]
+    {
+        let found = open(want).await;
+        assert_eq!((found.covered.clone(), found.data.len()), (covered.clone(), 0));
+        assert!(all(found).await == content(covered.start as u32, covered.end as u32), "{want:?}");
+    }
+    assert_eq!(asked_as_replica(&b), 3);
+    let wants: Vec<_> =
+        a.asked().iter().map(|request| matches!(request, Request::Open(open) if open.want.is_none())).collect();
+    assert_eq!(wants, [true; 3], "only attributes are asked of the home");
+    // Where the bytes are few, or are in another block, or it is not known where, all is as ever.
+    for want in [from(5, Some(u64::from(SPREAD_BYTES_MIN) - 1)), from(block, None), ByteRange::Suffix { bytes: BYTES }]
+    {
+        open(want).await;
+    }
+    assert_eq!(b.asked().len(), 3);
+}
+
+#[tokio::test]
+async fn a_range_past_the_end_of_a_hot_object_has_no_bytes() {
+    let (a, b) = (TestWorker::new("a", opens(300_000)), TestWorker::new("b", honest()));
+    let tier = tier(&[&a, &b]);
+    heat(&tier, 2);
+    let _busy = busy(&tier, "a");
+    let want = ByteRange::From { first: 400_000, last: None };
+    let OpenOutcome::Found(found) = tier.open(&request(&tier, Some(want))).await else { panic!("not found") };
+    assert!(found.covered.is_empty() && found.rest.is_none() && b.asked().is_empty());
+}

@@ -1,0 +1,106 @@
+//! The workers of a hot block: its slot's, and as many more as it takes. The same everywhere, without anybody being told who they are.
+//!
+//! Owns no load and no count: how many workers a block has is the coordinator's to say.
+
+use std::hash::Hasher;
+
+use siphasher::sip::SipHasher13;
+
+use super::Placement;
+use crate::ids::Slot;
+
+impl Placement {
+    /// `workers` of a slot as indexes into [`Placement::members`], the owner first: those that the map ranks, then the ones whose
+    /// random number, divided by their weight, is the lowest. As many as there are that own slots, and one at least if there is a map.
+    ///
+    /// Costs a hash for each member if the map does not rank as many: for a few hundred blocks, whenever list or map change.
+    pub fn spread(&self, slot: Slot, workers: usize) -> Vec<u16> {
+        if self.members.is_empty() {
+            return Vec::new();
+        }
+        let ranked = self.owners(slot);
+        let workers = workers.max(1);
+        let mut found: Vec<u16> = ranked.iter().take(workers).copied().collect();
+        if found.len() == workers {
+            return found;
+        }
+        let others = (0..).zip(&self.members).filter(|(at, member)| !member.draining && !ranked.contains(at));
+        let mut costs: Vec<(f64, u16)> = others
+            .map(|(at, member)| {
+                let mut hasher = SipHasher13::new_with_keys(0x7665_7262_7333_0004, 0x686f_7462_6c6f_636b);
+                hasher.write_u16(slot.0);
+                hasher.write(member.id.0.as_bytes());
+                // Division rounds in the same way everywhere.
+                ((hasher.finish() >> 11) as f64 / member.weight, at)
+            })
+            .collect();
+        // Equal costs go by the order of members, which is that of their ids.
+        costs.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        found.extend(costs.into_iter().take(workers - found.len()).map(|(_, at)| at));
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::collections::HashSet;
+
+    use super::*;
+    use crate::ids::{Epoch, WorkerId};
+    use crate::placement::Member;
+
+    fn map(count: usize, ranks: usize, without: Option<usize>) -> Placement {
+        let members = (0..count).filter(|n| Some(*n) != without);
+        let members = members.map(|n| Member::new(WorkerId(format!("w{n:03}")), if n == 0 { 3.0 } else { 1.0 }));
+        Placement::new(Epoch(1), members.collect(), ranks).unwrap()
+    }
+
+    fn ids(map: &Placement, slot: u16, workers: usize) -> Vec<String> {
+        map.spread(Slot(slot), workers).iter().map(|&at| map.members()[usize::from(at)].id.0.clone()).collect()
+    }
+
+    #[test]
+    fn the_slots_own_workers_come_first_and_nobody_twice() {
+        let map = map(20, 2, None);
+        for slot in (0..=u16::MAX).step_by(97) {
+            let owners = map.owners(Slot(slot));
+            assert_eq!(map.spread(Slot(slot), 1), owners[..1]);
+            assert_eq!(map.spread(Slot(slot), 2), owners);
+            let six = map.spread(Slot(slot), 6);
+            assert_eq!((&six[..2], six.iter().collect::<HashSet<_>>().len()), (owners, 6));
+            assert_eq!(map.spread(Slot(slot), 5), six[..5], "more workers change none of the fewer");
+        }
+    }
+
+    #[test]
+    fn there_are_no_more_than_own_slots_and_none_without_a_map() {
+        assert_eq!(map(3, 1, None).spread(Slot(9), 100).len(), 3);
+        assert_eq!(map(3, 1, None).spread(Slot(9), 0).len(), 1);
+        assert_eq!(Placement::nobody().spread(Slot(9), 3), [0u16; 0]);
+        let mut members: Vec<Member> = map(4, 1, None).members().to_vec();
+        members[2].draining = true;
+        let map = Placement::new(Epoch(1), members, 1).unwrap();
+        assert!((0..500).all(|slot| !map.spread(Slot(slot), 4).contains(&2)), "a worker that drains");
+    }
+
+    #[test]
+    fn weights_count_and_a_worker_that_leaves_takes_only_its_own_places() {
+        let (all, without) = (map(20, 1, None), map(20, 1, Some(7)));
+        let (mut heavy, mut kept, mut had) = (0u32, 0u32, 0u32);
+        let slots = || (0..=u16::MAX).step_by(31);
+        for slot in slots() {
+            let (before, after) = (ids(&all, slot, 4), ids(&without, slot, 4));
+            heavy += u32::from(before[1..].contains(&"w000".to_owned()));
+            if before.contains(&"w007".to_owned()) {
+                continue;
+            }
+            had += 1;
+            kept += u32::from(before == after);
+        }
+        // Three of 22 parts, three times: somewhat more than a third; with equal weights it would be 3 of 20.
+        let share = f64::from(heavy) / slots().count() as f64;
+        assert!((0.25..0.45).contains(&share), "{share}");
+        assert!(f64::from(kept) > 0.9 * f64::from(had), "{kept} of {had}");
+    }
+}

@@ -1,0 +1,309 @@
+//! A replica of a hot block: it gives what it or the owner holds, right, and asks the UFS for nothing.
+#![allow(clippy::single_range_in_vec_init)]
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use tokio::time::Instant;
+use verbs3_client::{HealthOptions, NeighbourOptions, Neighbours};
+use verbs3_protocol::{
+    BlockIndex, CacheVerdict, Epoch, Geometry, Member, Piece, Placement, Read, RefusalKind, Reply as Message, Request,
+    Warm, WarmTier, WorkerId,
+};
+use verbs3_rdma::arena::Arena;
+use verbs3_rdma::inprocess::{Faults, InProcess, Mode};
+use verbs3_rdma::peer::Peer;
+use verbs3_rdma::transport::{Incoming, Reply, Service};
+
+use super::bed::{BLOCK, Bed, Got, PAGE, map, modes, object, read, version};
+use super::store::Stored;
+use crate::WorkerOptions;
+use crate::membership::Activation;
+
+const SILENCE: Duration = Duration::from_millis(250);
+
+fn id(name: &str) -> WorkerId {
+    WorkerId(name.into())
+}
+
+/// A worker `r` beside the owner of every slot, `o`.
+struct Replica {
+    bed: Bed,
+    landings: Arena,
+}
+
+impl Replica {
+    fn of(owner: Arc<dyn Service>, mode: Mode) -> Self {
+        let made = Self::alone(owner, mode);
+        made.activate("o", 1);
+        made
+    }
+
+    /// It knows no map.
+    fn alone(owner: Arc<dyn Service>, mode: Mode) -> Self {
+        let options = WorkerOptions { coordinated: true, ..WorkerOptions::default() };
+        let (bed, landings) = (Bed::with(Mode::Share, 32, options), map(16));
+        let options = NeighbourOptions {
+            geometry: Geometry::DEFAULT,
+            wait_max: Duration::from_millis(100),
+            silence_max: SILENCE,
+            deadline: Duration::from_secs(2),
+            health: HealthOptions::default(),
+        };
+        let neighbours = Neighbours::new(options, landings.clone());
+        let peer = Peer::local(InProcess::connection(owner, mode));
+        neighbours.adopt(&HashMap::from([(id("o"), Arc::new(peer))]));
+        bed.worker.reach(neighbours);
+        Self { bed, landings }
+    }
+
+    /// All slots are this one's from here on.
+    fn activate(&self, owner: &str, epoch: u64) {
+        let map = Placement::new(Epoch(epoch), vec![Member::new(id(owner), 1.0)], 1).unwrap();
+        let (me, handed_over) = (id("r"), HashSet::new());
+        let activation =
+            Activation { map: &map, me: &me, former: None, handed_over, open_writes: Vec::new(), resumes: None };
+        self.bed.worker.activate(activation);
+    }
+
+    async fn read(&self, stored: &Stored, block: u32, pages: std::ops::Range<u64>) -> Got {
+        let range = (pages.start * PAGE) as u32..(pages.end * PAGE) as u32;
+        let read = Read { ahead_bytes: 1 << 20, ..read("k", stored, block, range) };
+        self.bed.ask(Request::ReadReplica(read)).await
+    }
+
+    /// Reads whole blocks of pages and holds them against what is stored.
+    async fn gives(&self, stored: &Stored, block: u32, pages: std::ops::Range<u64>) -> CacheVerdict {
+        let start = u64::from(block) * BLOCK;
+        let got = self.read(stored, block, pages.clone()).await;
+        assert_eq!(got.refused(), None);
+        assert!(got.bytes == stored.content(start + pages.start * PAGE..start + pages.end * PAGE), "wrong bytes");
+        got.verdict()
+    }
+
+    async fn ends_well(self) {
+        assert_eq!((self.bed.store.asked(), self.bed.store.body_bytes()), ((0, 0), 0), "a replica asked the ufs");
+        self.bed.assert_nothing_leaked().await;
+        assert_eq!(self.landings.usage().asked_bytes, 0, "landings that were not returned");
+    }
+}
+
+/// An owner that holds these pages of block 1 of "k".
+async fn owner(stored: &Stored, pages: &[std::ops::Range<u64>]) -> Bed {
+    let bed = Bed::new(Mode::Share);
+    bed.store.put("k", stored.clone());
+    for pages in pages {
+        bed.read(read("k", stored, 1, (pages.start * PAGE) as u32..(pages.end * PAGE) as u32)).await;
+    }
+    bed
+}
+
+#[tokio::test]
+async fn pages_come_from_the_owner_once_and_never_from_the_ufs() {
+    for mode in modes() {
+        let stored = Stored::new(1, 2 * BLOCK);
+        let owner = owner(&stored, &[0..16]).await;
+        let asked = owner.store.asked();
+        let replica = Replica::of(owner.worker.clone(), mode);
+        replica.bed.store.put("k", stored.clone());
+        replica.gives(&stored, 1, 3..5).await;
+        let metrics = &replica.bed.worker.metrics;
+        assert_eq!((metrics.owner_all.get(), metrics.owner_bytes.get()), (1, 2 * PAGE), "and nothing ahead");
+        assert_eq!(replica.gives(&stored, 1, 3..5).await, CacheVerdict::Hit);
+        replica.gives(&stored, 1, 0..16).await;
+        assert_eq!((metrics.owner_bytes.get(), metrics.former_bytes.get()), (16 * PAGE, 0));
+        assert_eq!(owner.worker.metrics.given_bytes.get(), 16 * PAGE);
+        assert_eq!(owner.store.asked(), asked, "the owner filled something for it");
+        replica.ends_well().await;
+    }
+}
+
+#[tokio::test]
+async fn many_readers_at_once_ask_the_owner_once() {
+    let stored = Stored::new(2, 2 * BLOCK);
+    let owner = owner(&stored, &[0..16]).await;
+    let replica = Replica::of(owner.worker.clone(), Mode::Copy(Faults::none()));
+    let reads = (0..20).map(|_| replica.gives(&stored, 1, 0..16));
+    futures::future::join_all(reads).await;
+    assert_eq!(replica.bed.worker.metrics.owner_bytes.get(), 16 * PAGE);
+    replica.ends_well().await;
+}
+
+#[tokio::test]
+async fn what_the_owner_lacks_is_refused_and_what_it_has_is_kept() {
+    let stored = Stored::new(3, 2 * BLOCK);
+    let owner = owner(&stored, &[0..2, 8..16]).await;
+    let asked = owner.store.asked();
+    let replica = Replica::of(owner.worker.clone(), Mode::Share);
+    replica.bed.store.put("k", stored.clone());
+    let got = replica.read(&stored, 1, 0..16).await;
+    assert_eq!(got.refused(), Some(&RefusalKind::NotHeld));
+    assert!(got.bytes == stored.content(BLOCK..BLOCK + got.bytes.len() as u64), "wrong bytes before the refusal");
+    let metrics = &replica.bed.worker.metrics;
+    assert_eq!((metrics.owner_some.get(), metrics.owner_bytes.get()), (1, 10 * PAGE));
+    assert_eq!(replica.gives(&stored, 1, 8..16).await, CacheVerdict::Hit);
+    assert_eq!(replica.read(&stored, 1, 4..5).await.refused(), Some(&RefusalKind::NotHeld));
+    assert_eq!((metrics.owner_none.get(), metrics.refused_not_held.get(), owner.store.asked()), (1, 2, asked));
+    // What is refused is read at the owner, and is no heat here.
+    let told = replica.bed.worker.block_rates(Duration::from_secs(1), 1, 10);
+    assert!(told.iter().all(|rate| rate.bytes_per_second <= 24 * PAGE), "{told:?}");
+    replica.ends_well().await;
+}
+
+#[tokio::test]
+async fn a_replica_that_is_warmed_takes_what_the_owner_holds_and_fills_the_rest() {
+    let stored = Stored::new(13, 2 * BLOCK);
+    let owner = owner(&stored, &[0..4]).await;
+    let replica = Replica::of(owner.worker.clone(), Mode::Copy(Faults::none()));
+    replica.bed.store.put("k", stored.clone());
+    let warm = Warm {
+        object: object("k"),
+        version: Some(version(&stored)),
+        epoch: Epoch(1),
+        geometry: Geometry::DEFAULT,
+        block: BlockIndex(1),
+        first_page: 0,
+        pages: 16,
+        attributes_age_ms_max: 0,
+        tier: WarmTier::Memory,
+        pin_until_ms: 0,
+        look_only: false,
+    };
+    replica.bed.worker.hold_lease(Duration::from_secs(60), Duration::from_secs(60));
+    let got = replica.bed.ask(Request::Warm(warm)).await;
+    let Some(Message::Warmed(warmed)) = got.messages.last() else { panic!("{got:?}") };
+    assert_eq!((u64::from(warmed.held_bytes), u64::from(warmed.loaded_bytes)), (4 * PAGE, 12 * PAGE));
+    assert_eq!((replica.bed.store.body_bytes(), replica.bed.worker.metrics.owner_bytes.get()), (12 * PAGE, 4 * PAGE));
+    assert_eq!(replica.gives(&stored, 1, 0..16).await, CacheVerdict::Hit);
+}
+
+#[tokio::test]
+async fn bytes_of_another_version_are_never_given() {
+    let (before, now) = (Stored::new(4, 2 * BLOCK), Stored::new(5, 2 * BLOCK));
+    let owner = owner(&before, &[0..16]).await;
+    let replica = Replica::of(owner.worker.clone(), Mode::Share);
+    replica.gives(&before, 1, 0..16).await;
+    // It is overwritten: the owner has heard nothing of it yet, then holds the new one.
+    assert_eq!(replica.read(&now, 1, 0..16).await.refused(), Some(&RefusalKind::NotHeld));
+    owner.store.put("k", now.clone());
+    owner.read(read("k", &now, 1, 0..BLOCK as u32)).await;
+    replica.gives(&now, 1, 0..16).await;
+    // Who began before the write may end with what it began with.
+    replica.gives(&before, 1, 0..16).await;
+    replica.ends_well().await;
+}
+
+#[tokio::test]
+async fn a_reader_that_may_fill_does_so_though_a_replicas_question_is_under_way() {
+    let stored = Stored::new(6, 2 * BLOCK);
+    let replica = Replica::of(Arc::new(Stopped), Mode::Copy(Faults::none()));
+    replica.bed.store.put("k", stored.clone());
+    let whole = read("k", &stored, 1, 0..BLOCK as u32);
+    let (refused, filled) = tokio::join!(
+        replica.bed.ask(Request::ReadReplica(whole.clone())),
+        // It begins while the owner is waited for.
+        async {
+            tokio::task::yield_now().await;
+            replica.bed.read(whole.clone()).await
+        }
+    );
+    assert_eq!(refused.refused(), Some(&RefusalKind::NotHeld));
+    assert!(filled.refused().is_none() && filled.bytes == stored.content(BLOCK..2 * BLOCK));
+    assert_eq!(replica.bed.store.body_bytes(), BLOCK);
+}
+
+#[tokio::test]
+async fn by_its_own_map_the_owner_it_fills_as_ever() {
+    let stored = Stored::new(7, 2 * BLOCK);
+    let replica = Replica::of(Arc::new(Stopped), Mode::Share);
+    replica.bed.store.put("k", stored.clone());
+    replica.activate("r", 2);
+    replica.gives(&stored, 1, 0..16).await;
+    assert_eq!(replica.bed.store.body_bytes(), BLOCK);
+    // Given away again, it is there still.
+    replica.activate("o", 3);
+    assert_eq!(replica.gives(&stored, 1, 0..16).await, CacheVerdict::Hit);
+}
+
+#[tokio::test]
+async fn without_a_map_or_a_way_to_the_owner_nothing_is_asked_of_anybody() {
+    let stored = Stored::new(8, 2 * BLOCK);
+    let replica = Replica::alone(Arc::new(Stopped), Mode::Share);
+    replica.bed.store.put("k", stored.clone());
+    assert_eq!(replica.read(&stored, 1, 0..1).await.refused(), Some(&RefusalKind::NotHeld));
+    replica.activate("elsewhere", 2);
+    assert_eq!(replica.read(&stored, 1, 0..1).await.refused(), Some(&RefusalKind::NotHeld));
+    replica.ends_well().await;
+}
+
+/// Says nothing.
+struct Stopped;
+
+#[async_trait]
+impl Service for Stopped {
+    async fn serve(&self, _request: Incoming, _reply: Reply) {
+        std::future::pending::<()>().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_that_is_stopped_delays_some_reads_and_is_then_left_alone() {
+    let stored = Stored::new(9, 2 * BLOCK);
+    let replica = Replica::of(Arc::new(Stopped), Mode::Copy(Faults::none()));
+    let began = Instant::now();
+    for page in 0..16 {
+        assert_eq!(replica.read(&stored, 1, page..page + 1).await.refused(), Some(&RefusalKind::NotHeld));
+    }
+    assert!(began.elapsed() < 4 * SILENCE, "{:?}", began.elapsed());
+    assert_eq!(replica.bed.worker.metrics.owner_failed.get(), 16);
+    replica.ends_well().await;
+}
+
+/// Sends a whole block of which one page is not what its checksum says.
+struct Spoilt(Stored);
+
+#[async_trait]
+impl Service for Spoilt {
+    async fn serve(&self, _request: Incoming, reply: Reply) {
+        let mut bytes = self.0.content(BLOCK..2 * BLOCK);
+        let checksum = |page: &[u8]| crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, page);
+        let checksums = bytes.chunks(PAGE as usize).map(checksum).collect();
+        bytes[5 * PAGE as usize + 9] ^= 1;
+        let (block, verdict) = (BlockIndex(1), CacheVerdict::Hit);
+        let piece = Piece { block, start: 0, length: BLOCK as u32, checksums, verdict };
+        let _ = reply.last(Message::Data(piece).encode(), 0, vec![Bytes::from(bytes)]).await;
+    }
+}
+
+#[tokio::test]
+async fn a_page_that_is_not_what_its_checksum_says_is_not_given() {
+    let stored = Stored::new(10, 2 * BLOCK);
+    let replica = Replica::of(Arc::new(Spoilt(stored.clone())), Mode::Copy(Faults::none()));
+    let got = replica.read(&stored, 1, 0..16).await;
+    assert_eq!(got.refused(), Some(&RefusalKind::NotHeld));
+    assert!(got.bytes == stored.content(BLOCK..BLOCK + got.bytes.len() as u64) && got.bytes.len() as u64 <= 5 * PAGE);
+    assert_eq!(replica.bed.worker.metrics.owner_bytes.get(), 5 * PAGE);
+    replica.ends_well().await;
+}
+
+#[tokio::test]
+async fn what_is_served_most_is_told_but_for_small_first_blocks() {
+    let bed = Bed::new(Mode::Share);
+    let (large, small) = (Stored::new(11, 2 * BLOCK), Stored::new(12, PAGE - 1));
+    bed.store.put("large", large.clone());
+    bed.store.put("small", small.clone());
+    for _ in 0..8 {
+        bed.read(read("small", &small, 0, 0..small.bytes as u32)).await;
+    }
+    for block in [0, 1, 1] {
+        bed.read(read("large", &large, block, 0..BLOCK as u32)).await;
+    }
+    let told = bed.worker.block_rates(Duration::from_secs(2), 1, 10);
+    let told: Vec<_> =
+        told.iter().map(|rate| (rate.object.key.as_str(), rate.block.0, rate.bytes_per_second)).collect();
+    assert_eq!(told, [("large", 1, BLOCK), ("large", 0, BLOCK / 2)]);
+    assert_eq!(bed.worker.block_rates(Duration::from_secs(2), 1, 10), [], "and once");
+}
