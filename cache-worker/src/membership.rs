@@ -31,6 +31,10 @@ pub struct Activation<'a> {
     pub open_writes: Vec<NotedWrite>,
     /// The open writes of the process before this one, if it ended in order under this very map.
     pub resumes: Option<Vec<NotedWrite>>,
+    /// For so long there may be writes in slots that were handed over, or are resumed, which nobody could tell of.
+    pub uncertain: Duration,
+    /// Another process of this worker may have answered under this very map.
+    pub restarted: bool,
 }
 
 impl Worker {
@@ -47,9 +51,18 @@ impl Worker {
         Some(list.into_iter().map(|(hash, write, remaining)| NotedWrite { hash, write, remaining }).collect())
     }
 
+    /// For so long there may be writes in some of this worker's slots that nobody could tell it of. Whoever is handed the open
+    /// writes has to know this as well.
+    pub fn uncertain_for(&self) -> Duration {
+        match &self.standing {
+            Standing::Coordinated(standing) => standing.uncertain_for(self.clock.now()),
+            Standing::Fixed(_) => Duration::ZERO,
+        }
+    }
+
     /// Answers under this map.
     pub fn activate(&self, activation: Activation<'_>) {
-        let Activation { map, me, former, mut handed_over, open_writes, resumes } = activation;
+        let Activation { map, me, former, mut handed_over, open_writes, resumes, uncertain, restarted } = activation;
         let now = self.clock.now();
         let resumes = resumes.is_some_and(|writes| self.take_over(&writes));
         if !self.take_over(&open_writes) {
@@ -57,8 +70,8 @@ impl Worker {
             handed_over.clear();
         }
         self.former.adopt(map, former, me, now);
-        let uncertain = self.uncertain_max;
-        let handover = Handover { map, me, former, handed_over: &handed_over, resumes, uncertain };
+        let (silent, inherited) = (self.uncertain_max, uncertain.min(self.uncertain_max));
+        let handover = Handover { map, me, former, handed_over: &handed_over, resumes, restarted, inherited, silent };
         self.with_standing(|standing| standing.activate(&handover, now));
         let draining = map.members().iter().any(|member| member.id == *me && member.draining);
         self.leaver.drain(draining, now.seconds());

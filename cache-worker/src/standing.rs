@@ -8,7 +8,8 @@
 //! write that was acknowledged before a read began was reported to this worker, or to a home before it, before what it
 //! answers was asked. Both are judged when a request arrives: a read that began before may be overtaken by a write anyway.
 //!
-//! A slot that came from a home which could not hand over its open writes is asked at the UFS until those must be over.
+//! A slot that came from a home which could not hand over its open writes is asked at the UFS until those must be over: by its
+//! next home, and by whoever is it after that one. A process that was started again knows of no writes, as if it had been silent.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -73,8 +74,12 @@ pub struct Handover<'a> {
     pub handed_over: &'a HashSet<WorkerId>,
     /// The process before this one ended in order, under this very map.
     pub resumes: bool,
+    /// A process before this one, of which nothing is known, may have answered under this very map.
+    pub restarted: bool,
+    /// How long writes that those who handed over were not told of may stay open.
+    pub inherited: Duration,
     /// How long writes that nobody handed over may stay open.
-    pub uncertain: Duration,
+    pub silent: Duration,
 }
 
 /// The worker's standing in its cluster.
@@ -194,14 +199,21 @@ impl Coordinated {
         self.epoch.store(NONE, Ordering::SeqCst);
     }
 
+    /// How long slots of this worker are asked at the UFS because of writes that it was not told of.
+    pub(crate) fn uncertain_for(&self, now: Moment) -> Duration {
+        let own = self.valid_from.iter().map(|from| from.load(Ordering::SeqCst)).filter(|&from| from != NEVER);
+        own.max().map_or(Duration::ZERO, |latest| Duration::from_nanos(latest.saturating_sub(now.nanos())))
+    }
+
     /// Answers under another map from `now` on.
     pub(crate) fn activate(&self, handover: &Handover<'_>, now: Moment) {
-        let Handover { map, me, former, handed_over, resumes, uncertain } = handover;
+        let Handover { map, me, former, handed_over, resumes, restarted, inherited, silent } = handover;
         let mut last = self.last.lock();
         // The same map again: nobody else was a home meanwhile.
         if *last != map.epoch() {
             let own = |map: &Placement, slot: Slot| map.owner(slot).id == **me;
             let continuous = former.is_some_and(|former| former.epoch() == *last);
+            let (inherited, silent) = (now.after(*inherited).nanos(), now.after(*silent).nanos());
             for (at, valid_from) in self.valid_from.iter().enumerate() {
                 let slot = Slot(at as u16);
                 let before = former.map(|former| &former.owner(slot).id);
@@ -209,10 +221,12 @@ impl Coordinated {
                     _ if !own(map, slot) => NEVER,
                     // As it was.
                     Some(before) if before == *me && continuous => continue,
-                    _ if *resumes => now.nanos(),
-                    None => now.nanos(),
-                    Some(before) if before != *me && handed_over.contains(before) => now.nanos(),
-                    Some(_) => now.after(*uncertain).nanos(),
+                    _ if *resumes => inherited,
+                    _ if *restarted => silent,
+                    None if last.0 == NONE => now.nanos(),
+                    Some(before) if before != *me && handed_over.contains(before) => inherited,
+                    // Silent, or of a cluster whose coordinators lost what they knew.
+                    _ => silent,
                 };
                 valid_from.store(from, Ordering::SeqCst);
             }

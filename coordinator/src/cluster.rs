@@ -20,8 +20,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use verbs3_coordinator_client::api::{
-    ActivationNews, Granted, HandedOver, HandingOver, Incarnation, Leave, MapAnswer, OpenWrite, Registration, Renewal,
-    Tier,
+    ActivationNews, GivenUp, Granted, HandedOver, HandingOver, Incarnation, Leave, MapAnswer, OpenWrite, Registration,
+    Renewal, Tier,
 };
 use verbs3_coordinator_client::clock::Moment;
 use verbs3_protocol::{ClusterMember, Epoch, Membership, MembershipChange, WorkerId};
@@ -100,7 +100,9 @@ struct Record {
     active: Epoch,
     handing_over: Option<HandingOver>,
     /// The process before this one, under the present map, ended in order, and handed over these.
-    resumes: Option<Vec<OpenWrite>>,
+    resumes: Option<Noted>,
+    /// A process before this one may have answered under the present map.
+    restarted: bool,
     /// When the lease of the process ends, or ended, that the map names, if this one has come up elsewhere.
     elsewhere_until: Moment,
 }
@@ -111,6 +113,14 @@ impl Record {
     }
 }
 
+/// All that a member knew of writes when it gave up the map in force.
+#[derive(Clone)]
+struct Noted {
+    open_writes: Vec<OpenWrite>,
+    /// For so long there may be others, of which it was not told.
+    uncertain_ms: u64,
+}
+
 /// How the map in force is told.
 struct Told {
     from_former: MembershipChange,
@@ -119,7 +129,7 @@ struct Told {
 }
 
 impl Told {
-    fn new(document: &Document, handed_over: &BTreeMap<WorkerId, Vec<OpenWrite>>) -> Self {
+    fn new(document: &Document, handed_over: &BTreeMap<WorkerId, Noted>) -> Self {
         let Document { active, former, .. } = document;
         let ids = || former.members.iter().map(|member| &member.id);
         let silent: Vec<WorkerId> = ids().filter(|id| !handed_over.contains_key(id)).cloned().collect();
@@ -152,11 +162,11 @@ pub struct Cluster {
     /// Since when the live workers are not those of the map.
     differs_since: Option<Moment>,
     /// What members of the former map handed over when they gave it up. Lost with the leader.
-    handed_over: BTreeMap<WorkerId, Vec<OpenWrite>>,
+    handed_over: BTreeMap<WorkerId, Noted>,
     /// Of the map in force, for all who are told of it.
     told: Told,
-    /// Members that ended in order, and what they handed over; until the map is without them.
-    left: BTreeMap<WorkerId, Option<Vec<OpenWrite>>>,
+    /// Members that ended in order, and what they handed over (`None`: not all of the map in force); until the map is without them.
+    left: BTreeMap<WorkerId, Option<Noted>>,
     /// Members that a person has declared dead; until the map is without them.
     forgotten: BTreeSet<WorkerId>,
 }
@@ -174,6 +184,7 @@ impl Cluster {
             active: Epoch(0),
             handing_over: None,
             resumes: None,
+            restarted: true,
             elsewhere_until: Moment::default(),
         };
         let records = document.active.members.iter().map(|member| (member.id.clone(), record(member))).collect();
@@ -231,9 +242,15 @@ impl Cluster {
             return Err(MembershipError::Changing);
         }
         // The new process has given up nothing, and answers where the one before did.
-        let mut resumes = None;
+        let (mut resumes, mut restarted) = (None, false);
         if self.document.active.get(&id).is_some_and(|member| member.address == address) {
             resumes = self.left.remove(&id).flatten();
+            restarted = true;
+            // It asks again, because the answer was lost.
+            if let Some(same) = self.records.get(&id).filter(|record| record.incarnation.as_ref() == Some(&incarnation))
+            {
+                (resumes, restarted) = (resumes.or_else(|| same.resumes.clone()), same.restarted);
+            }
             self.forgotten.remove(&id);
             if let Some(change) = &mut self.change {
                 change.prepared.remove(&id);
@@ -256,6 +273,7 @@ impl Cluster {
             active,
             handing_over: None,
             resumes,
+            restarted,
             elsewhere_until,
         };
         self.records.insert(id.clone(), record);
@@ -269,6 +287,7 @@ impl Cluster {
             handing_over: None,
             heard: Vec::new(),
             hot: None,
+            given_up: GivenUp::default(),
         };
         Ok(self.granted(&id, &asked))
     }
@@ -278,17 +297,23 @@ impl Cluster {
         let lease_until = now.after(self.options.lease);
         let gave_up = self.change.as_ref().is_some_and(|change| change.prepared.contains_key(id));
         let changing = self.activating && !gave_up;
+        let in_force = self.document.active.epoch;
         let record = self.known(id, &asked.incarnation)?;
         if changing {
             return Err(MembershipError::Changing);
         }
         record.lease_until = lease_until;
         record.active = asked.active;
+        if asked.active == in_force {
+            // It has them now, and others since.
+            record.resumes = None;
+        }
         record.handing_over = asked.handing_over;
+        let noted = self.noted(id, asked.open_writes.as_ref(), asked.given_up);
         if let Some(change) = &mut self.change
             && change.membership.epoch == asked.prepared
         {
-            change.prepared.insert(id.clone(), asked.open_writes.clone());
+            change.prepared.insert(id.clone(), noted);
         }
         Ok(self.granted(id, asked))
     }
@@ -305,9 +330,18 @@ impl Cluster {
         let address = record.member.address.clone();
         // A process that has come up elsewhere can't speak for the one that the map names, which may be cut off only.
         if self.document.active.get(id).is_some_and(|member| member.address == address) {
-            self.left.insert(id.clone(), asked.open_writes);
+            self.left.insert(id.clone(), self.noted(id, asked.open_writes.as_ref(), asked.given_up));
         }
         Ok(())
+    }
+
+    /// Who has not answered under the map in force does not know what was handed over to it under that. But then what the
+    /// process before it said is still all.
+    fn noted(&self, id: &WorkerId, open_writes: Option<&Vec<OpenWrite>>, given_up: GivenUp) -> Option<Noted> {
+        if given_up.epoch != self.document.active.epoch {
+            return self.records.get(id).and_then(|record| record.resumes.clone());
+        }
+        open_writes.map(|all| Noted { open_writes: all.clone(), uncertain_ms: given_up.uncertain_ms })
     }
 
     /// A person says that this worker is dead. Its lease is waited for nevertheless.
@@ -377,12 +411,18 @@ impl Cluster {
         } else {
             MapAnswer::Membership(active.clone())
         };
+        let uncertain_ms = match &record.resumes {
+            Some(noted) => noted.uncertain_ms,
+            None => self.handed_over.values().map(|noted| noted.uncertain_ms).max().unwrap_or(0),
+        };
         ActivationNews {
             map,
             former: self.told.to_former.clone(),
             handed_over: self.told.handed_over.clone(),
-            open_writes: self.handed_over.values().flatten().copied().collect(),
-            resumes: record.resumes.clone(),
+            open_writes: self.handed_over.values().flat_map(|noted| &noted.open_writes).copied().collect(),
+            resumes: record.resumes.as_ref().map(|noted| noted.open_writes.clone()),
+            uncertain_ms,
+            restarted: record.restarted,
         }
     }
 }

@@ -20,8 +20,8 @@ use verbs3_coordinator::store::file::FileStore;
 use verbs3_coordinator::store::{Expect, SharedStore};
 use verbs3_coordinator::{ClaimError, Coordinator, CoordinatorError, CoordinatorOptions, RelayOptions};
 use verbs3_coordinator_client::api::{
-    ClusterView, Granted, HeardWord, Incarnation, MapAnswer, RefusedKind, Registration, Relay, RelayedWord, Renewal,
-    WorkerState,
+    ClusterView, GivenUp, Granted, HeardWord, Incarnation, MapAnswer, RefusedKind, Registration, Relay, RelayedWord,
+    Renewal, WorkerState,
 };
 use verbs3_coordinator_client::hot::HotBlock;
 use verbs3_coordinator_client::proof::Secret;
@@ -134,6 +134,7 @@ fn renewal(id: &str, active: Epoch, prepared: Epoch) -> Renewal {
         handing_over: None,
         heard: Vec::new(),
         hot: None,
+        given_up: GivenUp::default(),
     }
 }
 
@@ -445,8 +446,19 @@ async fn renew_heard(client: &Client, active: Epoch, heard: Vec<HeardWord>, wait
     let incarnation = registration("a").incarnation;
     let (prepared, open_writes, knows, handing_over) = (Epoch(0), None, active, None);
     let wait_ms = wait.as_millis() as u64;
-    let renewal =
-        Renewal { incarnation, active, prepared, open_writes, wait_ms, knows, handing_over, heard, hot: None };
+    let given_up = GivenUp::default();
+    let renewal = Renewal {
+        incarnation,
+        active,
+        prepared,
+        open_writes,
+        wait_ms,
+        knows,
+        handing_over,
+        heard,
+        hot: None,
+        given_up,
+    };
     client.post("/v1/workers/a/renew", &renewal, wait).await.unwrap().unwrap()
 }
 

@@ -25,9 +25,22 @@ fn coordinated(standing: &Standing) -> &Coordinated {
 
 /// Makes `map` come into force for worker `a`, after `former`, of whose members `handed` have handed over.
 fn activate(standing: &Standing, map: &Placement, former: Option<&Placement>, handed: &[&str], now: Moment) {
+    activate_as(standing, (map, former), handed, |_| (), now);
+}
+
+/// The same, of a worker of which more is to be said.
+fn activate_as(
+    standing: &Standing,
+    (map, former): (&Placement, Option<&Placement>),
+    handed: &[&str],
+    change: impl FnOnce(&mut Handover<'_>),
+    now: Moment,
+) {
     let handed_over = handed.iter().map(|name| id(name)).collect();
-    let handover =
-        Handover { map, me: &id("a"), former, handed_over: &handed_over, resumes: false, uncertain: UNCERTAIN };
+    let (resumes, restarted, inherited, silent) = (false, false, Duration::ZERO, UNCERTAIN);
+    let (me, handed_over) = (&id("a"), &handed_over);
+    let mut handover = Handover { map, me, former, handed_over, resumes, restarted, inherited, silent };
+    change(&mut handover);
     coordinated(standing).activate(&handover, now);
 }
 
@@ -128,4 +141,62 @@ fn without_a_lease_the_ufs_is_asked_and_writes_are_noted_for_a_while() {
     assert_eq!(standing.to_note(Epoch(1), at(40), || ()), Err(Denied::Lease));
     coordinated(&standing).lease(at(60), at(80));
     assert_eq!(standing.to_answer(Epoch(1), Slot(0), at(41)), Ok(seconds(31)), "nobody else was its home meanwhile");
+}
+
+#[test]
+fn what_a_silent_home_did_not_tell_is_not_told_by_the_next_one_either() {
+    let (standing, both, alone) = (leased(), map(1, &["a", "b"]), map(2, &["a"]));
+    activate(&standing, &both, None, &[], at(10));
+    assert_eq!(coordinated(&standing).uncertain_for(at(10)), Duration::ZERO);
+    activate(&standing, &alone, Some(&both), &["a"], at(20));
+    coordinated(&standing).prepare();
+    assert_eq!(coordinated(&standing).uncertain_for(at(120)), Duration::from_secs(200));
+    // Its next home, which is told so: no sooner, and no later.
+    let (next, third, fourth) = (leased(), map(3, &["b"]), map(4, &["a"]));
+    let inherits = |handover: &mut Handover<'_>| handover.inherited = Duration::from_secs(200);
+    activate_as(&next, (&fourth, Some(&third)), &["b"], inherits, at(120));
+    assert_eq!(next.to_answer(Epoch(4), Slot(7), at(319)), Ok(Right::Ask));
+    assert_eq!(next.to_answer(Epoch(4), Slot(7), at(321)), Ok(seconds(1)));
+    assert_eq!(coordinated(&next).uncertain_for(at(321)), Duration::ZERO);
+}
+
+#[test]
+fn a_process_that_is_started_again_under_its_map_does_not_know_the_writes_of_the_one_before() {
+    let (alone, before) = (map(2, &["a"]), map(1, &["b"]));
+    for former in [None, Some(&before)] {
+        let standing = leased();
+        activate_as(&standing, (&alone, former), &["b"], |handover| handover.restarted = true, at(10));
+        assert_eq!(standing.to_answer(Epoch(2), Slot(7), at(309)), Ok(Right::Ask));
+        assert_eq!(standing.to_answer(Epoch(2), Slot(7), at(311)), Ok(seconds(1)));
+    }
+}
+
+#[test]
+fn who_resumes_knows_as_much_as_the_process_before() {
+    let (standing, alone) = (leased(), map(1, &["a"]));
+    let resumes = |handover: &mut Handover<'_>| {
+        (handover.resumes, handover.restarted, handover.inherited) = (true, true, Duration::from_secs(30));
+    };
+    activate_as(&standing, (&alone, None), &[], resumes, at(10));
+    assert_eq!(standing.to_answer(Epoch(1), Slot(7), at(39)), Ok(Right::Ask));
+    assert_eq!(standing.to_answer(Epoch(1), Slot(7), at(41)), Ok(seconds(1)));
+}
+
+#[test]
+fn who_hears_of_the_same_cluster_from_new_leaders_stays_what_it_was() {
+    let (standing, both, alone) = (leased(), map(1, &["a", "b"]), map(2, &["a"]));
+    let kept = slot(&both, "a", &alone, "a");
+    activate(&standing, &both, None, &[], at(10));
+    let restarted = |handover: &mut Handover<'_>| handover.restarted = true;
+    activate_as(&standing, (&both, None), &[], restarted, at(15));
+    activate_as(&standing, (&alone, Some(&both)), &[], restarted, at(20));
+    assert_eq!(standing.to_answer(Epoch(2), kept, at(21)), Ok(seconds(11)));
+}
+
+#[test]
+fn a_map_that_comes_after_none_although_there_were_some_makes_all_uncertain() {
+    let standing = leased();
+    activate(&standing, &map(1, &["a"]), None, &[], at(10));
+    activate(&standing, &map(9, &["a"]), None, &[], at(20));
+    assert_eq!(standing.to_answer(Epoch(9), Slot(7), at(319)), Ok(Right::Ask));
 }

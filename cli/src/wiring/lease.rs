@@ -164,7 +164,7 @@ impl Tenant {
             }
             Duty::Prepare(epoch) => {
                 let writes = self.worker.give_up_epoch(OPEN_WRITES_MAX);
-                self.tenure.prepared(epoch, writes.map(told));
+                self.tenure.prepared(epoch, writes.map(told), self.worker.uncertain_for());
             }
             Duty::Activate(activation) => self.activate(*activation).await,
             Duty::Lease { until, outage_until } => {
@@ -180,7 +180,8 @@ impl Tenant {
     }
 
     async fn activate(&mut self, activation: api::Activation) {
-        let api::Activation { membership, former, handed_over, open_writes, resumes } = activation;
+        let api::Activation { membership, former, handed_over, open_writes, resumes, uncertain_ms, restarted } =
+            activation;
         let (epoch, members) = (membership.epoch, membership.members.len());
         self.find_neighbours(&membership).await;
         let known = self.map.clone();
@@ -203,6 +204,8 @@ impl Tenant {
             handed_over: handed_over.into_iter().collect::<HashSet<_>>(),
             open_writes: noted(open_writes),
             resumes: resumes.map(noted),
+            uncertain: Duration::from_millis(uncertain_ms),
+            restarted,
         });
         self.tenure.activated(epoch);
         tracing::info!(epoch = epoch.0, members, "answering under a new placement map");
@@ -227,7 +230,8 @@ impl Tenant {
             return;
         }
         let path = format!("{PREFIX}/workers/{}/leave", escaped(&self.registration.id.0));
-        let left = self.client.post::<_, serde_json::Value>(&path, &self.tenure.leave(writes), Duration::ZERO).await;
+        let leave = self.tenure.leave(writes, self.worker.uncertain_for());
+        let left = self.client.post::<_, serde_json::Value>(&path, &leave, Duration::ZERO).await;
         if let Err(error) = left {
             tracing::warn!(%error, "could not leave in order; the coordinators wait until the lease is over");
         }
@@ -244,7 +248,8 @@ fn told(writes: Vec<NotedWrite>) -> Vec<OpenWrite> {
         hash: noted.hash.0,
         gateway: noted.write.gateway,
         sequence: noted.write.sequence,
-        remaining_ms: u64::try_from(noted.remaining.as_millis()).unwrap_or(u64::MAX),
+        // Never a shorter time.
+        remaining_ms: u64::try_from(noted.remaining.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX),
     };
     writes.into_iter().map(told).collect()
 }

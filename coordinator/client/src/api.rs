@@ -80,6 +80,25 @@ pub struct Renewal {
     /// What it serves most, as the leader wished; `None`: not with this renewal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hot: Option<Vec<HotBlock>>,
+    /// Together with `prepared`.
+    #[serde(default, skip_serializing_if = "GivenUp::is_none")]
+    pub given_up: GivenUp,
+}
+
+/// What a worker's open writes are all the open writes of.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GivenUp {
+    /// The last map that it answered under; 0: none. Of a later one it took over nothing, and can't say all.
+    pub epoch: Epoch,
+    /// For so long there may be writes in some of its slots that nobody could tell it of.
+    #[serde(default)]
+    pub uncertain_ms: u64,
+}
+
+impl GivenUp {
+    fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// How far a worker that drains has come with handing over the blocks that are read most.
@@ -97,6 +116,8 @@ pub struct Leave {
     pub incarnation: Incarnation,
     #[serde(default)]
     pub open_writes: Option<Vec<OpenWrite>>,
+    #[serde(default)]
+    pub given_up: GivenUp,
 }
 
 /// A write that is announced and not reported.
@@ -166,6 +187,10 @@ pub struct Activation {
     pub open_writes: Vec<OpenWrite>,
     /// The process of this worker before this one ended in order, under this very map, and handed over these.
     pub resumes: Option<Vec<OpenWrite>>,
+    /// For so long there may be writes in slots that were handed over, or are resumed, which nobody could tell of.
+    pub uncertain_ms: u64,
+    /// Another process of this worker may have answered under this very map.
+    pub restarted: bool,
 }
 
 /// An [`Activation`] as it travels: of two maps of a thousand workers, told to each of a thousand workers, only what differs.
@@ -180,6 +205,18 @@ pub struct ActivationNews {
     pub open_writes: Vec<OpenWrite>,
     #[serde(default)]
     pub resumes: Option<Vec<OpenWrite>>,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub uncertain_ms: u64,
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub restarted: bool,
+}
+
+fn is_zero(value: &u64) -> bool {
+    *value == 0
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// Members of the former map.
@@ -202,7 +239,8 @@ impl ActivationNews {
                 all.filter(|id| !silent.contains(id)).cloned().collect()
             }
         };
-        Some(Activation { membership, former, handed_over, open_writes: self.open_writes, resumes: self.resumes })
+        let Self { open_writes, resumes, uncertain_ms, restarted, .. } = self;
+        Some(Activation { membership, former, handed_over, open_writes, resumes, uncertain_ms, restarted })
     }
 }
 

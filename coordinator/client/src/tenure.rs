@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use verbs3_protocol::{Epoch, Membership};
 
-use crate::api::{Activation, Granted, HeardWord, Incarnation, Leave, OpenWrite, RelayedWord, Renewal};
+use crate::api::{Activation, GivenUp, Granted, HeardWord, Incarnation, Leave, OpenWrite, RelayedWord, Renewal};
 use crate::clock::Moment;
 
 /// Part of a lease by which this host's clock may be slow against the coordinator's.
@@ -39,6 +39,10 @@ pub struct Tenure {
     active: Epoch,
     prepared: Epoch,
     open_writes: Option<Vec<OpenWrite>>,
+    /// Together with `prepared`.
+    given_up: GivenUp,
+    /// The last map under which the worker answered.
+    last: Epoch,
     lease: Duration,
     /// The newest that was told: the next one is told as what differs.
     known: Option<Membership>,
@@ -48,8 +52,18 @@ pub struct Tenure {
 
 impl Tenure {
     pub fn new(incarnation: Incarnation) -> Self {
-        let (none, heard) = (Epoch(0), Vec::new());
-        Self { incarnation, active: none, prepared: none, open_writes: None, lease: Duration::ZERO, known: None, heard }
+        let none = Epoch(0);
+        Self {
+            incarnation,
+            active: none,
+            prepared: none,
+            open_writes: None,
+            given_up: GivenUp::default(),
+            last: none,
+            lease: Duration::ZERO,
+            known: None,
+            heard: Vec::new(),
+        }
     }
 
     pub fn incarnation(&self) -> &Incarnation {
@@ -75,6 +89,7 @@ impl Tenure {
             handing_over: None,
             heard: self.heard.clone(),
             hot: None,
+            given_up: self.given_up,
         }
     }
 
@@ -83,8 +98,13 @@ impl Tenure {
         self.lease / RENEWALS / 8
     }
 
-    pub fn leave(&self, open_writes: Option<Vec<OpenWrite>>) -> Leave {
-        Leave { incarnation: self.incarnation.clone(), open_writes }
+    /// `uncertain`: for so long there may be writes that the worker was not told of.
+    pub fn leave(&self, open_writes: Option<Vec<OpenWrite>>, uncertain: Duration) -> Leave {
+        Leave { incarnation: self.incarnation.clone(), open_writes, given_up: self.given_up(uncertain) }
+    }
+
+    fn given_up(&self, uncertain: Duration) -> GivenUp {
+        GivenUp { epoch: self.last, uncertain_ms: up(uncertain) }
     }
 
     /// The answer to a question that was sent at `sent`. Answers to older questions must not be given.
@@ -118,13 +138,21 @@ impl Tenure {
         self.heard = heard;
     }
 
-    /// The worker has done so: it answers under no epoch, and hands over its open writes (`None`: too many).
-    pub fn prepared(&mut self, epoch: Epoch, open_writes: Option<Vec<OpenWrite>>) {
+    /// The worker has done so: it answers under no epoch, and hands over its open writes (`None`: too many). `uncertain`: for so
+    /// long there may be others, of which it was not told.
+    pub fn prepared(&mut self, epoch: Epoch, open_writes: Option<Vec<OpenWrite>>, uncertain: Duration) {
         (self.active, self.prepared, self.open_writes) = (Epoch(0), epoch, open_writes);
+        self.given_up = self.given_up(uncertain);
     }
 
     /// The worker has done so.
     pub fn activated(&mut self, epoch: Epoch) {
         (self.active, self.prepared, self.open_writes) = (epoch, Epoch(0), None);
+        (self.last, self.given_up) = (epoch, GivenUp::default());
     }
+}
+
+/// Never a shorter time.
+fn up(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

@@ -2,17 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use verbs3_coordinator_client::api::OpenWrite;
 use verbs3_coordinator_client::clock::Moment;
 use verbs3_protocol::{ClusterMember, Epoch, Membership, WorkerId};
 
-use super::{Cluster, Document, MISSING_MAX, Step, Told};
+use super::{Cluster, Document, MISSING_MAX, Noted, Step, Told};
 
 /// A map on its way into force. Its epoch is persisted as used.
 pub(super) struct Change {
     pub(super) membership: Membership,
-    /// Members of the present map that answer under it no more, with their open writes (`None`: too many to say).
-    pub(super) prepared: BTreeMap<WorkerId, Option<Vec<OpenWrite>>>,
+    /// Members of the present map that answer under it no more, with their open writes (`None`: they could not say all).
+    pub(super) prepared: BTreeMap<WorkerId, Option<Noted>>,
 }
 
 /// Whether a change may come into force.
@@ -106,12 +105,12 @@ impl Cluster {
     fn activated(&mut self, former: &Membership) {
         self.activating = false;
         for record in self.records.values_mut() {
-            record.resumes = None;
+            (record.resumes, record.restarted) = (None, false);
         }
         let Some(change) = self.change.take() else { return };
         let all = change.prepared.into_iter().chain(self.left.clone());
         // Only of members, and only of those that could say all.
-        let handed = all.filter_map(|(id, writes)| former.get(&id).and(writes).map(|writes| (id, writes)));
+        let handed = all.filter_map(|(id, noted)| former.get(&id).and(noted).map(|noted| (id, noted)));
         self.handed_over = handed.collect();
         self.told = Told::new(&self.document, &self.handed_over);
         // Who has left answers under the new map as little as under the old one.
@@ -122,6 +121,8 @@ impl Cluster {
             records.get(id).is_some_and(|record| record.gone && Some(&record.member.address) == named)
         };
         self.left.retain(|id, _| is_gone(id));
+        // What they said was all of the map before.
+        self.left.values_mut().for_each(|noted| *noted = None);
         self.forgotten.retain(is_gone);
     }
 

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod chaos;
+mod uncertain;
 
 use verbs3_coordinator_client::api::{Activation, WorkerState};
 
@@ -34,6 +35,7 @@ fn registration(id: &str, incarnation: &str) -> Registration {
 
 fn renewal(incarnation: &str, active: Epoch, prepared: Epoch) -> Renewal {
     let open_writes = (prepared.0 > 0).then(Vec::new);
+    let given_up = GivenUp { epoch: Epoch(prepared.0.saturating_sub(1)), uncertain_ms: 0 };
     Renewal {
         incarnation: Incarnation(incarnation.into()),
         active,
@@ -44,7 +46,14 @@ fn renewal(incarnation: &str, active: Epoch, prepared: Epoch) -> Renewal {
         handing_over: None,
         heard: Vec::new(),
         hot: None,
+        given_up,
     }
+}
+
+/// In order, having answered under epoch 101.
+fn leave(incarnation: &str, open_writes: Option<Vec<OpenWrite>>, uncertain_ms: u64) -> Leave {
+    let given_up = GivenUp { epoch: Epoch(101), uncertain_ms };
+    Leave { incarnation: Incarnation(incarnation.into()), open_writes, given_up }
 }
 
 /// To a worker that knew no map.
@@ -166,7 +175,7 @@ fn who_leaves_in_order_is_not_waited_for() {
     let mut cluster = cluster_of(&["a"]);
     cluster.register(registration("b", "b"), seconds(2)).unwrap();
     let writes = vec![OpenWrite { hash: 1, gateway: 2, sequence: 3, remaining_ms: 4 }];
-    cluster.leave(&id("a"), Leave { incarnation: Incarnation("a".into()), open_writes: Some(writes.clone()) }).unwrap();
+    cluster.leave(&id("a"), leave("a", Some(writes.clone()), 0)).unwrap();
     settle(&mut cluster, seconds(2));
     settle(&mut cluster, seconds(3));
     assert_eq!(members(&cluster), ["b"]);
@@ -181,7 +190,7 @@ fn a_process_that_came_up_elsewhere_can_not_leave_for_the_one_before() {
     let mut cluster = cluster_of(&["a"]);
     let moved = Registration { address: "elsewhere:1".into(), ..registration("a", "a2") };
     cluster.register(moved, seconds(20)).unwrap();
-    cluster.leave(&id("a"), Leave { incarnation: Incarnation("a2".into()), open_writes: Some(Vec::new()) }).unwrap();
+    cluster.leave(&id("a"), leave("a2", Some(Vec::new()), 0)).unwrap();
     cluster.register(registration("b", "b"), seconds(20)).unwrap();
     settle(&mut cluster, seconds(20));
     let until = settle(&mut cluster, seconds(21));
@@ -192,7 +201,7 @@ fn a_process_that_came_up_elsewhere_can_not_leave_for_the_one_before() {
 #[test]
 fn who_left_and_came_back_elsewhere_has_not_left_the_next_map() {
     let mut cluster = cluster_of(&["a"]);
-    cluster.leave(&id("a"), Leave { incarnation: Incarnation("a".into()), open_writes: Some(Vec::new()) }).unwrap();
+    cluster.leave(&id("a"), leave("a", Some(Vec::new()), 0)).unwrap();
     let moved = Registration { address: "elsewhere:1".into(), ..registration("a", "a2") };
     cluster.register(moved, seconds(2)).unwrap();
     settle(&mut cluster, seconds(2));
@@ -208,7 +217,7 @@ fn who_left_and_came_back_elsewhere_has_not_left_the_next_map() {
 #[test]
 fn the_last_worker_that_leaves_stays_in_the_map_and_resumes() {
     let mut cluster = cluster_of(&["a"]);
-    cluster.leave(&id("a"), Leave { incarnation: Incarnation("a".into()), open_writes: Some(Vec::new()) }).unwrap();
+    cluster.leave(&id("a"), leave("a", Some(Vec::new()), 0)).unwrap();
     settle(&mut cluster, seconds(2));
     assert_eq!(members(&cluster), ["a"]);
     let granted = cluster.register(registration("a", "a2"), seconds(3)).unwrap();
@@ -306,7 +315,7 @@ fn a_worker_that_went_without_a_word_is_missed_until_it_is_back_or_forgotten() {
 #[test]
 fn a_worker_that_left_in_order_is_not_missed() {
     let mut cluster = cluster_of(&["a", "b"]);
-    cluster.leave(&id("b"), Leave { incarnation: Incarnation("b".into()), open_writes: Some(Vec::new()) }).unwrap();
+    cluster.leave(&id("b"), leave("b", Some(Vec::new()), 0)).unwrap();
     settle(&mut cluster, seconds(2));
     settle(&mut cluster, seconds(3));
     let prepare = cluster.renew(&id("a"), &renewal("a", Epoch(101), Epoch(0)), seconds(3)).unwrap().prepare;

@@ -119,7 +119,7 @@ impl World {
 
     /// In order: it answers nobody any more, and says so.
     pub(super) fn end_worker(&mut self, at: usize) {
-        let leave = self.workers[at].tenure.leave(Some(Vec::new()));
+        let leave = self.workers[at].tenure.leave(Some(Vec::new()), Duration::ZERO);
         let id = self.workers[at].id.clone();
         self.kill_worker(at);
         if let Some(leader) = &mut self.leader {
@@ -283,7 +283,8 @@ impl World {
                         sequence: self.rng.random_range(0..1_000_000),
                         remaining_ms: self.rng.random_range(0..60_000),
                     };
-                    worker.tenure.prepared(epoch, Some((0..self.scale.open_writes).map(open).collect()));
+                    let open_writes = (0..self.scale.open_writes).map(open).collect();
+                    worker.tenure.prepared(epoch, Some(open_writes), Duration::ZERO);
                 }
                 Duty::Activate(activation) => computes = Some(activation),
                 Duty::Lease { until, .. } => worker.lease_until = until,

@@ -77,7 +77,8 @@ impl NewOwner {
 
     fn activate(&self, map: &Placement, former: Option<&Placement>) {
         let (me, handed_over) = (id("a"), HashSet::from([id("b")]));
-        let activation = Activation { map, me: &me, former, handed_over, open_writes: Vec::new(), resumes: None };
+        let (open_writes, resumes, uncertain, restarted) = (Vec::new(), None, Duration::ZERO, false);
+        let activation = Activation { map, me: &me, former, handed_over, open_writes, resumes, uncertain, restarted };
         self.bed.worker.activate(activation);
         self.bed.worker.hold_lease(Duration::from_secs(3600), Duration::from_secs(3600));
     }
@@ -418,7 +419,8 @@ async fn what_a_drained_worker_hands_over_is_not_asked_of_the_ufs_even_when_that
     let (me, before) = (id("b"), owned_by("b", 1));
     let (former, handed_over) = (Some(&before), HashSet::new());
     let map = &draining;
-    old.worker.activate(Activation { map, me: &me, former, handed_over, open_writes: Vec::new(), resumes: None });
+    let (open_writes, resumes, uncertain, restarted) = (Vec::new(), None, Duration::ZERO, false);
+    old.worker.activate(Activation { map, me: &me, former, handed_over, open_writes, resumes, uncertain, restarted });
     let progress = old.worker.handing_over().unwrap();
     assert_eq!((progress.blocks, progress.blocks_left), (3, 3));
     tokio::time::sleep(Duration::from_millis(300)).await;

@@ -36,8 +36,22 @@ fn elsewhere(epoch: u64) -> Placement {
 }
 
 fn activate(bed: &Bed, map: &Placement, former: Option<&Placement>, handed: &[&str], open_writes: Vec<NotedWrite>) {
+    activate_as(bed, (map, former), handed, |activation| activation.open_writes = open_writes);
+}
+
+/// The same, of a worker of which more is to be said.
+fn activate_as(
+    bed: &Bed,
+    (map, former): (&Placement, Option<&Placement>),
+    handed: &[&str],
+    change: impl FnOnce(&mut Activation<'_>),
+) {
     let handed_over: HashSet<WorkerId> = handed.iter().map(|name| id(name)).collect();
-    bed.worker.activate(Activation { map, me: &id("a"), former, handed_over, open_writes, resumes: None });
+    let (open_writes, resumes, uncertain, restarted) = (Vec::new(), None, Duration::ZERO, false);
+    let me = &id("a");
+    let mut activation = Activation { map, me, former, handed_over, open_writes, resumes, uncertain, restarted };
+    change(&mut activation);
+    bed.worker.activate(activation);
     bed.worker.hold_lease(LEASE, OUTAGE);
 }
 
@@ -179,4 +193,57 @@ async fn a_word_that_comes_by_way_of_the_coordinators_is_judged_as_one_that_come
     bed.worker.hold_lease(LEASE, OUTAGE);
     bed.worker.give_up_epoch(10);
     assert_eq!(refused(bed.worker.hear(&reported)), RefusalKind::WrongEpoch(Epoch(0)));
+}
+
+/// Whether it asks the UFS for what it was told just now.
+async fn asks_again(bed: &Bed, epoch: u64) -> bool {
+    bed.worker.hold_lease(LEASE, OUTAGE);
+    bed.ask(opening(epoch)).await.opened();
+    let before = asked(bed);
+    bed.ask(opening(epoch)).await.opened();
+    asked(bed) > before
+}
+
+/// A worker whose only knowledge of writes is what it is told here; after as many seconds it trusts what it asks.
+async fn asks_for(bed: &Bed, epoch: u64, seconds: u64) {
+    bed.store.put("k", Stored::new(1, 10));
+    assert!(asks_again(bed, epoch).await);
+    bed.clock.advance(Duration::from_secs(seconds - 1));
+    assert!(asks_again(bed, epoch).await);
+    bed.clock.advance(Duration::from_secs(2));
+    assert!(!asks_again(bed, epoch).await);
+}
+
+#[tokio::test]
+async fn the_writes_of_a_home_that_died_stay_uncertain_when_its_slots_move_on() {
+    let heir = bed();
+    activate(&heir, &alone(2), Some(&elsewhere(1)), &[], Vec::new());
+    heir.clock.advance(Duration::from_secs(100));
+    assert_eq!(heir.worker.give_up_epoch(10), Some(Vec::new()));
+    let uncertain = heir.worker.uncertain_for();
+    assert_eq!(uncertain, Duration::from_secs(200));
+
+    let next = bed();
+    activate_as(&next, (&alone(3), Some(&elsewhere(2))), &["b"], |activation| activation.uncertain = uncertain);
+    asks_for(&next, 3, 200).await;
+    assert_eq!(next.worker.uncertain_for(), Duration::ZERO);
+}
+
+#[tokio::test]
+async fn a_worker_that_was_killed_and_is_started_again_under_its_map_asks_until_its_writes_are_over() {
+    for (former, handed) in [(None, &[][..]), (Some(elsewhere(1)), &["b"][..])] {
+        let bed = bed();
+        activate_as(&bed, (&alone(2), former.as_ref()), handed, |activation| activation.restarted = true);
+        asks_for(&bed, 2, 300).await;
+    }
+}
+
+#[tokio::test]
+async fn an_orderly_restart_ends_no_uncertain_time() {
+    let bed = bed();
+    activate_as(&bed, (&alone(2), Some(&elsewhere(1))), &[], |activation| {
+        (activation.resumes, activation.restarted) = (Some(Vec::new()), true);
+        activation.uncertain = Duration::from_secs(100);
+    });
+    asks_for(&bed, 2, 100).await;
 }

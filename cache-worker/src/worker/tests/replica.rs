@@ -64,8 +64,10 @@ impl Replica {
     fn activate(&self, owner: &str, epoch: u64) {
         let map = Placement::new(Epoch(epoch), vec![Member::new(id(owner), 1.0)], 1).unwrap();
         let (me, handed_over) = (id("r"), HashSet::new());
+        let (former, open_writes, resumes) = (None, Vec::new(), None);
+        let (uncertain, restarted) = (Duration::ZERO, false);
         let activation =
-            Activation { map: &map, me: &me, former: None, handed_over, open_writes: Vec::new(), resumes: None };
+            Activation { map: &map, me: &me, former, handed_over, open_writes, resumes, uncertain, restarted };
         self.bed.worker.activate(activation);
     }
 

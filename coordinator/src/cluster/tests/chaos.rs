@@ -4,9 +4,11 @@
 //!    map has come into force;
 //! 2. nor has one while every member of E would say that it is at E, and its time for outages is not over;
 //! 3. so no home answers with less than what was acknowledged, wherever writers' words went by way of the leaders ([`writing`]).
+//! 4. a write that is announced and never reported keeps its key uncertain for its time, whoever is its home then ([`lost`]).
 //!
 //! Workers run the real [`Tenure`]; leaders the real [`Cluster`].
 
+mod lost;
 mod writing;
 
 use std::collections::BTreeMap;
@@ -16,6 +18,7 @@ use verbs3_coordinator_client::tenure::{Duty, Tenure};
 
 use super::*;
 use crate::relays::Relays;
+use lost::{Homes, Lost};
 use writing::{Asker, KeyState, Writer};
 
 const IDS: [&str; 4] = ["a", "b", "c", "d"];
@@ -31,6 +34,7 @@ struct Worker {
     asked: Option<(Moment, Question)>,
     answer: Option<(Moment, Granted)>,
     key: KeyState,
+    homes: Homes,
 }
 
 #[derive(Clone)]
@@ -104,6 +108,10 @@ enum Event {
     Read {
         slow: bool,
     },
+    Lose {
+        worker: usize,
+        key: usize,
+    },
 }
 
 fn events() -> impl Strategy<Value = Vec<Event>> {
@@ -132,8 +140,17 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         2 => Just(Event::HangUp),
         4 => (worker.clone(), any::<usize>()).prop_map(|(worker, which)| Event::HearLate { worker, which }),
         24 => prop::bool::weighted(0.3).prop_map(|slow| Event::Read { slow }),
+        4 => (worker, 0..lost::KEYS).prop_map(|(worker, key)| Event::Lose { worker, key }),
     ];
     prop::collection::vec(event, 100..400)
+}
+
+impl Worker {
+    /// What it hands over of both.
+    fn give_up(&self, now: Moment) -> (Option<Vec<OpenWrite>>, Duration) {
+        let ((lost, uncertain), writing) = (self.homes.give_up(now), self.key.give_up(now));
+        (Some([lost, writing.0].concat()), uncertain.max(writing.1))
+    }
 }
 
 struct World {
@@ -152,6 +169,7 @@ struct World {
     /// The leader's.
     relays: Relays<Asker>,
     writer: Writer,
+    lost: Vec<Lost>,
 }
 
 impl World {
@@ -170,6 +188,7 @@ impl World {
             maps: 0,
             relays: Self::relays(0),
             writer: Writer::new(),
+            lost: Vec::new(),
         };
         for name in IDS {
             let worker = world.fresh(format!("{name}:9400"));
@@ -191,6 +210,7 @@ impl World {
             asked: None,
             answer: None,
             key: KeyState::default(),
+            homes: Homes::default(),
         }
     }
 
@@ -297,7 +317,8 @@ impl World {
                 let state = &mut self.workers[worker];
                 // It answers no more, whether or not the coordinator hears of it.
                 (state.active, state.lease_until) = (None, Moment::default());
-                let leave = state.tenure.leave(Some(state.key.open_writes(self.now)));
+                let (writes, uncertain) = state.give_up(self.now);
+                let leave = state.tenure.leave(writes, uncertain);
                 let _ = self.cluster.leave(&WorkerId(IDS[worker].into()), leave);
                 let address = self.workers[worker].address.clone();
                 self.workers[worker] = self.fresh(address);
@@ -323,6 +344,7 @@ impl World {
             Event::HangUp => self.relays.clear(),
             Event::HearLate { worker, which } => self.hear_late(worker, which),
             Event::Read { slow } => self.read(slow)?,
+            Event::Lose { worker, key } => self.lose(worker, key),
         }
         Ok(())
     }
@@ -347,7 +369,8 @@ impl World {
                 Duty::GiveUp => state.active = None,
                 Duty::Prepare(epoch) => {
                     state.active = None;
-                    state.tenure.prepared(epoch, Some(state.key.open_writes(now)));
+                    let (writes, uncertain) = state.give_up(now);
+                    state.tenure.prepared(epoch, writes, uncertain);
                 }
                 Duty::Hear(words) => {
                     let heard = writing::hear_all(state, words, now);
@@ -356,6 +379,7 @@ impl World {
                 Duty::Activate(activation) => {
                     state.tenure.activated(activation.membership.epoch);
                     state.key.activate(&WorkerId(IDS[worker].into()), &activation, now);
+                    state.homes.activate(&WorkerId(IDS[worker].into()), &activation, now);
                     state.active = Some(activation.membership);
                 }
             }
@@ -384,15 +408,21 @@ impl World {
             if worker.lease_until > self.now {
                 prop_assert_eq!(map.epoch, newest, "{} answers under an old map", worker.address);
             }
-            let stand_by = |member: &ClusterMember| {
-                let there = processes.get(member.address.as_str());
-                there.and_then(|worker| worker.active.as_ref()).is_some_and(|active| active.epoch == map.epoch)
-            };
-            if worker.outage_until > self.now && map.members.iter().all(stand_by) {
+            if worker.outage_until > self.now && self.stand_by(map) {
                 prop_assert_eq!(map.epoch, newest, "{} takes writes under an old map", worker.address);
             }
         }
-        Ok(())
+        self.check_lost()
+    }
+
+    /// Whether all members say so.
+    fn stand_by(&self, map: &Membership) -> bool {
+        let processes = self.processes();
+        let stand_by = |member: &ClusterMember| {
+            let there = processes.get(member.address.as_str());
+            there.and_then(|worker| worker.active.as_ref()).is_some_and(|active| active.epoch == map.epoch)
+        };
+        map.members.iter().all(stand_by)
     }
 }
 
@@ -404,7 +434,9 @@ fn rounds() -> u32 {
 proptest! {
     #![proptest_config(ProptestConfig { cases: rounds(), max_shrink_iters: 20_000, ..ProptestConfig::default() })]
     #[test]
-    fn nobody_answers_under_a_map_that_was_replaced_nor_less_than_was_acknowledged(events in events()) {
+    fn nobody_answers_under_a_map_that_was_replaced_nor_less_than_was_acknowledged_nor_forgets_a_lost_write(
+        events in events()
+    ) {
         let mut world = World::new();
         for event in &events {
             world.apply(event)?;

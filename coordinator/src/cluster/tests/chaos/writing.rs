@@ -40,33 +40,37 @@ pub(super) struct KeyState {
 }
 
 impl KeyState {
-    pub(super) fn open_writes(&self, now: Moment) -> Vec<OpenWrite> {
+    pub(super) fn give_up(&self, now: Moment) -> (Vec<OpenWrite>, Duration) {
         let open = self.open.iter().filter(|(_, end)| **end > now);
         let told = |(&sequence, end): (&u64, &Moment)| OpenWrite {
             hash: 1,
             gateway: 1,
             sequence,
-            remaining_ms: u64::try_from(end.since(now).as_millis()).unwrap(),
+            remaining_ms: u64::try_from(end.since(now).as_nanos().div_ceil(1_000_000)).unwrap(),
         };
-        open.map(told).collect()
+        (open.map(told).collect(), self.valid_from.map(|from| from.since(now)).unwrap_or_default())
     }
 
     pub(super) fn activate(&mut self, me: &WorkerId, activation: &Activation, now: Moment) {
-        let Activation { membership, former, handed_over, open_writes, resumes } = activation;
-        for write in open_writes.iter().chain(resumes.iter().flatten()) {
+        let Activation { membership, former, handed_over, open_writes, resumes, uncertain_ms, restarted } = activation;
+        let all = open_writes.iter().chain(resumes.iter().flatten());
+        for write in all.filter(|write| write.gateway == 1) {
             self.open.insert(write.sequence, now.after(Duration::from_millis(write.remaining_ms)));
         }
         if self.last == membership.epoch {
             return;
         }
+        let inherited = now.after(Duration::from_millis(*uncertain_ms).min(UNCERTAIN));
+        let silent = now.after(UNCERTAIN);
         let before = home(former).map(|home| &home.id);
         self.valid_from = match before {
             _ if home(membership).is_none_or(|home| home.id != *me) => None,
             Some(before) if before == me && former.epoch == self.last => self.valid_from,
-            _ if resumes.is_some() => Some(now),
-            None => Some(now),
-            Some(before) if before != me && handed_over.contains(before) => Some(now),
-            Some(_) => Some(now.after(UNCERTAIN)),
+            _ if resumes.is_some() => Some(inherited),
+            _ if *restarted => Some(silent),
+            None if self.last == Epoch(0) => Some(now),
+            Some(before) if before != me && handed_over.contains(before) => Some(inherited),
+            _ => Some(silent),
         };
         self.last = membership.epoch;
     }

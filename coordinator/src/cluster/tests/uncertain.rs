@@ -1,0 +1,111 @@
+//! What is told of writes that may be under way without anybody who knows of them.
+
+use super::*;
+
+/// The present map's open writes of a member, which may not be all for another `uncertain_ms`; then the next map is in force.
+fn give_up(cluster: &mut Cluster, name: &str, of: Epoch, uncertain_ms: u64, now: Moment) {
+    let active = epoch(cluster);
+    let prepare = cluster.renew(&id(name), &renewal(name, active, Epoch(0)), now).unwrap().prepare.unwrap();
+    let given_up = GivenUp { epoch: of, uncertain_ms };
+    cluster.renew(&id(name), &Renewal { given_up, ..renewal(name, Epoch(0), prepare) }, now).unwrap();
+}
+
+/// `a` and `b`, and a change that brings `c`.
+fn with_c_coming() -> Cluster {
+    let mut cluster = cluster_of(&["a", "b"]);
+    cluster.register(registration("c", "c"), seconds(2)).unwrap();
+    settle(&mut cluster, seconds(2));
+    settle(&mut cluster, seconds(3));
+    cluster
+}
+
+fn told(cluster: &mut Cluster, name: &str, incarnation: &str) -> Activation {
+    let granted = cluster.renew(&id(name), &renewal(incarnation, Epoch(0), Epoch(0)), seconds(4)).unwrap();
+    activation(granted)
+}
+
+#[test]
+fn the_next_homes_are_told_for_how_long_those_before_were_uncertain() {
+    let mut cluster = with_c_coming();
+    give_up(&mut cluster, "a", Epoch(101), 7000, seconds(3));
+    give_up(&mut cluster, "b", Epoch(101), 9000, seconds(3));
+    settle(&mut cluster, seconds(3));
+    let activation = told(&mut cluster, "c", "c");
+    assert_eq!((activation.handed_over, activation.uncertain_ms), (vec![id("a"), id("b")], 9000));
+    assert!(!activation.restarted);
+}
+
+#[test]
+fn who_has_not_answered_under_the_map_in_force_can_not_hand_it_over() {
+    let mut cluster = with_c_coming();
+    give_up(&mut cluster, "a", Epoch(100), 0, seconds(3));
+    give_up(&mut cluster, "b", Epoch(101), 0, seconds(3));
+    settle(&mut cluster, seconds(3));
+    assert_eq!(told(&mut cluster, "c", "c").handed_over, [id("b")]);
+}
+
+#[test]
+fn a_process_that_is_started_again_under_the_same_map_is_told_so() {
+    let mut cluster = with_c_coming();
+    give_up(&mut cluster, "a", Epoch(101), 0, seconds(3));
+    give_up(&mut cluster, "b", Epoch(101), 0, seconds(3));
+    settle(&mut cluster, seconds(3));
+    assert!(!told(&mut cluster, "c", "c").restarted, "it came with this map");
+    for _ in ["asks", "asks again, for the answer was lost"] {
+        let granted = cluster.register(registration("c", "c2"), seconds(4)).unwrap();
+        assert!(activation(granted).restarted);
+    }
+    // Of the next map it is the first process.
+    cluster.register(registration("d", "d"), seconds(4)).unwrap();
+    settle(&mut cluster, seconds(4));
+    settle(&mut cluster, seconds(5));
+    give_up(&mut cluster, "a", Epoch(102), 0, seconds(5));
+    give_up(&mut cluster, "b", Epoch(102), 0, seconds(5));
+    cluster.renew(&id("c"), &renewal("c2", Epoch(0), Epoch(103)), seconds(5)).unwrap();
+    settle(&mut cluster, seconds(5));
+    let granted = cluster.renew(&id("c"), &renewal("c2", Epoch(0), Epoch(103)), seconds(5)).unwrap();
+    assert!(!activation(granted).restarted);
+}
+
+#[test]
+fn in_a_clusters_first_map_too() {
+    let mut cluster = cluster_of(&["a"]);
+    let granted = cluster.register(registration("a", "a2"), seconds(2)).unwrap();
+    assert!(activation(granted).restarted);
+    // And a leader that does not know who was there before.
+    let mut next = Cluster::new(options(), cluster.document().clone(), seconds(50));
+    let granted = next.register(registration("a", "a2"), seconds(51)).unwrap();
+    assert!(activation(granted).restarted);
+}
+
+#[test]
+fn who_resumes_is_told_for_how_long_the_process_before_was_uncertain() {
+    let mut cluster = cluster_of(&["a"]);
+    cluster.leave(&id("a"), leave("a", Some(Vec::new()), 5000)).unwrap();
+    for _ in ["asks", "asks again, for the answer was lost"] {
+        let activation = activation(cluster.register(registration("a", "a2"), seconds(2)).unwrap());
+        assert_eq!((activation.resumes, activation.uncertain_ms), (Some(Vec::new()), 5000));
+    }
+    // That one ends before it has answered: what the first one said still holds.
+    let none = GivenUp::default();
+    cluster.leave(&id("a"), Leave { given_up: none, ..leave("a2", Some(Vec::new()), 0) }).unwrap();
+    let activation = activation(cluster.register(registration("a", "a3"), seconds(3)).unwrap());
+    assert_eq!((activation.resumes, activation.uncertain_ms), (Some(Vec::new()), 5000));
+    // And that one is killed.
+    let activation = super::activation(cluster.register(registration("a", "a4"), seconds(3)).unwrap());
+    assert_eq!((activation.resumes, activation.restarted), (None, true));
+}
+
+#[test]
+fn what_was_said_when_leaving_one_map_is_not_said_of_the_next() {
+    let mut cluster = with_c_coming();
+    give_up(&mut cluster, "a", Epoch(101), 0, seconds(3));
+    give_up(&mut cluster, "b", Epoch(101), 0, seconds(3));
+    // The map that names it is being written when it leaves.
+    let Step::Persist(document) = cluster.step(seconds(3)) else { panic!("not ready") };
+    cluster.leave(&id("b"), leave("b", Some(Vec::new()), 0)).unwrap();
+    cluster.persisted(*document, seconds(3));
+    assert_eq!(told(&mut cluster, "a", "a").handed_over, [id("a"), id("b")]);
+    let activation = activation(cluster.register(registration("b", "b2"), seconds(4)).unwrap());
+    assert_eq!((activation.resumes, activation.restarted), (None, true));
+}
