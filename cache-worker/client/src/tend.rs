@@ -7,8 +7,8 @@ use bytes::Bytes;
 use futures::future::join_all;
 use tokio::time::{Instant, sleep, timeout_at};
 use verbs3_protocol::{
-    BlockIndex, Forget, ForgetPrefix, ObjectKey, Refusal, Reply, Request, Tend, TendAct, TendedBlock, Version, Volume,
-    WorkerId,
+    BlockIndex, Epoch, Forget, ForgetPrefix, ObjectKey, Refusal, Reply, Request, Tend, TendAct, TendedBlock, Version,
+    Volume, WorkerId,
 };
 use verbs3_rdma::transport::{Event, TransportError};
 
@@ -87,19 +87,23 @@ impl Tier {
     }
 
     /// Told, and still in force afterwards: a worker that answers under the map's epoch with a lease is the home of its slots at
-    /// that moment, and whoever is it later asks the UFS later.
+    /// that moment, and whoever is it later asks the UFS later. Where maps never change, the epoch is that of the list of workers.
     async fn forgotten(&self, map: &Map, worker: &Worker, message: Bytes, until: Instant) -> Result<(), TendError> {
         let away = |reason: String| TendError::Away { worker: worker.id.clone(), reason };
         match self.asked("forget", worker, message, until).await? {
             Reply::Done { .. } => {}
             _ => return Err(away("its answer makes no sense".to_owned())),
         }
-        if !self.options.coordinated {
-            return Ok(());
-        }
         let epoch = map.placement.epoch();
+        let fixed = !self.options.coordinated;
         match self.asked("standing", worker, Request::Standing.encode(), until).await? {
             Reply::Standing { epoch: theirs, leased: true } if theirs == epoch => Ok(()),
+            // Without a list of its own, it answers whoever asks.
+            Reply::Standing { epoch: Epoch(0), leased: true } if fixed => Ok(()),
+            Reply::Standing { .. } if fixed => {
+                let same = "give both the same cluster.workers and cluster.replicas";
+                Err(away(format!("it has another list of workers than this process, and may not be the home; {same}")))
+            }
             Reply::Standing { epoch: theirs, leased } => {
                 let (lease, own) = (if leased { "a" } else { "no" }, epoch.0);
                 Err(away(format!("it is at epoch {} with {lease} lease, and the map at {own}", theirs.0)))

@@ -2,7 +2,7 @@
 
 use super::writing::{keys, reports, volume};
 use super::*;
-use crate::CoherenceError;
+use crate::{CoherenceError, Invalid, TendError};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use verbs3_protocol::{Generation, Lease, WriteOutcome};
 
@@ -29,7 +29,7 @@ pub(super) fn worker(id: &str, world: &Arc<World>) -> TestWorker {
             };
             let answer = match request {
                 Request::Standing if stray > 0 => Reply::Standing { epoch: Epoch(stray), leased: true },
-                Request::Standing => Reply::Standing { epoch: own, leased: false },
+                Request::Standing => Reply::Standing { epoch: own, leased: !world.unleased.load(Ordering::SeqCst) },
                 _ if asked != own => {
                     Reply::Refused(Refusal { kind: RefusalKind::WrongEpoch(own), reason: "test".into() })
                 }
@@ -173,4 +173,29 @@ async fn a_map_that_is_adopted_keeps_the_workers_that_stay() {
     let map = tier.map.load();
     assert!(map.workers.iter().any(|worker| Arc::ptr_eq(worker, &before)));
     assert_eq!(tier.workers_up(), (2, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_invalidation_counts_only_where_the_home_has_the_same_map() {
+    let (world, following) = (world(2), following());
+    let a = worker("a", &world);
+    let invalidate = async |tier: &Tier| {
+        let both = [Invalid::Keys(keys(1)), Invalid::Prefix("k".to_owned())];
+        let [keys, prefix] = both.map(|invalid| async move { tier.invalidate(&volume(), &invalid, SECOND).await });
+        (keys.await, prefix.await)
+    };
+    // The worker has got a list with one more worker, which may be the home by now.
+    let fixed = tier(&[&a]);
+    adopt(&following, 1, &[&a]);
+    for tier in [&fixed, &following] {
+        assert!(matches!(invalidate(tier).await, (Err(TendError::Away { .. }), Err(TendError::Away { .. }))));
+    }
+    world.epoch.store(1, Ordering::SeqCst);
+    for tier in [&fixed, &following] {
+        assert!(matches!(invalidate(tier).await, (Ok(()), Ok(()))));
+    }
+    // A worker without a list answers everybody; one that follows, and is between two maps, nobody.
+    world.epoch.store(0, Ordering::SeqCst);
+    assert!(matches!(invalidate(&fixed).await, (Ok(()), Ok(()))));
+    assert!(matches!(invalidate(&following).await, (Err(_), Err(_))));
 }
