@@ -81,8 +81,7 @@ impl Worker {
         let now = self.clock.now();
         let mut all = writes.iter();
         all.all(|noted| {
-            let remaining = noted.remaining.min(self.uncertain_max);
-            self.coherence.announce(&[noted.hash], noted.write, remaining, now).is_ok()
+            self.coherence.inherit(noted.hash, noted.write, (noted.remaining, self.uncertain_max), now).is_ok()
         })
     }
 

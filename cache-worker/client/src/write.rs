@@ -64,6 +64,8 @@ pub(crate) const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Keys in a message to a former home: with keys of 1 KiB, half of a frame.
 const KEYS_TO_FORMER: usize = 25;
 
+const REPORT: &str = "report";
+
 /// What is known of one write.
 struct Write {
     id: WriteId,
@@ -342,6 +344,16 @@ impl Tier {
                     self.metrics.call(kind, "ok");
                     return Ok(if matches!(reply, Reply::Done { .. }) { Told::Leased } else { Told::Unleased });
                 }
+                // It has no place for a write of which it knew nothing, and may have one in a moment.
+                Ok(Ok(Reply::Refused(Refusal { kind: RefusalKind::Busy, .. })))
+                    if kind == REPORT && Instant::now() + pause < until =>
+                {
+                    worker.health.succeeded();
+                    self.metrics.call(kind, "refused");
+                    sleep(pause).await;
+                    pause = (pause * 2).min(RETRY_PAUSE_MAX);
+                    continue;
+                }
                 Ok(Ok(Reply::Refused(refusal))) => {
                     worker.health.succeeded();
                     self.metrics.call(kind, "refused");
@@ -380,7 +392,7 @@ impl News {
     fn kind(self) -> &'static str {
         match self {
             Self::Announce => "announce",
-            Self::Report(_) => "report",
+            Self::Report(_) => REPORT,
         }
     }
 }

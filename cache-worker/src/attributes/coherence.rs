@@ -23,9 +23,12 @@ pub(crate) struct Uncertain;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TooManyWrites;
 
+#[derive(Clone, Copy)]
 struct OpenWrite {
     write: WriteId,
     end: Moment,
+    /// For how long it stays open when its outcome is said to be unknown.
+    uncertain: Duration,
 }
 
 type OpenWrites = Mutex<HashMap<KeyHash, Vec<OpenWrite>>>;
@@ -77,17 +80,34 @@ impl Coherence {
         uncertain: Duration,
         now: Moment,
     ) -> Result<Generation, TooManyWrites> {
+        self.open_all(hashes, OpenWrite { write, end: now.after(uncertain), uncertain }, now)
+    }
+
+    /// Opens a write that another home was told of, and which may be under way for another `remaining`. How long its writer
+    /// is uncertain of it was not handed over.
+    pub(crate) fn inherit(
+        &self,
+        hash: KeyHash,
+        write: WriteId,
+        (remaining, uncertain_max): (Duration, Duration),
+        now: Moment,
+    ) -> Result<Generation, TooManyWrites> {
+        let end = now.after(remaining.min(uncertain_max));
+        self.open_all(&[hash], OpenWrite { write, end, uncertain: uncertain_max }, now)
+    }
+
+    fn open_all(&self, hashes: &[KeyHash], new: OpenWrite, now: Moment) -> Result<Generation, TooManyWrites> {
         // A renewal takes no place: it must not be refused because others wait for one.
-        let reserved = hashes.iter().filter(|&&hash| !self.has_open(hash, write, now)).count();
+        let reserved = hashes.iter().filter(|&&hash| !self.has_open(hash, new.write, now)).count();
         self.reserve(reserved, now)?;
-        let taken = hashes.iter().filter(|&&hash| self.open_one(hash, write, now.after(uncertain), now)).count();
+        let taken = hashes.iter().filter(|&&hash| self.open_one(hash, new, now)).count();
         self.open.fetch_add(taken, Ordering::SeqCst);
         self.open.fetch_sub(reserved, Ordering::SeqCst);
         Ok(self.raise(hashes))
     }
 
-    /// Ends a write of each key. Of an unknown outcome, the keys stay uncertain until the announced end; where nothing is
-    /// known of the write any more, for `uncertain_max` from now.
+    /// Ends a write of each key. Of an unknown outcome, the keys stay uncertain for the announced time from now, however late
+    /// the last announcement was: the write may be under way still. Where nothing is known of it, for `uncertain_max`.
     pub(crate) fn report(
         &self,
         hashes: &[KeyHash],
@@ -106,7 +126,7 @@ impl Coherence {
             }
             WriteOutcome::Unknown => {
                 let lost: Vec<KeyHash> =
-                    hashes.iter().copied().filter(|&hash| !self.has_open(hash, write, now)).collect();
+                    hashes.iter().copied().filter(|&hash| !self.prolong_one(hash, write, now)).collect();
                 if !lost.is_empty() {
                     self.announce(&lost, write, uncertain_max, now)?;
                 }
@@ -181,20 +201,29 @@ impl Coherence {
     }
 
     /// True if the write is new; false if it was open already and has a new end.
-    fn open_one(&self, hash: KeyHash, write: WriteId, end: Moment, now: Moment) -> bool {
+    fn open_one(&self, hash: KeyHash, new: OpenWrite, now: Moment) -> bool {
         let mut shard = self.shard(hash).lock();
         let writes = shard.entry(hash).or_default();
         self.expire(writes, now);
-        match writes.iter_mut().find(|open| open.write == write) {
+        match writes.iter_mut().find(|open| open.write == new.write) {
             Some(open) => {
-                open.end = open.end.max(end);
+                (open.end, open.uncertain) = (open.end.max(new.end), open.uncertain.max(new.uncertain));
                 false
             }
             None => {
-                writes.push(OpenWrite { write, end });
+                writes.push(new);
                 true
             }
         }
+    }
+
+    /// Begins the time of an open write anew. False if there is none.
+    fn prolong_one(&self, hash: KeyHash, write: WriteId, now: Moment) -> bool {
+        let mut shard = self.shard(hash).lock();
+        let mut writes = shard.get_mut(&hash).into_iter().flatten();
+        let Some(open) = writes.find(|open| open.write == write && open.end > now) else { return false };
+        open.end = open.end.max(now.after(open.uncertain));
+        true
     }
 
     fn close_one(&self, hash: KeyHash, write: WriteId) {

@@ -152,6 +152,38 @@ async fn a_report_that_nobody_hears_fails_after_its_deadline() {
     assert_eq!(tier.metrics.report_failures.get(), 1);
 }
 
+/// A home that knows nothing of a write, and whose table is full, can't keep its key uncertain.
+#[tokio::test(start_paused = true)]
+async fn a_report_that_finds_no_place_is_said_again_until_there_is_one() {
+    let left = Arc::new(std::sync::atomic::AtomicU64::new(5));
+    let full: Script = Box::new({
+        let left = left.clone();
+        move |request, reply| {
+            let spend = |left: u64| left.checked_sub(1);
+            let (order, is_report) = (std::sync::atomic::Ordering::SeqCst, matches!(request, Request::Report(_)));
+            let answer = match is_report && left.fetch_update(order, order, spend).is_ok() {
+                true => Reply::Refused(Refusal { kind: RefusalKind::Busy, reason: "test".into() }),
+                false => Reply::Done { generation: Generation(1), lease: Lease::default() },
+            };
+            Box::pin(async move {
+                let _ = reply.last(answer.encode(), 0, vec![]).await;
+            })
+        }
+    });
+    let a = TestWorker::new("a", full);
+    let tier = tier(&[&a]);
+    let announced = tier.announce(&volume(), &keys(1)).await.unwrap();
+    tier.report(announced, WriteOutcome::Unknown).await.unwrap();
+    assert_eq!((reports(&a).len(), tier.metrics.report_failures.get()), (6, 0));
+    // But not for ever.
+    let announced = tier.announce(&volume(), &keys(1)).await.unwrap();
+    left.store(u64::MAX, std::sync::atomic::Ordering::SeqCst);
+    let began = tokio::time::Instant::now();
+    let error = tier.report(announced, WriteOutcome::Unknown).await.unwrap_err();
+    assert!(matches!(error, CoherenceError::HomeRefused { .. }), "{error}");
+    assert!(began.elapsed() <= tier.options.report_deadline && began.elapsed() > tier.options.report_deadline / 2);
+}
+
 /// The transports' frames hold 64 KiB, and a batch delete may name a thousand keys of 1 KiB.
 #[tokio::test]
 async fn long_keys_are_told_in_several_messages() {

@@ -20,6 +20,12 @@ enum Event {
         write: u64,
         ms: u64,
     },
+    /// It was announced to another home.
+    Inherit {
+        key: usize,
+        write: u64,
+        ms: u64,
+    },
     Report {
         key: usize,
         write: u64,
@@ -48,6 +54,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
     let outcome = prop_oneof![Just(WriteOutcome::Done), Just(WriteOutcome::Refused), Just(WriteOutcome::Unknown)];
     let event = prop_oneof![
         3 => (0..KEYS, 0..3u64, 0..40u64).prop_map(|(key, write, ms)| Event::Announce { key, write, ms }),
+        1 => (0..KEYS, 0..3u64, 0..60u64).prop_map(|(key, write, ms)| Event::Inherit { key, write, ms }),
         3 => (0..KEYS, 0..3u64, outcome).prop_map(|(key, write, outcome)| Event::Report { key, write, outcome }),
         1 => (0..KEYS).prop_map(|key| Event::Forget { key }),
         2 => (0..30u64).prop_map(|ms| Event::Pass { ms }),
@@ -63,7 +70,22 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 #[derive(Default, Clone)]
 struct Truth {
     news: u64,
-    open: HashMap<u64, u64>,
+    open: HashMap<u64, Open>,
+}
+
+#[derive(Default, Clone, Copy)]
+struct Open {
+    end: u64,
+    /// After news of an unknown outcome.
+    uncertain: u64,
+}
+
+impl Truth {
+    fn opens(&mut self, write: u64, now: u64, remaining: u64, uncertain: u64) {
+        self.open.retain(|_, open| open.end > now);
+        let open = self.open.entry(write).or_default();
+        *open = Open { end: open.end.max(now + remaining), uncertain: open.uncertain.max(uncertain) };
+    }
 }
 
 struct Asked {
@@ -90,18 +112,23 @@ proptest! {
             match event {
                 Event::Announce { key, write: id, ms: uncertain } => {
                     coherence.announce(&[hash(key)], write(id), Duration::from_millis(uncertain), now).unwrap();
-                    truth[key].open.retain(|_, end| *end > ms);
-                    let end = truth[key].open.entry(id).or_default();
-                    *end = (*end).max(ms + uncertain);
+                    truth[key].opens(id, ms, uncertain, uncertain);
+                    truth[key].news = at;
+                }
+                Event::Inherit { key, write: id, ms: remaining } => {
+                    let remains = Duration::from_millis(remaining);
+                    coherence.inherit(hash(key), write(id), (remains, UNCERTAIN_MAX), now).unwrap();
+                    truth[key].opens(id, ms, remaining.min(50), 50);
                     truth[key].news = at;
                 }
                 Event::Report { key, write: id, outcome } => {
                     coherence.report(&[hash(key)], write(id), outcome, UNCERTAIN_MAX, now).unwrap();
-                    truth[key].open.retain(|_, end| *end > ms);
+                    truth[key].open.retain(|_, open| open.end > ms);
                     match outcome {
                         WriteOutcome::Done | WriteOutcome::Refused => drop(truth[key].open.remove(&id)),
                         WriteOutcome::Unknown => {
-                            truth[key].open.entry(id).or_insert(ms + 50);
+                            let uncertain = truth[key].open.get(&id).map_or(50, |open| open.uncertain);
+                            truth[key].opens(id, ms, uncertain, uncertain);
                         }
                     }
                     truth[key].news = at;
@@ -127,7 +154,7 @@ proptest! {
                     }
                 }
                 Event::Read { key } => {
-                    let open = truth[key].open.values().any(|end| *end > ms);
+                    let open = truth[key].open.values().any(|open| open.end > ms);
                     match coherence.admit(hash(key), now) {
                         Err(Uncertain) => prop_assert!(open, "uncertain without an open write"),
                         Ok(generation) => {
@@ -142,7 +169,7 @@ proptest! {
             let (now, places) = (Moment::default().after(Duration::from_millis(ms)), coherence.open_writes());
             coherence.sweep(now);
             prop_assert!(coherence.open_writes() <= places);
-            let open: usize = truth.iter().map(|t| t.open.values().filter(|end| **end > ms).count()).sum();
+            let open: usize = truth.iter().map(|t| t.open.values().filter(|open| open.end > ms).count()).sum();
             prop_assert_eq!(coherence.open_writes(), open, "places are counted exactly");
         }
     }
@@ -174,4 +201,26 @@ fn a_key_named_twice_takes_one_place() {
     assert_eq!(coherence.open_writes(), 1);
     coherence.report(&[hash(0)], write(1), WriteOutcome::Done, UNCERTAIN_MAX, now).unwrap();
     assert_eq!(coherence.open_writes(), 0);
+}
+
+#[test]
+fn a_write_of_unknown_outcome_is_open_for_its_whole_time_from_then_on() {
+    let (coherence, at) = (Coherence::new(16, 2), |ms| Moment::default().after(Duration::from_millis(ms)));
+    // No renewal came through, and the table is full.
+    coherence.announce(&[hash(0)], write(1), Duration::from_millis(40), at(0)).unwrap();
+    coherence.inherit(hash(1), write(1), (Duration::from_millis(40), UNCERTAIN_MAX), at(0)).unwrap();
+    coherence.report(&[hash(0), hash(1)], write(1), WriteOutcome::Unknown, UNCERTAIN_MAX, at(39)).unwrap();
+    let open = |ms| [0, 1].map(|key| coherence.admit(hash(key), at(ms)).is_err());
+    assert_eq!([open(78), open(79), open(88), open(89)], [[true, true], [false, true], [false, true], [false, false]]);
+}
+
+#[test]
+fn a_report_of_unknown_outcome_that_found_no_place_finds_one_later() {
+    let (coherence, now) = (Coherence::new(16, 1), Moment::default());
+    let report = || coherence.report(&[hash(1)], write(2), WriteOutcome::Unknown, UNCERTAIN_MAX, now);
+    coherence.announce(&[hash(0)], write(1), UNCERTAIN_MAX, now).unwrap();
+    assert_eq!(report(), Err(TooManyWrites));
+    coherence.report(&[hash(0)], write(1), WriteOutcome::Done, UNCERTAIN_MAX, now).unwrap();
+    report().unwrap();
+    assert_eq!(coherence.admit(hash(1), now), Err(Uncertain));
 }
