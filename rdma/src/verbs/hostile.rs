@@ -25,6 +25,8 @@ use crate::transport::{Connection, Incoming, Reply, Service};
 
 const PAGE: usize = 64 << 10;
 const NEEDS: &str = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh";
+/// For a connection, in an emulated guest that shares its CPUs.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn arena() -> Arena {
     Arena::map(ArenaOptions { capacity_bytes: 4 << 20, cell_bytes_max: 256 << 10, populate: false }).unwrap()
@@ -40,7 +42,9 @@ fn options() -> VerbsOptions {
 }
 
 fn without_windows() -> VerbsOptions {
-    VerbsOptions::new(Secret::new("the cluster's secret"))
+    let mut options = VerbsOptions::new(Secret::new("the cluster's secret"));
+    options.calls.connect_deadline = PATIENCE;
+    options
 }
 
 /// A page of `arena` that is somebody's by now: vouched for, and perhaps on its way to a client.

@@ -19,6 +19,8 @@ use crate::metrics::metrics;
 use crate::transport::{Connection, Event, Incoming, Reply, Service};
 
 const NEEDS: &str = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh";
+/// For a connection, in an emulated guest that shares its CPUs.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// So few that a dozen connections do not fit.
 const DEPTH: u16 = 64;
@@ -31,7 +33,10 @@ fn address() -> IpAddr {
 }
 
 fn options() -> VerbsOptions {
-    VerbsOptions { shared_receives: DEPTH, ..VerbsOptions::new(Secret::new("the cluster's secret")) }
+    let mut options = VerbsOptions::new(Secret::new("the cluster's secret"));
+    options.shared_receives = DEPTH;
+    options.calls.connect_deadline = PATIENCE;
+    options
 }
 
 fn arena() -> Arena {
@@ -66,7 +71,7 @@ fn ring(transport: &VerbsTransport) -> Option<Arc<SharedRing>> {
 }
 
 async fn within<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(120), what).await.expect("it hangs")
+    tokio::time::timeout(5 * PATIENCE, what).await.expect("it hangs")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
