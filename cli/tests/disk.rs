@@ -35,7 +35,9 @@ impl Cluster {
         let data = folder.path().join("data");
         let words = ["dev", "--no-demo", "--listen", "127.0.0.1:0", "--dir", data.to_str().unwrap()];
         let store = Process::start(folder.path(), "store", &words);
-        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        // Of an address that nobody else takes ports of: who is killed and comes back finds it free.
+        let ip = std::net::Ipv4Addr::from(0x7f00_0000 | (std::process::id() & 0xf_ffff) << 2 | 2);
+        let address = TcpListener::bind((ip, 0)).unwrap().local_addr().unwrap().to_string();
         let key = dev_key(&data);
         let mut cluster = Self { folder, store, address, key, objects: Vec::new(), rng: StdRng::seed_from_u64(seed) };
         cluster.write_files(capacity);
