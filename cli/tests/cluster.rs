@@ -7,7 +7,7 @@ use std::net::TcpListener;
 use std::path::Path;
 
 use aws_sdk_s3::primitives::ByteStream;
-use processes::{Process, dev_key, get, get_object, run, text, verbs3};
+use processes::{Process, dev_key, free_address, get, get_object, run, text, verbs3};
 
 /// Files of a cluster of one worker and one gateway, in front of a `verbs3 dev`.
 fn write_files(folder: &Path, store: &Process, worker: &str, secret: &str, shm: &str) -> [String; 2] {
@@ -46,12 +46,6 @@ fn start_store(folder: &Path) -> Process {
     let dir = folder.join("data");
     let words = ["dev", "--no-demo", "--listen", "127.0.0.1:0", "--dir", dir.to_str().unwrap()];
     Process::start(folder, "store", &words)
-}
-
-/// A port on an address that nobody else takes ports of: who ends and comes back finds it free.
-fn free_address() -> String {
-    let ip = std::net::Ipv4Addr::from(0x7f00_0000 | (std::process::id() & 0xf_ffff) << 2 | 2);
-    TcpListener::bind((ip, 0)).unwrap().local_addr().unwrap().to_string()
 }
 
 const NETWORK_ONLY: &str = "enabled = false";

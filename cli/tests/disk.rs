@@ -3,7 +3,6 @@
 
 mod processes;
 
-use std::net::TcpListener;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use aws_sdk_s3::Client;
 use aws_sdk_s3::primitives::ByteStream;
-use processes::{Process, dev_key, get, get_object, run, text, verbs3};
+use processes::{Process, dev_key, free_address, get, get_object, run, text, verbs3};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -35,9 +34,7 @@ impl Cluster {
         let data = folder.path().join("data");
         let words = ["dev", "--no-demo", "--listen", "127.0.0.1:0", "--dir", data.to_str().unwrap()];
         let store = Process::start(folder.path(), "store", &words);
-        // Of an address that nobody else takes ports of: who is killed and comes back finds it free.
-        let ip = std::net::Ipv4Addr::from(0x7f00_0000 | (std::process::id() & 0xf_ffff) << 2 | 2);
-        let address = TcpListener::bind((ip, 0)).unwrap().local_addr().unwrap().to_string();
+        let address = free_address();
         let key = dev_key(&data);
         let mut cluster = Self { folder, store, address, key, objects: Vec::new(), rng: StdRng::seed_from_u64(seed) };
         cluster.write_files(capacity);

@@ -4,14 +4,14 @@
 mod processes;
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use aws_sdk_s3::Client;
 use aws_sdk_s3::primitives::ByteStream;
-use processes::{Process, dev_key, get, get_object, text, verbs3};
+use processes::{Process, dev_key, free_address, get, get_object, text, verbs3};
 use verbs3_coordinator_client::proof::{REQUEST_HEADER, Said, Secret, wall_clock_ms};
 
 const SECRET: &str = "a secret of sixteen or more";
@@ -25,12 +25,6 @@ struct Bed {
     client: Client,
     coordinator: Process,
     url: String,
-}
-
-fn free_address() -> String {
-    // Of an address that nobody else takes ports of.
-    let ip = std::net::Ipv4Addr::from(0x7f00_0000 | (std::process::id() & 0xf_ffff) << 2 | 2);
-    TcpListener::bind((ip, 0)).unwrap().local_addr().unwrap().to_string()
 }
 
 fn write(folder: &Path, name: &str, text: &str) -> String {

@@ -154,6 +154,16 @@ impl Bed {
         Self { worker, store, clock, arena, landings: map(128), connection }
     }
 
+    /// With these pages of block 1 of "k" in memory.
+    pub(super) async fn holding(stored: &Stored, pages: &[Range<u64>]) -> Self {
+        let bed = Self::new(Mode::Share);
+        bed.store.put("k", stored.clone());
+        for pages in pages {
+            bed.read(read("k", stored, 1, (pages.start * PAGE) as u32..(pages.end * PAGE) as u32)).await;
+        }
+        bed
+    }
+
     pub(super) fn call(&self, request: &Request) -> Call {
         let segments: Vec<usize> = match request {
             Request::Open(open) => Geometry::DEFAULT.cuts(&(0..open.piece_bytes_max)).collect(),

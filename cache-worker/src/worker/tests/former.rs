@@ -97,21 +97,11 @@ impl NewOwner {
     }
 }
 
-/// A worker `b` that holds these pages of block 1 of "k".
-async fn former(stored: &Stored, pages: &[std::ops::Range<u64>]) -> Bed {
-    let bed = Bed::new(Mode::Share);
-    bed.store.put("k", stored.clone());
-    for pages in pages {
-        bed.read(read("k", stored, 1, (pages.start * PAGE) as u32..(pages.end * PAGE) as u32)).await;
-    }
-    bed
-}
-
 #[tokio::test]
 async fn pages_come_from_the_former_owner_and_not_from_the_ufs() {
     for mode in modes() {
         let stored = Stored::new(1, BLOCK + 5 * PAGE + 1000);
-        let old = former(&stored, &[]).await;
+        let old = Bed::holding(&stored, &[]).await;
         old.open(open("k", ALL)).await;
         old.read(read("k", &stored, 1, 0..(5 * PAGE + 1000) as u32)).await;
         let asked_before = old.store.asked();
@@ -138,7 +128,7 @@ async fn pages_come_from_the_former_owner_and_not_from_the_ufs() {
 async fn what_the_former_owner_lacks_and_only_that_comes_from_the_ufs() {
     for mode in modes() {
         let stored = Stored::new(2, 2 * BLOCK);
-        let old = former(&stored, &[1..3, 7..9, 15..16]).await;
+        let old = Bed::holding(&stored, &[1..3, 7..9, 15..16]).await;
         let new = NewOwner::with(old.worker.clone(), mode);
         new.bed.store.put("k", stored.clone());
         new.read_all("k", &stored, 1).await;
@@ -162,7 +152,7 @@ async fn an_object_that_the_former_owner_does_not_know_costs_no_more_than_one_ge
 #[tokio::test]
 async fn bytes_of_another_version_are_never_taken() {
     let (before, now) = (Stored::new(4, 2 * BLOCK), Stored::new(5, 2 * BLOCK));
-    let old = former(&before, &[0..16]).await;
+    let old = Bed::holding(&before, &[0..16]).await;
     old.open(open("k", ALL)).await;
     let new = NewOwner::with(old.worker.clone(), Mode::Share);
     new.bed.store.put("k", now.clone());
@@ -177,7 +167,7 @@ async fn bytes_of_another_version_are_never_taken() {
 #[tokio::test]
 async fn former_owners_are_asked_for_a_while_and_only_about_slots_that_moved_here() {
     let stored = Stored::new(6, 4 * BLOCK);
-    let old = former(&stored, &[0..16]).await;
+    let old = Bed::holding(&stored, &[0..16]).await;
     let new = NewOwner::with(old.worker.clone(), Mode::Share);
     new.bed.store.put("k", stored.clone());
     let asked = || {
@@ -380,7 +370,7 @@ async fn fills_that_find_no_memory_to_ask_a_neighbour_with_ask_the_ufs() {
 #[tokio::test]
 async fn a_worker_that_is_asked_by_another_fills_nothing_and_asks_nobody() {
     let stored = Stored::new(15, 2 * BLOCK);
-    let old = former(&stored, &[]).await;
+    let old = Bed::holding(&stored, &[]).await;
     let mut call = old.call(&Request::ReadHeld(read("k", &stored, 1, 0..BLOCK as u32)));
     let Ok(Event::Part(part)) = call.next().await else { panic!("no part") };
     assert!(part.last && part.data.is_empty());
@@ -399,7 +389,7 @@ async fn a_worker_that_is_asked_by_another_fills_nothing_and_asks_nobody() {
 #[tokio::test]
 async fn what_a_drained_worker_hands_over_is_not_asked_of_the_ufs_even_when_that_worker_is_gone() {
     let (hot, warm) = (Stored::new(17, 2 * BLOCK), Stored::new(18, 1000));
-    let old = former(&hot, &[0..16]).await;
+    let old = Bed::holding(&hot, &[0..16]).await;
     old.store.put("warm", warm.clone());
     old.open(open("k", ALL)).await;
     old.open(open("warm", ALL)).await;

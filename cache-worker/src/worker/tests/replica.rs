@@ -93,21 +93,11 @@ impl Replica {
     }
 }
 
-/// An owner that holds these pages of block 1 of "k".
-async fn owner(stored: &Stored, pages: &[std::ops::Range<u64>]) -> Bed {
-    let bed = Bed::new(Mode::Share);
-    bed.store.put("k", stored.clone());
-    for pages in pages {
-        bed.read(read("k", stored, 1, (pages.start * PAGE) as u32..(pages.end * PAGE) as u32)).await;
-    }
-    bed
-}
-
 #[tokio::test]
 async fn pages_come_from_the_owner_once_and_never_from_the_ufs() {
     for mode in modes() {
         let stored = Stored::new(1, 2 * BLOCK);
-        let owner = owner(&stored, &[0..16]).await;
+        let owner = Bed::holding(&stored, &[0..16]).await;
         let asked = owner.store.asked();
         let replica = Replica::of(owner.worker.clone(), mode);
         replica.bed.store.put("k", stored.clone());
@@ -126,7 +116,7 @@ async fn pages_come_from_the_owner_once_and_never_from_the_ufs() {
 #[tokio::test]
 async fn many_readers_at_once_ask_the_owner_once() {
     let stored = Stored::new(2, 2 * BLOCK);
-    let owner = owner(&stored, &[0..16]).await;
+    let owner = Bed::holding(&stored, &[0..16]).await;
     let replica = Replica::of(owner.worker.clone(), Mode::Copy(Faults::none()));
     let reads = (0..20).map(|_| replica.gives(&stored, 1, 0..16));
     futures::future::join_all(reads).await;
@@ -137,7 +127,7 @@ async fn many_readers_at_once_ask_the_owner_once() {
 #[tokio::test]
 async fn what_the_owner_lacks_is_refused_and_what_it_has_is_kept() {
     let stored = Stored::new(3, 2 * BLOCK);
-    let owner = owner(&stored, &[0..2, 8..16]).await;
+    let owner = Bed::holding(&stored, &[0..2, 8..16]).await;
     let asked = owner.store.asked();
     let replica = Replica::of(owner.worker.clone(), Mode::Share);
     replica.bed.store.put("k", stored.clone());
@@ -158,7 +148,7 @@ async fn what_the_owner_lacks_is_refused_and_what_it_has_is_kept() {
 #[tokio::test]
 async fn a_replica_that_is_warmed_takes_what_the_owner_holds_and_fills_the_rest() {
     let stored = Stored::new(13, 2 * BLOCK);
-    let owner = owner(&stored, &[0..4]).await;
+    let owner = Bed::holding(&stored, &[0..4]).await;
     let replica = Replica::of(owner.worker.clone(), Mode::Copy(Faults::none()));
     replica.bed.store.put("k", stored.clone());
     let warm = Warm {
@@ -185,7 +175,7 @@ async fn a_replica_that_is_warmed_takes_what_the_owner_holds_and_fills_the_rest(
 #[tokio::test]
 async fn bytes_of_another_version_are_never_given() {
     let (before, now) = (Stored::new(4, 2 * BLOCK), Stored::new(5, 2 * BLOCK));
-    let owner = owner(&before, &[0..16]).await;
+    let owner = Bed::holding(&before, &[0..16]).await;
     let replica = Replica::of(owner.worker.clone(), Mode::Share);
     replica.gives(&before, 1, 0..16).await;
     // It is overwritten: the owner has heard nothing of it yet, then holds the new one.

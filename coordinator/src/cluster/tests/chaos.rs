@@ -14,12 +14,33 @@ mod writing;
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
+use verbs3_coordinator_client::api::Activation;
 use verbs3_coordinator_client::tenure::{Duty, Tenure};
 
 use super::*;
 use crate::relays::Relays;
 use lost::{Homes, Lost};
 use writing::{Asker, KeyState, Writer};
+
+/// From when on what a worker asks about a key is good, as its `standing.rs` has it. `known`: so far, and under which map;
+/// `inherited` and `silent`: the ends of what was handed over, and of what nobody could tell.
+fn good_from(
+    (known, last): (Option<Moment>, Epoch),
+    me: &WorkerId,
+    activation: &Activation,
+    [before, after]: [Option<&ClusterMember>; 2],
+    [now, inherited, silent]: [Moment; 3],
+) -> Option<Moment> {
+    match before.map(|home| &home.id) {
+        _ if after.is_none_or(|home| home.id != *me) => None,
+        Some(before) if before == me && activation.former.epoch == last => known,
+        _ if activation.resumes.is_some() => Some(inherited),
+        _ if activation.restarted => Some(silent),
+        None if last == Epoch(0) => Some(now),
+        Some(before) if before != me && activation.handed_over.contains(before) => Some(inherited),
+        _ => Some(silent),
+    }
+}
 
 const IDS: [&str; 4] = ["a", "b", "c", "d"];
 

@@ -3,8 +3,6 @@
 //!
 //! What a home does with maps is as the worker's `standing.rs` and `membership.rs` do it.
 
-use verbs3_coordinator_client::api::Activation;
-
 use super::*;
 
 /// How long a write without a report stays open, and how long that of an unknown home may.
@@ -43,7 +41,7 @@ impl Homes {
     }
 
     pub(super) fn activate(&mut self, me: &WorkerId, activation: &Activation, now: Moment) {
-        let Activation { membership, former, handed_over, open_writes, resumes, uncertain_ms, restarted } = activation;
+        let Activation { membership, former, open_writes, resumes, uncertain_ms, .. } = activation;
         let all = open_writes.iter().chain(resumes.iter().flatten());
         for write in all.filter(|write| write.gateway == GATEWAY) {
             let end = now.after(Duration::from_millis(write.remaining_ms));
@@ -54,16 +52,8 @@ impl Homes {
         }
         let (inherited, silent) = (now.after(Duration::from_millis(*uncertain_ms)), now.after(UNCERTAIN));
         for (key, valid_from) in self.valid_from.iter_mut().enumerate() {
-            let before = home(former, key).map(|home| &home.id);
-            *valid_from = match before {
-                _ if home(membership, key).is_none_or(|home| home.id != *me) => None,
-                Some(before) if before == me && former.epoch == self.last => continue,
-                _ if resumes.is_some() => Some(inherited),
-                _ if *restarted => Some(silent),
-                None if self.last == Epoch(0) => Some(now),
-                Some(before) if before != me && handed_over.contains(before) => Some(inherited),
-                _ => Some(silent),
-            };
+            let homes = [home(former, key), home(membership, key)];
+            *valid_from = good_from((*valid_from, self.last), me, activation, homes, [now, inherited, silent]);
         }
         self.last = membership.epoch;
     }

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use verbs3_coordinator_client::api::{Activation, HeardWord, OpenWrite, RelayedWord};
+use verbs3_coordinator_client::api::{HeardWord, OpenWrite, RelayedWord};
 use verbs3_protocol::{Announce, Heard, Refusal, RefusalKind, Report, Volume, Word, WriteId, WriteOutcome};
 
 use super::*;
@@ -52,7 +52,7 @@ impl KeyState {
     }
 
     pub(super) fn activate(&mut self, me: &WorkerId, activation: &Activation, now: Moment) {
-        let Activation { membership, former, handed_over, open_writes, resumes, uncertain_ms, restarted } = activation;
+        let Activation { membership, former, open_writes, resumes, uncertain_ms, .. } = activation;
         let all = open_writes.iter().chain(resumes.iter().flatten());
         for write in all.filter(|write| write.gateway == 1) {
             self.open.insert(write.sequence, now.after(Duration::from_millis(write.remaining_ms)));
@@ -62,16 +62,8 @@ impl KeyState {
         }
         let inherited = now.after(Duration::from_millis(*uncertain_ms).min(UNCERTAIN));
         let silent = now.after(UNCERTAIN);
-        let before = home(former).map(|home| &home.id);
-        self.valid_from = match before {
-            _ if home(membership).is_none_or(|home| home.id != *me) => None,
-            Some(before) if before == me && former.epoch == self.last => self.valid_from,
-            _ if resumes.is_some() => Some(inherited),
-            _ if *restarted => Some(silent),
-            None if self.last == Epoch(0) => Some(now),
-            Some(before) if before != me && handed_over.contains(before) => Some(inherited),
-            _ => Some(silent),
-        };
+        let homes = [home(former), home(membership)];
+        self.valid_from = good_from((self.valid_from, self.last), me, activation, homes, [now, inherited, silent]);
         self.last = membership.epoch;
     }
 
