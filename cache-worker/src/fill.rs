@@ -95,6 +95,7 @@ pub(crate) struct Filler {
 struct Bounds {
     queued_max: usize,
     wait_max: Duration,
+    unwanted_max: Duration,
     pages_per_run_max: usize,
     ahead_bytes_max: u32,
 }
@@ -138,6 +139,7 @@ impl Filler {
             bounds: Bounds {
                 queued_max: options.fills_queued_max,
                 wait_max: options.fill_wait_max,
+                unwanted_max: options.fill_unwanted_max,
                 pages_per_run_max,
                 ahead_bytes_max: options.read_ahead_bytes_max,
             },

@@ -30,6 +30,8 @@ pub struct WorkerOptions {
     pub fill_bytes_max: u32,
     /// How long a fill waits for its turn before its readers are told `Busy`.
     pub fill_wait_max: Duration,
+    /// How long a fill goes on that nobody waits for: who has just been given its first bytes is about to ask for the rest.
+    pub fill_unwanted_max: Duration,
     /// Warm-ups of a block under way at once. Their bytes take half of what `fill_reserve` keeps free.
     pub warms_in_flight_max: usize,
     /// Bytes that one read may have fetched ahead of itself.
@@ -70,6 +72,7 @@ impl Default for WorkerOptions {
             fill_bytes_in_flight_max: 1 << 30,
             fill_bytes_max: 4 << 20,
             fill_wait_max: Duration::from_secs(5),
+            fill_unwanted_max: Duration::from_millis(50),
             warms_in_flight_max: 64,
             read_ahead_bytes_max: 4 << 20,
             page_idle_max: None,

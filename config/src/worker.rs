@@ -61,6 +61,8 @@ pub struct WorkerFill {
     pub request_max: ByteSize,
     /// How long a fill waits for its turn before its readers are told to ask the UFS themselves. Default: `"5s"`. Range: `"10ms"` to `"5m"`.
     pub wait_max: Period,
+    /// How long a fill goes on that nobody waits for: a reader that has just been given its first bytes is about to ask for the rest. Default: `"50ms"`. Range: `"0"` to `"10s"`.
+    pub unwanted_max: Period,
     /// Bytes that one sequential read may have fetched ahead of itself; `"0B"` switches read-ahead off. Default: `"4MiB"`. Range: `"0B"` to `"1GiB"`.
     pub read_ahead_max: ByteSize,
     /// Pages that nobody read for as long are dropped; `"0"`: only when their memory is needed. Default: `"0"`. Range: `"0"` to `"365d"`.
@@ -164,6 +166,7 @@ impl Default for WorkerFill {
             warms_in_flight_max: 64,
             request_max: ByteSize::mib(4),
             wait_max: Period::seconds(5),
+            unwanted_max: Period::millis(50),
             read_ahead_max: ByteSize::mib(4),
             page_idle_max: Period::millis(0),
         }

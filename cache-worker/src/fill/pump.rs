@@ -9,6 +9,7 @@ use verbs3_rdma::arena::CellWriter;
 use super::failure::Failure;
 use super::run::Run;
 use super::{Filler, Target};
+use crate::clock::Moment;
 
 pub(super) struct Pump<'a> {
     filler: &'a Filler,
@@ -22,6 +23,8 @@ pub(super) struct Pump<'a> {
     /// Bytes of it that have come.
     at: u32,
     digest: Digest,
+    /// When it was first found that nobody waits for what is to come.
+    unwanted_since: Option<Moment>,
 }
 
 impl<'a> Pump<'a> {
@@ -33,7 +36,7 @@ impl<'a> Pump<'a> {
         (index, writers): (usize, VecDeque<Option<CellWriter>>),
     ) -> Self {
         let digest = Digest::new(CrcAlgorithm::Crc64Nvme);
-        Self { filler, target, block, run, writers, index, at: 0, digest }
+        Self { filler, target, block, run, writers, index, at: 0, digest, unwanted_since: None }
     }
 
     pub(super) fn is_done(&self) -> bool {
@@ -70,13 +73,19 @@ impl<'a> Pump<'a> {
         (self.index, self.at) = (self.index + 1, 0);
     }
 
-    /// A run whose readers have all gone stops at a page border. Decided under the lock that readers join under.
+    /// A run that nobody has waited for since a while stops at a page border: between an open's bytes and the read of what follows
+    /// them there is nobody either, and what is given up then is asked of the UFS again. Decided under the lock that readers join under.
     fn stop_if_unwanted(&mut self) -> Result<(), Failure> {
         if self.is_done() {
             return Ok(());
         }
         let mut flights = self.filler.flights_of(self.target.digest.block_spread(self.block)).lock();
         if self.run.is_wanted_from(self.index) {
+            self.unwanted_since = None;
+            return Ok(());
+        }
+        let now = self.filler.clock.now();
+        if now.since(*self.unwanted_since.get_or_insert(now)) < self.filler.bounds.unwanted_max {
             return Ok(());
         }
         let rest = &self.run.pages[self.index..];

@@ -166,6 +166,7 @@ pub fn start(
         warms_in_flight_max,
         request_max,
         wait_max,
+        unwanted_max,
         read_ahead_max,
         page_idle_max,
     } = fill;
@@ -183,6 +184,7 @@ pub fn start(
         warms_in_flight_max: *warms_in_flight_max as usize,
         fill_bytes_max: short(*request_max),
         fill_wait_max: wait_max.0,
+        fill_unwanted_max: unwanted_max.0,
         read_ahead_bytes_max: short(*read_ahead_max),
         page_idle_max: (!page_idle_max.0.is_zero()).then_some(page_idle_max.0),
         uncertain_max: uncertain_for_max.0,

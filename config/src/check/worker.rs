@@ -57,6 +57,7 @@ fn check_fill(fill: &WorkerFill, cluster: &Cluster, findings: &mut Findings) {
         warms_in_flight_max,
         request_max,
         wait_max,
+        unwanted_max,
         read_ahead_max,
         page_idle_max,
     } = fill;
@@ -68,6 +69,7 @@ fn check_fill(fill: &WorkerFill, cluster: &Cluster, findings: &mut Findings) {
     findings.range(at("bytes_in_flight_max"), *bytes_in_flight_max, ByteSize::mib(1), ByteSize(1 << 40));
     findings.range(at("request_max"), *request_max, ByteSize::kib(64), ByteSize::mib(16));
     findings.range(at("wait_max"), *wait_max, Period::millis(10), Period::seconds(300));
+    findings.range(at("unwanted_max"), *unwanted_max, Period::millis(0), Period::seconds(10));
     findings.range(at("read_ahead_max"), *read_ahead_max, ByteSize(0), ByteSize::mib(1024));
     findings.range(at("page_idle_max"), *page_idle_max, Period::millis(0), Period::seconds(365 * 86_400));
     for (name, bytes) in [("request_max", request_max), ("bytes_in_flight_max", bytes_in_flight_max)] {

@@ -9,6 +9,7 @@ use verbs3_rdma::transport::Event;
 
 use super::bed::{BLOCK, Bed, PAGE, collect, modes, open, read};
 use super::store::{Fault, Stored};
+use crate::options::WorkerOptions;
 
 const ALL: Option<ByteRange> = Some(ByteRange::All);
 /// Drips per page.
@@ -145,7 +146,7 @@ async fn a_reader_that_goes_away_stops_nothing_that_others_wait_for() {
 }
 
 #[tokio::test]
-async fn a_fill_that_nobody_waits_for_stops_at_a_page_border() {
+async fn a_fill_that_nobody_has_waited_for_a_while_stops_at_a_page_border() {
     let bed = Bed::new(Mode::Share);
     let stored = Stored::new(7, BLOCK);
     bed.store.put("k", stored.clone());
@@ -154,15 +155,41 @@ async fn a_fill_that_nobody_waits_for_stops_at_a_page_border() {
     drip.add_permits(1);
     reader.next().await.unwrap();
     drop(reader);
-    drip.add_permits(1000);
+    // A page comes each time that such a while is over.
     while bed.worker.filler.pages_in_flight() > 0 {
-        tokio::task::yield_now().await;
+        bed.clock.advance(WorkerOptions::default().fill_unwanted_max);
+        drip.add_permits((PAGE / (64 << 10)) as usize);
+        for _ in 0..50 {
+            tokio::task::yield_now().await;
+        }
     }
-    assert!(bed.store.body_bytes() <= 2 * PAGE, "{}", bed.store.body_bytes());
-    *bed.store.fault.lock() = None;
+    assert!(bed.store.body_bytes() <= 4 * PAGE, "{}", bed.store.body_bytes());
+    drip.add_permits(1000);
     let got = bed.read(read("k", &stored, 0, 0..BLOCK as u32)).await;
     assert!(got.bytes == stored.content(0..BLOCK));
     drop(got);
+    bed.assert_nothing_leaked().await;
+}
+
+#[tokio::test]
+async fn a_reader_that_comes_back_for_the_rest_soon_finds_the_fill_going_on() {
+    let bed = Bed::new(Mode::Share);
+    let stored = Stored::new(7, BLOCK);
+    bed.store.put("k", stored.clone());
+    let drip = bed.store.drip();
+    let mut first = bed.call(&Request::Read(read("k", &stored, 0, 0..BLOCK as u32)));
+    drip.add_permits(1);
+    first.next().await.unwrap();
+    drop(first);
+    // Some pages come while nobody waits.
+    drip.add_permits(2 * (PAGE / (64 << 10)) as usize);
+    while bed.worker.filler.pages_in_flight() > 14 {
+        tokio::task::yield_now().await;
+    }
+    let second = bed.call(&Request::Read(read("k", &stored, 0, PAGE as u32..BLOCK as u32)));
+    drip.add_permits(1000);
+    assert!(collect_rest(second, 0).await == stored.content(PAGE..BLOCK));
+    assert_eq!((bed.store.asked(), bed.store.body_bytes()), ((1, 0), BLOCK));
     bed.assert_nothing_leaked().await;
 }
 
