@@ -165,10 +165,10 @@ impl Disk {
         self.shelves.iter().find_map(|shelf| shelf.folder.heat(key, now_s))
     }
 
-    /// Gives up a page, pinned or not. Blocks.
+    /// Gives up a page, pinned or not. Blocks, but for long only on the page's own folder.
     pub(crate) fn evict(&self, key: PageKey) {
         for shelf in &self.shelves {
-            if shelf.folder.evict(key) {
+            if shelf.folder.evict(key, self.stall_max) {
                 self.metrics.evictions.with_label_values(&["asked"]).inc();
             }
         }
@@ -259,6 +259,7 @@ impl Disk {
                 self.metrics.dropped.with_label_values(&["folder"]).inc_by(dropped as u64);
             }
             shelf.folder.look_over(now_s, SWEEP_STEPS);
+            shelf.folder.pins_wait(shelf.queue.pins());
         }
         self.metrics.queue_bytes.with_label_values(&["now"]).set(self.budget.used.load(Ordering::Relaxed) as i64);
     }

@@ -222,9 +222,16 @@ impl Folder {
         written.is_ok()
     }
 
-    /// Drops a page that nobody should be given any more. False: it is not here.
-    pub(super) fn evict(&self, key: PageKey) -> bool {
-        let _alone = self.rewriting.lock();
+    /// Drops a page that nobody should be given any more. False: it is not here, or this folder hangs or rests.
+    pub(super) fn evict(&self, key: PageKey, within: Duration) -> bool {
+        // A pin of another page may be with a device that does not answer: who looks for a page elsewhere does not wait for it.
+        if !self.lists(key) || !self.is_up() {
+            return false;
+        }
+        let Some(_alone) = self.rewriting.try_lock_for(within) else {
+            self.stalled();
+            return false;
+        };
         let found = self.index.lock().find(key);
         found.is_some_and(|found| {
             self.clear(found);
@@ -252,6 +259,11 @@ impl Folder {
         let health = self.health.lock();
         self.metrics.folder_up().set(i64::from(!health.is_suspect()));
         self.metrics.folder_full().set(i64::from(health.is_full()));
+    }
+
+    /// So many of its pins are not written yet.
+    pub(super) fn pins_wait(&self, pins: usize) {
+        self.metrics.pins_waiting().set(pins as i64);
     }
 
     #[cfg(test)]

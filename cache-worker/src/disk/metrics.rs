@@ -44,6 +44,7 @@ table! {
     file_bytes: IntGaugeVec, "verbs3_disk_file_bytes", ["folder"], "Bytes of the segment files.";
     capacity_bytes: IntGaugeVec, "verbs3_disk_capacity_bytes", ["folder"], "The configured bound on them.";
     pinned_pages: IntGaugeVec, "verbs3_disk_pinned_pages", ["folder"], "Pages on disk that are pinned.";
+    pins_waiting: IntGaugeVec, "verbs3_disk_pins_waiting", ["folder"], "Pins that wait to be written to the headers of their pages; at 1048576 more are refused.";
     pages_max: IntGaugeVec, "verbs3_disk_pages_max", ["folder"], "The configured bound on pages, which bounds the index.";
     index_bytes: IntGaugeVec, "verbs3_disk_index_bytes", ["folder"], "Memory that the index of the pages takes.";
     rebuild_ms: IntGaugeVec, "verbs3_disk_rebuild_ms", ["folder"], "Milliseconds that the start took to read the headers.";
@@ -91,6 +92,7 @@ impl FolderMetrics {
         file_bytes -> prometheus::IntGauge,
         capacity_bytes -> prometheus::IntGauge,
         pinned_pages -> prometheus::IntGauge,
+        pins_waiting -> prometheus::IntGauge,
         index_bytes -> prometheus::IntGauge,
         rebuild_ms -> prometheus::IntGauge,
     }

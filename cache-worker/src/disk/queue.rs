@@ -31,6 +31,10 @@ impl Job {
             Self::Pin { .. } => 0,
         }
     }
+
+    fn is_pin(&self) -> bool {
+        matches!(self, Self::Pin { .. })
+    }
 }
 
 /// Pins that wait at once; they carry no bytes that would bound them.
@@ -59,6 +63,8 @@ impl Budget {
 #[derive(Default)]
 struct State {
     jobs: VecDeque<Job>,
+    /// Of these, pins.
+    pins: usize,
     /// Since when a job is with the thread.
     busy: Option<Instant>,
     /// The bound on speed is off: the process ends.
@@ -83,12 +89,15 @@ impl Queue {
     /// Whether the job was taken. A pin goes ahead of pages: it is small, and somebody waits for it.
     pub(super) fn offer(&self, job: Job) -> bool {
         let mut state = self.state.lock();
-        if state.closed || (job.bytes() == 0 && state.jobs.len() >= PINS_MAX) || !self.budget.take(job.bytes()) {
+        if state.closed || (job.is_pin() && state.pins >= PINS_MAX) || !self.budget.take(job.bytes()) {
             return false;
         }
         match job {
             Job::Write { .. } => state.jobs.push_back(job),
-            Job::Pin { .. } => state.jobs.push_front(job),
+            Job::Pin { .. } => {
+                state.pins += 1;
+                state.jobs.push_front(job);
+            }
         }
         drop(state);
         self.more.notify_one();
@@ -113,6 +122,7 @@ impl Queue {
         let left = {
             let mut state = self.state.lock();
             state.closed = true;
+            state.pins = 0;
             std::mem::take(&mut state.jobs)
         };
         left.iter().for_each(|job| self.budget.give_back(job.bytes()));
@@ -125,12 +135,17 @@ impl Queue {
     pub(super) fn drop_pages(&self) -> usize {
         let dropped: VecDeque<Job> = {
             let mut state = self.state.lock();
-            let (pins, pages) = state.jobs.drain(..).partition(|job| matches!(job, Job::Pin { .. }));
+            let (pins, pages) = state.jobs.drain(..).partition(Job::is_pin);
             state.jobs = pins;
             pages
         };
         dropped.iter().for_each(|job| self.budget.give_back(job.bytes()));
         dropped.len()
+    }
+
+    /// Pins that wait.
+    pub(super) fn pins(&self) -> usize {
+        self.state.lock().pins
     }
 
     /// Whether the thread has been at one job for longer.
@@ -151,6 +166,7 @@ impl Queue {
                 return None;
             }
             if let Some(job) = state.jobs.pop_front() {
+                state.pins -= usize::from(job.is_pin());
                 state.busy = Some(Instant::now());
                 return Some(job);
             }

@@ -73,7 +73,7 @@ fn step(bed: &Bed, medium: &Simulated, rng: &mut StdRng, now_s: u32) {
             bed.folder.write_pin(page.key());
         }
         2 => {
-            bed.folder.evict(page.key());
+            bed.folder.evict(page.key(), std::time::Duration::from_secs(120));
         }
         3..8 => {
             bed.serves(&page, now_s);

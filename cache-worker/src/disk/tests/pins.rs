@@ -12,12 +12,23 @@ const LONG: Duration = Duration::from_secs(120);
 
 /// A disk tier that has these pages and no other.
 fn with_pages(medium: &Gated<Simulated>, pages: &[Page]) -> Disk {
-    let bed = Bed::open(medium.clone(), &Options::default());
-    for page in pages {
-        assert_eq!(bed.write(page, 1), Written::Done);
+    with_folders(&[(medium, pages)])
+}
+
+/// The same, of several folders.
+fn with_folders(folders: &[(&Gated<Simulated>, &[Page])]) -> Disk {
+    let mut beds = Vec::new();
+    for (medium, pages) in folders {
+        let bed = Bed::open((*medium).clone(), &Options::default());
+        for page in *pages {
+            assert_eq!(bed.write(page, 1), Written::Done);
+        }
+        beds.push(bed);
     }
+    let metrics = beds[0].metrics.clone();
     let options = DiskOptions { stall_max: Duration::from_millis(1), ..DiskOptions::default() };
-    Disk::new(&options, vec![bed.folder], bed.metrics, 1 << 20, Arc::new(|_| false)).unwrap()
+    let folders = beds.into_iter().map(|bed| bed.folder).collect();
+    Disk::new(&options, folders, metrics, 1 << 20, Arc::new(|_| false)).unwrap()
 }
 
 fn later() -> Option<SystemTime> {
@@ -77,7 +88,7 @@ fn an_evict_that_meets_the_writing_of_a_pin_leaves_nothing() {
         gated.shut();
         let evicted = std::thread::scope(|scope| {
             let pin = || (bed.folder.write_pin(page.key()), false);
-            let evict = || (false, bed.folder.evict(page.key()));
+            let evict = || (false, bed.folder.evict(page.key(), LONG));
             let first = if pin_first { scope.spawn(pin) } else { scope.spawn(evict) };
             assert!(gated.has_waiting(1, LONG));
             let second = if pin_first { scope.spawn(evict) } else { scope.spawn(pin) };
@@ -91,4 +102,34 @@ fn an_evict_that_meets_the_writing_of_a_pin_leaves_nothing() {
         let after = Bed::open(medium, &Options::default());
         assert!(!after.folder.holds(page.key(), 2), "a restart finds it again; pin first: {pin_first}");
     }
+}
+
+/// An evict once waited, without an end, for the pin of whatever page was with a device that hung; each held a thread.
+#[test]
+fn an_evict_does_not_wait_for_a_folder_that_hangs() {
+    let (hung, well) = (Gated::new(Simulated::new(1)), Gated::new(Simulated::new(2)));
+    let (there, here) = (Page::of(0), Page::of(1));
+    let disk = with_folders(&[(&hung, &[there]), (&well, &[here])]);
+    hung.shut();
+    let pin = disk.pin([there.key()], later());
+    assert!(hung.has_waiting(1, LONG));
+    let (over, is_over) = std::sync::mpsc::channel();
+    let evicted = std::thread::scope(|scope| {
+        let disk = &disk;
+        scope.spawn(move || {
+            disk.evict(here.key());
+            disk.evict(there.key());
+            over.send(()).unwrap();
+        });
+        let evicted = is_over.recv_timeout(LONG);
+        let waiting = disk.shelves.iter().map(|shelf| shelf.queue.pins()).sum::<usize>();
+        assert_eq!((pin.taken(), waiting), (1, 0), "it is with the device");
+        hung.open();
+        evicted
+    });
+    assert!(evicted.is_ok(), "it waited for the device");
+    assert!(!disk.holds(here.key()));
+    let asked = disk.metrics.evictions.with_label_values(&["asked"]).get();
+    assert_eq!(asked, 1, "the other page is where nothing can be given up now");
+    disk.abandon();
 }

@@ -163,7 +163,7 @@ fn objects_are_known_by_the_pages_of_their_first_block() {
     assert!(bed.folder.knows(object, number));
     assert!(!bed.folder.knows(object, number + 1), "that page is of block 1");
     assert!(!bed.folder.knows(object + 1, number));
-    bed.folder.evict(first.key());
+    bed.folder.evict(first.key(), Duration::from_secs(120));
     assert!(!bed.folder.knows(object, number));
 }
 
