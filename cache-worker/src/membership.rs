@@ -38,9 +38,11 @@ pub struct Activation<'a> {
 }
 
 impl Worker {
-    /// For so long the worker answers from what it knows, and for so long it takes part in writes.
-    pub fn hold_lease(&self, lease: Duration, outage: Duration) {
+    /// For so long the worker answers from what it knows, and for so long it takes part in writes. `left` is asked after this
+    /// worker's clock: a process that is stopped between the two has less of the lease then, never more.
+    pub fn hold_lease(&self, left: impl FnOnce() -> (Duration, Duration)) {
         let now = self.clock.now();
+        let (lease, outage) = left();
         self.with_standing(|standing| standing.lease(now.after(lease), now.after(outage)));
     }
 

@@ -167,10 +167,10 @@ impl Tenant {
                 self.tenure.prepared(epoch, writes.map(told), self.worker.uncertain_for());
             }
             Duty::Activate(activation) => self.activate(*activation).await,
-            Duty::Lease { until, outage_until } => {
+            Duty::Lease { until, outage_until } => self.worker.hold_lease(|| {
                 let now = BootClock.now();
-                self.worker.hold_lease(until.since(now), outage_until.since(now));
-            }
+                (until.since(now), outage_until.since(now))
+            }),
             Duty::Hear(words) => {
                 let hear = |RelayedWord { id, word }| HeardWord { id, heard: self.worker.hear(&word) };
                 let heard = words.into_iter().map(hear).collect();

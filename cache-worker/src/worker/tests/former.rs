@@ -80,7 +80,7 @@ impl NewOwner {
         let (open_writes, resumes, uncertain, restarted) = (Vec::new(), None, Duration::ZERO, false);
         let activation = Activation { map, me: &me, former, handed_over, open_writes, resumes, uncertain, restarted };
         self.bed.worker.activate(activation);
-        self.bed.worker.hold_lease(Duration::from_secs(3600), Duration::from_secs(3600));
+        self.bed.worker.hold_lease(|| (Duration::from_secs(3600), Duration::from_secs(3600)));
     }
 
     async fn read_all(&self, key: &str, stored: &Stored, block: u32) {

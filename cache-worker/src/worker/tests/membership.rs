@@ -52,7 +52,7 @@ fn activate_as(
     let mut activation = Activation { map, me, former, handed_over, open_writes, resumes, uncertain, restarted };
     change(&mut activation);
     bed.worker.activate(activation);
-    bed.worker.hold_lease(LEASE, OUTAGE);
+    bed.worker.hold_lease(|| (LEASE, OUTAGE));
 }
 
 fn opening(epoch: u64) -> Request {
@@ -79,7 +79,7 @@ fn asked(bed: &Bed) -> usize {
 async fn before_its_first_map_a_worker_answers_for_no_attributes() {
     let bed = bed();
     bed.store.put("k", Stored::new(1, 10));
-    bed.worker.hold_lease(LEASE, OUTAGE);
+    bed.worker.hold_lease(|| (LEASE, OUTAGE));
     for request in [opening(1), announce(1), report(1, WRITE), opening(0)] {
         assert_eq!(bed.ask(request).await.refused(), Some(&RefusalKind::WrongEpoch(Epoch(0))));
     }
@@ -102,6 +102,23 @@ async fn without_a_lease_each_read_asks_the_ufs_and_sees_what_others_wrote() {
     assert!(matches!(bed.ask(announce(1)).await.messages[..], [verbs3_protocol::Reply::Unleased { .. }]));
     bed.clock.advance(OUTAGE);
     assert_eq!(bed.ask(announce(1)).await.refused(), Some(&RefusalKind::NoLease));
+}
+
+/// The time that was left when it was asked once counted from after the pause.
+#[tokio::test]
+async fn a_process_that_is_stopped_while_it_notes_its_lease_holds_it_no_longer() {
+    let bed = bed();
+    activate(&bed, &alone(1), None, &[], Vec::new());
+    bed.store.put("k", Stored::new(1, 10));
+    bed.worker.hold_lease(|| {
+        let left = (LEASE, OUTAGE);
+        bed.clock.advance(LEASE);
+        left
+    });
+    bed.ask(opening(1)).await.opened();
+    let before = asked(&bed);
+    bed.ask(opening(1)).await.opened();
+    assert!(asked(&bed) > before, "its lease was over");
 }
 
 #[tokio::test]
@@ -190,14 +207,14 @@ async fn a_word_that_comes_by_way_of_the_coordinators_is_judged_as_one_that_come
     bed.clock.advance(OUTAGE);
     assert_eq!(refused(bed.worker.hear(&reported)), RefusalKind::NoLease);
     // Between two maps nobody is a home.
-    bed.worker.hold_lease(LEASE, OUTAGE);
+    bed.worker.hold_lease(|| (LEASE, OUTAGE));
     bed.worker.give_up_epoch(10);
     assert_eq!(refused(bed.worker.hear(&reported)), RefusalKind::WrongEpoch(Epoch(0)));
 }
 
 /// Whether it asks the UFS for what it was told just now.
 async fn asks_again(bed: &Bed, epoch: u64) -> bool {
-    bed.worker.hold_lease(LEASE, OUTAGE);
+    bed.worker.hold_lease(|| (LEASE, OUTAGE));
     bed.ask(opening(epoch)).await.opened();
     let before = asked(bed);
     bed.ask(opening(epoch)).await.opened();

@@ -164,7 +164,7 @@ async fn a_replica_that_is_warmed_takes_what_the_owner_holds_and_fills_the_rest(
         pin_until_ms: 0,
         look_only: false,
     };
-    replica.bed.worker.hold_lease(Duration::from_secs(60), Duration::from_secs(60));
+    replica.bed.worker.hold_lease(|| (Duration::from_secs(60), Duration::from_secs(60)));
     let got = replica.bed.ask(Request::Warm(warm)).await;
     let Some(Message::Warmed(warmed)) = got.messages.last() else { panic!("{got:?}") };
     assert_eq!((u64::from(warmed.held_bytes), u64::from(warmed.loaded_bytes)), (4 * PAGE, 12 * PAGE));
