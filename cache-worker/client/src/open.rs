@@ -176,7 +176,9 @@ impl Tier {
 
     fn ask(&self, asking: &Asking<'_>, request: &OpenRequest) -> Option<Attempt> {
         let (geometry, home) = (self.options.geometry, asking.home);
-        let want = request.want.filter(|&want| asking.replica.is_none() && touches_first_block(geometry, want));
+        // That it is a GET is said in any case: then the UFS's errors come with their bodies, which a client of HEAD is not owed.
+        let gives = |&want: &ByteRange| asking.replica.is_none() && touches_first_block(geometry, want);
+        let want = request.want.filter(gives);
         let mut bytes_max = 0;
         let call = home.peer.call_with(|wants_landing| {
             let mut landing = None;
@@ -196,7 +198,7 @@ impl Tier {
                 attributes_age_ms_max: request.attributes_age_ms_max,
                 absence_age_ms_max: request.absence_age_ms_max,
                 checksums: request.checksums,
-                want,
+                want: request.want,
                 piece_bytes_max: bytes_max,
             });
             Ok::<_, NoMemory>((message.traced(request.trace.as_ref()).encode(), landing))

@@ -88,9 +88,10 @@ pub struct Open {
     pub absence_age_ms_max: u64,
     /// The client wants the object's checksums (`x-amz-checksum-mode`).
     pub checksums: bool,
-    /// The bytes that the client wants; `None` for HEAD. Only the part in block 0 is answered, and no more than the landing holds.
+    /// The bytes that the client wants; `None` for HEAD, which gets the UFS's errors without bodies. Only the part in block 0 is
+    /// answered, and no more than the landing holds.
     pub want: Option<ByteRange>,
-    /// Most bytes to answer with; the landing is cut at page borders for a read from offset 0.
+    /// Most bytes to answer with; 0 asks for attributes alone. The landing is cut at page borders for a read from offset 0.
     pub piece_bytes_max: u32,
 }
 

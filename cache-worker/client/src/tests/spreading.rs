@@ -5,7 +5,7 @@ use super::reading::{END, read};
 use super::*;
 use crate::place::{Drawn, Due, Worker};
 use crate::{HotBlocks, OpenOutcome};
-use verbs3_protocol::{ByteRange, SPREAD_BYTES_MIN};
+use verbs3_protocol::{ByteRange, SPREAD_BYTES_MIN, UfsAnswer};
 
 /// Block 0 of the object that worker `a` owns is to have so many workers.
 fn heat(tier: &Tier, workers: u16) {
@@ -187,7 +187,7 @@ async fn of_a_hot_first_block_the_home_gives_attributes_and_a_replica_the_bytes(
     }
     assert_eq!(asked_as_replica(&b), 3);
     let wants: Vec<_> =
-        a.asked().iter().map(|request| matches!(request, Request::Open(open) if open.want.is_none())).collect();
+        a.asked().iter().map(|request| matches!(request, Request::Open(open) if open.piece_bytes_max == 0)).collect();
     assert_eq!(wants, [true; 3], "only attributes are asked of the home");
     // Where the bytes are few, or are in another block, or it is not known where, all is as ever.
     for want in [from(5, Some(u64::from(SPREAD_BYTES_MIN) - 1)), from(block, None), ByteRange::Suffix { bytes: BYTES }]
@@ -195,6 +195,49 @@ async fn of_a_hot_first_block_the_home_gives_attributes_and_a_replica_the_bytes(
         open(want).await;
     }
     assert_eq!(b.asked().len(), 3);
+}
+
+/// A replica's open was once taken for a HEAD, whose errors have no bodies.
+#[tokio::test]
+async fn a_read_that_begins_elsewhere_than_in_the_homes_bytes_is_owed_the_body_of_an_error() {
+    let script: Script = Box::new(|request, reply| {
+        let Request::Open(open) = request else { panic!("{request:?}") };
+        let body = if open.want.is_some() { b"<Error/>".to_vec() } else { vec![] };
+        let kind = RefusalKind::Ufs(UfsAnswer { status: 403, headers: vec![], body });
+        let refused = Reply::Refused(Refusal { kind, reason: "test".into() }).encode();
+        Box::pin(async move { reply.last(refused, 0, vec![]).await.unwrap() })
+    });
+    let (a, b) = (TestWorker::new("a", script), TestWorker::new("b", honest()));
+    let tier = tier(&[&a, &b]);
+    heat(&tier, 2);
+    let _busy = busy(&tier, "a");
+    let later = ByteRange::From { first: 1 << 20, last: None };
+    for (want, body) in [(Some(ByteRange::All), 8), (Some(later), 8), (None, 0)] {
+        let outcome = tier.open(&request(&tier, want)).await;
+        assert!(matches!(&outcome, OpenOutcome::Ufs(answer) if answer.body.len() == body), "{want:?}");
+    }
+    let asks_for_bytes = |request: &Request| matches!(request, Request::Open(open) if open.piece_bytes_max > 0);
+    assert!(!a.asked().iter().any(asks_for_bytes));
+}
+
+/// Its disk had the pages and could not give them; the UFS, whom a replica once asked then, had another version.
+#[tokio::test]
+async fn a_replica_that_says_the_version_is_gone_leaves_it_to_the_owner() {
+    let (a, b) = (TestWorker::new("a", honest()), TestWorker::new("b", refuses(RefusalKind::VersionGone)));
+    let tier = tier(&[&a, &b]);
+    heat(&tier, 2);
+    let busy_owner = busy(&tier, "a");
+    reads_well(&tier).await;
+    assert_eq!((a.asked().len(), b.asked().len(), tier.metrics.spread_back.get()), (1, 1, 1));
+    drop(busy_owner);
+    // The owner's word holds.
+    let a = TestWorker::new("a", refuses(RefusalKind::VersionGone));
+    let tier = super::tier(&[&a, &b]);
+    heat(&tier, 2);
+    let _busy = busy(&tier, "a");
+    let (bytes, end) = drain(&mut read(&tier, "a", 0)).await;
+    assert!(bytes.is_empty() && matches!(end, SpanItem::VersionGone), "{end:?}");
+    assert_eq!((a.asked().len(), b.asked().len()), (1, 2));
 }
 
 #[tokio::test]
