@@ -35,7 +35,7 @@ use crate::tasks::Tasks;
 pub(crate) use claim::{Claim, PageSource, Wanted};
 pub(crate) use failure::{Failure, answer};
 use run::Run;
-pub(crate) use run::{Filled, Interest, Origin};
+pub(crate) use run::{Filled, Interest};
 
 /// Where a volume's objects come from.
 pub(crate) struct Source {

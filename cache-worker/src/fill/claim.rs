@@ -63,8 +63,7 @@ impl Claim {
     pub(crate) fn verdict(&self, brought: Option<&Interest>) -> CacheVerdict {
         let is_here = |source: &PageSource| match source {
             PageSource::Held(_) => true,
-            // The tier has it: its own disk is where it comes from.
-            PageSource::Filling { run, .. } => run.origin == Origin::Disk,
+            PageSource::Filling { run, .. } => run.origin.is_disk(),
             PageSource::Released => false,
         };
         let was_held = |(page, source): &(u16, &PageSource)| {
@@ -202,7 +201,7 @@ impl Filler {
         let on_disk = self.disk.as_ref().is_some_and(|disk| disk.finds(target.digest.page(wanted.block, page)));
         if on_disk {
             self.metrics.pages_on_disk.inc();
-            return Origin::Disk;
+            return if wanted.replica { Origin::DiskAlone } else { Origin::Disk };
         }
         self.metrics.pages_missed.inc();
         if wanted.replica { Origin::Owner } else { Origin::Ufs }

@@ -1,6 +1,7 @@
 //! Runs that are read from disk, and pages that are offered to it.
 //!
-//! What the disk can't give comes from the UFS, in the same run: who waits notices the time and nothing else.
+//! What the disk can't give comes from the UFS, in the same run: who waits notices the time and nothing else. But for a replica's
+//! readers: they are sent to the owner.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use verbs3_protocol::BlockIndex;
 use verbs3_rdma::arena::CellWriter;
 
 use super::failure::Failure;
-use super::run::Run;
+use super::run::{Origin, Run};
 use super::{Filler, Target};
 use crate::digest::PageKey;
 use crate::disk::{Disk, Offer};
@@ -37,7 +38,7 @@ impl Filler {
         }
     }
 
-    /// Reads a run from the disk. What the disk can't give is asked of the UFS, into the same memory.
+    /// Reads a run from the disk. What the disk can't give is asked of the UFS, into the same memory; or of nobody.
     pub(super) async fn promote(
         self: &Arc<Self>,
         target: &Arc<Target>,
@@ -64,6 +65,9 @@ impl Filler {
         let (from, cells) = read.map_err(|_| Failure::Busy("a read from disk was cut off"))?;
         if cells.is_empty() {
             return Ok(());
+        }
+        if run.origin == Origin::DiskAlone {
+            return Err(Failure::NotHeld);
         }
         // It waits with memory in hand: for a turn that no wait for memory can keep from coming.
         let left = run.pages[from..from + cells.len()].iter().map(|page| u64::from(page.bytes)).sum();

@@ -74,10 +74,19 @@ pub(crate) enum Origin {
     Ufs,
     /// What turns out not to be there comes from the UFS after all.
     Disk,
+    /// Only from disk, for a reader that may ask no UFS: what turns out not to be there does not come.
+    DiskAlone,
     /// Only from former owners, before anybody has asked: what these don't have does not come.
     Former,
     /// Only from the owner of the block, which is another worker: what it does not hold does not come.
     Owner,
+}
+
+impl Origin {
+    /// Whether the tier has the pages already: its own disk is where they come from.
+    pub(crate) fn is_disk(self) -> bool {
+        matches!(self, Self::Disk | Self::DiskAlone)
+    }
 }
 
 /// Pages that one UFS request brings, or one pass over the disk.

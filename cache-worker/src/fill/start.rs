@@ -27,7 +27,7 @@ impl Filler {
             let ending = Ending::new(&filler, &target, block, &run);
             let filled = match run.origin {
                 Origin::Ufs => filler.fill(&target, block, &run).await,
-                Origin::Disk => filler.promote(&target, block, &run).await,
+                Origin::Disk | Origin::DiskAlone => filler.promote(&target, block, &run).await,
                 Origin::Owner => filler.take_from_owner(&target, block, &run).await,
                 // Readers that have joined meanwhile ask again, and then ask the UFS.
                 Origin::Former => filler.take_over(&target, block, &run).await.and(Err(Failure::Abandoned)),

@@ -16,7 +16,7 @@ use verbs3_rdma::transport::Reply;
 use super::open::{ATTEMPTS_MAX, Missed, Opening};
 use super::{Refused, say, while_alive};
 use crate::attributes::Found;
-use crate::fill::{Claim, Failure, Interest, Origin, PageSource, Target, Wanted};
+use crate::fill::{Claim, Failure, Interest, PageSource, Target, Wanted};
 use crate::worker::Worker;
 
 /// How often one warm-up claims pages again whose fill was given up.
@@ -161,7 +161,7 @@ impl Worker {
         for (page, source) in pages.clone().zip(&claim.sources) {
             let is_here = match source {
                 PageSource::Held(_) | PageSource::Released => true,
-                PageSource::Filling { run, .. } => run.origin == Origin::Disk,
+                PageSource::Filling { run, .. } => run.origin.is_disk(),
             };
             *bytes.of_page(page, is_here, brought) += length(page);
         }

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use futures::future::join_all;
 use tempfile::TempDir;
-use verbs3_protocol::{ByteRange, CacheVerdict};
+use verbs3_protocol::{ByteRange, CacheVerdict, RefusalKind, Request};
 use verbs3_rdma::inprocess::Mode;
 
 use super::bed::{BLOCK, Bed, PAGE, map, modes, object, open, read, version};
@@ -156,6 +156,25 @@ fn spoil(folder: &Path, every: u64) {
             }
         }
     }
+}
+
+/// What a replica's disk could not give was once asked of the UFS, which may have another version by then.
+#[tokio::test]
+async fn a_replica_whose_pages_are_rotten_sends_its_readers_to_the_owner() {
+    let (folder, store, objects) = left_on_disk(Mode::Share).await;
+    spoil(folder.path(), 4096);
+    let bed = bed(&folder, &store, Mode::Share, 128);
+    let (key, stored) = objects.last().unwrap();
+    let before = (store.asked(), store.body_bytes());
+    let of_block = |block| read(key, stored, block, 0..BLOCK as u32);
+    let got = bed.ask(Request::ReadReplica(of_block(0))).await;
+    assert_eq!(got.refused(), Some(&RefusalKind::NotHeld));
+    assert_eq!((store.asked(), store.body_bytes()), before);
+    // Who may fill does so, though it joins the replica's way to the disk.
+    let block_1 = Request::ReadReplica(of_block(1));
+    let (_, filled) = tokio::join!(bed.ask(block_1), bed.read(of_block(1)));
+    assert!(filled.bytes == stored.content(BLOCK..2 * BLOCK), "{:?}", filled.refused());
+    bed.assert_nothing_leaked().await;
 }
 
 #[tokio::test]
