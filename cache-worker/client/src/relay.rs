@@ -151,11 +151,14 @@ impl Tier {
     ) -> Result<Told, CoherenceError> {
         let after = relaying.options.after;
         sleep(if worker.health.is_up() { after } else { after / RESTING_PART }).await;
-        let _place = relaying.places.acquire().await;
-        let _relaying = self.metrics.relaying();
         let mut pause = RETRY_PAUSE_MIN;
         loop {
-            let relayed = relaying.relay.relay(&worker.id, word, WAIT_MAX).await;
+            let relayed = {
+                // For one question alone: what is for other homes has its turn after it, though this one stays silent.
+                let _place = relaying.places.acquire().await;
+                let _relaying = self.metrics.relaying();
+                relaying.relay.relay(&worker.id, word, WAIT_MAX).await
+            };
             let (outcome, reason) = judged(&relayed);
             self.metrics.relayed(kind, outcome);
             match relayed {
@@ -199,7 +202,7 @@ fn judged(relayed: &Result<Relayed, RelayError>) -> (&'static str, String) {
         Ok(Relayed::Silent) => ("silent", "the worker did not answer them in time".to_owned()),
         Ok(Relayed::NoLease) => ("no_lease", "the worker has no lease; the next map will be without it".to_owned()),
         Ok(Relayed::OtherEpoch(epoch)) => ("other_map", format!("the map in force has epoch {}", epoch.0)),
-        Ok(Relayed::Full) => ("full", "they relay as many messages as they may (coordinator.relays_max)".to_owned()),
+        Ok(Relayed::Full) => ("full", "they relay as many messages, or bytes of them, as they may (coordinator.relays_max, coordinator.relays_memory)".to_owned()),
         Err(error) => ("away", error.to_string()),
     }
 }

@@ -15,15 +15,21 @@ const AFTER: Duration = Duration::from_millis(500);
 struct Coordinators {
     say: Mutex<VecDeque<Result<Relayed, RelayError>>>,
     never: bool,
+    /// They wait for it, and it does not answer.
+    silent: Option<&'static str>,
     asked: Mutex<Vec<(WorkerId, Word)>>,
 }
 
 #[async_trait]
 impl Relay for Coordinators {
-    async fn relay(&self, worker: &WorkerId, word: &Word, _: Duration) -> Result<Relayed, RelayError> {
+    async fn relay(&self, worker: &WorkerId, word: &Word, wait: Duration) -> Result<Relayed, RelayError> {
         self.asked.lock().push((worker.clone(), word.clone()));
         if self.never {
             std::future::pending::<()>().await;
+        }
+        if self.silent == Some(&worker.0) {
+            tokio::time::sleep(wait).await;
+            return Ok(Relayed::Silent);
         }
         let said = self.say.lock().pop_front();
         said.unwrap_or(Ok(Relayed::Heard(Heard::Done)))
@@ -190,11 +196,7 @@ async fn a_home_without_a_lease_is_not_enough_though_it_was_told_around() {
     let tier = relaying(&coordinators, 8);
     let (a, b) = (TestWorker::new("a", silent()), worker("b", &world(7)));
     adopt(&tier, 7, &[&a, &b]);
-    let home_is_a = |key: &String| {
-        let object = ObjectKey { volume: volume(), key: key.clone() };
-        tier.map.load().home(&object).unwrap().id.0 == "a"
-    };
-    let key = keys(50).into_iter().find(home_is_a).unwrap();
+    let key = key_of(&tier, "a");
     let error = tier.announce(&volume(), &[key]).await.err().unwrap();
     assert!(matches!(&error, CoherenceError::Alone { other, .. } if other.0 == "a"), "{error}");
 }
@@ -231,4 +233,35 @@ async fn messages_that_are_relayed_at_once_are_bounded() {
 
 async fn write_of(tier: Arc<Tier>) -> Result<(), CoherenceError> {
     write(&tier).await
+}
+
+/// A key whose home is this worker.
+fn key_of(tier: &Tier, id: &str) -> String {
+    let is_home = |key: &String| {
+        let object = ObjectKey { volume: volume(), key: key.clone() };
+        tier.map.load().home(&object).unwrap().id.0 == id
+    };
+    keys(50).into_iter().find(is_home).unwrap()
+}
+
+/// A place was once held until the home answered, if it ever did.
+#[tokio::test(start_paused = true)]
+async fn writes_to_a_home_that_is_gone_leave_the_way_around_to_others() {
+    let coordinators = Arc::new(Coordinators { silent: Some("a"), ..Coordinators::default() });
+    let tier = relaying(&coordinators, 2);
+    let (a, b) = (TestWorker::new("a", silent()), TestWorker::new("b", silent()));
+    adopt(&tier, 7, &[&a, &b]);
+    let (gone, reached) = (key_of(&tier, "a"), key_of(&tier, "b"));
+    let writing: Vec<_> = (0..4)
+        .map(|_| {
+            let (tier, gone) = (tier.clone(), gone.clone());
+            tokio::spawn(async move { tier.announce(&volume(), &[gone]).await.is_ok() })
+        })
+        .collect();
+    tokio::time::sleep(AFTER / 2).await;
+    let announced = tier.announce(&volume(), &[reached]).await.unwrap();
+    tier.report(announced, WriteOutcome::Done).await.unwrap();
+    for writing in writing {
+        assert!(!writing.await.unwrap(), "nobody has told the home");
+    }
 }
