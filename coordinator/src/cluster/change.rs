@@ -14,6 +14,21 @@ pub(super) struct Change {
     pub(super) prepared: BTreeMap<WorkerId, Option<Noted>>,
 }
 
+/// Open writes that members are told of with a map, in all: about 2 MB in JSON, to each of them, within a lease.
+pub(super) const HANDED_OVER_WRITES_MAX: usize = 20_000;
+
+/// Leaves out members with many open writes where there are too many in all: these count as silent, so that their slots are asked at the
+/// UFS for a while.
+fn as_can_be_told(mut handed: Vec<(WorkerId, Noted)>) -> BTreeMap<WorkerId, Noted> {
+    handed.sort_by_key(|(_, noted)| noted.open_writes.len());
+    let mut writes = 0;
+    let told = handed.into_iter().take_while(|(_, noted)| {
+        writes += noted.open_writes.len();
+        writes <= HANDED_OVER_WRITES_MAX
+    });
+    told.collect()
+}
+
 /// Whether a change may come into force.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Readiness {
@@ -111,7 +126,7 @@ impl Cluster {
         let all = change.prepared.into_iter().chain(self.left.clone());
         // Only of members, and only of those that could say all.
         let handed = all.filter_map(|(id, noted)| former.get(&id).and(noted).map(|noted| (id, noted)));
-        self.handed_over = handed.collect();
+        self.handed_over = as_can_be_told(handed.collect());
         self.told = Told::new(&self.document, &self.handed_over);
         // Who has left answers under the new map as little as under the old one.
         // A process that has come up since, elsewhere, is another one.

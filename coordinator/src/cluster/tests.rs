@@ -4,7 +4,7 @@
 mod chaos;
 mod uncertain;
 
-use verbs3_coordinator_client::api::{Activation, WorkerState};
+use verbs3_coordinator_client::api::{Activation, OPEN_WRITES_MAX, WorkerState};
 
 use super::*;
 
@@ -182,6 +182,30 @@ fn who_leaves_in_order_is_not_waited_for() {
     let granted = cluster.renew(&id("b"), &renewal("b", Epoch(0), Epoch(0)), seconds(3)).unwrap();
     let activation = activation(granted);
     assert_eq!((activation.handed_over, activation.open_writes), (vec![id("a")], writes));
+}
+
+/// A map with all of them was once longer than members read, and all stood still until somebody came or went.
+#[test]
+fn of_too_many_open_writes_those_of_the_members_with_few_are_told() {
+    let names: Vec<String> = (0..25).map(|n| format!("w{n}")).collect();
+    let mut names: Vec<&str> = names.iter().map(String::as_str).collect();
+    names.sort_unstable();
+    let mut cluster = cluster_of(&names);
+    cluster.register(registration("new", "new"), seconds(2)).unwrap();
+    settle(&mut cluster, seconds(2));
+    settle(&mut cluster, seconds(3));
+    for name in names {
+        let open = if name == "w24" { 1 } else { OPEN_WRITES_MAX };
+        let open_writes = Some(vec![OpenWrite { hash: 1, gateway: 2, sequence: 3, remaining_ms: 4 }; open]);
+        let asked = Renewal { open_writes, ..renewal(name, Epoch(0), Epoch(102)) };
+        cluster.renew(&id(name), &asked, seconds(3)).unwrap();
+    }
+    settle(&mut cluster, seconds(3));
+    let granted = cluster.renew(&id("new"), &renewal("new", Epoch(0), Epoch(0)), seconds(3)).unwrap();
+    let activation = activation(granted);
+    // The others are silent: their slots are asked at the UFS for a while.
+    assert_eq!((activation.open_writes.len(), activation.handed_over.len()), (19_001, 20));
+    assert!(activation.handed_over.contains(&id("w24")));
 }
 
 /// Found by chance: the one that the map names may be cut off only, and go on with writes.
