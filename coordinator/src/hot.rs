@@ -95,11 +95,8 @@ impl HotBlocks {
         self.reports.insert(worker.clone(), Report { at: now, blocks });
     }
 
-    /// Weighs what was reported. `workers`: how many there are in the map. A list that followers have not been told yet.
+    /// Weighs what was reported. Also where no block is to have replicas: followers may know of another leader's. `workers`: how many there are in the map. A list that followers have not been told yet.
     pub fn step(&mut self, workers: usize, now: Moment) -> Option<HotList> {
-        if self.options.workers_max <= 1 {
-            return None;
-        }
         let kept_for = self.kept_for;
         self.reports.retain(|_, report| now.since(report.at) <= kept_for);
         let rates = rates(&self.reports);

@@ -142,13 +142,16 @@ impl Coordinator {
                 ticks.tick().await;
                 let members = &self.published.current().members;
                 let workers = members.iter().filter(|member| !member.draining).count();
-                let weighed = self.leading(|leading, now| (leading.hot.step(workers, now), leading.hot.counts()));
-                let (list, (blocks, replicas, left_out)) = weighed.unwrap_or_default();
-                if let Some(list) = list {
-                    tracing::debug!(blocks, replicas, "another list of hot blocks");
-                    self.metrics.hot_lists.inc();
-                    self.hot_published.publish(&list);
-                }
+                let weighed = self.leading(|leading, now| {
+                    if let Some(list) = leading.hot.step(workers, now) {
+                        tracing::debug!(blocks = list.blocks.len(), "another list of hot blocks");
+                        self.metrics.hot_lists.inc();
+                        // While this coordinator leads: who steps down withdraws it after that, and not before.
+                        self.hot_published.publish(&list);
+                    }
+                    leading.hot.counts()
+                });
+                let (blocks, replicas, left_out) = weighed.unwrap_or_default();
                 self.metrics.hot_blocks.set(blocks as i64);
                 self.metrics.hot_replicas.set(replicas as i64);
                 self.metrics.hot_left_out.set(left_out as i64);

@@ -166,11 +166,18 @@ fn a_new_leader_listens_before_it_speaks_and_then_says_something_of_its_own() {
 }
 
 #[test]
-fn with_one_worker_a_block_nothing_is_wished_and_nothing_told() {
+fn with_one_worker_a_block_nothing_is_wished_and_what_was_hot_is_taken_back_once() {
     let off = HotOptions { workers_max: 1, ..options() };
     assert_eq!(HotBlocks::wish(&off), None);
     assert_eq!(HotBlocks::wish(&options()).unwrap().rate_min, 100 * MIB / 8);
     let mut hot = HotBlocks::new(off, RENEWED, seconds(0));
-    hot.report(&id("a"), vec![block("k", 5000)], seconds(10));
-    assert_eq!(hot.step(8, seconds(10)), None);
+    hot.report(&id("a"), vec![block("k", 5000)], seconds(5));
+    assert_eq!(hot.step(8, seconds(5)), None, "as any leader, it listens first");
+    let list = hot.step(8, seconds(6)).unwrap();
+    assert_ne!(list.version, 0, "gateways may go by a list of a leader from before this was configured");
+    assert_eq!(list.blocks, []);
+    for second in 7..60 {
+        hot.report(&id("a"), vec![block("k", 5000)], seconds(second));
+        assert_eq!((hot.step(8, seconds(second)), hot.counts()), (None, (0, 0, 0)));
+    }
 }
