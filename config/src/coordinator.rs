@@ -34,7 +34,8 @@ pub struct Coordinator {
     pub clock_skew: Period,
     /// Workers that may be registered. Default: `4000`. Range: `1` to `4000`.
     pub workers_max: u32,
-    /// Connections to `listen`: each gateway and each worker has one or two. Default: `32768`. Range: `16` to `1000000`.
+    /// Connections to `listen`: each worker has one or two; each gateway two, and up to `gateway.tier.relays_max` more while it
+    /// reaches some worker by way of the coordinators alone. Over it workers can't renew their leases either. Default: `32768`. Range: `16` to `1000000`.
     pub connections_max: u32,
     /// File with the token that stores show in bucket notifications (`POST /v1/notifications`): `Authorization: Bearer TOKEN`, or
     /// `?token=TOKEN`; white space at its end is ignored. None: notifications need the cluster's proof. Default: none.
@@ -44,7 +45,7 @@ pub struct Coordinator {
     /// Announcements and reports of writes that wait at once for workers which their gateways can't reach, and fetch them here;
     /// `0` relays none. Default: `4096`. Range: `0` to `1000000`.
     pub relays_max: u32,
-    /// Memory for them. Default: `"16MiB"`. Range: `"64KiB"` to `"1GiB"`.
+    /// Memory for them; one has up to some 1 MiB, of a batch delete. Default: `"16MiB"`. Range: `"2MiB"` to `"1GiB"`.
     pub relays_memory: ByteSize,
     /// Where the membership and preload jobs are kept.
     pub store: CoordinatorStore,

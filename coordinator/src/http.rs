@@ -24,14 +24,12 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
-use verbs3_coordinator_client::api::{Refused, RefusedKind};
+use verbs3_coordinator_client::api::{REQUEST_BYTES_MAX, Refused, RefusedKind};
 use verbs3_coordinator_client::proof::{ANSWER_HEADER, Proof, ProofError, REQUEST_HEADER, Said, Secret, wall_clock_ms};
 
 use crate::coordinator::Coordinator;
 pub(crate) use relay::Desk;
 
-/// Longest body: a worker's open writes.
-const BODY_BYTES_MAX: usize = 1 << 20;
 const HEADER_READ_MAX: Duration = Duration::from_secs(10);
 const BODY_READ_MAX: Duration = Duration::from_secs(10);
 
@@ -149,9 +147,9 @@ impl Coordinator {
 
     async fn proven(&self, request: Request<Incoming>) -> Result<(Asked, Option<Proof>), (Option<Proof>, Answer)> {
         let (head, body) = request.into_parts();
-        let body = tokio::time::timeout(BODY_READ_MAX, Limited::new(body, BODY_BYTES_MAX).collect()).await;
+        let body = tokio::time::timeout(BODY_READ_MAX, Limited::new(body, REQUEST_BYTES_MAX).collect()).await;
         let Ok(Ok(body)) = body else {
-            let reason = format!("the body is longer than {BODY_BYTES_MAX} bytes, or did not come");
+            let reason = format!("the body is longer than {REQUEST_BYTES_MAX} bytes, or did not come");
             return Err((None, Answer::refused(StatusCode::PAYLOAD_TOO_LARGE, RefusedKind::Malformed, reason)));
         };
         let body = body.to_bytes();
@@ -163,16 +161,12 @@ impl Coordinator {
         let header = head.headers.get(REQUEST_HEADER).and_then(|header| header.to_str().ok());
         let proof = self.options.secret.check(said, header).map_err(|error| (None, unproven(error)))?;
         let now = wall_clock_ms();
-        // A question that changes nothing may be asked twice.
-        let timely = match head.method {
-            http::Method::GET => {
-                if self.seen.is_timely(&proof, now) {
-                    Ok(())
-                } else {
-                    Err(ProofError::Clock)
-                }
-            }
-            _ => self.seen.admit(&proof, now),
+        let timely = if may_be_repeated(&head) {
+            self.seen.is_timely(&proof, now).then_some(()).ok_or(ProofError::Clock)
+        } else {
+            let admitted = self.seen.admit(&proof, now);
+            self.metrics.proofs_kept.set(i64::try_from(self.seen.count()).unwrap_or(i64::MAX));
+            admitted
         };
         timely.map_err(|error| (Some(proof.clone()), unproven(error)))?;
         Ok((asked(head, body), Some(proof)))
@@ -191,6 +185,13 @@ impl Coordinator {
 
 /// Where notifications come in: [`verbs3_coordinator_client::api::PREFIX`] included.
 const NOTIFICATIONS: &str = "/v1/notifications";
+
+/// A question that changes nothing may be asked twice. So may a word for a worker: hearing it twice is hearing it once, and words come
+/// at the rate of writes, so that remembering the proof of each would take memory without a bound.
+fn may_be_repeated(head: &http::request::Parts) -> bool {
+    let is_relay = || head.uri.path().starts_with("/v1/workers/") && head.uri.path().ends_with("/relay");
+    head.method == http::Method::GET || (head.method == http::Method::POST && is_relay())
+}
 
 fn asked(head: http::request::Parts, body: Bytes) -> Asked {
     Asked {

@@ -24,7 +24,7 @@ use verbs3_coordinator_client::api::{
     Renewal, WorkerState,
 };
 use verbs3_coordinator_client::hot::HotBlock;
-use verbs3_coordinator_client::proof::Secret;
+use verbs3_coordinator_client::proof::{REQUEST_HEADER, Said, Secret, wall_clock_ms};
 use verbs3_coordinator_client::{AskError, Client, ClientOptions, Follower, HotFollower};
 use verbs3_protocol::{
     BlockIndex, Epoch, Heard, ObjectKey, Relayed, Report, Volume, Word, WorkerId, WriteId, WriteOutcome,
@@ -326,11 +326,37 @@ async fn who_does_not_know_the_secret_gets_and_changes_nothing() {
     running.coordinator.shutdown().await;
 }
 
-/// The status of a request that proves nothing.
+/// Of relays they would be as many as writes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_proof_is_good_once_but_for_questions_and_for_words_to_workers() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = start(file_store(&folder)).await;
+    register(&client(&[&running.url], secret()), "a").await;
+    let path = |name: &str| format!("/v1/workers/a/{name}");
+    // 400: such a body is none of theirs.
+    let cases =
+        [("POST", path("renew"), [400, 401]), ("POST", path("leave"), [400, 401]), ("POST", path("relay"), [400, 400])];
+    for (method, path, statuses) in cases {
+        let said = Said { method, path_and_query: &path, body: EVENT.as_bytes() };
+        let (proof, _) = secret().prove(said, wall_clock_ms());
+        let header = format!("{REQUEST_HEADER}: {proof}\r\n");
+        for status in statuses {
+            assert_eq!(unproven(&running.url, method, &path, &header).await, status, "{path}");
+        }
+        let (old, _) = secret().prove(said, wall_clock_ms() - 120_000);
+        let header = format!("{REQUEST_HEADER}: {old}\r\n");
+        assert_eq!(unproven(&running.url, method, &path, &header).await, 401, "{path}, of another time");
+    }
+    running.coordinator.shutdown().await;
+}
+
+const EVENT: &str = r#"{"Event":"s3:TestEvent"}"#;
+
+/// The status of a request that proves nothing by itself.
 async fn unproven(url: &str, method: &str, path: &str, header: &str) -> u16 {
     let host = url.strip_prefix("http://").unwrap();
     let mut stream = tokio::net::TcpStream::connect(host).await.unwrap();
-    let body = r#"{"Event":"s3:TestEvent"}"#;
+    let body = EVENT;
     let length = body.len();
     let head = format!("{method} {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\ncontent-length: {length}\r\n");
     stream.write_all(format!("{head}{header}\r\n{body}").as_bytes()).await.unwrap();
@@ -497,6 +523,11 @@ async fn a_writers_word_reaches_a_worker_by_its_renewals() {
     assert_eq!(relay(&gateway, "a", word(epoch, 2), Duration::from_millis(50)).await.unwrap(), Relayed::Silent);
     let nothing = Word::Report(Report { keys: Vec::new(), ..report_of(word(epoch, 2)) });
     assert_eq!(relay(&gateway, "a", nothing, SOON).await.unwrap_err().kind(), Some(RefusedKind::Malformed));
+    // The longest that a batch delete makes; one that is longer is refused by who sends it, who can say why.
+    let keys = |key: String| Word::Report(Report { keys: vec![key; 1000], ..report_of(word(later, 2)) });
+    assert_eq!(relay(&gateway, "a", keys("\"".repeat(1024)), SOON).await.unwrap(), Relayed::OtherEpoch(epoch));
+    let too_long = relay(&gateway, "a", keys("\u{1}".repeat(1024)), SOON).await;
+    assert!(matches!(too_long, Err(AskError::TooLong { bytes }) if bytes > 6_000_000), "{too_long:?}");
     let stranger = client(&[&running.url], Secret::new("tests", "another secret of sixteen characters"));
     assert!(relay(&stranger, "a", word(epoch, 2), SOON).await.is_err());
 

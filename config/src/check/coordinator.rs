@@ -43,7 +43,7 @@ pub(super) fn check(coordinator: &Coordinator, roles: &[Role], findings: &mut Fi
     findings.range(at("connections_max"), *connections_max, 16, 1_000_000);
     findings.range(at("wait_max"), *wait_max, Period::seconds(1), Period::seconds(600));
     findings.range(at("relays_max"), *relays_max, 0, 1_000_000);
-    findings.range(at("relays_memory"), *relays_memory, ByteSize::kib(64), ByteSize::mib(1024));
+    findings.range(at("relays_memory"), *relays_memory, ByteSize::mib(2), ByteSize::mib(1024));
     if let Some(file) = notification_token_file.as_ref().filter(|_| roles.contains(&Role::Coordinator)) {
         findings.readable(at("notification_token_file"), file);
     }

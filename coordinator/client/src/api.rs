@@ -7,6 +7,8 @@ use crate::hot::{HotBlock, HotView, HotWish};
 
 /// Every path begins with it.
 pub const PREFIX: &str = "/v1";
+/// Longest body of a request: a word about 1,000 keys of 1,024 bytes, of which each is escaped in JSON.
+pub const REQUEST_BYTES_MAX: usize = 2 << 20;
 /// Open writes that one worker hands over; one that has more hands over none, and its slots are asked at the UFS for a while.
 pub const OPEN_WRITES_MAX: usize = 1000;
 

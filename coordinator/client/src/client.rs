@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, timeout_at};
 
-use crate::api::{Refused, RefusedKind};
+use crate::api::{REQUEST_BYTES_MAX, Refused, RefusedKind};
 use crate::proof::{ANSWER_HEADER, REQUEST_HEADER, Said, Secret, wall_clock_ms};
 
 /// Longest answer that is read: a map of some ten thousand workers.
@@ -41,6 +41,8 @@ pub enum AskError {
     Away(String),
     #[error("{url} refused: {}", refused.reason)]
     Refused { url: String, refused: Refused },
+    #[error("the question is {bytes} bytes long, and coordinators read {REQUEST_BYTES_MAX} at most; ask about fewer things at once")]
+    TooLong { bytes: usize },
     #[error("{url} gave an answer that makes no sense: {reason}; do both sides run the same version?")]
     Senseless { url: String, reason: String },
 }
@@ -49,7 +51,7 @@ impl AskError {
     pub fn kind(&self) -> Option<RefusedKind> {
         match self {
             Self::Refused { refused, .. } => Some(refused.kind),
-            Self::Away(_) | Self::Senseless { .. } => None,
+            Self::Away(_) | Self::TooLong { .. } | Self::Senseless { .. } => None,
         }
     }
 }
@@ -108,6 +110,10 @@ impl Client {
         wait: Duration,
     ) -> Result<Option<A>, AskError> {
         let body = serde_json::to_vec(question).unwrap_or_default();
+        // Coordinators could not prove their refusal: a proof is of a body that was read.
+        if body.len() > REQUEST_BYTES_MAX {
+            return Err(AskError::TooLong { bytes: body.len() });
+        }
         self.ask(Method::POST, path, body.into(), wait).await
     }
 

@@ -2,7 +2,8 @@
 //!
 //! A request names a time and a nonce, and an HMAC-SHA256 over both, its method, its path with the query, and its body. An
 //! answer carries an HMAC over the request's nonce, its status and its body. So neither can be made, changed, or used
-//! elsewhere without the secret; a request that changes something can't be used again either ([`Seen`]).
+//! elsewhere without the secret; a request that changes something can't be used again either ([`Seen`]), unless twice is as good
+//! as once.
 
 use std::collections::HashSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -204,6 +205,12 @@ impl Seen {
             return Err(ProofError::Replayed);
         }
         Ok(())
+    }
+
+    /// Requests that are remembered.
+    pub fn count(&self) -> usize {
+        let state = self.state.lock();
+        state.now.len() + state.before.len()
     }
 
     fn skew_ms(&self) -> u64 {
