@@ -221,6 +221,15 @@ fn check_tier(tier: &GatewayTier, cluster: &Cluster, findings: &mut Findings) {
             format!("{hedge_after} is not shorter than first_progress ({first_progress}): no hedge would ever be sent"),
         );
     }
+    // Without coordinators nobody relays.
+    if *relays_max > 0 && relay_after >= announce_deadline && !cluster.coordinators.is_empty() {
+        findings.error(
+            at("relay_after"),
+            format!(
+                "{relay_after} is not shorter than announce_deadline ({announce_deadline}): no announcement would ever be relayed"
+            ),
+        );
+    }
     if rest_min > rest_max {
         findings.error(at("rest_min"), format!("{rest_min} is more than rest_max ({rest_max})"));
     }

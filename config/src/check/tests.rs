@@ -277,6 +277,20 @@ fn gateway_problems() {
         &gateway("tier = { hedge_after = \"5s\" }"),
         &["gateway.tier.hedge_after: 5s is not shorter than first_progress (2s): no hedge would ever be sent"],
     );
+    // Of use with coordinators alone, and a matter of them alone.
+    let in_vain = "tier = { announce_deadline = \"500ms\" }";
+    broken("[gateway]", &gateway(in_vain), &[]);
+    let coordinated = "coordinators = [\"http://10.0.0.1:9500\"]";
+    let relayed = GOOD.replacen("workers = [{ id = \"w0\", address = \"10.0.0.1:9400\" }]", coordinated, 1);
+    assert_eq!(findings(&relayed, BOTH), [""; 0]);
+    assert_eq!(
+        findings(&relayed.replacen("[gateway]", &gateway(in_vain), 1), BOTH),
+        [
+            "gateway.tier.relay_after: 500ms is not shorter than announce_deadline (500ms): no announcement would ever be relayed"
+        ]
+    );
+    let none = "tier = { announce_deadline = \"500ms\", relays_max = 0 }";
+    assert_eq!(findings(&relayed.replacen("[gateway]", &gateway(none), 1), BOTH), [""; 0]);
 }
 
 #[test]
