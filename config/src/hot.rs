@@ -13,7 +13,7 @@ pub struct CoordinatorHot {
     pub rate: ByteSize,
     /// Workers of one block, its owner included; `1`: its owner alone, however hot it is. Default: `8`. Range: `1` to `64`.
     pub workers_max: u16,
-    /// Blocks that have several workers at once; the hottest come first. Default: `256`. Range: `1` to `10000`.
+    /// Blocks that have several workers at once; the hottest come first. Default: `256`. Range: `1` to `1000`.
     pub blocks_max: u32,
     /// Blocks that a worker tells of at most. Default: `64`. Range: `1` to `256`.
     pub reported_max: u32,

@@ -35,8 +35,15 @@ impl Placement {
             })
             .collect();
         // Equal costs go by the order of members, which is that of their ids.
-        costs.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-        found.extend(costs.into_iter().take(workers - found.len()).map(|(_, at)| at));
+        let by_cost = |a: &(f64, u16), b: &(f64, u16)| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1));
+        let wanted = workers - found.len();
+        // Of thousands a few are wanted, for each block: the others need no order.
+        if wanted < costs.len() {
+            costs.select_nth_unstable_by(wanted, by_cost);
+            costs.truncate(wanted);
+        }
+        costs.sort_unstable_by(by_cost);
+        found.extend(costs.into_iter().map(|(_, at)| at));
         found
     }
 }
@@ -70,6 +77,7 @@ mod tests {
             let six = map.spread(Slot(slot), 6);
             assert_eq!((&six[..2], six.iter().collect::<HashSet<_>>().len()), (owners, 6));
             assert_eq!(map.spread(Slot(slot), 5), six[..5], "more workers change none of the fewer");
+            assert_eq!(map.spread(Slot(slot), 20)[..6], six);
         }
     }
 
