@@ -27,6 +27,9 @@ Examples:
   verbs3 cache unpin s3://models/llm/
   verbs3 cache notify event.json --warm                        what a bucket notification says; - reads standard input
 
+Blocks are looked for, and given up, at the workers that the map gives them. Copies that others made of a block while it was hot are
+neither shown nor given up: they go when their room is needed, and are never served of another version.
+
 Coordinators, name and secret as for `verbs3 preload`.
 Status: 0 done, or taken in; 1 a followed job did not do all of it; 2 refused, or nobody answers.")]
 pub struct CacheArguments {
@@ -38,7 +41,7 @@ pub struct CacheArguments {
 
 #[derive(Debug, Subcommand)]
 enum CacheAction {
-    /// Where an object is: its blocks, who owns them, who has them
+    /// Where an object is: its blocks, who owns them, which of these have them
     Where {
         /// s3://BUCKET/KEY
         object: String,
@@ -51,7 +54,7 @@ enum CacheAction {
         #[command(flatten)]
         names: Names,
     },
-    /// Give up pages, pinned or not
+    /// Give up pages at the workers that own their blocks, pinned or not
     Evict {
         #[command(flatten)]
         job: Job,

@@ -103,7 +103,7 @@ fn job_paths() -> Value {
                 &[id()], None, &[("200", lines)],
             ),
         },
-        "/v1/evict": { "post": begins("Give up pages, pinned or not; a job", "Selection") },
+        "/v1/evict": { "post": begins("Give up pages at the workers that own their blocks, pinned or not; a job", "Selection") },
         "/v1/pin": { "post": begins("Load pages onto disk and keep them there; a job", "Pins") },
         "/v1/unpin": { "post": begins("Pinned pages may be given up again; a job", "Selection") },
     })
@@ -112,7 +112,7 @@ fn job_paths() -> Value {
 fn object_paths() -> Value {
     json!({
         "/v1/objects/{bucket}/{key}": {
-            "get": operation("Where an object is: its blocks, who owns them, who has them, in which tier, how hot", &[
+            "get": operation("Where an object is: its blocks, who owns them, which of these have them, in which tier, how hot", &[
                 in_path("bucket", "As clients name it"), in_path("key", "Slashes of it need no escape"),
                 in_query("first_block", &json!({ "type": "integer", "minimum": 0, "maximum": u32::MAX }), "The first block to be shown; 1024 are"),
             ], None, &[("200", answer("The object", "Object"))]),
