@@ -57,10 +57,15 @@ impl Metrics {
             registry.register(Box::new(made.clone()))?;
             Ok::<_, prometheus::Error>(made)
         };
+        let ended = counters("verbs3_preload_jobs_ended_total")?;
+        // From 0 on: of a series that begins with 1, an alert sees no increase.
+        for state in ["done", "incomplete", "failed", "stopped"] {
+            ended.with_label_values(&[state]);
+        }
         Ok(Self {
             running: gauge("verbs3_preload_jobs_running")?,
             waiting: gauge("verbs3_preload_jobs_waiting")?,
-            ended: counters("verbs3_preload_jobs_ended_total")?,
+            ended,
             objects: counters("verbs3_preload_objects_total")?,
             bytes: counters("verbs3_preload_bytes_total")?,
             blocks: gauge("verbs3_preload_blocks_in_flight")?,
