@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use verbs3_config::{Environment, Flag, Layers, Role};
+use verbs3_config::{Environment, Flag, Layers, Period, Role};
 
 use crate::command::bench::BenchCommand;
 use crate::command::cache::CacheArguments;
@@ -116,8 +116,8 @@ pub struct WorkerArguments {
 
 #[derive(Debug, Subcommand)]
 pub enum WorkerAction {
-    /// Take its slots away; it is still asked for what it has, and may be stopped then
-    Drain(WorkerActionArguments),
+    /// Take its slots away, and have others take over what is hot; it may be stopped then
+    Drain(DrainArguments),
     /// Give its slots back
     Undrain(WorkerActionArguments),
     /// Say that it is dead and will not come back, so that the map need not wait for it
@@ -130,6 +130,22 @@ pub struct WorkerActionArguments {
     pub id: String,
     #[command(flatten)]
     pub coordinators: CoordinatorsArguments,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  verbs3 worker drain gpu-07 --config worker.toml --wait      stay until it may be stopped, 10 minutes at most
+  verbs3 worker drain gpu-07 --config worker.toml --wait=1m && systemctl stop verbs3@worker
+
+The worker itself goes on until it is stopped; stopped and started again, it has its slots back.
+Exit status: 0 it drains, or with --wait may be stopped; 1 refused, or not in time; 2 nobody answers.")]
+pub struct DrainArguments {
+    #[command(flatten)]
+    pub worker: WorkerActionArguments,
+    /// Stay until the worker owns nothing and what is hot has been handed over, for so long at most [default: 10m]
+    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "10m")]
+    pub wait: Option<Period>,
 }
 
 #[derive(Debug, Args)]
@@ -354,6 +370,55 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Arguments::command().debug_assert();
+    }
+
+    /// The lines of a document's shell blocks that run this binary, as words. What a shell would put in is put in as `x`.
+    fn commands(document: &str) -> Vec<Vec<String>> {
+        let blocks = document.split("```sh\n").skip(1).filter_map(|rest| rest.split_once("```"));
+        let lines = blocks.flat_map(|(block, _)| block.lines()).flat_map(|line| line.split(" -- "));
+        let mut commands = Vec::new();
+        for line in lines.map(str::trim_start).filter(|line| line.starts_with("verbs3 ")) {
+            let ends = [" #", " | ", " > ", " &", ";"].iter().filter_map(|end| line.find(end));
+            let mut line = line[..ends.min().unwrap_or(line.len())].to_owned();
+            while let Some((before, rest)) = line.split_once("$(") {
+                let (_, after) = rest.split_once(')').unwrap();
+                line = format!("{before}1{after}");
+            }
+            // Text in quotes is one word.
+            let parts = line.split(['\'', '"']).enumerate();
+            let words = parts.flat_map(|(at, part)| match at % 2 {
+                0 => part.split_whitespace().map(str::to_owned).collect(),
+                _ => vec![part.to_owned()],
+            });
+            commands.push(words.collect());
+        }
+        commands
+    }
+
+    #[test]
+    fn every_command_of_the_documents_exists_with_its_flags() {
+        let documents = [include_str!("../../README.md"), include_str!("../../deploy/README.md")];
+        let commands: Vec<Vec<String>> = documents.into_iter().flat_map(commands).collect();
+        for words in &commands {
+            if let Err(error) = Arguments::try_parse_from(words) {
+                panic!("{words:?}: {error}");
+            }
+        }
+        assert!(commands.len() > 30, "{commands:#?}");
+        assert!(commands.iter().any(|words| words[1..3] == ["worker", "drain"]), "{commands:#?}");
+        assert!(Arguments::try_parse_from(["verbs3", "worker", "drain", "--slowly"]).is_err());
+    }
+
+    #[test]
+    fn a_drain_is_waited_for_as_long_as_it_is_said() {
+        let wait = |words: &[&str]| {
+            let words = ["verbs3", "worker", "drain", "gpu-07"].iter().chain(words);
+            let Command::Worker(arguments) = Arguments::try_parse_from(words).unwrap().command else { panic!() };
+            let Some(WorkerAction::Drain(arguments)) = arguments.action else { panic!("not drain") };
+            assert_eq!(arguments.worker.id, "gpu-07");
+            arguments.wait.map(|wait| wait.0.as_secs())
+        };
+        assert_eq!((wait(&[]), wait(&["--wait"]), wait(&["--wait=90s"])), (None, Some(600), Some(90)));
     }
 
     #[test]

@@ -4,6 +4,7 @@ pub mod bench;
 pub mod cache;
 pub mod config;
 pub mod doctor;
+mod drain;
 pub mod membership;
 pub mod preload;
 pub mod status;

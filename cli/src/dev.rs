@@ -81,7 +81,9 @@ pub async fn run(mut config: Config, demo_only: bool, started: Started) -> anyho
         mounts: &mount,
         stores: &stores,
         tier: tier.clone(),
-        workers: caches.iter().enumerate().map(|(at, cache)| (name(at), cache.clone(), memory_bytes)).collect(),
+        workers: (shares.iter().zip(&caches).enumerate())
+            .map(|(at, (share, cache))| (name(at), cache.clone(), worker::tiers(memory_bytes, &share.disk)))
+            .collect(),
     };
     let inside = coordinator::start(parts, &registry).await?;
     let serving = gateway::serve(&gateway, mounts, tier, identities, &registry, exported).await?;

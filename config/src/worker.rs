@@ -27,6 +27,9 @@ pub struct Worker {
     pub advertise: Option<String>,
     /// What fails together, such as a rack: replicas of a block go to different zones where there are any. Default: `""`.
     pub zone: String,
+    /// Share of the blocks, relative to the other workers, as it is told to the coordinators; `0.0`: its memory in GiB. Worth writing, on
+    /// all workers, where they differ in drives more than in memory; a change moves blocks. Default: `0.0`. Range: `0.0` to `1000000.0`.
+    pub weight: f64,
     /// Memory that pages are cached in.
     pub memory: Memory,
     /// How pages come from the UFS.
@@ -145,6 +148,7 @@ impl Default for Worker {
             admin_bind_device: None,
             advertise: None,
             zone: String::new(),
+            weight: 0.0,
             memory: Memory::default(),
             fill: WorkerFill::default(),
             disk: WorkerDisk::default(),

@@ -56,6 +56,9 @@ pub struct Document {
     pub missing: Vec<ClusterMember>,
 }
 
+/// Rails of one worker, and the length of an address of one: more are a mistake.
+const RAILS_MAX: usize = 64;
+const RAIL_BYTES_MAX: usize = 64;
 /// Missing workers that are remembered; beyond, nobody would read the list.
 const MISSING_MAX: usize = 200;
 
@@ -221,7 +224,7 @@ impl Cluster {
         if !weight.is_finite() || weight <= 0.0 {
             return malformed("its weight is not above 0");
         }
-        if address.is_empty() || address.len() > 256 || zone.len() > 256 || tiers.len() > 16 || rails.len() > 64 {
+        if address.is_empty() || address.len() > 256 || zone.len() > 256 || tiers.len() > 16 || !are_rails(&rails) {
             return malformed("its address, zone, tiers or rails make no sense");
         }
         // At the same address it is a process that was started again: one address has one listener.
@@ -288,6 +291,7 @@ impl Cluster {
             heard: Vec::new(),
             hot: None,
             given_up: GivenUp::default(),
+            rails: None,
         };
         Ok(self.granted(&id, &asked))
     }
@@ -309,6 +313,10 @@ impl Cluster {
             record.resumes = None;
         }
         record.handing_over = asked.handing_over;
+        // A lease is not refused over them.
+        if let Some(rails) = asked.rails.as_ref().filter(|rails| are_rails(rails)) {
+            record.rails.clone_from(rails);
+        }
         let noted = self.noted(id, asked.open_writes.as_ref(), asked.given_up);
         if let Some(change) = &mut self.change
             && change.membership.epoch == asked.prepared
@@ -425,6 +433,11 @@ impl Cluster {
             restarted: record.restarted,
         }
     }
+}
+
+/// Whether a list of rails is one that can be shown.
+fn are_rails(rails: &[String]) -> bool {
+    rails.len() <= RAILS_MAX && rails.iter().all(|rail| rail.len() <= RAIL_BYTES_MAX)
 }
 
 #[cfg(test)]

@@ -135,6 +135,7 @@ fn renewal(id: &str, active: Epoch, prepared: Epoch) -> Renewal {
         heard: Vec::new(),
         hot: None,
         given_up: GivenUp::default(),
+        rails: None,
     }
 }
 
@@ -484,6 +485,7 @@ async fn renew_heard(client: &Client, active: Epoch, heard: Vec<HeardWord>, wait
         heard,
         hot: None,
         given_up,
+        rails: None,
     };
     client.post("/v1/workers/a/renew", &renewal, wait).await.unwrap().unwrap()
 }

@@ -155,14 +155,17 @@ async fn a_workers_death_costs_its_writes_a_moment_and_nobody_else_anything() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_drained_worker_owns_nothing_and_says_when_it_may_be_stopped() {
     let cluster = Cluster::builder().gateways(1).workers(2).coordinated().start().await.unwrap();
-    let (status, said) = cluster.command(&["worker", "drain", "worker-0"]).await.unwrap();
-    assert_eq!(status, Some(0), "{said}");
+    let (status, said) = cluster.command(&["worker", "drain", "worker-0", "--wait"]).await.unwrap();
+    assert!(status == Some(0) && said.contains("worker-0 owns nothing any more and may be stopped"), "{said}");
     cluster.status_shows(&["worker worker-0 owns nothing any more and may be stopped"]).await.unwrap();
     let bucket = cluster.bucket("drain").await.unwrap();
     let gateway = cluster.gateways().remove(0);
     cluster.signal("worker-0", "-TERM").unwrap();
     eventually(SOON, async || put(&gateway, &bucket, "k", 1).await).await.unwrap();
     assert_eq!(version_seen(&gateway, &bucket, "k", 1..=1).await, 1);
+    // The last one has nobody to leave anything to, and that is not waited for.
+    let (status, said) = cluster.command(&["worker", "drain", "worker-1", "--wait"]).await.unwrap();
+    assert!(status == Some(1) && said.contains("no other worker is there to take them"), "{said}");
     let (status, said) = cluster.command(&["worker", "drain", "nobody"]).await.unwrap();
     assert_eq!((status, said.contains("nobody is not registered")), (Some(1), true), "{said}");
 }

@@ -8,33 +8,40 @@ use anyhow::{Context, bail};
 use verbs3_config::{Layers, load};
 use verbs3_coordinator_client::{AskError, Client};
 
-use crate::arguments::{CoordinatorsArguments, WorkerAction, WorkerActionArguments};
+use crate::arguments::{CoordinatorsArguments, DrainArguments, WorkerAction, WorkerActionArguments};
+use crate::command::drain;
 use crate::dev;
 use crate::process::MISCONFIGURED;
 use crate::wiring::{coordinator, lease};
 
-/// Exit status where a coordinator refused.
+/// Exit status where a coordinator refused, or what was asked for did not come about.
 const REFUSED: u8 = 1;
 
 pub fn run(action: &WorkerAction) -> ExitCode {
     let (word, WorkerActionArguments { id, coordinators }) = match action {
-        WorkerAction::Drain(arguments) => ("drain", arguments),
+        WorkerAction::Drain(arguments) => ("drain", &arguments.worker),
         WorkerAction::Undrain(arguments) => ("undrain", arguments),
         WorkerAction::Forget(arguments) => ("forget", arguments),
     };
     let answer = ask(coordinators, async |client| {
         let path = format!("{}/workers/{}", verbs3_coordinator_client::api::PREFIX, lease::escaped(id));
+        if let WorkerAction::Forget(_) = action {
+            return client.delete(&path).await.map(Ok);
+        }
+        client.post::<_, serde_json::Value>(&format!("{path}/{word}"), &(), Duration::ZERO).await?;
         match action {
-            WorkerAction::Forget(_) => client.delete(&path).await,
-            _ => {
-                let path = format!("{path}/{word}");
-                client.post::<_, serde_json::Value>(&path, &(), Duration::ZERO).await.map(|_| ())
+            WorkerAction::Drain(DrainArguments { wait: Some(within), .. }) => {
+                drain::until_drained(&client, id, within.0).await
             }
+            _ => Ok(Ok(())),
         }
     });
     match answer {
-        Ok(Ok(())) => {
+        Ok(Ok(Ok(()))) => {
             match action {
+                WorkerAction::Drain(DrainArguments { wait: Some(_), .. }) => {
+                    println!("{id} owns nothing any more and may be stopped");
+                }
                 WorkerAction::Drain(_) => {
                     println!("{id} drains: `verbs3 status` says when it owns nothing any more and may be stopped");
                 }
@@ -43,9 +50,13 @@ pub fn run(action: &WorkerAction) -> ExitCode {
             }
             ExitCode::SUCCESS
         }
+        Ok(Ok(Err(why))) => {
+            eprintln!("{why}");
+            ExitCode::from(REFUSED)
+        }
         Ok(Err(error)) => {
             eprintln!("{error}");
-            ExitCode::from(REFUSED)
+            ExitCode::from(if error.kind().is_some() { REFUSED } else { MISCONFIGURED })
         }
         Err(exit) => exit,
     }

@@ -8,10 +8,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use serde::Deserialize;
 use verbs3_coordinator_client::api::RefusedKind;
 use verbs3_coordinator_client::{AskError, Client};
-use verbs3_preload::api::{JobState, JobView};
+use verbs3_preload::api::{JobState, JobView, JobsPage};
 
 use self::arguments::{AskArguments, PreloadAction, PreloadArguments};
 use self::show::Bars;
@@ -25,12 +24,10 @@ const AWAY_MAX: Duration = Duration::from_secs(60);
 /// How long a job that is stopped is waited for.
 const STOP_WAIT: Duration = Duration::from_secs(10);
 
-const PATH: &str = "/v1/preload";
+/// Jobs that are listed. `coordinator.preload.jobs_max` is 1000 at most.
+const JOBS_MAX: usize = 10_000;
 
-#[derive(Deserialize)]
-struct Jobs {
-    jobs: Vec<JobView>,
-}
+const PATH: &str = "/v1/preload";
 
 /// Status 0: as asked. 1: something is missing. 2: refused, or nobody answers.
 pub fn run(arguments: &PreloadArguments) -> ExitCode {
@@ -60,8 +57,7 @@ async fn ask(arguments: &PreloadArguments) -> anyhow::Result<bool> {
     let json = arguments.asking.json;
     let view = match &arguments.action {
         Some(PreloadAction::Ls) => {
-            let jobs: Jobs = answered(client.get(PATH, Duration::ZERO).await)?;
-            show::list(&jobs.jobs, json);
+            show::list(&all(&client).await?, json);
             return Ok(true);
         }
         Some(PreloadAction::Show { id }) => answered(client.get(&path(id)?, Duration::ZERO).await)?,
@@ -82,6 +78,21 @@ async fn ask(arguments: &PreloadArguments) -> anyhow::Result<bool> {
         }
     };
     shown(&client, view, arguments.follow, json).await
+}
+
+/// All jobs, a page after the other. One that comes or goes meanwhile may be there or not.
+async fn all(client: &Client) -> anyhow::Result<Vec<JobView>> {
+    let mut jobs = Vec::new();
+    let mut path = PATH.to_owned();
+    loop {
+        let page: JobsPage = answered(client.get(&path, Duration::ZERO).await)?;
+        jobs.extend(page.jobs);
+        match page.next {
+            // Nothing of it has to be escaped.
+            Some(next) if jobs.len() < JOBS_MAX => path = format!("{PATH}?after={next}"),
+            Some(_) | None => return Ok(jobs),
+        }
+    }
 }
 
 /// Before a job is handed in. False: one of this name is over, and is shown. A job without a name is given one: the client may

@@ -4,7 +4,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use futures::future::join_all;
-use verbs3_coordinator_client::api::{ClusterView, MapAnswer, PREFIX, WorkerState, WorkerView};
+use verbs3_coordinator_client::api::{
+    ClusterView, MapAnswer, PREFIX, PreloadView, UnfinishedJob, WorkerState, WorkerView,
+};
 use verbs3_coordinator_client::hot::{HotBlockView, HotView};
 use verbs3_coordinator_client::{AskError, Client};
 use verbs3_protocol::Membership;
@@ -99,6 +101,7 @@ fn without_leader(error: &AskError, said: &[Said]) -> ClusterView {
         active: map.epoch,
         slots: 0,
         handing_over: None,
+        drained: false,
     };
     let mut findings = vec![format!("{error}. {GOES_ON}; if this lasts, see to etcd and to the coordinators")];
     findings.extend(silent(said));
@@ -110,6 +113,7 @@ fn without_leader(error: &AskError, said: &[Said]) -> ClusterView {
         replicas: map.replicas,
         workers: map.members.into_iter().map(view).collect(),
         hot: HotView::default(),
+        preload: PreloadView::default(),
         findings,
     }
 }
@@ -135,7 +139,14 @@ fn screen(view: &ClusterView) -> String {
         None => writeln!(text, "{} workers in map {}, led by nobody\n", workers.len(), epoch.0),
     };
     let width = workers.iter().map(|worker| worker.id.0.len()).max().unwrap_or(0).max(6);
-    let _ = writeln!(text, "{:width$}  {:9}  {:>6}  {:>9}  address", "worker", "state", "slots", "cache");
+    // Only where there is something to show in them.
+    let has_disk = workers.iter().any(|worker| tier_bytes(worker, "disk") > 0);
+    let has_rails = workers.iter().any(|worker| !worker.rails.is_empty());
+    let column = |has: bool, shown: String| if has { format!("  {shown}") } else { String::new() };
+    let disk = column(has_disk, format!("{:>10}", "disk"));
+    let rails = column(has_rails, format!("{:>5}", "rails"));
+    let _ =
+        writeln!(text, "{:width$}  {:9}  {:>6}  {:>10}{disk}{rails}  address", "worker", "state", "slots", "memory");
     for worker in workers {
         let state = match worker.state {
             WorkerState::Joining => "joining",
@@ -145,14 +156,15 @@ fn screen(view: &ClusterView) -> String {
             WorkerState::Missing => "MISSING",
             WorkerState::Unknown => "unknown",
         };
-        let bytes: u64 = worker.tiers.iter().map(|tier| tier.bytes).sum();
+        let disk = column(has_disk, format!("{:>10}", size(tier_bytes(worker, "disk"))));
+        let rails = column(has_rails, format!("{:>5}", rails_up(worker)));
         let zone = if worker.zone.is_empty() { String::new() } else { format!("  zone {}", worker.zone) };
         let _ = writeln!(
             text,
-            "{:width$}  {state:9}  {:>6}  {:>9}  {}{zone}",
+            "{:width$}  {state:9}  {:>6}  {:>10}{disk}{rails}  {}{zone}",
             worker.id.0,
             worker.slots,
-            format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30)),
+            size(tier_bytes(worker, "memory")),
             worker.address
         );
     }
@@ -165,6 +177,7 @@ fn screen(view: &ClusterView) -> String {
         let name = format!("{volume}/{key}").escape_debug().to_string();
         let _ = writeln!(text, "- {name}, block {block}: {workers} workers, {rate:.1} MiB/s");
     }
+    text.push_str(&jobs(&view.preload));
     if !view.findings.is_empty() {
         let _ = writeln!(text, "\nTo be done:");
         for finding in &view.findings {
@@ -174,10 +187,50 @@ fn screen(view: &ClusterView) -> String {
     text
 }
 
+fn tier_bytes(worker: &WorkerView, kind: &str) -> u64 {
+    worker.tiers.iter().filter(|tier| tier.kind == kind).map(|tier| tier.bytes).sum()
+}
+
+fn size(bytes: u64) -> String {
+    match bytes {
+        0 => "-".to_owned(),
+        _ if bytes >= 1 << 40 => format!("{:.1} TiB", bytes as f64 / (1u64 << 40) as f64),
+        _ => format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30)),
+    }
+}
+
+/// Of how many rails, where not all of them are up.
+fn rails_up(worker: &WorkerView) -> String {
+    let up = worker.rails.iter().filter(|rail| !rail.is_empty()).count();
+    match worker.rails.len() {
+        0 => "-".to_owned(),
+        all if up == all => all.to_string(),
+        all => format!("{up}/{all}"),
+    }
+}
+
+/// Preload jobs, if there is something to say of them. None of it makes a cluster unwell.
+fn jobs(PreloadView { running, waiting, unfinished }: &PreloadView) -> String {
+    let mut text = String::new();
+    if running + waiting > 0 {
+        text.push_str(&format!("\npreload: {running} jobs run, {waiting} wait\n"));
+    }
+    if !unfinished.is_empty() {
+        text.push_str(
+            "\nPreload jobs that ended in the last day with something missing (`verbs3 preload show ID` says what):\n",
+        );
+    }
+    for UnfinishedJob { id, state, reason, ended_ms: _ } in unfinished {
+        // Reasons have names of objects in them, and these may have anything.
+        text.push_str(&format!("- {id}: {state}: {}\n", reason.escape_debug()));
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use verbs3_coordinator_client::api::WorkerView;
+    use verbs3_coordinator_client::api::{Tier, WorkerView};
     use verbs3_protocol::{Epoch, WorkerId};
 
     #[test]
@@ -194,6 +247,7 @@ mod tests {
             active: Epoch(1),
             slots: 65_536,
             handing_over: None,
+            drained: false,
         };
         let mut view = ClusterView {
             name: "train".into(),
@@ -203,6 +257,7 @@ mod tests {
             replicas: 2,
             workers: vec![worker],
             hot: HotView::default(),
+            preload: PreloadView::default(),
             findings: vec!["worker gpu-07 does not answer; start it again".into()],
         };
         let shown = screen(&view);
@@ -212,6 +267,36 @@ mod tests {
         view.findings.clear();
         let shown = screen(&view);
         assert!(shown.contains("cluster train: well") && !shown.contains("hot"), "{shown}");
+        for nothing in ["disk", "rails", "reload"] {
+            assert!(!shown.contains(nothing), "{nothing} is in\n{shown}");
+        }
+        let tier = |kind: &str, bytes| Tier { kind: kind.into(), bytes };
+        view.workers[0].tiers = vec![tier("memory", 64 << 30), tier("disk", 3 << 40)];
+        view.workers[0].rails = vec!["10.0.0.7:9403".into(), String::new()];
+        let shown = screen(&view);
+        for part in ["memory        disk  rails  address", "  64.0 GiB     3.0 TiB    1/2  10.0.0.7:9400"] {
+            assert!(shown.contains(part), "{part} is not in\n{shown}");
+        }
+    }
+
+    #[test]
+    fn jobs_that_are_not_done_are_shown_and_nobody_is_unwell_for_them() {
+        let said: [Said; 0] = [];
+        let job = UnfinishedJob {
+            id: "night-22".into(),
+            state: "incomplete".into(),
+            reason: "s3://train/a\nb: no memory".into(),
+            ended_ms: 1,
+        };
+        let preload = PreloadView { running: 1, waiting: 2, unfinished: vec![job] };
+        let mut view = ClusterView { preload, ..without_leader(&AskError::Away("nobody".into()), &said) };
+        view.findings.clear();
+        let shown = screen(&view);
+        let parts =
+            ["cluster: well", "preload: 1 jobs run, 2 wait", "- night-22: incomplete: s3://train/a\\nb: no memory\n"];
+        for part in parts {
+            assert!(shown.contains(part), "{part} is not in\n{shown}");
+        }
     }
 
     #[test]

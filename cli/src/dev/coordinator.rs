@@ -26,6 +26,7 @@ use verbs3_ufs::Ufs;
 
 use super::identities::random;
 use crate::wiring::lease::Tenant;
+use crate::wiring::transports::Rails;
 use crate::wiring::{coordinator, preload};
 
 /// What others find this process by; also a configuration file for `--config`.
@@ -44,8 +45,8 @@ pub struct Parts<'a> {
     pub mounts: &'a [Mount],
     pub stores: &'a HashMap<String, Ufs>,
     pub tier: Arc<Tier>,
-    /// With the bytes of their memory.
-    pub workers: Vec<(WorkerId, Arc<Worker>, u64)>,
+    /// With what they keep pages in.
+    pub workers: Vec<(WorkerId, Arc<Worker>, Vec<TierView>)>,
 }
 
 /// A coordinator that serves.
@@ -84,7 +85,7 @@ pub async fn start(parts: Parts<'_>, registry: &Registry) -> anyhow::Result<Insi
     made.start(socket);
     let client = coordinator::client(&cluster)?.context("a coordinator was named")?;
     let stop = CancellationToken::new();
-    let tenants = workers.into_iter().map(|(id, worker, bytes)| {
+    let tenants = workers.into_iter().map(|(id, worker, tiers)| {
         let registration = Registration {
             id,
             incarnation: Incarnation::new(),
@@ -92,12 +93,12 @@ pub async fn start(parts: Parts<'_>, registry: &Registry) -> anyhow::Result<Insi
             address: "in-process".to_owned(),
             weight: 1.0,
             zone: String::new(),
-            tiers: vec![TierView { kind: "memory".to_owned(), bytes }],
+            tiers,
             rails: Vec::new(),
             knows: verbs3_protocol::Epoch::default(),
         };
         // No neighbours: of several workers in one process, each has its slots for good.
-        let tenant = Tenant::new(client.clone(), worker, registration, None);
+        let tenant = Tenant::new(client.clone(), worker, (registration, Rails::none()), None);
         let (made, stop) = (made.clone(), stop.clone());
         // Joined at the end. Asked before, the coordinator would say that it leads not yet, and that be warned of.
         tokio::spawn(async move {

@@ -3,6 +3,7 @@
 //! What to say and do is decided by [`Tenure`]; here it is said and done.
 
 use std::collections::HashSet;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,7 @@ use verbs3_coordinator_client::{AskError, Client};
 use verbs3_protocol::{KeyHash, Membership, Placement, WriteId};
 
 use super::neighbours::Neighbourhood;
+use super::transports::Rails;
 
 /// Pauses while no coordinator answers.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
@@ -37,7 +39,9 @@ const FIND_WAIT: Duration = Duration::from_millis(300);
 pub struct Tenant {
     client: Arc<Client>,
     worker: Arc<Worker>,
+    /// Its rails are those that the coordinators were told of last.
     registration: Registration,
+    rails: Rails,
     tenure: Tenure,
     registered: bool,
     /// Of the last activation: the next one comes after it.
@@ -54,7 +58,7 @@ impl Tenant {
     pub fn new(
         client: Arc<Client>,
         worker: Arc<Worker>,
-        registration: Registration,
+        (registration, rails): (Registration, Rails),
         neighbourhood: Option<Arc<Neighbourhood>>,
     ) -> Self {
         let tenure = Tenure::new(registration.incarnation.clone());
@@ -62,6 +66,7 @@ impl Tenant {
             client,
             worker,
             registration,
+            rails,
             tenure,
             registered: false,
             map: None,
@@ -103,16 +108,21 @@ impl Tenant {
     }
 
     async fn ask(&mut self) -> Result<Granted, AskError> {
+        let rails: Vec<String> = self.rails.now().into_iter().map(shown).collect();
         let granted = if self.registered {
             let handing_over = self.worker.handing_over().map(progress);
-            let renewal = Renewal { handing_over, hot: self.hot(), ..self.tenure.renewal() };
+            let changed = (rails != self.registration.rails).then(|| rails.clone());
+            let renewal = Renewal { handing_over, hot: self.hot(), rails: changed, ..self.tenure.renewal() };
             let path = format!("{PREFIX}/workers/{}/renew", escaped(&self.registration.id.0));
             self.client.post(&path, &renewal, Duration::from_millis(renewal.wait_ms)).await?
         } else {
-            let asked = Registration { knows: self.tenure.knows(), ..self.registration.clone() };
+            let rails = rails.clone();
+            let asked = Registration { knows: self.tenure.knows(), rails, ..self.registration.clone() };
             self.client.post(&format!("{PREFIX}/workers"), &asked, Duration::ZERO).await?
         };
-        granted.ok_or_else(|| AskError::Away("an empty answer".to_owned()))
+        let granted = granted.ok_or_else(|| AskError::Away("an empty answer".to_owned()))?;
+        self.registration.rails = rails;
+        Ok(granted)
     }
 
     /// What this worker serves most, if the leader wants to hear it now. A worker that reaches no others can't take a hot block
@@ -241,6 +251,11 @@ impl Tenant {
 fn progress(progress: HandingOver) -> api::HandingOver {
     let HandingOver { blocks, blocks_left, bytes } = progress;
     api::HandingOver { blocks, blocks_left, bytes }
+}
+
+/// A rail's address as it is told; nothing while the rail is down.
+fn shown(rail: Option<SocketAddr>) -> String {
+    rail.map(|address| address.to_string()).unwrap_or_default()
 }
 
 fn told(writes: Vec<NotedWrite>) -> Vec<OpenWrite> {

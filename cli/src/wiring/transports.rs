@@ -62,6 +62,21 @@ pub struct Servers {
     polling: Option<PinnedRuntime>,
 }
 
+/// The addresses of a worker's rails, in their order; `None` while one is down.
+#[derive(Clone)]
+pub struct Rails(Vec<RailAddress>);
+
+impl Rails {
+    /// Of a worker that others reach in another way, or not at all.
+    pub fn none() -> Self {
+        Self(Vec::new())
+    }
+
+    pub fn now(&self) -> Vec<Option<SocketAddr>> {
+        self.0.iter().map(RailAddress::get).collect()
+    }
+}
+
 impl Servers {
     /// Listens on every way that there is. Tcp, which tells of the others, comes last.
     pub async fn start(
@@ -76,9 +91,8 @@ impl Servers {
         let shm = serve_shm(worker, calls.clone(), drain_deadline, arena, &service).await;
         let (rails, polling) = serve_rails(verbs, calls, drain_deadline, arena, &service)?;
         let socket = shm.as_ref().and_then(|shm| ShmWay::of_this_host(shm.path()).ok());
-        let addresses: Vec<_> = rails.iter().map(VerbsServer::address).collect();
-        let ways =
-            Told::new(move || Ways { shm: socket.clone(), rails: addresses.iter().map(RailAddress::get).collect() });
+        let addresses = Rails(rails.iter().map(VerbsServer::address).collect());
+        let ways = Told::new(move || Ways { shm: socket.clone(), rails: addresses.now() });
         let Tcp { connections_max, handshakes_max, .. } = tcp;
         let options = TcpServerOptions {
             tcp: tcp_options,
@@ -99,6 +113,10 @@ impl Servers {
     /// Address of tcp, the one that everybody needs.
     pub fn local_addr(&self) -> SocketAddr {
         self.tcp.local_addr()
+    }
+
+    pub fn rails(&self) -> Rails {
+        Rails(self.rails.iter().map(VerbsServer::address).collect())
     }
 
     /// Lets calls under way end, on all ways at once.

@@ -86,7 +86,7 @@ pub async fn run(config: Config, started: Started) -> anyhow::Result<()> {
             if let Some(neighbourhood) = &neighbourhood {
                 cache.reach(neighbourhood.neighbours());
             }
-            let tenant = Tenant::new(client, cache.clone(), registration, neighbourhood);
+            let tenant = Tenant::new(client, cache.clone(), (registration, servers.rails()), neighbourhood);
             Some(tokio::spawn(tenant.run(started.stop.clone())))
         }
         None => None,
@@ -104,9 +104,8 @@ pub async fn run(config: Config, started: Started) -> anyhow::Result<()> {
     admin.await.context("the admin endpoints ended badly")
 }
 
-/// What the coordinators are told of this worker.
+/// What the coordinators are told of this worker, but for its rails, which come and go.
 fn registration(worker: &Worker, listen: SocketAddr) -> anyhow::Result<Registration> {
-    let bytes = worker.memory.capacity.0;
     Ok(Registration {
         id: WorkerId(worker.id.clone()),
         incarnation: Incarnation::new(),
@@ -114,13 +113,26 @@ fn registration(worker: &Worker, listen: SocketAddr) -> anyhow::Result<Registrat
             Some(address) => address.clone(),
             None => coordinator::reachable(listen)?,
         },
-        // In GiB: only the proportion counts.
-        weight: bytes as f64 / f64::from(1 << 30),
+        weight: weight(worker),
         zone: worker.zone.clone(),
-        tiers: vec![Tier { kind: "memory".to_owned(), bytes }],
+        tiers: tiers(worker.memory.capacity.0, &worker.disk),
         rails: Vec::new(),
         knows: Epoch(0),
     })
+}
+
+/// Of memory alone, in GiB (only the proportion counts): hot blocks are read from memory, and counting drives here would move
+/// nearly all slots to the first worker of a running cluster that is started with this release.
+fn weight(worker: &Worker) -> f64 {
+    if worker.weight > 0.0 { worker.weight } else { worker.memory.capacity.0 as f64 / f64::from(1 << 30) }
+}
+
+/// Where a worker keeps pages, as it was configured.
+pub fn tiers(memory_bytes: u64, disk: &WorkerDisk) -> Vec<Tier> {
+    let tier = |kind: &str, bytes| Tier { kind: kind.to_owned(), bytes };
+    let disk_bytes: u64 = disk.folders.iter().map(|folder| folder.capacity.0).sum();
+    let disk = (disk_bytes > 0).then(|| tier("disk", disk_bytes));
+    [tier("memory", memory_bytes)].into_iter().chain(disk).collect()
 }
 
 /// Whose askers a cache answers.
@@ -150,6 +162,7 @@ pub fn start(
         admin_bind_device: _,
         advertise: _,
         zone: _,
+        weight: _,
         memory: _,
         fill,
         disk,
@@ -238,4 +251,33 @@ fn disk_options(disk: &WorkerDisk) -> Option<DiskOptions> {
         volumes: volumes.iter().map(volume).collect(),
         flush_max: flush_max.0,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use verbs3_config::ByteSize;
+
+    fn registered(change: impl FnOnce(&mut Worker)) -> Registration {
+        let mut worker = Worker { id: "gpu-07".into(), ..Worker::default() };
+        worker.memory.capacity = ByteSize(64 << 30);
+        change(&mut worker);
+        registration(&worker, "10.0.0.7:9400".parse().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn memory_and_drives_are_registered_and_memory_alone_is_the_weight() {
+        let tier = |kind: &str, bytes| Tier { kind: kind.to_owned(), bytes };
+        let plain = registered(|_| {});
+        assert_eq!((plain.tiers, plain.weight), (vec![tier("memory", 64 << 30)], 64.0));
+        let with_drives = registered(|worker| {
+            for (drive, capacity) in [("nvme0", 3 << 40), ("nvme1", 1 << 40)] {
+                worker.disk.folders.push(WorkerDiskFolder { path: drive.into(), capacity: ByteSize(capacity) });
+            }
+        });
+        assert_eq!(with_drives.tiers, [tier("memory", 64 << 30), tier("disk", 4 << 40)]);
+        assert_eq!(with_drives.weight, 64.0);
+        assert_eq!(registered(|worker| worker.weight = 7.5).weight, 7.5);
+    }
 }

@@ -16,6 +16,7 @@ pub(super) fn check(worker: &Worker, cluster: &Cluster, roles: &[Role], findings
         admin_bind_device,
         advertise,
         zone,
+        weight,
         memory,
         fill,
         disk,
@@ -25,6 +26,11 @@ pub(super) fn check(worker: &Worker, cluster: &Cluster, roles: &[Role], findings
         shm: _,
     } = worker;
     check_place(advertise.as_deref(), zone, findings);
+    if weight.is_finite() {
+        findings.range("worker.weight", *weight, 0.0, 1_000_000.0);
+    } else {
+        findings.error("worker.weight", format!("{weight} is not a number that weights can be compared with"));
+    }
     if roles.contains(&Role::Worker) {
         check_worker_id(id, listen.port(), cluster, findings);
     }

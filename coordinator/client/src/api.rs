@@ -43,13 +43,13 @@ pub struct Registration {
     pub incarnation: Incarnation,
     /// Where gateways reach it by tcp, `host:port`.
     pub address: String,
-    /// Relative capacity; usually its bytes.
+    /// Share of the slots, relative to the other workers; usually its memory.
     pub weight: f64,
     #[serde(default)]
     pub zone: String,
     #[serde(default)]
     pub tiers: Vec<Tier>,
-    /// Addresses of its rails.
+    /// Addresses of its rails in their order, `""` where one is down.
     #[serde(default)]
     pub rails: Vec<String>,
     /// The newest map that this process has; 0: none. Only what has changed since is told then.
@@ -85,6 +85,9 @@ pub struct Renewal {
     /// Together with `prepared`.
     #[serde(default, skip_serializing_if = "GivenUp::is_none")]
     pub given_up: GivenUp,
+    /// As in [`Registration::rails`]; `None`: as before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rails: Option<Vec<String>>,
 }
 
 /// What a worker's open writes are all the open writes of.
@@ -309,6 +312,7 @@ pub struct WorkerView {
     /// What is left of its lease, as the leader sees it.
     pub lease_ms: u64,
     pub tiers: Vec<Tier>,
+    /// As in [`Registration::rails`].
     pub rails: Vec<String>,
     /// Epoch that the worker said last that it answers under.
     pub active: Epoch,
@@ -317,6 +321,9 @@ pub struct WorkerView {
     /// Of a worker that drains.
     #[serde(default)]
     pub handing_over: Option<HandingOver>,
+    /// It drains, owns nothing, and what is hot has been handed over: it may be stopped.
+    #[serde(default)]
+    pub drained: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -348,8 +355,30 @@ pub struct ClusterView {
     /// Blocks that several workers serve because they are read so much.
     #[serde(default)]
     pub hot: HotView,
+    /// Of the leader's preload jobs; a job that did not load everything makes no cluster unwell.
+    #[serde(default)]
+    pub preload: PreloadView,
     /// What is not as it should be, and the remedy.
     pub findings: Vec<String>,
+}
+
+/// Preload jobs at a glance.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PreloadView {
+    pub running: u64,
+    pub waiting: u64,
+    /// The last few of the last day that ended with something missing.
+    pub unfinished: Vec<UnfinishedJob>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnfinishedJob {
+    pub id: String,
+    /// `incomplete` or `failed`.
+    pub state: String,
+    pub reason: String,
+    /// Milliseconds since 1970.
+    pub ended_ms: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -90,6 +90,7 @@ impl Tenure {
             heard: self.heard.clone(),
             hot: None,
             given_up: self.given_up,
+            rails: None,
         }
     }
 

@@ -31,7 +31,8 @@ pub struct Spec {
     pub bandwidth_bytes_per_second: Option<u64>,
     /// Pages that are in the tier are not loaded again. `false` is refused: pages never change, so there is nothing to renew.
     pub skip_if_cached: bool,
-    /// Reads everything back from the tier in the end, and compares it with the UFS's checksums where it has some.
+    /// Reads everything back from the tier in the end, as a reader would: from memory what is there, whatever `tier` says. Compares it
+    /// with the UFS's checksums where it has some.
     pub verify: bool,
     /// Loads attributes alone.
     pub metadata_only: bool,
@@ -180,7 +181,16 @@ pub struct Failures {
     pub first: Vec<Failure>,
 }
 
-/// `GET /v1/preload/ID`; a list of them is the answer to `GET /v1/preload`.
+/// `GET /v1/preload?limit=N&after=NEXT`: the newest jobs first, not all in one answer.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobsPage {
+    pub jobs: Vec<JobView>,
+    /// Where the next page begins; `None`: this is the last one.
+    #[serde(default)]
+    pub next: Option<String>,
+}
+
+/// `GET /v1/preload/ID`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobView {
     pub id: String,

@@ -56,7 +56,7 @@ pub struct Engine {
     pub(crate) metrics: Metrics,
     pub(crate) stop: CancellationToken,
     store: Arc<dyn JobStore>,
-    jobs: Mutex<BTreeMap<String, Arc<Job>>>,
+    pub(crate) jobs: Mutex<BTreeMap<String, Arc<Job>>>,
     budgets: Mutex<HashMap<String, Arc<Semaphore>>>,
     pub(crate) reads: Semaphore,
     /// One job at a time is taken in.
@@ -192,13 +192,6 @@ impl Engine {
         self.jobs.lock().insert(id, job);
         self.happened.notify_one();
         Ok((view, true))
-    }
-
-    /// Newest first.
-    pub fn list(&self) -> Vec<JobView> {
-        let mut views: Vec<JobView> = self.jobs.lock().values().map(|job| job.view()).collect();
-        views.sort_by_key(|view| std::cmp::Reverse(view.created_ms));
-        views
     }
 
     /// As it is now; or, where `news` is given and there is none later, as it is when there is, or after `wait`.

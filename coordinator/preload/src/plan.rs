@@ -65,6 +65,11 @@ pub(crate) struct Plan {
     pub(crate) action: Action,
 }
 
+pub(crate) fn is_id(id: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    !id.is_empty() && id.len() <= 64 && id.chars().all(fits) && !id.starts_with('.')
+}
+
 /// The mount and the client's key that a path names. The key may be empty.
 pub(crate) fn parse<'a>(mounts: &Mounts, path: &'a str) -> Result<(Arc<Mount>, &'a str), SpecError> {
     let rest = path.strip_prefix("s3://").ok_or_else(|| SpecError::Path(path.to_owned()))?;
@@ -221,11 +226,8 @@ pub(crate) fn piece_bytes(
 }
 
 fn check(spec: &Spec) -> Result<(), SpecError> {
-    if let Some(id) = &spec.id {
-        let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-        if id.is_empty() || id.len() > 64 || !id.chars().all(fits) || id.starts_with('.') {
-            return Err(SpecError::Id(id.clone()));
-        }
+    if let Some(id) = spec.id.as_ref().filter(|id| !is_id(id)) {
+        return Err(SpecError::Id(id.clone()));
     }
     if spec.paths.is_empty() && spec.prefixes.is_empty() && spec.manifest.is_none() {
         return Err(SpecError::Nothing);

@@ -12,6 +12,32 @@ const LEASE: Duration = Duration::from_secs(10);
 const OUTAGE: Duration = Duration::from_secs(600);
 const GATHER: Duration = Duration::from_millis(500);
 
+fn shown_rails(cluster: &Cluster, name: &str) -> Vec<String> {
+    let view = cluster.view("tests", "here", &BTreeMap::new(), seconds(1));
+    view.workers.into_iter().find(|worker| worker.id == id(name)).unwrap().rails
+}
+
+#[test]
+fn rails_are_shown_as_they_come_and_go() {
+    let mut cluster = Cluster::new(options(), Document::new(Epoch(100), 2), seconds(0));
+    let (up, down) = ("10.0.0.7:9403".to_owned(), String::new());
+    let rails = vec![up.clone(), down.clone()];
+    cluster.register(Registration { rails: rails.clone(), ..registration("a", "a1") }, seconds(1)).unwrap();
+    assert_eq!(shown_rails(&cluster, "a"), rails);
+    // Who says nothing of them has them as before.
+    let mut renew = |rails: Option<Vec<String>>| {
+        let asked = Renewal { rails, ..renewal("a1", Epoch(0), Epoch(0)) };
+        cluster.renew(&id("a"), &asked, seconds(1)).unwrap();
+        shown_rails(&cluster, "a")
+    };
+    assert_eq!(renew(None), rails);
+    assert_eq!(renew(Some(vec![down.clone(), up.clone()])), [down.clone(), up.clone()]);
+    // More than can be are not taken, and cost no lease.
+    assert_eq!(renew(Some(vec![up.clone(); RAILS_MAX + 1])), [down, up.clone()]);
+    let many = Registration { rails: vec![up; RAILS_MAX + 1], ..registration("b", "b1") };
+    assert!(matches!(cluster.register(many, seconds(1)), Err(MembershipError::Malformed { .. })));
+}
+
 fn options() -> ClusterOptions {
     ClusterOptions { lease: LEASE, outage: OUTAGE, gather: GATHER, replicas: 2, workers_max: 100 }
 }
@@ -47,6 +73,7 @@ fn renewal(incarnation: &str, active: Epoch, prepared: Epoch) -> Renewal {
         heard: Vec::new(),
         hot: None,
         given_up,
+        rails: None,
     }
 }
 

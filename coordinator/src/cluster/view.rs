@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use verbs3_coordinator_client::api::{ClusterView, HandingOver, Preparing, WorkerState, WorkerView};
+use verbs3_coordinator_client::api::{ClusterView, HandingOver, PreloadView, Preparing, WorkerState, WorkerView};
 use verbs3_coordinator_client::clock::Moment;
 use verbs3_coordinator_client::hot::HotView;
 use verbs3_protocol::{Epoch, Membership, WorkerId};
@@ -13,7 +13,10 @@ impl Cluster {
     /// `slots`: how many each worker owns in the map in force.
     pub fn view(&self, name: &str, leader: &str, slots: &BTreeMap<WorkerId, u32>, now: Moment) -> ClusterView {
         let preparing = self.waiting_for(now).map(|(epoch, waiting_for)| Preparing { epoch, waiting_for });
-        let workers = self.workers(slots, now);
+        let mut workers = self.workers(slots, now);
+        for worker in &mut workers {
+            worker.drained = is_drained(worker, &self.document.active);
+        }
         let findings = findings(&self.document.active, &workers, preparing.as_ref());
         ClusterView {
             name: name.to_owned(),
@@ -23,6 +26,7 @@ impl Cluster {
             replicas: self.options.replicas,
             workers,
             hot: HotView::default(),
+            preload: PreloadView::default(),
             findings,
         }
     }
@@ -49,6 +53,7 @@ impl Cluster {
                 active: record.active,
                 slots: slots.get(id).copied().unwrap_or_default(),
                 handing_over: record.handing_over,
+                drained: false,
             }
         });
         let is_there = |id: &WorkerId| self.records.get(id).is_some_and(|record| record.is_live(now));
@@ -64,9 +69,17 @@ impl Cluster {
             active: Epoch(0),
             slots: 0,
             handing_over: None,
+            drained: false,
         });
         view.chain(missing).collect()
     }
+}
+
+/// Whether a worker has nothing left that anybody needs it for. What it hands over it says together with the map that it follows.
+fn is_drained(worker: &WorkerView, map: &Membership) -> bool {
+    let is_told = map.get(&worker.id).is_some_and(|member| member.draining) && worker.active == map.epoch;
+    let has_handed_over = worker.handing_over.is_none_or(|progress| progress.blocks_left == 0);
+    worker.state == WorkerState::Draining && is_told && worker.slots == 0 && has_handed_over
 }
 
 /// What is not as it should be, and the remedy.
@@ -95,9 +108,9 @@ fn findings(map: &Membership, workers: &[WorkerView], preparing: Option<&Prepari
                 let (done, mebibytes) = (blocks - blocks_left.min(blocks), bytes >> 20);
                 format!("worker {id} hands over what is hot: {done} of {blocks} blocks, {mebibytes} MiB; wait with stopping it")
             }
+            _ if worker.drained => format!("worker {id} owns nothing any more and may be stopped"),
             // It has not heard of it yet.
-            _ if worker.active != map.epoch => format!("worker {id} has to hear that it owns nothing any more; wait"),
-            _ => format!("worker {id} owns nothing any more and may be stopped"),
+            _ => format!("worker {id} has to hear that it owns nothing any more; wait"),
         });
     }
     for worker in of(WorkerState::Serving).filter(|worker| worker.active != map.epoch && worker.active.0 != 0) {

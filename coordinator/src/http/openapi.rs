@@ -3,6 +3,7 @@
 mod schemas;
 
 use serde_json::{Value, json};
+use verbs3_preload::PAGE_JOBS_MAX;
 
 use schemas::{number, reference, schemas};
 
@@ -86,7 +87,10 @@ fn job_paths() -> Value {
     });
     json!({
         "/v1/preload": {
-            "get": operation("All jobs, newest first", &[], None, &[("200", answer("The jobs", "Jobs"))]),
+            "get": operation("The jobs, newest first, a page at a time", &[
+                in_query("limit", &json!({ "type": "integer", "minimum": 1, "maximum": PAGE_JOBS_MAX, "default": PAGE_JOBS_MAX }), "Jobs of this page, at most; fewer come where they are long"),
+                in_query("after", &json!({ "type": "string", "pattern": "^[0-9]{1,16}[.][A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$" }), "`next` of the page before"),
+            ], None, &[("200", answer("The jobs", "Jobs"))]),
             "post": begins("Begin a job, or find the one of this id", "Spec"),
         },
         "/v1/preload/{id}": {
@@ -134,9 +138,23 @@ fn object_paths() -> Value {
 
 fn cluster_paths() -> Value {
     let text = json!({ "type": "string" });
+    let id = || in_path("id", "Name of the worker");
+    let done = || ("204", json!({ "description": "It is so" }));
     json!({
         "/v1/cluster": { "get": operation("Whether the cluster is well", &[], None, &[("200", answer("The cluster", "Cluster"))]) },
         "/v1/workers": { "get": operation("All workers", &[], None, &[("200", answer("The workers", "Workers"))]) },
+        "/v1/workers/{id}": {
+            "delete": operation("Say that a worker is dead and will not come back, so that no map waits for it longer than its lease", &[id()], None, &[done()]),
+        },
+        "/v1/workers/{id}/drain": {
+            "post": operation("Take a worker's slots away, and have others take over what is hot; `drained` of the worker says when it may be stopped", &[id()], None, &[done()]),
+        },
+        "/v1/workers/{id}/undrain": { "post": operation("Give a worker its slots back", &[id()], None, &[done()]) },
+        "/v1/openapi.json": {
+            "get": operation("This document", &[], None, &[("200", json!({
+                "description": "The document", "content": { "application/json": { "schema": { "type": "object" } } },
+            }))]),
+        },
         "/v1/placement": {
             "get": operation("The workers of a block, or of a slot; without either, how many slots each worker owns", &[
                 in_query("volume", &text, "UFS/BUCKET"), in_query("key", &text, "As the UFS names it"),
@@ -148,30 +166,4 @@ fn cluster_paths() -> Value {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-    use verbs3_preload::api::{Counters, Invalidation, Notified, Selection, Spec};
-
-    #[test]
-    fn the_document_has_every_field_and_refers_to_nothing_that_is_not_there() {
-        let document = document();
-        let schemas = &document["components"]["schemas"];
-        let names = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
-        let documented = [
-            ("Spec", serde_json::to_value(Spec::default()).unwrap()),
-            ("Counters", serde_json::to_value(Counters::default()).unwrap()),
-            ("Pins", serde_json::to_value(Selection::default()).unwrap()),
-            ("Invalidation", serde_json::to_value(Invalidation::default()).unwrap()),
-            ("Notified", serde_json::to_value(Notified::default()).unwrap()),
-        ];
-        for (name, value) in documented {
-            assert_eq!(names(&value), names(&schemas[name]["properties"]), "{name}");
-        }
-        let text = document.to_string();
-        for part in text.split("#/components/schemas/").skip(1) {
-            let name = part.split('"').next().unwrap();
-            assert!(schemas.get(name).is_some(), "{name}");
-        }
-    }
-}
+mod tests;

@@ -6,13 +6,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::{StreamExt, stream};
 use http::StatusCode;
-use serde_json::json;
 use tokio::time::Instant;
 use verbs3_coordinator_client::api::RefusedKind;
 use verbs3_preload::api::Spec;
-use verbs3_preload::{Engine, EngineError, JobStoreError};
+use verbs3_preload::{After, AfterError, Engine, EngineError, JobStoreError, PAGE_JOBS_MAX};
 
-use super::routes::{number, parsed};
+use super::routes::{malformed, number, parsed, text};
 use super::{Answer, Asked};
 use crate::coordinator::Coordinator;
 
@@ -42,9 +41,14 @@ impl Coordinator {
         }
     }
 
-    pub(super) async fn preload_list(&self) -> Answer {
+    /// `?limit=N&after=NEXT`: a page of the jobs.
+    pub(super) async fn preload_list(&self, asked: &Asked) -> Answer {
+        let (limit, after) = match page_of(&asked.query) {
+            Ok(page) => page,
+            Err(answer) => return answer,
+        };
         match self.engine() {
-            Some(engine) => Answer::json(StatusCode::OK, &json!({ "jobs": engine.list() })),
+            Some(engine) => Answer::json(StatusCode::OK, &engine.page(after.as_ref(), limit)),
             None => self.no_engine().await,
         }
     }
@@ -110,6 +114,17 @@ impl Coordinator {
         }
         self.not_leader().await
     }
+}
+
+fn page_of(query: &str) -> Result<(usize, Option<After>), Answer> {
+    let wrong = |reason: String| malformed(StatusCode::BAD_REQUEST, reason);
+    let limit = match number(query, "limit")?.map(usize::try_from) {
+        None => PAGE_JOBS_MAX,
+        Some(Ok(limit)) if (1..=PAGE_JOBS_MAX).contains(&limit) => limit,
+        Some(_) => return Err(wrong(format!("limit is a number from 1 to {PAGE_JOBS_MAX}"))),
+    };
+    let after = text(query, "after").map(|after| after.parse()).transpose();
+    Ok((limit, after.map_err(|error: AfterError| wrong(format!("after={error}")))?))
 }
 
 pub(super) fn refused(error: &EngineError) -> Answer {

@@ -7,8 +7,10 @@ use percent_encoding::percent_decode_str;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use verbs3_coordinator_client::api::{
-    ClusterView, Granted, Leave, PREFIX, Refused, RefusedKind, Registration, Renewal,
+    ClusterView, Granted, Leave, PREFIX, PreloadView, Refused, RefusedKind, Registration, Renewal, UnfinishedJob,
 };
+use verbs3_preload::Glance;
+use verbs3_preload::api::{JobState, JobView};
 use verbs3_protocol::{BlockIndex, Epoch, ObjectKey, Slot, Volume, WorkerId};
 
 use super::objects::Act;
@@ -44,7 +46,7 @@ impl Coordinator {
             (&Method::DELETE, ["workers", id]) => ("forget", self.forget(id).await),
             (&Method::GET, ["openapi.json"]) => ("openapi", Answer::json(StatusCode::OK, &super::openapi::document())),
             (&Method::POST, ["preload"]) => ("preload_create", self.preload_create(asked).await),
-            (&Method::GET, ["preload"]) => ("preload_list", self.preload_list().await),
+            (&Method::GET, ["preload"]) => ("preload_list", self.preload_list(asked).await),
             (&Method::GET, ["preload", id]) => ("preload_get", self.preload_get(id, asked).await),
             (&Method::GET, ["preload", id, "progress"]) => ("preload_progress", self.preload_progress(id).await),
             (&Method::DELETE, ["preload", id]) => ("preload_end", self.preload_end(id).await),
@@ -110,8 +112,10 @@ impl Coordinator {
     async fn cluster_view(&self) -> Answer {
         let slots = self.published.slots().await;
         let options = &self.options;
+        let preload = self.engine().map(|engine| glance(engine.glance())).unwrap_or_default();
         let view = self.leading(|leading, now| ClusterView {
             hot: leading.hot.view(),
+            preload,
             ..leading.cluster.view(&options.name, &options.advertise, &slots, now)
         });
         match view {
@@ -216,12 +220,12 @@ impl Coordinator {
 
     async fn drain(&self, id: &str, draining: bool) -> Answer {
         tracing::info!(worker = id, draining, "a worker is to be drained, or no more");
-        self.led(|cluster, _| cluster.drain(&WorkerId(id.to_owned()), draining)).await
+        done(self.led(|cluster, _| cluster.drain(&WorkerId(id.to_owned()), draining)).await)
     }
 
     async fn forget(&self, id: &str) -> Answer {
         tracing::warn!(worker = id, "a worker was declared dead");
-        self.led(|cluster, _| cluster.forget(&WorkerId(id.to_owned()))).await
+        done(self.led(|cluster, _| cluster.forget(&WorkerId(id.to_owned()))).await)
     }
 
     /// Changes the membership, as leader.
@@ -266,6 +270,25 @@ impl Coordinator {
 
     pub(super) fn wait(&self, wait_ms: Option<u64>) -> Duration {
         Duration::from_millis(wait_ms.unwrap_or_default()).min(self.options.wait_max)
+    }
+}
+
+/// To who asked for something and needs to hear no more than that it is so.
+fn done(answer: Answer) -> Answer {
+    if answer.status.is_success() { Answer::nothing() } else { answer }
+}
+
+fn glance(Glance { running, waiting, unfinished }: Glance) -> PreloadView {
+    let job = |job: JobView| UnfinishedJob {
+        state: if job.state == JobState::Failed { "failed" } else { "incomplete" }.to_owned(),
+        reason: job.reason.unwrap_or_default(),
+        ended_ms: job.ended_ms.unwrap_or_default(),
+        id: job.id,
+    };
+    PreloadView {
+        running: running as u64,
+        waiting: waiting as u64,
+        unfinished: unfinished.into_iter().map(job).collect(),
     }
 }
 

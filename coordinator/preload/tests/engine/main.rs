@@ -6,4 +6,5 @@ mod cut;
 mod ends;
 mod jobs;
 mod objects;
+mod pages;
 mod truth;

@@ -113,7 +113,7 @@ fn jobs() -> Value {
             "ended_ms": maybe(number()), "resumed": number(), "rounds": number(), "news": number(), "spec": reference("Spec"),
         })),
         "Line": whole(json!({ "proof": text(), "said": reference("Job") })),
-        "Jobs": whole(json!({ "jobs": list(reference("Job")) })),
+        "Jobs": whole(json!({ "jobs": list(reference("Job")), "next": maybe(text()) })),
         "Refused": object(&["kind", "reason"], json!({
             "kind": one_of(&["not_leader", "clock", "unproven", "unknown", "taken", "superseded", "malformed", "unavailable"]),
             "reason": text(), "leader": maybe(text()), "now_ms": maybe(number()),
@@ -166,6 +166,7 @@ fn cluster() -> Value {
             "tiers": list(whole(json!({ "kind": text(), "bytes": number() }))), "rails": list(text()),
             "active": number(), "slots": below(65_536),
             "handing_over": maybe(whole(json!({ "blocks": number(), "blocks_left": number(), "bytes": number() }))),
+            "drained": { "type": "boolean" },
         })),
         "Workers": list(reference("Worker")),
         "Cluster": whole(json!({
@@ -173,6 +174,9 @@ fn cluster() -> Value {
             "preparing": maybe(whole(json!({ "epoch": number(), "waiting_for": list(text()) }))),
             "workers": reference("Workers"), "findings": list(text()),
             "hot": whole(json!({ "blocks": number(), "hottest": list(reference("HotBlock")) })),
+            "preload": whole(json!({ "running": number(), "waiting": number(), "unfinished": list(whole(json!({
+                "id": id(), "state": one_of(&["incomplete", "failed"]), "reason": text(), "ended_ms": number(),
+            }))) })),
         })),
         "HotBlock": whole(json!({
             "volume": text(), "key": text(), "block": number(), "workers": below(65_535), "bytes_per_second": number(),

@@ -1,0 +1,162 @@
+//! `verbs3 worker drain ID --wait`: until the worker may be stopped, or why it can't be said that it may.
+//!
+//! Stops nothing itself: whoever has asked does that.
+
+use std::time::{Duration, Instant};
+
+use verbs3_coordinator_client::api::{ClusterView, HandingOver, PREFIX, WorkerState};
+use verbs3_coordinator_client::{AskError, Client};
+
+/// How often it is asked how far the worker is, and said.
+const EVERY: Duration = Duration::from_millis(500);
+const SAID_EVERY: Duration = Duration::from_secs(5);
+/// How long coordinators may be away meanwhile.
+const AWAY_MAX: Duration = Duration::from_secs(60);
+
+/// What a leader's view says of a worker that was told to drain.
+#[derive(Debug, PartialEq, Eq)]
+enum Standing {
+    Drained,
+    /// With what.
+    Busy(String),
+    /// It will not come to an end: why.
+    Hopeless(String),
+}
+
+/// `Ok`: it may be stopped. Else why not.
+pub async fn until_drained(client: &Client, id: &str, within: Duration) -> Result<Result<(), String>, AskError> {
+    let path = format!("{PREFIX}/cluster");
+    let began = Instant::now();
+    let (mut heard, mut said) = (began, None::<Instant>);
+    loop {
+        let standing = match client.get::<ClusterView>(&path, Duration::ZERO).await {
+            Ok(Some(view)) => {
+                heard = Instant::now();
+                standing(&view, id)
+            }
+            Ok(None) => Standing::Busy("is not spoken of".to_owned()),
+            Err(AskError::Away(reason)) if heard.elapsed() < AWAY_MAX => {
+                Standing::Busy(format!("can't be asked after: {reason}"))
+            }
+            Err(error) => return Err(error),
+        };
+        match standing {
+            Standing::Drained => return Ok(Ok(())),
+            Standing::Hopeless(why) => return Ok(Err(format!("{id} {why}"))),
+            Standing::Busy(with) if began.elapsed() >= within => {
+                return Ok(Err(format!("{id} is not done after {within:?}, and drains on: it {with}")));
+            }
+            Standing::Busy(with) => {
+                if said.is_none_or(|said| said.elapsed() >= SAID_EVERY) {
+                    eprintln!("{id} {with}");
+                    said = Some(Instant::now());
+                }
+            }
+        }
+        tokio::time::sleep(EVERY).await;
+    }
+}
+
+fn standing(view: &ClusterView, id: &str) -> Standing {
+    let Some(worker) = view.workers.iter().find(|worker| worker.id.0 == id) else {
+        return Standing::Hopeless("has left before it was drained".to_owned());
+    };
+    let others = view.workers.iter().filter(|other| other.id != worker.id);
+    let takes = |state| matches!(state, WorkerState::Serving | WorkerState::Joining);
+    match worker.state {
+        _ if worker.drained => Standing::Drained,
+        WorkerState::Lost | WorkerState::Missing => Standing::Hopeless("does not answer any more".to_owned()),
+        WorkerState::Serving => Standing::Hopeless(
+            "does not drain any more: that was undone, or the leader ended that was told; ask again".to_owned(),
+        ),
+        WorkerState::Joining | WorkerState::Unknown => Standing::Busy("is in no map yet".to_owned()),
+        WorkerState::Draining if worker.slots > 0 => {
+            if !others.into_iter().any(|other| takes(other.state)) {
+                let why = "owns its slots on: no other worker is there to take them; start one, or stop it as it is";
+                return Standing::Hopeless(why.to_owned());
+            }
+            Standing::Busy(format!("owns {} slots still", worker.slots))
+        }
+        WorkerState::Draining => Standing::Busy(match worker.handing_over {
+            Some(HandingOver { blocks, blocks_left, .. }) => {
+                format!("hands over what is hot: {} of {blocks} blocks", blocks.saturating_sub(blocks_left))
+            }
+            None => "has to hear that it owns nothing any more".to_owned(),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use verbs3_coordinator_client::api::{PreloadView, WorkerView};
+    use verbs3_coordinator_client::hot::HotView;
+    use verbs3_protocol::{Epoch, WorkerId};
+
+    fn worker(id: &str, state: WorkerState, slots: u32) -> WorkerView {
+        WorkerView {
+            id: WorkerId(id.into()),
+            address: String::new(),
+            weight: 1.0,
+            zone: String::new(),
+            state,
+            lease_ms: 1,
+            tiers: Vec::new(),
+            rails: Vec::new(),
+            active: Epoch(1),
+            slots,
+            handing_over: None,
+            drained: false,
+        }
+    }
+
+    fn view(workers: Vec<WorkerView>) -> ClusterView {
+        ClusterView {
+            name: "train".into(),
+            leader: None,
+            epoch: Epoch(1),
+            preparing: None,
+            replicas: 1,
+            workers,
+            hot: HotView::default(),
+            preload: PreloadView::default(),
+            findings: Vec::new(),
+        }
+    }
+
+    fn of(workers: Vec<WorkerView>) -> String {
+        match standing(&view(workers), "a") {
+            Standing::Drained => "drained".to_owned(),
+            Standing::Busy(with) => format!("busy: {with}"),
+            Standing::Hopeless(why) => format!("hopeless: {why}"),
+        }
+    }
+
+    #[test]
+    fn only_who_has_handed_everything_over_is_done() {
+        use WorkerState::{Draining, Joining, Lost, Serving};
+        let other = || worker("b", Serving, 1);
+        let handing = |blocks_left| HandingOver { blocks: 5, blocks_left, bytes: 1 };
+        let mut hands_over = worker("a", Draining, 0);
+        hands_over.handing_over = Some(handing(2));
+        let mut done = worker("a", Draining, 0);
+        (done.handing_over, done.drained) = (Some(handing(0)), true);
+        let cases = [
+            (vec![worker("a", Draining, 7), other()], "busy: owns 7 slots still"),
+            (vec![worker("a", Draining, 7), worker("b", Joining, 0)], "busy: owns 7 slots still"),
+            (vec![worker("a", Draining, 0), other()], "busy: has to hear"),
+            (vec![hands_over, other()], "busy: hands over what is hot: 3 of 5 blocks"),
+            (vec![done, other()], "drained"),
+            (vec![worker("a", Joining, 0)], "busy: is in no map"),
+            (vec![worker("a", Draining, 7), worker("b", Draining, 1)], "hopeless: owns its slots on: no other"),
+            (vec![worker("a", Serving, 7), other()], "hopeless: does not drain any more"),
+            (vec![worker("a", Lost, 7), other()], "hopeless: does not answer"),
+            (vec![other()], "hopeless: has left"),
+        ];
+        for (workers, wanted) in cases {
+            let found = of(workers);
+            assert!(found.starts_with(wanted), "{found:?} and not {wanted:?}");
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! What lists of jobs say, and how much at once.
+
+use std::sync::Arc;
+
+use verbs3_preload::api::{JobState, JobsPage, Spec};
+use verbs3_preload::{After, Engine, MemoryJobs, PreloadOptions};
+
+use crate::bed::{Bed, below, run};
+
+/// Pages from the newest job on, until one says that it is the last.
+fn pages(engine: &Engine, jobs_max: usize) -> Vec<JobsPage> {
+    let mut pages = vec![engine.page(None, jobs_max)];
+    while let Some(next) = &pages[pages.len() - 1].next {
+        let after: After = next.parse().unwrap();
+        pages.push(engine.page(Some(&after), jobs_max));
+    }
+    pages
+}
+
+fn ids(pages: &[JobsPage]) -> Vec<String> {
+    pages.iter().flat_map(|page| &page.jobs).map(|job| job.id.clone()).collect()
+}
+
+#[tokio::test]
+async fn all_jobs_are_told_once_and_the_newest_first_however_small_the_pages() {
+    let bed = Bed::new(1);
+    let (engine, _running) = bed.engine(Arc::new(MemoryJobs::default())).await;
+    bed.put("k", 5);
+    assert_eq!(engine.page(None, 3), JobsPage::default());
+    for number in 0..7 {
+        let spec = Spec { id: Some(format!("job-{number}")), dry_run: true, ..below("") };
+        assert_eq!(run(&engine, spec).await.state, JobState::Done);
+    }
+    let wanted: Vec<String> = (0..7).rev().map(|number| format!("job-{number}")).collect();
+    for (jobs_max, pages_wanted) in [(1, 7), (3, 3), (7, 1), (100, 1)] {
+        let pages = pages(&engine, jobs_max);
+        assert_eq!((ids(&pages), pages.len()), (wanted.clone(), pages_wanted), "{jobs_max} a page");
+        assert!(pages.iter().all(|page| page.jobs.len() <= jobs_max));
+    }
+}
+
+#[tokio::test]
+async fn a_page_of_long_descriptions_ends_before_it_is_too_long() {
+    const JOBS: usize = 80;
+    let bed = Bed::new(1);
+    let options = PreloadOptions { jobs_max: JOBS, ..bed.options() };
+    let (engine, running) = bed.engine_with(options, Arc::new(MemoryJobs::default())).await;
+    // None of them need run for this.
+    engine.stop();
+    running.await.unwrap();
+    let long = vec![format!("s3://train/{}", "k".repeat(60_000))];
+    for number in 0..JOBS {
+        let spec = Spec { id: Some(format!("job-{number}")), paths: long.clone(), ..Spec::default() };
+        engine.create(spec).await.unwrap();
+    }
+    let pages = pages(&engine, 100);
+    assert!(pages.len() > 1, "{} bytes in one page", JOBS * 60_000);
+    for page in &pages {
+        let bytes = serde_json::to_vec(page).unwrap().len();
+        assert!(bytes < 5 << 20 && !page.jobs.is_empty(), "{bytes} bytes");
+    }
+    assert_eq!(ids(&pages), (0..JOBS).rev().map(|number| format!("job-{number}")).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn jobs_that_ended_with_something_missing_are_told_apart() {
+    let bed = Bed::new(1);
+    let (engine, _running) = bed.engine(Arc::new(MemoryJobs::default())).await;
+    let past = |id: String| Spec { id: Some(id), deadline: Some("2020-01-01T00:00:00Z".into()), ..below("") };
+    bed.put("k", 5);
+    run(&engine, below("")).await;
+    assert!(engine.glance().unfinished.is_empty());
+    for number in 0..7 {
+        let id = format!("late-{number}");
+        assert_eq!(run(&engine, past(id)).await.state, JobState::Incomplete);
+    }
+    let glance = engine.glance();
+    assert_eq!(glance.unfinished.len(), 5);
+    assert!(glance.unfinished.iter().all(|job| job.reason.as_deref() == Some("its deadline is over")));
+    assert!(glance.unfinished.iter().any(|job| job.id == "late-6"), "{glance:?}");
+}
