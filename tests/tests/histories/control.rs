@@ -1,0 +1,182 @@
+//! The coordinators, as workers and gateways see them: the leader's `Cluster`, what it has persisted, and the way there.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rand::RngExt;
+use rand::rngs::SmallRng;
+use tokio::time::{Instant, sleep};
+use verbs3_coordinator::cluster::{Cluster, ClusterOptions, Document, MembershipError, Step};
+use verbs3_coordinator_client::api::{Granted, Leave, Registration, Renewal};
+use verbs3_coordinator_client::clock::Moment;
+use verbs3_protocol::{Epoch, Membership, Placement, WorkerId};
+use verbs3_tests::seed;
+
+pub const LEASE: Duration = Duration::from_secs(1);
+
+/// The way between one worker and the coordinators.
+pub struct Way {
+    pub is_heard: AtomicBool,
+    pub hears: AtomicBool,
+}
+
+impl Way {
+    pub fn pass(&self, is_heard: bool, hears: bool) {
+        self.is_heard.store(is_heard, Ordering::SeqCst);
+        self.hears.store(hears, Ordering::SeqCst);
+    }
+}
+
+struct Leader {
+    cluster: Cluster,
+    /// In the store.
+    document: Document,
+    maps: u64,
+}
+
+pub struct Control {
+    leader: Mutex<Leader>,
+    pub ways: Vec<Way>,
+    placements: Mutex<HashMap<Epoch, Arc<Placement>>>,
+    start: Instant,
+    rng: Mutex<SmallRng>,
+}
+
+pub enum Question {
+    Register(Registration),
+    Renew(WorkerId, Renewal),
+}
+
+/// What a worker hears.
+pub enum Answer {
+    Granted(Box<Granted>),
+    /// It has to register.
+    Unknown,
+    /// Nothing, or that it is to ask again later.
+    None,
+}
+
+impl Control {
+    pub fn new(workers: usize, seed: u64) -> Self {
+        let start = Instant::now();
+        let document = Document::new(Epoch(100), 2);
+        let cluster = Cluster::new(options(), document.clone(), Moment::default());
+        let way = || Way { is_heard: AtomicBool::new(true), hears: AtomicBool::new(true) };
+        Self {
+            leader: Mutex::new(Leader { cluster, document, maps: 0 }),
+            ways: (0..workers).map(|_| way()).collect(),
+            placements: Mutex::default(),
+            start,
+            rng: Mutex::new(seed::rng(seed, 2)),
+        }
+    }
+
+    pub fn now(&self) -> Moment {
+        Moment::default().after(self.start.elapsed())
+    }
+
+    /// Does what the leader does, until it is dropped.
+    pub async fn lead(&self) {
+        loop {
+            let step = {
+                let (mut leader, now) = (self.leader.lock(), self.now());
+                let step = leader.cluster.step(now);
+                if let Step::Persist(document) = &step {
+                    // Durable at once, and known to be so later: the worst for all others.
+                    leader.maps += u64::from(document.active.epoch != leader.document.active.epoch);
+                    leader.document = Document::clone(document);
+                }
+                step
+            };
+            match step {
+                Step::Persist(document) => {
+                    self.pass(30).await;
+                    let (mut leader, now) = (self.leader.lock(), self.now());
+                    // Not by another leader.
+                    if leader.document == *document {
+                        leader.cluster.persisted(*document, now);
+                    }
+                }
+                Step::Wait(_) => sleep(Duration::from_millis(10)).await,
+            }
+        }
+    }
+
+    /// Another one leads, and knows what was persisted.
+    pub fn depose(&self) {
+        let (mut leader, now) = (self.leader.lock(), self.now());
+        leader.document.term += 1;
+        leader.cluster = Cluster::new(options(), leader.document.clone(), now);
+    }
+
+    pub fn drain(&self, worker: &WorkerId, draining: bool) {
+        let _ = self.leader.lock().cluster.drain(worker, draining);
+    }
+
+    pub fn leave(&self, worker: &WorkerId, leave: Leave) {
+        let _ = self.leader.lock().cluster.leave(worker, leave);
+    }
+
+    /// Asks by the worker's way. May take longer than the lease.
+    pub async fn ask(&self, way: usize, question: Question) -> Answer {
+        self.pass(30).await;
+        let way = &self.ways[way];
+        if !way.is_heard.load(Ordering::SeqCst) {
+            self.pass(200).await;
+            return Answer::None;
+        }
+        let granted = {
+            let (mut leader, now) = (self.leader.lock(), self.now());
+            match question {
+                Question::Register(registration) => leader.cluster.register(registration, now),
+                Question::Renew(id, renewal) => leader.cluster.renew(&id, &renewal, now),
+            }
+        };
+        self.pass(30).await;
+        match granted {
+            _ if !way.hears.load(Ordering::SeqCst) => Answer::None,
+            Ok(granted) => Answer::Granted(Box::new(granted)),
+            Err(MembershipError::Unknown(_) | MembershipError::Superseded(_)) => Answer::Unknown,
+            Err(_) => Answer::None,
+        }
+    }
+
+    /// The map in force.
+    pub fn map(&self) -> Membership {
+        self.leader.lock().document.active.clone()
+    }
+
+    pub fn maps(&self) -> u64 {
+        self.leader.lock().maps
+    }
+
+    /// Of a membership of this cluster, computed once.
+    pub fn placement(&self, membership: &Membership) -> Option<Arc<Placement>> {
+        let mut placements = self.placements.lock();
+        if let Some(placement) = placements.get(&membership.epoch) {
+            return Some(placement.clone());
+        }
+        let placement = Arc::new(membership.placement().ok()?);
+        placements.insert(membership.epoch, placement.clone());
+        Some(placement)
+    }
+
+    async fn pass(&self, milliseconds_max: u64) {
+        let rare = self.rng.lock().random_bool(0.02);
+        let milliseconds = self.rng.lock().random_range(0..=milliseconds_max * if rare { 30 } else { 1 });
+        sleep(Duration::from_millis(milliseconds)).await;
+    }
+}
+
+fn options() -> ClusterOptions {
+    ClusterOptions {
+        lease: LEASE,
+        outage: Duration::from_secs(20),
+        gather: Duration::from_millis(100),
+        replicas: 2,
+        workers_max: 10,
+    }
+}

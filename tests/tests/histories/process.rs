@@ -1,0 +1,243 @@
+//! A worker's process: the real worker, and its talk with the coordinators as `cli` has it, without HTTP.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus::Registry;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+use verbs3_cache_worker::{Activation, Clock, Moment, NotedWrite, Worker, WorkerOptions};
+use verbs3_coordinator_client::api::{self, HeardWord, Incarnation, OPEN_WRITES_MAX, OpenWrite, Registration};
+use verbs3_coordinator_client::tenure::{Duty, Tenure};
+use verbs3_protocol::{Geometry, KeyHash, Placement, Volume, WorkerId, WriteId};
+use verbs3_rdma::arena::{Arena, ArenaOptions};
+use verbs3_ufs::{RetryLimits, Ufs, UfsLimits};
+
+use crate::control::{Answer, Control, LEASE, Question};
+use crate::network::{Place, Running};
+use crate::store::Store;
+
+pub const GEOMETRY: Geometry = Geometry { block_bytes: 1 << 20, page_bytes: 64 << 10 };
+/// How long the keys of a write stay uncertain that nobody reports.
+pub const UNCERTAIN: Duration = Duration::from_secs(3);
+
+pub fn volume() -> Volume {
+    Volume::new("main", "bucket")
+}
+
+pub fn arena(mebibytes: usize) -> Arena {
+    let options =
+        ArenaOptions { capacity_bytes: mebibytes << 20, cell_bytes_max: GEOMETRY.page_bytes as usize, populate: false };
+    Arena::map(options).unwrap()
+}
+
+/// The time of the runtime. Clocks of hosts have nothing to do with each other.
+struct Virtual {
+    start: Instant,
+    offset: Duration,
+}
+
+impl Clock for Virtual {
+    fn now(&self) -> Moment {
+        Moment::default().after(self.offset + self.start.elapsed())
+    }
+}
+
+/// One worker of the cluster, of which there may be a process.
+pub struct Process {
+    pub id: WorkerId,
+    index: usize,
+    control: Arc<Control>,
+    store: Arc<Store>,
+    pub place: Arc<Place>,
+    /// Stopped, it does nothing.
+    goes_on: watch::Sender<bool>,
+    start: Instant,
+}
+
+impl Process {
+    pub fn new(index: usize, control: Arc<Control>, store: Arc<Store>) -> Self {
+        let (id, place) = (WorkerId(format!("worker-{index}")), Arc::default());
+        Self { id, index, control, store, place, goes_on: watch::Sender::new(true), start: Instant::now() }
+    }
+
+    pub fn is_running(&self) -> bool {
+        self.place.get().is_some()
+    }
+
+    pub fn goes_on(&self, goes_on: bool) {
+        self.goes_on.send_replace(goes_on);
+    }
+
+    pub fn launch(&self) {
+        let retries = RetryLimits { attempts_max: 1, ..RetryLimits::default() };
+        let ufs = Ufs::new("main".into(), self.store.clone(), UfsLimits { retries, ..UfsLimits::default() });
+        let volumes = HashMap::from([(volume(), (ufs, "bucket".to_owned()))]);
+        let options = WorkerOptions {
+            geometry: GEOMETRY,
+            coordinated: true,
+            uncertain_max: UNCERTAIN,
+            generation_slots: 1 << 10,
+            attributes_entries_max: 1000,
+            ..WorkerOptions::default()
+        };
+        let clock = Virtual { start: self.start, offset: Duration::from_secs(1000 * self.index as u64) };
+        let worker = Worker::with_clock(options, arena(24), volumes, &Registry::new(), Arc::new(clock)).unwrap();
+        let (killed, leaves) = (CancellationToken::new(), CancellationToken::new());
+        let tenant = Tenant {
+            id: self.id.clone(),
+            index: self.index,
+            control: self.control.clone(),
+            worker: worker.clone(),
+            tenure: Tenure::new(Incarnation::new()),
+            registered: false,
+            map: None,
+            goes_on: self.goes_on.subscribe(),
+            leaves: leaves.clone(),
+        };
+        self.place.set(Some(Running { worker, killed: killed.clone(), leaves }));
+        tokio::spawn(async move { killed.run_until_cancelled(tenant.run()).await });
+    }
+
+    /// It does nothing any more, and says nothing.
+    pub fn kill(&self) {
+        let Some(Running { worker, killed, .. }) = self.place.get() else { return };
+        self.place.set(None);
+        killed.cancel();
+        tokio::spawn(async move { worker.shutdown().await });
+    }
+
+    /// Ends in order: hands over what it knows of writes, and answers no more.
+    pub async fn leave(&self) {
+        let Some(running) = self.place.get() else { return };
+        running.leaves.cancel();
+        // A question to the coordinators may be under way.
+        sleep(Duration::from_millis(500)).await;
+        self.kill();
+    }
+}
+
+/// The worker's talk with the coordinators.
+struct Tenant {
+    id: WorkerId,
+    index: usize,
+    control: Arc<Control>,
+    worker: Arc<Worker>,
+    tenure: Tenure,
+    registered: bool,
+    /// That it answered under last.
+    map: Option<Arc<Placement>>,
+    goes_on: watch::Receiver<bool>,
+    leaves: CancellationToken,
+}
+
+impl Tenant {
+    async fn run(mut self) {
+        while !self.leaves.is_cancelled() {
+            let sent = self.control.now();
+            let answer = self.control.ask(self.index, self.question()).await;
+            // An answer waits, if need be, in the socket of a process that is stopped.
+            let _ = self.goes_on.wait_for(|goes_on| *goes_on).await;
+            let news = match answer {
+                Answer::Granted(granted) => {
+                    self.registered = true;
+                    let news = granted.prepare.is_some() || granted.activation.is_some();
+                    for duty in self.tenure.granted(sent, *granted) {
+                        self.perform(duty);
+                    }
+                    news
+                }
+                Answer::Unknown => {
+                    self.registered = false;
+                    true
+                }
+                Answer::None => false,
+            };
+            sleep(if news { Duration::ZERO } else { LEASE / 10 }).await;
+        }
+        let writes = self.worker.give_up_epoch(OPEN_WRITES_MAX).map(told);
+        if self.registered {
+            self.control.leave(&self.id, self.tenure.leave(writes, self.worker.uncertain_for()));
+        }
+    }
+
+    fn question(&self) -> Question {
+        if self.registered {
+            return Question::Renew(self.id.clone(), self.tenure.renewal());
+        }
+        Question::Register(Registration {
+            id: self.id.clone(),
+            incarnation: self.tenure.incarnation().clone(),
+            address: format!("{}:9400", self.id),
+            weight: 1.0,
+            zone: String::new(),
+            tiers: Vec::new(),
+            rails: Vec::new(),
+            knows: self.tenure.knows(),
+        })
+    }
+
+    fn perform(&mut self, duty: Duty) {
+        match duty {
+            Duty::GiveUp => {
+                self.worker.give_up_epoch(0);
+            }
+            Duty::Prepare(epoch) => {
+                let writes = self.worker.give_up_epoch(OPEN_WRITES_MAX);
+                self.tenure.prepared(epoch, writes.map(told), self.worker.uncertain_for());
+            }
+            Duty::Activate(activation) => self.activate(*activation),
+            Duty::Lease { until, outage_until } => {
+                let now = self.control.now();
+                self.worker.hold_lease(until.since(now), outage_until.since(now));
+            }
+            Duty::Hear(words) => {
+                let hear = |word: api::RelayedWord| HeardWord { id: word.id, heard: self.worker.hear(&word.word) };
+                let heard = words.into_iter().map(hear).collect();
+                self.tenure.heard(heard);
+            }
+        }
+    }
+
+    fn activate(&mut self, activation: api::Activation) {
+        let api::Activation { membership, former, handed_over, open_writes, resumes, uncertain_ms, restarted } =
+            activation;
+        let Some(map) = self.control.placement(&membership) else { return };
+        let known = self.map.clone().filter(|known| known.epoch() == former.epoch);
+        let former = known.or_else(|| self.control.placement(&former));
+        self.map = Some(map.clone());
+        self.worker.activate(Activation {
+            map: &map,
+            me: &self.id,
+            former: former.as_deref(),
+            handed_over: handed_over.into_iter().collect(),
+            open_writes: noted(open_writes),
+            resumes: resumes.map(noted),
+            uncertain: Duration::from_millis(uncertain_ms),
+            restarted,
+        });
+        self.tenure.activated(membership.epoch);
+    }
+}
+
+fn told(writes: Vec<NotedWrite>) -> Vec<OpenWrite> {
+    let told = |noted: NotedWrite| OpenWrite {
+        hash: noted.hash.0,
+        gateway: noted.write.gateway,
+        sequence: noted.write.sequence,
+        // Never a shorter time.
+        remaining_ms: noted.remaining.as_nanos().div_ceil(1_000_000) as u64,
+    };
+    writes.into_iter().map(told).collect()
+}
+
+fn noted(writes: Vec<OpenWrite>) -> Vec<NotedWrite> {
+    let noted = |told: OpenWrite| NotedWrite {
+        hash: KeyHash(told.hash),
+        write: WriteId { gateway: told.gateway, sequence: told.sequence },
+        remaining: Duration::from_millis(told.remaining_ms),
+    };
+    writes.into_iter().map(noted).collect()
+}
