@@ -42,6 +42,8 @@ pub struct Control {
     pub ways: Vec<Way>,
     placements: Mutex<HashMap<Epoch, Arc<Placement>>>,
     start: Instant,
+    /// Longest way of a question or an answer, but for rare ones that take thirty times as long.
+    slowness: u64,
     rng: Mutex<SmallRng>,
 }
 
@@ -61,7 +63,7 @@ pub enum Answer {
 
 impl Control {
     pub fn new(workers: usize, seed: u64) -> Self {
-        let start = Instant::now();
+        let (start, mut rng) = (Instant::now(), seed::rng(seed, 2));
         let document = Document::new(Epoch(100), 2);
         let cluster = Cluster::new(options(), document.clone(), Moment::default());
         let way = || Way { is_heard: AtomicBool::new(true), hears: AtomicBool::new(true) };
@@ -70,7 +72,8 @@ impl Control {
             ways: (0..workers).map(|_| way()).collect(),
             placements: Mutex::default(),
             start,
-            rng: Mutex::new(seed::rng(seed, 2)),
+            slowness: [10, 60, 300][rng.random_range(0..3)],
+            rng: Mutex::new(rng),
         }
     }
 
@@ -93,7 +96,7 @@ impl Control {
             };
             match step {
                 Step::Persist(document) => {
-                    self.pass(30).await;
+                    self.pass().await;
                     let (mut leader, now) = (self.leader.lock(), self.now());
                     // Not by another leader.
                     if leader.document == *document {
@@ -122,10 +125,10 @@ impl Control {
 
     /// Asks by the worker's way. May take longer than the lease.
     pub async fn ask(&self, way: usize, question: Question) -> Answer {
-        self.pass(30).await;
+        self.pass().await;
         let way = &self.ways[way];
         if !way.is_heard.load(Ordering::SeqCst) {
-            self.pass(200).await;
+            sleep(LEASE / 5).await;
             return Answer::None;
         }
         let granted = {
@@ -135,7 +138,7 @@ impl Control {
                 Question::Renew(id, renewal) => leader.cluster.renew(&id, &renewal, now),
             }
         };
-        self.pass(30).await;
+        self.pass().await;
         match granted {
             _ if !way.hears.load(Ordering::SeqCst) => Answer::None,
             Ok(granted) => Answer::Granted(Box::new(granted)),
@@ -164,9 +167,9 @@ impl Control {
         Some(placement)
     }
 
-    async fn pass(&self, milliseconds_max: u64) {
+    async fn pass(&self) {
         let rare = self.rng.lock().random_bool(0.02);
-        let milliseconds = self.rng.lock().random_range(0..=milliseconds_max * if rare { 30 } else { 1 });
+        let milliseconds = self.rng.lock().random_range(0..=self.slowness * if rare { 30 } else { 1 });
         sleep(Duration::from_millis(milliseconds)).await;
     }
 }

@@ -24,32 +24,35 @@ use crate::key::{is_deletion, length};
 pub struct Store {
     /// The version that is visible; none: never written.
     versions: Mutex<HashMap<String, u64>>,
+    /// Longest time of half an answer, but for rare ones that take thirty times as long.
+    slowness: u64,
     rng: Mutex<SmallRng>,
 }
 
 impl Store {
     pub fn new(seed: u64) -> Self {
-        Self { versions: Mutex::default(), rng: Mutex::new(seed::rng(seed, 1)) }
+        let mut rng = seed::rng(seed, 1);
+        Self { versions: Mutex::default(), slowness: [2, 10, 40][rng.random_range(0..3)], rng: Mutex::new(rng) }
     }
 
     /// Becomes visible at some moment, and is answered at some later one.
     pub async fn put(&self, key: &str, version: u64) {
-        self.pass(40).await;
+        self.pass().await;
         self.versions.lock().insert(key.to_owned(), version);
-        self.pass(40).await;
+        self.pass().await;
     }
 
     /// What a reader past the cache gets.
     pub async fn get(&self, key: &str) -> u64 {
-        self.pass(20).await;
+        self.pass().await;
         let version = self.versions.lock().get(key).copied().unwrap_or(0);
-        self.pass(20).await;
+        self.pass().await;
         version
     }
 
-    async fn pass(&self, milliseconds_max: u64) {
+    async fn pass(&self) {
         let rare = self.rng.lock().random_bool(0.02);
-        let milliseconds = self.rng.lock().random_range(0..=milliseconds_max * if rare { 30 } else { 1 });
+        let milliseconds = self.rng.lock().random_range(0..=self.slowness * if rare { 30 } else { 1 });
         sleep(Duration::from_millis(milliseconds)).await;
     }
 
@@ -84,10 +87,10 @@ fn modified(version: u64) -> Timestamp {
 impl S3 for Store {
     async fn get_object(&self, req: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
         let input = req.input;
-        self.pass(20).await;
+        self.pass().await;
         let found = self.find(&input.key, input.if_match.as_ref());
         // It says what was so when it looked.
-        self.pass(20).await;
+        self.pass().await;
         let version = found?;
         let all = content::body(&input.key, version, length(&input.key, version));
         let (range, content_range) = match input.range {
@@ -112,9 +115,9 @@ impl S3 for Store {
     }
 
     async fn head_object(&self, req: S3Request<HeadObjectInput>) -> S3Result<S3Response<HeadObjectOutput>> {
-        self.pass(20).await;
+        self.pass().await;
         let found = self.find(&req.input.key, req.input.if_match.as_ref());
-        self.pass(20).await;
+        self.pass().await;
         let version = found.map_err(|mut error| {
             // As over HTTP: the status, and no word of why.
             let status = error.status_code().unwrap();

@@ -92,10 +92,17 @@ enum Trouble {
     CutFromAllGateways,
     CutFromCoordinators,
     GatewayFollowsNot,
+    /// Some workers and gateways on one side, the others and the coordinators on the other.
+    Partition,
     None,
 }
 
-const ALL: [Trouble; 10] = [
+const ALL: [Trouble; 14] = [
+    // The one that asks most of everybody.
+    Trouble::Partition,
+    Trouble::Partition,
+    Trouble::Partition,
+    Trouble::Partition,
     Trouble::Kill,
     Trouble::Stop,
     Trouble::Leave,
@@ -210,15 +217,32 @@ impl World {
             }
             Trouble::CutFromCoordinators => shared.control.ways[worker].pass(ways.0, ways.1),
             Trouble::GatewayFollowsNot => shared.gateways[gateway].follows.store(false, Ordering::SeqCst),
+            Trouble::Partition => self.partition(),
             Trouble::None => {}
         }
-        let longest = if self.rng.random_bool(0.2) { 5000 } else { 1500 };
+        let longest = if self.rng.random_bool(0.3) { 6000 } else { 2000 };
         milliseconds(&mut self.rng, 0..longest).await;
-        if self.rng.random_bool(0.7) {
+        // Else the next comes on top of it.
+        if self.rng.random_bool(0.6) {
             self.mend();
         }
         milliseconds(&mut self.rng, 0..500).await;
         self.look_at_tasks();
+    }
+
+    fn partition(&mut self) {
+        let side =
+            |rng: &mut SmallRng, count: usize| -> Vec<bool> { (0..count).map(|_| rng.random_bool(0.5)).collect() };
+        let (workers, gateways) = (side(&mut self.rng, WORKERS), side(&mut self.rng, GATEWAYS));
+        for (gateway, has_coordinators) in self.shared.gateways.iter().zip(gateways) {
+            gateway.follows.store(has_coordinators, Ordering::SeqCst);
+            for (link, &other) in gateway.links.iter().zip(&workers) {
+                link.pass(other == has_coordinators, other == has_coordinators);
+            }
+        }
+        for (way, has_coordinators) in self.shared.control.ways.iter().zip(workers) {
+            way.pass(has_coordinators, has_coordinators);
+        }
     }
 
     fn mend(&self) {
@@ -261,7 +285,7 @@ impl Shared {
         let key = &self.keys[index];
         while !self.over.load(Ordering::Relaxed) {
             // Some are quiet for a while.
-            let longest = if rng.random_bool(0.3) { 3000 } else { 150 };
+            let longest = if rng.random_bool(0.3) { 1500 } else { 60 };
             milliseconds(&mut rng, 0..longest).await;
             let gateway = &self.gateways[rng.random_range(0..GATEWAYS)];
             let Ok(announced) = gateway.announce(&key.name).await else {
@@ -269,7 +293,7 @@ impl Shared {
                 continue;
             };
             let version = key.begin();
-            if rng.random_bool(0.08) {
+            if rng.random_bool(0.02) {
                 self.lose(key, version, announced, &mut rng).await;
                 continue;
             }
