@@ -81,7 +81,9 @@ fn silent(said: &[Said]) -> impl Iterator<Item = String> {
     // The error says who, where nobody answers.
     silent.map(|(url, error)| match error {
         AskError::Away(reason) => format!("coordinator {url} does not answer; start it again ({reason})"),
-        AskError::Refused { .. } | AskError::TooLong { .. } | AskError::Senseless { .. } => format!("coordinator {url} can't be used: {error}"),
+        AskError::Refused { .. } | AskError::TooLong { .. } | AskError::Senseless { .. } => {
+            format!("coordinator {url} can't be used: {error}")
+        }
     })
 }
 

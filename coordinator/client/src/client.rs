@@ -41,7 +41,9 @@ pub enum AskError {
     Away(String),
     #[error("{url} refused: {}", refused.reason)]
     Refused { url: String, refused: Refused },
-    #[error("the question is {bytes} bytes long, and coordinators read {REQUEST_BYTES_MAX} at most; ask about fewer things at once")]
+    #[error(
+        "the question is {bytes} bytes long, and coordinators read {REQUEST_BYTES_MAX} at most; ask about fewer things at once"
+    )]
     TooLong { bytes: usize },
     #[error("{url} gave an answer that makes no sense: {reason}; do both sides run the same version?")]
     Senseless { url: String, reason: String },

@@ -190,8 +190,11 @@ impl Tenant {
             }
             Duty::Activate(activation) => self.activate(*activation),
             Duty::Lease { until, outage_until } => {
-                let now = self.control.now();
-                self.worker.hold_lease(until.since(now), outage_until.since(now));
+                let left = || {
+                    let now = self.control.now();
+                    (until.since(now), outage_until.since(now))
+                };
+                self.worker.hold_lease(left);
             }
             Duty::Hear(words) => {
                 let hear = |word: api::RelayedWord| HeardWord { id: word.id, heard: self.worker.hear(&word.word) };
