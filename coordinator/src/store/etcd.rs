@@ -14,7 +14,7 @@ use etcd_client::{
     WatchOptions,
 };
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{Entry, Expect, Fence, Leadership, Revision, Store, StoreError, Watch, check};
 
@@ -48,10 +48,42 @@ pub struct EtcdStore {
     name: String,
     prefix: String,
     deadline: Duration,
+    /// Ends the task that says who this is, where etcd has not heard it yet.
+    _introducing: DropGuard,
+}
+
+/// Says who this is: now, or where etcd does not answer, as soon as it does. What is asked before is refused, and asked again.
+async fn introduce(
+    mut client: Client,
+    user: (String, String),
+    store: &str,
+    deadline: Duration,
+    stop: CancellationToken,
+) -> Result<(), StoreError> {
+    let unavailable = |reason: String| StoreError::Unavailable { store: store.to_owned(), reason };
+    match tokio::time::timeout(deadline, client.update_user(Some(user.clone()))).await {
+        Ok(Ok(())) => return Ok(()),
+        // It has answered: "authentication failed", or "authentication is not enabled".
+        Ok(Err(etcd_client::Error::GRpcStatus(status))) if status.message().contains("authentication") => {
+            return Err(unavailable(format!("it does not take user {}: {}", user.0, status.message())));
+        }
+        Ok(Err(error)) => tracing::warn!(store, %error, "etcd was not told of the user; trying again"),
+        Err(_) => tracing::warn!(store, "etcd was not told of the user: no answer; trying again"),
+    }
+    tokio::spawn(stop.run_until_cancelled_owned(async move {
+        loop {
+            tokio::time::sleep(RETRY_PAUSE).await;
+            let told = tokio::time::timeout(deadline, client.update_user(Some(user.clone()))).await;
+            if matches!(told, Ok(Ok(()))) {
+                return;
+            }
+        }
+    }));
+    Ok(())
 }
 
 impl EtcdStore {
-    /// Connects when it is first needed: an etcd that is away is no reason not to start.
+    /// Connects when it is first needed: an etcd that is away is no reason not to start. One that does not take the user is.
     pub async fn connect(options: EtcdOptions) -> Result<Self, StoreError> {
         let EtcdOptions { endpoints, prefix, ca, identity, user, deadline } = options;
         let prefix = format!("{}/", prefix.trim_end_matches('/'));
@@ -59,7 +91,9 @@ impl EtcdStore {
         let mut connect = ConnectOptions::new()
             .with_connect_timeout(deadline)
             .with_keep_alive(deadline, deadline)
-            .with_keep_alive_while_idle(true);
+            .with_keep_alive_while_idle(true)
+            // Tokens end with the etcd process that gave them, and when they were not used for some minutes.
+            .with_auto_token_refresh(true);
         if endpoints.iter().any(|endpoint| endpoint.starts_with("https:")) {
             let mut tls = TlsOptions::new();
             if let Some(ca) = ca {
@@ -70,13 +104,14 @@ impl EtcdStore {
             }
             connect = connect.with_tls(tls);
         }
-        if let Some((user, password)) = user {
-            connect = connect.with_user(user, password);
-        }
         let client = Client::connect(&endpoints, Some(connect)).await;
         let client =
             client.map_err(|error| StoreError::Unavailable { store: name.clone(), reason: error.to_string() })?;
-        Ok(Self { client, name, prefix, deadline })
+        let introducing = CancellationToken::new();
+        if let Some(user) = user {
+            introduce(client.clone(), user, &name, deadline, introducing.clone()).await?;
+        }
+        Ok(Self { client, name, prefix, deadline, _introducing: introducing.drop_guard() })
     }
 
     fn full(&self, key: &str) -> String {
@@ -178,7 +213,7 @@ impl Store for EtcdStore {
         let mut stream = self.within(client.watch(full.clone(), options())).await?;
         let (sender, changes) = watch::channel(0);
         let stop = CancellationToken::new();
-        let (ended, name) = (stop.clone(), self.name.clone());
+        let (ended, name, deadline) = (stop.clone(), self.name.clone(), self.deadline);
         // Ends with the watch.
         tokio::spawn(ended.run_until_cancelled_owned(async move {
             loop {
@@ -195,7 +230,8 @@ impl Store for EtcdStore {
                 }
                 stream = loop {
                     tokio::time::sleep(RETRY_PAUSE).await;
-                    if let Ok(again) = client.watch(full.clone(), options()).await {
+                    let watching = client.watch(full.clone(), options());
+                    if let Ok(Ok(again)) = tokio::time::timeout(deadline, watching).await {
                         break again;
                     }
                 };

@@ -17,6 +17,20 @@ const START_WITHIN: Duration = Duration::from_secs(60);
 pub struct Etcd {
     child: Mutex<Child>,
     pub endpoint: String,
+    arguments: Vec<String>,
+}
+
+impl Etcd {
+    pub fn kill(&self) {
+        let mut child = self.child.lock().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    /// The same again, after it was killed.
+    pub fn restart(&self) {
+        *self.child.lock().unwrap() = spawn(&self.arguments);
+    }
 }
 
 impl Drop for Etcd {
@@ -38,16 +52,19 @@ pub async fn pair(case: &str) -> Pair {
     Pair { one: store(&endpoint, case).await, other: store(&endpoint, case).await }
 }
 
-pub async fn store(endpoint: &str, prefix: &str) -> SharedStore {
-    let options = EtcdOptions {
+pub fn options(endpoint: &str, prefix: &str) -> EtcdOptions {
+    EtcdOptions {
         endpoints: vec![endpoint.to_owned()],
         prefix: format!("/verbs3-tests/{prefix}"),
         ca: None,
         identity: None,
         user: None,
         deadline: Duration::from_secs(5),
-    };
-    let store = EtcdStore::connect(options).await.unwrap();
+    }
+}
+
+pub async fn store(endpoint: &str, prefix: &str) -> SharedStore {
+    let store = EtcdStore::connect(options(endpoint, prefix)).await.unwrap();
     let began = Instant::now();
     while let Err(error) = store.get("anything").await {
         assert!(began.elapsed() < START_WITHIN, "etcd does not answer: {error}");
@@ -64,20 +81,37 @@ fn program() -> PathBuf {
     program
 }
 
-/// On ports that were free a moment ago.
+/// Without proofs of who asks.
 pub fn start(name: &str) -> Etcd {
+    start_with(name, "http", &[])
+}
+
+/// On ports that were free a moment ago, and with more arguments.
+pub fn start_with(name: &str, scheme: &str, more: &[String]) -> Etcd {
     // Left behind by a static; so the next run removes it.
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("etcd-{name}"));
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).unwrap();
     let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let (client, peer) = (format!("http://{}", free()), format!("http://{}", free()));
+    let (client, peer) = (format!("{scheme}://{}", free()), format!("http://{}", free()));
+    let (data, initial) = (folder.join("data").display().to_string(), format!("default={peer}"));
+    let words = [
+        ["--data-dir", &data],
+        ["--listen-client-urls", &client],
+        ["--advertise-client-urls", &client],
+        ["--listen-peer-urls", &peer],
+        ["--initial-advertise-peer-urls", &peer],
+        ["--initial-cluster", &initial],
+        ["--log-level", "error"],
+    ];
+    let arguments: Vec<String> = words.as_flattened().iter().map(ToString::to_string).chain(more.to_vec()).collect();
+    Etcd { child: Mutex::new(spawn(&arguments)), endpoint: client, arguments }
+}
+
+fn spawn(arguments: &[String]) -> Child {
     let mut command = Command::new("setpriv");
     // The test process ends by a signal at times, and nobody else would end this one.
-    command.args(["--pdeathsig", "KILL"]).arg(program()).arg("--data-dir").arg(folder.join("data"));
-    command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
-    command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
-    command.args(["--initial-cluster", &format!("default={peer}"), "--log-level", "error"]);
+    command.args(["--pdeathsig", "KILL"]).arg(program()).args(arguments);
     command.env("ETCD_UNSUPPORTED_ARCH", std::env::consts::ARCH);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     // The death that counts is that of the thread which started it: one that ends with the process.
@@ -88,17 +122,16 @@ pub fn start(name: &str) -> Etcd {
             std::thread::park();
         }
     });
-    let child = receiver.recv().unwrap();
-    Etcd { child: Mutex::new(child), endpoint: client }
+    receiver.recv().unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_leader_that_is_cut_off_knows_it_before_another_is_elected() {
+async fn a_leader_whose_etcd_has_died_knows_that_it_leads_no_more() {
     use verbs3_coordinator_client::clock::{BootClock, Clock};
     let etcd = start("cut");
     let one = store(&etcd.endpoint, "cut").await;
     let leadership = one.campaign("one", Duration::from_secs(2)).await.unwrap();
-    etcd.child.lock().unwrap().kill().unwrap();
+    etcd.kill();
     tokio::time::timeout(START_WITHIN, leadership.lost()).await.unwrap();
     assert!(leadership.certain_until() <= BootClock.now());
     let write = one.put("map", bytes::Bytes::new(), Expect::Any, Some(leadership.fence())).await;

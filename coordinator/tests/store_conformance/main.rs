@@ -4,6 +4,8 @@
 mod cases;
 mod crash;
 mod etcd;
+mod interrupted;
+mod secured;
 
 use std::path::Path;
 use std::sync::Arc;

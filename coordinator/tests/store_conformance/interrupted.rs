@@ -1,0 +1,79 @@
+//! What becomes of watches and leaderships when etcd is killed and comes back, its history compacted.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use verbs3_coordinator::store::{Expect, SharedStore};
+
+use crate::etcd;
+
+const WITHIN: Duration = Duration::from_secs(120);
+
+/// Until etcd takes it.
+async fn put(store: &SharedStore, key: &str, value: &'static str) {
+    let putting = async {
+        while store.put(key, Bytes::from_static(value.as_bytes()), Expect::Any, None).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(WITHIN, putting).await.unwrap();
+}
+
+async fn compact(endpoint: &str) {
+    let mut client = etcd_client::Client::connect([endpoint], None).await.unwrap();
+    let now = client.get("anything", None).await.unwrap().header().unwrap().revision();
+    let physical = etcd_client::CompactionOptions::new().with_physical();
+    client.compact(now, Some(physical)).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_goes_on_when_etcd_was_restarted_and_its_history_compacted() {
+    let etcd = etcd::start("interrupted");
+    let watching = etcd::store(&etcd.endpoint, "interrupted").await;
+    let writing = etcd::store(&etcd.endpoint, "interrupted").await;
+    let mut watch = watching.watch("map").await.unwrap();
+    put(&writing, "map", "1").await;
+    tokio::time::timeout(WITHIN, watch.changed()).await.unwrap();
+
+    for (killed, value) in [("2", "3"), ("4", "5")] {
+        put(&writing, "map", killed).await;
+        put(&writing, "elsewhere", killed).await;
+        compact(&etcd.endpoint).await;
+        etcd.kill();
+        etcd.restart();
+        // What has happened so far, and then nothing of it until there is news.
+        put(&writing, "elsewhere", value).await;
+        let calm = async { while tokio::time::timeout(Duration::from_secs(2), watch.changed()).await.is_ok() {} };
+        tokio::time::timeout(WITHIN, calm).await.unwrap();
+        put(&writing, "map", value).await;
+        tokio::time::timeout(WITHIN, watch.changed()).await.unwrap();
+        assert_eq!(watching.get("map").await.unwrap().unwrap().value, value);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_whose_etcd_comes_back_is_followed_by_another_and_can_not_write() {
+    let etcd = etcd::start("succeeded");
+    let (one, other) = (etcd::store(&etcd.endpoint, "succeeded").await, etcd::store(&etcd.endpoint, "succeeded").await);
+    let leadership = one.campaign("one", Duration::from_secs(2)).await.unwrap();
+    let standing = tokio::spawn({
+        let other = other.clone();
+        async move {
+            loop {
+                match other.campaign("other", Duration::from_secs(2)).await {
+                    Ok(next) => return Arc::new(next),
+                    Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+                }
+            }
+        }
+    });
+    etcd.kill();
+    tokio::time::timeout(WITHIN, leadership.lost()).await.unwrap();
+    etcd.restart();
+    let next = tokio::time::timeout(WITHIN, standing).await.unwrap().unwrap();
+    let fenced = one.put("map", Bytes::new(), Expect::Any, Some(leadership.fence())).await.unwrap_err();
+    assert!(fenced.to_string().contains("map"), "{fenced}");
+    other.put("map", Bytes::from_static(b"next"), Expect::Any, Some(next.fence())).await.unwrap();
+    assert_eq!(one.get("map").await.unwrap().unwrap().value, "next");
+}
