@@ -133,3 +133,69 @@ impl Published {
         placement.members().iter().map(|member| member.id.clone()).zip(owned).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use verbs3_protocol::ClusterMember;
+
+    use super::*;
+
+    /// The map of an epoch has one member, whose name says which.
+    fn map(epoch: u64) -> Membership {
+        let id = WorkerId(format!("w{epoch}"));
+        let address = format!("{id}:9400");
+        let member = ClusterMember { id, address, weight: 1.0, zone: String::new(), draining: false };
+        Membership::new(Epoch(epoch), 2, vec![member])
+    }
+
+    /// After every tenth epoch from 10 to `last`.
+    fn published(last: u64) -> Published {
+        let published = Published::new();
+        (1..=last / 10).for_each(|tenth| published.publish(&map(tenth * 10)));
+        published
+    }
+
+    async fn told(published: &Published, epoch: u64) -> Option<MapAnswer> {
+        let answer = published.later_than(Epoch(epoch), Duration::ZERO).await?;
+        Some(serde_json::from_slice(&answer).unwrap())
+    }
+
+    #[tokio::test]
+    async fn who_knows_a_map_that_is_remembered_is_told_what_changed() {
+        let published = published(1000);
+        for known in [370, 500, 990] {
+            let answer = told(&published, known).await.unwrap();
+            assert!(matches!(&answer, MapAnswer::Change(change) if change.from == Epoch(known)), "{known}: {answer:?}");
+            assert_eq!(answer.resolved(Some(&map(known))), Some(map(1000)));
+        }
+    }
+
+    #[tokio::test]
+    async fn who_was_away_for_too_long_or_knows_a_map_that_was_never_in_force_here_is_told_all() {
+        let published = published(1000);
+        // None, one that is forgotten, and some between two.
+        for known in [0, 10, 360, 365, 995] {
+            let answer = told(&published, known).await.unwrap();
+            assert!(matches!(&answer, MapAnswer::Membership(all) if *all == map(1000)), "{known}: {answer:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn who_knows_this_map_or_a_later_one_hears_nothing_until_there_is_a_newer_one() {
+        let published = Arc::new(published(1000));
+        for known in [1000, 1001, 5000] {
+            assert!(told(&published, known).await.is_none(), "{known}");
+        }
+        let asker = published.clone();
+        let waits = tokio::spawn(async move { asker.later_than(Epoch(1005), Duration::from_secs(600)).await });
+        // Neither one of before, nor one that is still older than what is known.
+        published.publish(&map(990));
+        published.publish(&map(1004));
+        tokio::task::yield_now().await;
+        assert!(!waits.is_finished());
+        published.publish(&map(1010));
+        let answer: MapAnswer = serde_json::from_slice(&waits.await.unwrap().unwrap()).unwrap();
+        assert_eq!(answer.resolved(Some(&map(1005))), Some(map(1010)));
+    }
+}

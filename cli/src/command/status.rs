@@ -9,7 +9,7 @@ use verbs3_coordinator_client::api::{
 };
 use verbs3_coordinator_client::hot::{HotBlockView, HotView};
 use verbs3_coordinator_client::{AskError, Client};
-use verbs3_protocol::Membership;
+use verbs3_protocol::{Epoch, Membership};
 
 use crate::arguments::StatusArguments;
 use crate::command::membership::ask;
@@ -17,6 +17,9 @@ use crate::process::MISCONFIGURED;
 
 /// Exit status where something is to be done.
 const TO_BE_DONE: u8 = 1;
+
+/// How long a coordinator has to hear of a map that the leader has in force.
+const NEWS_WAIT: Duration = Duration::from_secs(1);
 
 /// What one coordinator says of the map; `None`: it knows none yet.
 type Said = (String, Result<Option<Membership>, AskError>);
@@ -29,6 +32,10 @@ pub fn run(arguments: &StatusArguments) -> ExitCode {
             view.ok_or_else(|| AskError::Away("an empty answer".to_owned()))
         };
         let (view, said) = tokio::join!(view, each(&client));
+        let said = match &view {
+            Ok(view) => given_time(&client, view.epoch, said).await,
+            Err(_) => said,
+        };
         Ok((view, said))
     });
     let (view, said) = match asked {
@@ -70,10 +77,44 @@ async fn each(client: &Client) -> Vec<Said> {
     join_all(client.each_alone().into_iter().map(ask)).await
 }
 
-/// The leader's view, and which of the coordinators don't answer.
+/// Asks those again whose map is older than the leader's: a map that has just come into force may be on its way to them.
+async fn given_time(client: &Client, leaders: Epoch, said: Vec<Said>) -> Vec<Said> {
+    let alone = client.each_alone();
+    let again = async |(url, said): Said| {
+        let known = match &said {
+            Ok(known) if epoch_of(known) < leaders => known,
+            _ => return (url, said),
+        };
+        let Some((_, client)) = alone.iter().find(|(other, _)| *other == url) else { return (url, said) };
+        let path = format!("{PREFIX}/map?epoch={}&wait_ms={}", epoch_of(known).0, NEWS_WAIT.as_millis());
+        match client.get::<MapAnswer>(&path, NEWS_WAIT).await {
+            Ok(Some(answer)) => (url, Ok(answer.resolved(known.as_ref()))),
+            Ok(None) => (url, said),
+            Err(error) => (url, Err(error)),
+        }
+    };
+    join_all(said.into_iter().map(again)).await
+}
+
+fn epoch_of(known: &Option<Membership>) -> Epoch {
+    known.as_ref().map_or(Epoch(0), |known| known.epoch)
+}
+
+/// The leader's view, and which of the coordinators don't answer or don't follow it.
 fn with_coordinators(mut view: ClusterView, said: &[Said]) -> ClusterView {
     view.findings.extend(silent(said));
+    view.findings.extend(lagging(view.epoch, said));
     view
+}
+
+fn lagging(leaders: Epoch, said: &[Said]) -> impl Iterator<Item = String> {
+    let epochs = said.iter().filter_map(|(url, said)| Some((url, epoch_of(said.as_ref().ok()?))));
+    epochs.filter(move |(_, epoch)| *epoch < leaders).map(move |(url, epoch)| {
+        format!(
+            "coordinator {url} is at map {}, the leader at {}: it does not hear from etcd; see to its way there",
+            epoch.0, leaders.0
+        )
+    })
 }
 
 fn silent(said: &[Said]) -> impl Iterator<Item = String> {
@@ -233,7 +274,7 @@ fn jobs(PreloadView { running, waiting, unfinished }: &PreloadView) -> String {
 mod tests {
     use super::*;
     use verbs3_coordinator_client::api::{Tier, WorkerView};
-    use verbs3_protocol::{Epoch, WorkerId};
+    use verbs3_protocol::WorkerId;
 
     #[test]
     fn a_screen_says_what_is_to_be_done() {
@@ -316,6 +357,29 @@ mod tests {
         let shown = screen(&view);
         assert!(shown.contains("7 hot blocks are served by several workers"), "{shown}");
         assert!(shown.contains("- store/train/a\\nb.tar, block 3: 4 workers, 2.5 MiB/s"), "{shown}");
+    }
+
+    #[test]
+    fn a_coordinator_that_follows_an_older_map_is_named() {
+        let map = |epoch| Ok(Some(Membership::new(Epoch(epoch), 2, Vec::new())));
+        let said = [
+            ("http://c0:9500".to_owned(), map(8)),
+            ("http://c1:9500".to_owned(), map(7)),
+            ("http://c2:9500".to_owned(), Ok(None)),
+            // It has heard of the next one before the leader was asked.
+            ("http://c3:9500".to_owned(), map(9)),
+        ];
+        let nobody: [Said; 0] = [];
+        let view = ClusterView {
+            epoch: Epoch(8),
+            findings: Vec::new(),
+            ..without_leader(&AskError::Away("nobody".into()), &nobody)
+        };
+        let view = with_coordinators(view, &said);
+        let [first, second] = &view.findings[..] else { panic!("{:?}", view.findings) };
+        assert!(first.contains("http://c1:9500 is at map 7, the leader at 8"), "{first}");
+        assert!(second.contains("http://c2:9500 is at map 0, the leader at 8"), "{second}");
+        assert!(screen(&view).contains("NOT WELL"));
     }
 
     #[test]

@@ -100,6 +100,16 @@ impl Client {
         self.options.coordinators.iter().map(alone).collect()
     }
 
+    /// Asks another one first from now on: who answered last may know less than others.
+    pub fn turn_to_another(&self) {
+        let mut preferred = self.preferred.lock();
+        let all = &self.options.coordinators;
+        let at = all.iter().position(|url| *url == *preferred).map_or(0, |at| at + 1);
+        if let Some(next) = all.get(at).or(all.first()) {
+            preferred.clone_from(next);
+        }
+    }
+
     /// Asks without a body. `wait`: how long the coordinator was asked to wait for news. `None`: there is none (204).
     pub async fn get<A: DeserializeOwned>(&self, path: &str, wait: Duration) -> Result<Option<A>, AskError> {
         self.ask(Method::GET, path, Bytes::new(), wait).await

@@ -1,4 +1,5 @@
 //! Follows the map: the newest membership, whoever of the coordinators says it first. While none answers, the last one stands.
+//! A coordinator that says nothing new is not asked twice in a row: it may be cut off from the others' store, and know of nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,12 +24,19 @@ pub type MapWatch = watch::Receiver<Option<Arc<Membership>>>;
 pub struct Follower {
     client: Arc<Client>,
     sender: watch::Sender<Option<Arc<Membership>>>,
+    wait: Duration,
 }
 
 impl Follower {
     pub fn new(client: Arc<Client>) -> (Self, MapWatch) {
         let (sender, receiver) = watch::channel(None);
-        (Self { client, sender }, receiver)
+        (Self { client, sender, wait: WAIT }, receiver)
+    }
+
+    /// Asks coordinators to wait so long for news.
+    #[cfg(test)]
+    fn with_wait(self, wait: Duration) -> Self {
+        Self { wait, ..self }
     }
 
     /// Runs until it is told to stop. May be cancelled at any time.
@@ -41,10 +49,13 @@ impl Follower {
         loop {
             let known = self.sender.borrow().clone();
             let epoch = known.as_ref().map_or(Epoch(0), |known| known.epoch);
-            let path = format!("{PREFIX}/map?epoch={}&wait_ms={}", epoch.0, WAIT.as_millis());
-            let failed = match self.client.get::<MapAnswer>(&path, WAIT).await {
+            let path = format!("{PREFIX}/map?epoch={}&wait_ms={}", epoch.0, self.wait.as_millis());
+            let failed = match self.client.get::<MapAnswer>(&path, self.wait).await {
                 Ok(Some(answer)) => !self.take(known.as_deref(), answer),
-                Ok(None) => false,
+                Ok(None) => {
+                    self.client.turn_to_another();
+                    false
+                }
                 Err(error) => {
                     tracing::warn!(%error, epoch = epoch.0, "the placement map can't be followed; the last one stands");
                     true
@@ -72,3 +83,6 @@ impl Follower {
         true
     }
 }
+
+#[cfg(test)]
+mod tests;
