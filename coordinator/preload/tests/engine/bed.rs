@@ -48,6 +48,10 @@ pub struct Store {
     pub heads: AtomicU64,
     pub lists: AtomicU64,
     pub body_bytes: AtomicU64,
+    /// GETs that are answered so many milliseconds after they came, those that wait for that now, and the most that ever did.
+    pub slow_ms: AtomicU64,
+    pub under_way: AtomicU64,
+    pub under_way_most: AtomicU64,
     /// Once as many GETs have come, the others wait for ever.
     pub stalls_after: AtomicU64,
     pub lists_fail: AtomicBool,
@@ -110,6 +114,13 @@ impl S3 for Store {
         let stalls_after = self.stalls_after.load(Ordering::SeqCst);
         if stalls_after > 0 && gets >= stalls_after {
             std::future::pending::<()>().await;
+        }
+        let slow = self.slow_ms.load(Ordering::SeqCst);
+        if slow > 0 {
+            let now = self.under_way.fetch_add(1, Ordering::SeqCst) + 1;
+            self.under_way_most.fetch_max(now, Ordering::SeqCst);
+            tokio::time::sleep(Duration::from_millis(slow)).await;
+            self.under_way.fetch_sub(1, Ordering::SeqCst);
         }
         self.happen("get", key);
         if let Some(left) = self.busy.lock().get_mut(key).filter(|left| **left > 0) {

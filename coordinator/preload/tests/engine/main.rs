@@ -8,3 +8,4 @@ mod jobs;
 mod objects;
 mod pages;
 mod truth;
+mod turns;

@@ -1,0 +1,96 @@
+//! Which job runs when, how much of all of them is under way at once, and when a job that runs has to end.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+use verbs3_preload::api::{JobState, Priority, Spec};
+use verbs3_preload::{Engine, MemoryJobs, PreloadOptions};
+
+use crate::bed::{Bed, below, over};
+
+async fn runs(engine: &Engine, id: &str) {
+    let mut news = None;
+    loop {
+        let view = engine.get(id, news, Duration::from_secs(60)).await.unwrap();
+        if view.state == JobState::Running {
+            return;
+        }
+        assert_eq!(view.state, JobState::Queued, "{view:?}");
+        news = Some(view.news);
+    }
+}
+
+#[tokio::test]
+async fn waiting_jobs_begin_by_priority_and_then_by_age() {
+    let bed = Bed::new(1);
+    let prefixes = ["first", "low", "normal", "younger", "high"];
+    prefixes.iter().for_each(|prefix| bed.put(&format!("{prefix}/k"), 5));
+    bed.store.stalls_after.store(1, Ordering::SeqCst);
+    bed.store.gets.store(1, Ordering::SeqCst);
+    let options = PreloadOptions { jobs_running_max: 1, ..bed.options() };
+    let (engine, _running) = bed.engine_with(options, Arc::new(MemoryJobs::default())).await;
+    let job = |id: &str, priority| Spec { id: Some(id.into()), priority, ..below(&format!("{id}/")) };
+    engine.create(job("first", Priority::Low)).await.unwrap();
+    runs(&engine, "first").await;
+    for (id, priority) in
+        [("low", Priority::Low), ("normal", Priority::Normal), ("younger", Priority::Normal), ("high", Priority::High)]
+    {
+        engine.create(job(id, priority)).await.unwrap();
+    }
+    let begun: Arc<Mutex<Vec<String>>> = Arc::default();
+    let seen = begun.clone();
+    *bed.store.meanwhile.lock() = Some(Box::new(move |_, what, prefix| {
+        let mut seen = seen.lock();
+        if what == "list" && seen.last().is_none_or(|last| last != prefix) {
+            seen.push(prefix.to_owned());
+        }
+    }));
+    bed.store.stalls_after.store(0, Ordering::SeqCst);
+    engine.end("first").await.unwrap();
+    for id in ["high", "normal", "younger", "low"] {
+        assert_eq!(over(&engine, id).await.state, JobState::Done, "{id}");
+    }
+    let begun: Vec<String> = begun.lock().iter().filter(|prefix| !prefix.contains("first")).cloned().collect();
+    assert_eq!(begun, ["below/high/", "below/normal/", "below/younger/", "below/low/"]);
+}
+
+#[tokio::test]
+async fn all_jobs_together_have_no_more_of_a_store_under_way_than_they_may() {
+    let bed = Bed::new(2);
+    for job in ["a", "b"] {
+        (0..8).for_each(|number| bed.put(&format!("{job}/small{number}"), 4096));
+        bed.put(&format!("{job}/large"), 6 << 20);
+    }
+    bed.store.slow_ms.store(20, Ordering::SeqCst);
+    let options = PreloadOptions { blocks_per_ufs_max: 3, ..bed.options() };
+    let (engine, _running) = bed.engine_with(options, Arc::new(MemoryJobs::default())).await;
+    for job in ["a", "b"] {
+        engine.create(Spec { id: Some(job.into()), ..below(&format!("{job}/")) }).await.unwrap();
+    }
+    for job in ["a", "b"] {
+        let view = over(&engine, job).await;
+        assert_eq!((view.state, view.counters.bytes_loaded), (JobState::Done, 8 * 4096 + (6 << 20)), "{view:?}");
+    }
+    assert_eq!(bed.store.under_way_most.load(Ordering::SeqCst), 3);
+}
+
+#[tokio::test]
+async fn a_running_job_ends_at_its_deadline_and_says_so() {
+    let bed = Bed::new(1);
+    bed.put_some(20);
+    bed.store.stalls_after.store(3, Ordering::SeqCst);
+    let (engine, _running) = bed.engine(Arc::new(MemoryJobs::default())).await;
+    let deadline = OffsetDateTime::now_utc() + Duration::from_millis(2500);
+    let said = deadline.format(&Rfc3339).unwrap();
+    engine.create(Spec { id: Some("job".into()), deadline: Some(said), ..below("") }).await.unwrap();
+    runs(&engine, "job").await;
+    let view = over(&engine, "job").await;
+    assert_eq!((view.state, view.reason.as_deref()), (JobState::Incomplete, Some("its deadline is over")));
+    let ended = i128::from(view.ended_ms.unwrap());
+    assert!(ended >= deadline.unix_timestamp_nanos() / 1_000_000 - 1, "{view:?}");
+    assert!(view.counters.objects_loaded < 20, "{view:?}");
+}
