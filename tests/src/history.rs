@@ -4,15 +4,27 @@
 //! One writer a key, so that versions are ordered; many readers through all gateways. A read that began when version `a` was
 //! acknowledged, and ended before version `b + 1` was begun, must see some version in `a..=b`, whole. A write that failed was
 //! begun and not acknowledged: it may be seen or not.
+//!
+//! A body may be cut only because its object was overwritten or deleted meanwhile, and what came of it before is right; an answer
+//! that a range is past the end is held against the lengths of the versions that are possible. Readers retry by themselves, so
+//! that what a gateway refused is counted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use aws_sdk_s3::Client;
+use bytes::BytesMut;
 use rand::RngExt;
 use tokio::task::JoinSet;
 
+use crate::reading::{self, Seen};
 use crate::{Gateway, content, seed};
+
+/// Keys, each with its writer.
+pub const WRITERS: u64 = 6;
+/// How often a read that was refused, or got no answer, is tried.
+const READ_TRIES: u32 = 3;
 
 /// Small, around a page, around a block, several blocks: each takes another way through the cache.
 const LENGTHS: [usize; 7] = [1, 4096, 256 << 10, (256 << 10) + 1, 1_000_000, 4 << 20, (9 << 20) + 17];
@@ -32,19 +44,49 @@ pub enum Writes {
 }
 
 /// What has happened.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Summary {
     pub writes: u64,
     pub failed: u64,
     pub reads: u64,
+    /// Of the reads: whose body broke off; of these, whose object nobody had begun to write again.
+    pub cut: u64,
+    pub cut_unchanged: u64,
+    /// Ranges past the end of every byte of a version.
+    pub past_end: u64,
+    /// Answers that were errors of a server, or none at all. Each was followed by another try.
+    pub refused: u64,
+}
+
+impl Summary {
+    /// Fails where too much went wrong in `troubles` troubles, in each of which a writer may lose a write or two.
+    pub fn bound_by(&self, troubles: usize) {
+        assert!(self.failed <= 2 * WRITERS * troubles as u64, "too many writes failed: {self:?}");
+        assert!(self.refused <= self.reads / 20 + 10 * troubles as u64, "too many reads were refused: {self:?}");
+        assert!(self.cut_unchanged <= 8 * troubles as u64, "bodies were cut though nothing had changed: {self:?}");
+        assert!(self.cut <= self.reads / 4, "too many bodies were cut: {self:?}");
+    }
+}
+
+#[derive(Default)]
+struct Counts {
+    failed: AtomicU64,
+    reads: AtomicU64,
+    cut: AtomicU64,
+    cut_unchanged: AtomicU64,
+    past_end: AtomicU64,
+    refused: AtomicU64,
+}
+
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
 }
 
 /// A history under way.
 pub struct History {
     keys: Arc<Vec<Key>>,
     stop: Arc<AtomicBool>,
-    reads: Arc<AtomicU64>,
-    failed: Arc<AtomicU64>,
+    counts: Arc<Counts>,
     tasks: JoinSet<()>,
 }
 
@@ -56,29 +98,31 @@ impl History {
             begun: AtomicU64::new(0),
             acknowledged: AtomicU64::new(0),
         };
-        let keys: Arc<Vec<Key>> = Arc::new((0..6).map(key).collect());
-        let (stop, reads, failed) = (Arc::new(AtomicBool::new(false)), Arc::default(), Arc::default());
-        let mut history = Self { keys, stop, reads, failed, tasks: JoinSet::new() };
+        let keys: Arc<Vec<Key>> = Arc::new((0..WRITERS as usize).map(key).collect());
+        let (stop, counts) = (Arc::new(AtomicBool::new(false)), Arc::default());
+        let mut history = Self { keys, stop, counts, tasks: JoinSet::new() };
         for index in 0..history.keys.len() {
-            let (keys, stop, failed) = (history.keys.clone(), history.stop.clone(), history.failed.clone());
+            let (keys, stop, counts) = (history.keys.clone(), history.stop.clone(), history.counts.clone());
             let (gateways, bucket) = (gateways.to_vec(), bucket.to_owned());
             history.tasks.spawn(async move {
                 let mut rng = seed::rng(seed, index as u64);
-                let writer = Writer { key: &keys[index], bucket: &bucket, writes, failed: &failed };
+                let writer = Writer { key: &keys[index], bucket: &bucket, writes, failed: &counts.failed };
                 writer.write_versions(&gateways, &mut rng, &stop).await;
             });
         }
         for reader in 0..8u64 {
-            let (keys, stop, reads) = (history.keys.clone(), history.stop.clone(), history.reads.clone());
-            let (gateways, bucket) = (gateways.to_vec(), bucket.to_owned());
+            let (keys, stop, counts) = (history.keys.clone(), history.stop.clone(), history.counts.clone());
+            let clients: Vec<Client> = gateways.iter().map(|gateway| reading::once(&gateway.client)).collect();
+            let bucket = bucket.to_owned();
             history.tasks.spawn(async move {
                 let mut rng = seed::rng(seed, 1000 + reader);
                 while !stop.load(Ordering::Relaxed) {
                     let key = &keys[rng.random_range(0..keys.len())];
-                    let gateway = &gateways[rng.random_range(0..gateways.len())];
-                    let ranged = rng.random_bool(0.4);
-                    read_once(key, gateway, &bucket, ranged, &mut rng).await;
-                    reads.fetch_add(1, Ordering::Relaxed);
+                    let client = rng.random_range(0..clients.len());
+                    let first = rng.random_bool(0.4).then(|| rng.random_range(0..600_000usize));
+                    let read = Read { key, client: &clients[client], bucket: &bucket, gateway: client, first };
+                    read.once(&counts).await;
+                    count(&counts.reads);
                 }
             });
         }
@@ -97,15 +141,41 @@ impl History {
         }
     }
 
+    /// Lets it go on until there were so many writes and reads: a machine that is slow takes its time.
+    pub async fn run_until(&mut self, writes: u64, reads: u64) {
+        for _ in 0..300 {
+            let summary = self.summary();
+            if summary.writes > writes && summary.reads > reads {
+                return;
+            }
+            self.run_for(Duration::from_secs(1)).await;
+        }
+        panic!("too little happens to prove anything: {:?}", self.summary());
+    }
+
     /// Ends it, and says what has happened.
     pub async fn end(mut self) -> Summary {
         self.stop.store(true, Ordering::Relaxed);
         while let Some(ended) = self.tasks.join_next().await {
             ended.expect("a writer or reader saw what can't be");
         }
-        let failed = self.failed.load(Ordering::Relaxed);
-        let begun: u64 = self.keys.iter().map(|key| key.begun.load(Ordering::Relaxed)).sum();
-        Summary { writes: begun - failed, failed, reads: self.reads.load(Ordering::Relaxed) }
+        self.summary()
+    }
+
+    fn summary(&self) -> Summary {
+        let Counts { failed, reads, cut, cut_unchanged, past_end, refused } = &*self.counts;
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let begun: u64 = self.keys.iter().map(|key| load(&key.begun)).sum();
+        let (failed, reads, cut, cut_unchanged) = (load(failed), load(reads), load(cut), load(cut_unchanged));
+        Summary {
+            writes: begun - failed,
+            failed,
+            reads,
+            cut,
+            cut_unchanged,
+            past_end: load(past_end),
+            refused: load(refused),
+        }
     }
 }
 
@@ -137,7 +207,7 @@ impl Writer<'_> {
                 Ok(()) => self.key.acknowledged.store(version, Ordering::SeqCst),
                 Err(error) if self.writes == Writes::MayFail => {
                     println!("{} version {version} through {} failed: {error}", self.key.name, gateway.endpoint);
-                    self.failed.fetch_add(1, Ordering::Relaxed);
+                    count(self.failed);
                 }
                 Err(error) => panic!("{} version {version} through {}: {error}", self.key.name, gateway.endpoint),
             }
@@ -159,51 +229,103 @@ impl Writer<'_> {
     }
 }
 
-async fn read_once(key: &Key, gateway: &Gateway, bucket: &str, ranged: bool, rng: &mut rand::rngs::SmallRng) {
-    let oldest = key.acknowledged.load(Ordering::SeqCst);
-    let mut get = gateway.client.get_object().bucket(bucket).key(&key.name);
-    let first = if ranged { rng.random_range(0..600_000usize) } else { 0 };
-    if ranged {
-        get = get.range(format!("bytes={first}-{}", first + 300_000));
+/// One read.
+struct Read<'a> {
+    key: &'a Key,
+    client: &'a Client,
+    bucket: &'a str,
+    /// Which one.
+    gateway: usize,
+    /// Of a range that begins there.
+    first: Option<usize>,
+}
+
+/// What a read showed of its key.
+enum Shown {
+    /// All of what was asked for of this version.
+    Version(u64),
+    /// The beginning of it.
+    Cut(u64),
+    Absent,
+    /// The range begins behind the end.
+    PastEnd,
+}
+
+impl Read<'_> {
+    async fn once(&self, counts: &Counts) {
+        let oldest = self.key.acknowledged.load(Ordering::SeqCst);
+        let shown = self.shown(counts).await;
+        let newest = self.key.begun.load(Ordering::SeqCst);
+        let (key, gateway) = (&self.key.name, self.gateway);
+        let possible = || {
+            format!(
+                "{key} through gateway {gateway}: {oldest} was acknowledged before the read began, {newest} begun when it ended"
+            )
+        };
+        match shown {
+            Shown::Version(version) | Shown::Cut(version) => {
+                assert!((oldest..=newest).contains(&version), "saw version {version}; {}", possible());
+            }
+            Shown::Absent => {
+                let is_possible = (oldest..=newest).any(|version| version == 0 || is_deletion(version));
+                assert!(is_possible, "saw no object, and none of the possible versions is a deletion; {}", possible());
+            }
+            Shown::PastEnd => {
+                let first = self.first.expect("only a range is past the end");
+                let ends = |version: u64| version > 0 && !is_deletion(version) && length(key, version) <= first;
+                let is_possible = (oldest..=newest).any(ends);
+                assert!(is_possible, "no possible version ends before byte {first}; {}", possible());
+                count(&counts.past_end);
+            }
+        }
+        if let Shown::Cut(version) = shown {
+            count(&counts.cut);
+            if newest == version {
+                println!("a body was cut of version {version}, which is the newest; {}", possible());
+                count(&counts.cut_unchanged);
+            }
+        }
     }
-    let seen = match get.send().await {
-        Ok(answer) => {
-            let version: u64 = answer.metadata().expect("versions are metadata")["version"].parse().expect("a number");
-            match answer.body.collect().await {
-                Ok(body) => {
-                    let (bytes, whole) = (body.into_bytes(), length(&key.name, version));
-                    let want = if ranged { whole.saturating_sub(first).min(300_001) } else { whole };
-                    assert_eq!(bytes.len(), want, "{} version {version}: wrong length", key.name);
-                    content::check(&key.name, version, first, &bytes).expect("the bytes of this version");
-                    Some(version)
+
+    async fn shown(&self, counts: &Counts) -> Shown {
+        let (key, bucket) = (&self.key.name, self.bucket);
+        for again in (0..READ_TRIES).rev() {
+            let mut get = self.client.get_object().bucket(bucket).key(key);
+            if let Some(first) = self.first {
+                get = get.range(format!("bytes={first}-{}", first + 300_000));
+            }
+            let error = match get.send().await {
+                Ok(answer) => return self.body(answer).await,
+                Err(error) => error,
+            };
+            match error.raw_response().map(|raw| raw.status().as_u16()) {
+                Some(404) => return Shown::Absent,
+                Some(416) => return Shown::PastEnd,
+                Some(500..) | None if again > 0 => {
+                    println!("{key} through gateway {}: {error:?}", self.gateway);
+                    count(&counts.refused);
+                    tokio::time::sleep(Duration::from_millis(100)).await;
                 }
-                // The object changed under the read: a cut body is what S3 clients retry. Never wrong bytes.
-                Err(_) => return,
+                other => panic!("{key} through gateway {}: {other:?} {error:?}", self.gateway),
             }
         }
-        Err(error) => {
-            let raw = error.raw_response().map(|raw| raw.status().as_u16());
-            match raw {
-                Some(404) => None,
-                // The range starts past the end of a short version; nothing to compare.
-                Some(416) => return,
-                other => panic!("{} through {}: {other:?} {error:?}", key.name, gateway.endpoint),
+        unreachable!("the last try returns or panics")
+    }
+
+    async fn body(&self, answer: aws_sdk_s3::operation::get_object::GetObjectOutput) -> Shown {
+        let (key, first) = (&self.key.name, self.first.unwrap_or_default());
+        let version: u64 = answer.metadata().expect("versions are metadata")["version"].parse().expect("a number");
+        let rest = length(key, version).saturating_sub(first);
+        let want = if self.first.is_some() { rest.min(300_001) } else { rest };
+        let (bytes, shown) = match reading::collect(answer.body, BytesMut::new()).await {
+            Seen::Whole(bytes) => {
+                assert_eq!(bytes.len(), want, "{key} version {version}: wrong length");
+                (bytes, Shown::Version(version))
             }
-        }
-    };
-    let newest = key.begun.load(Ordering::SeqCst);
-    match seen {
-        Some(version) => assert!(
-            (oldest..=newest).contains(&version),
-            "{} through {}: saw version {version}, {oldest} was acknowledged before the read began, {newest} begun when it ended",
-            key.name,
-            gateway.endpoint
-        ),
-        None => assert!(
-            (oldest..=newest).any(|version| version == 0 || is_deletion(version)),
-            "{} through {}: saw no object, versions {oldest}..={newest} are possible and none is a deletion",
-            key.name,
-            gateway.endpoint
-        ),
+            Seen::Cut(bytes) => (bytes, Shown::Cut(version)),
+            other => unreachable!("a body is whole or cut: {other:?}"),
+        };
+        content::check(key, version, first, &bytes).expect("the bytes of this version");
+        shown
     }
 }

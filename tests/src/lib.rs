@@ -7,11 +7,13 @@ pub mod history;
 pub mod hosts;
 pub mod metrics;
 mod process;
+pub mod progress;
 pub mod proxy;
 pub mod reading;
 pub mod receiver;
 pub mod relay;
 pub mod seed;
 pub mod spread;
+pub mod starved;
 
 pub use cluster::{Cluster, Gateway, Section};

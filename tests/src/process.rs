@@ -3,9 +3,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, ensure};
+use aws_sdk_s3::primitives::{DateTime, DateTimeFormat};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// How long a process may take to answer after its start. Generous: the machine may be busy with other tests.
 pub(crate) const START_WITHIN: Duration = Duration::from_secs(180);
@@ -50,10 +52,33 @@ pub(crate) fn tell_end_of_log(folder: &Path, name: &str) {
 
 /// Runs `verbs3 WORDS --config …` of the first coordinator, and gives its status and what it printed.
 pub(crate) async fn command(folder: &Path, words: &[&str]) -> anyhow::Result<(Option<i32>, String)> {
-    let mut command = tokio::process::Command::new(binary()?);
-    let output = command.args(words).arg("--config").arg(folder.join("coordinator-0.toml")).output().await?;
+    let output = self::words(folder, words)?.output().await?;
     let text = [output.stdout, output.stderr].concat();
     Ok((output.status.code(), String::from_utf8_lossy(&text).into_owned()))
+}
+
+/// `verbs3 WORDS --config …` of the first coordinator.
+pub(crate) fn words(folder: &Path, words: &[&str]) -> anyhow::Result<tokio::process::Command> {
+    let mut command = tokio::process::Command::new(binary()?);
+    command.args(words).arg("--config").arg(folder.join("coordinator-0.toml")).stdin(std::process::Stdio::null());
+    Ok(command)
+}
+
+/// A log line's time.
+pub(crate) fn time(text: &str) -> anyhow::Result<SystemTime> {
+    Ok(SystemTime::try_from(DateTime::from_str(text, DateTimeFormat::DateTime)?)?)
+}
+
+/// The date of an answer of the process whose admin address this is, since 1970, to the second.
+pub(crate) async fn date(admin: &str) -> anyhow::Result<Duration> {
+    let mut stream = tokio::net::TcpStream::connect(admin).await?;
+    let request = format!("GET /readyz HTTP/1.1\r\nhost: {admin}\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    let date = answer.lines().find_map(|line| line.strip_prefix("date: "));
+    let date = date.with_context(|| format!("an answer of {admin} has no date:\n{answer}"))?;
+    Ok(Duration::from_secs(DateTime::from_str(date.trim(), DateTimeFormat::HttpDate)?.secs().try_into()?))
 }
 
 /// Waits until `verbs3 status` shows `wanted`, all of it; what it shows.

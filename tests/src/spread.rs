@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, ensure};
 use tempfile::TempDir;
@@ -18,6 +18,10 @@ use crate::process::{self, START_WITHIN, binary, ready};
 const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
 /// What every key in etcd begins with.
 pub const PREFIX: &str = "/verbs3-tests/spread";
+/// How long a leader's etcd lease is.
+pub const LEADERSHIP: Duration = Duration::from_secs(2);
+/// What the names begin with of those whose wall clocks can be set; one gateway's, so that the others differ from it.
+pub const CLOCKS: [&str; 3] = ["coordinator", "worker", "gateway-0"];
 /// Ahead of the machine's clocks that are not set: hosts were not started at one moment.
 const STARTED_EARLIER: [&str; 3] = ["1000000", "3000", "86400"];
 
@@ -65,7 +69,7 @@ impl Spread {
              allow = [{{ mount = \"*\", rights = [\"read\", \"write\", \"list\", \"delete\", \"admin\"] }}]\n"
         );
         fs::write(spread.file("identities.toml"), identities)?;
-        for role in ["coordinator", "worker"] {
+        for role in CLOCKS {
             spread.set_clock(role, "+0")?;
         }
         for name in spread.names() {
@@ -105,7 +109,7 @@ impl Spread {
         self.folder.path().join(name)
     }
 
-    /// How far the wall clocks of a role are off: `+600s`. Clocks that can't be set go on as ever.
+    /// How far the wall clocks are off of those whose names begin so, one of [`CLOCKS`]: `+600s`.
     pub fn set_clock(&self, role: &str, offset: &str) -> anyhow::Result<()> {
         // Renamed into place: a process that reads it finds one or the other.
         let (new, file) = (self.file("clock.new"), self.file(&format!("clock-{role}")));
@@ -113,9 +117,20 @@ impl Spread {
         Ok(fs::rename(new, file)?)
     }
 
+    /// How far the process called `name` is ahead of this one's clock, in seconds, by the date that its answers bear.
+    pub async fn clock_ahead(&self, name: &str) -> anyhow::Result<f64> {
+        let admin = ready(self.folder.path(), name, "admin").with_context(|| format!("{name} is not ready"))?;
+        let date = process::date(&admin).await?;
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
+        Ok(date.as_secs_f64() - now.as_secs_f64())
+    }
+
     fn write_configurations(&self) -> anyhow::Result<()> {
-        let listen = format!("{}:9000", self.network.address("store")?);
-        fs::write(self.file("store.toml"), store_config(self.folder.path(), &listen)?)?;
+        let address = self.network.address("store")?;
+        let listen = format!("{address}:9000");
+        // Where the router reaches it, too.
+        let config = store_config(self.folder.path(), &listen)?.replace("127.0.0.1:0", &format!("{address}:9001"));
+        fs::write(self.file("store.toml"), config)?;
         let urls: Vec<String> = self
             .hosts("coordinator")
             .iter()
@@ -161,6 +176,13 @@ impl Spread {
             listen.rsplit_once(':').map_or(listen, |(host, _)| host),
             disk.display()
         ))
+    }
+
+    /// Another disk, of a worker that does not run.
+    pub fn empty_disk(&self, worker: &str) -> anyhow::Result<()> {
+        let folder = self.file(&format!("{worker}-disk")).join("tier");
+        fs::remove_dir_all(&folder)?;
+        Ok(fs::create_dir(folder)?)
     }
 
     /// Makes a bucket in the store, around every gateway.
@@ -210,8 +232,8 @@ impl Spread {
         let role = if role == "store" { "dev" } else { role };
         command.arg(binary()?).arg(role).arg("--config").arg(self.file(&format!("{name}.toml")));
         command.arg("--ready-file").arg(ready);
-        if matches!(role, "coordinator" | "worker") {
-            command.env("LD_PRELOAD", FAKETIME).env("FAKETIME_TIMESTAMP_FILE", self.file(&format!("clock-{role}")));
+        if let Some(clock) = CLOCKS.iter().find(|clock| name.starts_with(*clock)) {
+            command.env("LD_PRELOAD", FAKETIME).env("FAKETIME_TIMESTAMP_FILE", self.file(&format!("clock-{clock}")));
             command
                 .env("FAKETIME_NO_CACHE", "1")
                 .env("FAKETIME_DONT_FAKE_MONOTONIC", "1")
@@ -284,6 +306,11 @@ impl Spread {
         crate::metrics::Metrics::of(&admin).await
     }
 
+    /// What its coordinators' API is asked with.
+    pub fn secret(&self) -> verbs3_coordinator_client::proof::Secret {
+        verbs3_coordinator_client::proof::Secret::new("tests", CLUSTER_SECRET)
+    }
+
     /// `verbs3 status`, asked from the router: its exit status and its screen.
     pub async fn status(&self) -> anyhow::Result<(Option<i32>, String)> {
         self.command(&["status"]).await
@@ -292,6 +319,12 @@ impl Spread {
     /// Runs `verbs3 WORDS --config …` of a coordinator on the router, and gives its status and what it printed.
     pub async fn command(&self, words: &[&str]) -> anyhow::Result<(Option<i32>, String)> {
         process::command(self.folder.path(), words).await
+    }
+
+    /// Begins `verbs3 WORDS --config …` as [`Spread::command`] does, without waiting for it. Killed when it is dropped.
+    pub fn begin(&self, words: &[&str]) -> anyhow::Result<tokio::process::Child> {
+        let mut command = process::words(self.folder.path(), words)?;
+        Ok(command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true).spawn()?)
     }
 
     /// Waits until the status shows `wanted`, all of it; what it shows.
@@ -316,11 +349,28 @@ impl Spread {
     }
 }
 
+impl Spread {
+    /// How long after `since` coordinator `name` began to lead, by its own log: no question is in it. Its clock must not be set.
+    pub fn led_after(&self, name: &str, since: SystemTime) -> anyhow::Result<Duration> {
+        let log = self.log(name);
+        let lines = log.lines().filter(|line| line.contains("\"this coordinator leads\""));
+        for line in lines {
+            let line: serde_json::Value = serde_json::from_str(line)?;
+            let at = line["timestamp"].as_str().context("lines have a time")?;
+            if let Ok(after) = process::time(at)?.duration_since(since) {
+                return Ok(after);
+            }
+        }
+        anyhow::bail!("{name} did not begin to lead; its log:\n{log}")
+    }
+}
+
 pub fn coordinator_section(address: &str, etcd: &str, prefix: &str) -> String {
     format!(
         "[coordinator]\nlisten = \"{address}:9500\"\nadvertise = \"http://{address}:9500\"\n\
-         admin_listen = \"{address}:9501\"\nlease = \"1s\"\nleadership = \"2s\"\n\
-         store = {{ kind = \"etcd\", endpoints = [\"{etcd}\"], prefix = \"{prefix}\", deadline = \"1s\" }}\n"
+         admin_listen = \"{address}:9501\"\nlease = \"1s\"\nleadership = \"{}s\"\n\
+         store = {{ kind = \"etcd\", endpoints = [\"{etcd}\"], prefix = \"{prefix}\", deadline = \"1s\" }}\n",
+        LEADERSHIP.as_secs()
     )
 }
 

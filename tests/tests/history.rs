@@ -14,8 +14,9 @@ async fn reads_through_any_gateway_see_acknowledged_writes() {
     let bucket = cluster.bucket("history").await.unwrap();
     let mut history = History::start(&cluster.gateways(), &bucket, seed, Writes::Succeed);
     history.run_for(Duration::from_secs(seed::rounds(20) as u64)).await;
+    history.run_until(20, 100).await;
     let summary = history.end().await;
     println!("{summary:?}: no stale and no mixed read");
-    assert!(summary.writes > 20 && summary.reads > 100, "too little happened to prove anything");
+    summary.bound_by(0);
     cluster.stop().await.unwrap();
 }

@@ -146,8 +146,9 @@ async fn reads_of_hot_objects_see_acknowledged_writes_though_a_worker_of_theirs_
             cluster.restart_and_wait("worker-1").await.unwrap();
         }
     }
+    history.run_until(10, 30).await;
     let summary = history.end().await;
     println!("{summary:?}, {spread_before} spans from replicas: no stale and no mixed read");
-    assert!(summary.writes > 10 && summary.reads > 30, "too little happened to prove anything");
+    summary.bound_by(2);
     cluster.stop().await.unwrap();
 }

@@ -73,16 +73,17 @@ async fn reads_see_acknowledged_writes_while_workers_and_coordinators_come_and_g
     for at in (1..order.len()).rev() {
         order.swap(at, rng.random_range(0..=at));
     }
-    for round in 0..seed::rounds(order.len()) {
+    let rounds = seed::rounds(order.len());
+    for round in 0..rounds {
         let what = order[round % order.len()];
         let worker = format!("worker-{}", rng.random_range(0..4));
         println!("round {round}: {what:?} {worker}");
         trouble(&mut cluster, &mut history, what, &worker).await;
     }
+    history.run_until(20, 100).await;
     let summary = history.end().await;
     println!("{summary:?}: no stale and no mixed read");
-    assert!(summary.writes > 20 && summary.reads > 100, "too little happened to prove anything: {summary:?}");
-    assert!(summary.failed < summary.writes / 2, "most writes failed: {summary:?}");
+    summary.bound_by(rounds);
     cluster.status_shows(&["4 of 4 workers serve"]).await.unwrap();
 }
 
