@@ -90,7 +90,7 @@ END
   S3_MATRIX=$DIR/dev.matrix S3_WITHOUT="${S3_WITHOUT_DEV-versioning,object_lock,cors}" suite "$DIR/dev.env" "$DIR/dev.jsonl" --store dev "$SUITE" || status=1
   shown "$DIR/dev.matrix" || status=1
   say "the coordinator's API, by its own document"
-  "$ROOT/tests/api/run.sh" "$DIR/data/cluster.toml" "$DIR/api" || status=1
+  "$ROOT/tests/api/run.sh" "$DIR/data/cluster.toml" "$DIR/dev.env" "$DIR/api" || status=1
   stop_cluster || status=1
   "$VENV/bin/python" "$HERE/otlp_receiver.py" check "$DIR/otlp.jsonl" 1 || status=1
   return "$status"
