@@ -14,9 +14,15 @@ const OBJECTS: usize = 12;
 const BYTES: usize = 300_000;
 
 fn start(folder: &Path) -> (Process, Client) {
+    start_with(folder, "0B")
+}
+
+/// With so much of a disk tier.
+fn start_with(folder: &Path, disk: &str) -> (Process, Client) {
     let mut command = verbs3();
     let small = ["--set", "worker.memory.capacity=64MiB", "--set", "gateway.memory.capacity=32MiB"];
     command.current_dir(folder).args(["dev", "--no-demo", "--listen", "127.0.0.1:0", "--workers", "2"]).args(small);
+    command.args(["--set", &format!("dev.disk={disk}")]);
     let dev = Process::start_command(folder, "dev", command);
     let (access, secret) = dev_key(&folder.join(".verbs3"));
     let client = dev.client(&access, &secret);
@@ -88,6 +94,51 @@ async fn a_prefix_is_loaded_looked_at_and_given_up_with_nothing_but_dev() {
     assert!(shown.contains("first") && shown.contains("done"), "{shown}");
     let metrics = text(&get(&dev.admin, "/metrics").body);
     assert!(metrics.contains("verbs3_coordinator_") && metrics.contains("verbs3_preload_"), "{metrics}");
+    assert_eq!(dev.end(), Some(0));
+}
+
+/// Of one object, of all workers: its bytes, those on disk, and those of them that are pinned.
+fn on_disk(folder: &Path, object: &str) -> (u64, u64, u64) {
+    let (code, shown) = until_good(folder, &["cache", "where", object, "--json"]);
+    assert_eq!(code, Some(0), "{shown}");
+    let view: serde_json::Value = serde_json::from_str(shown.lines().next().unwrap()).unwrap();
+    let places = || view["blocks"].as_array().unwrap().iter().flat_map(|block| block["places"].as_array().unwrap());
+    let sum = |name: &str| places().map(|place| place[name].as_u64().unwrap()).sum();
+    (view["bytes"].as_u64().unwrap(), sum("disk_bytes"), sum("pinned_bytes"))
+}
+
+#[tokio::test]
+async fn what_is_pinned_stays_on_disk_through_a_sudden_end_and_until_it_is_unpinned() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let (mut dev, client) = start_with(at, "256MiB");
+    for number in 0..OBJECTS {
+        put(&client, number).await;
+    }
+    let (all, object, bytes) = ("s3://demo/set/", "s3://demo/set/03 x", BYTES as u64);
+    let (code, shown) =
+        said(at, &["preload", all, "--tier", "disk", "--pin-ttl", "3600", "--id", "first", "--follow", "--verify"]);
+    assert!(code == Some(0) && shown.contains("job first: done"), "{shown}");
+    assert_eq!(on_disk(at, object), (bytes, bytes, bytes));
+
+    dev.signal("-KILL");
+    dev.ended();
+    let (mut dev, client) = start_with(at, "256MiB");
+    assert_eq!(on_disk(at, object), (bytes, bytes, bytes), "pins outlive their worker");
+    for number in 0..OBJECTS {
+        let answer = get_object(&client, "demo", &format!("set/{number:02} x")).await;
+        assert!(answer.body == content(number) && answer.head.contains("x-verbs3-cache: hit"), "{}", answer.head);
+    }
+
+    let (code, shown) = said(at, &["cache", "unpin", all, "--follow"]);
+    assert_eq!(code, Some(0), "{shown}");
+    assert_eq!(on_disk(at, object), (bytes, bytes, 0));
+    let (code, shown) = said(at, &["cache", "pin", all, "--ttl", "3600", "--follow"]);
+    assert_eq!(code, Some(0), "{shown}");
+    assert_eq!(on_disk(at, object), (bytes, bytes, bytes));
+    let (code, shown) = said(at, &["cache", "evict", all, "--follow"]);
+    assert_eq!(code, Some(0), "{shown}");
+    assert_eq!(on_disk(at, object), (bytes, 0, 0));
     assert_eq!(dev.end(), Some(0));
 }
 

@@ -151,8 +151,8 @@ fn content(number: usize, bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| ((at + 7 * number).wrapping_mul(2_654_435_761) >> 13) as u8).collect()
 }
 
-/// The lines of a job's progress, each of which proves itself. Until it is over.
-fn progress(url: &str, id: &str) -> Vec<serde_json::Value> {
+/// The lines of a job's progress, each of which proves itself. Until it is over. `meanwhile` is done once the first has come.
+fn progress(url: &str, id: &str, meanwhile: impl FnOnce()) -> Vec<serde_json::Value> {
     let secret = Secret::new("verbs3", SECRET);
     let path = format!("/v1/preload/{id}/progress");
     let (header, proof) = secret.prove(Said { method: "GET", path_and_query: &path, body: b"" }, wall_clock_ms());
@@ -160,8 +160,16 @@ fn progress(url: &str, id: &str) -> Vec<serde_json::Value> {
     let mut stream = TcpStream::connect(host).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n{REQUEST_HEADER}: {header}\r\n\r\n")
         .unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
+    let mut answer = Vec::new();
+    while !text(&answer).contains("{\"proof\"") {
+        let mut piece = [0; 4096];
+        let bytes = stream.read(&mut piece).unwrap();
+        assert!(bytes > 0, "it ended without a line: {}", text(&answer));
+        answer.extend_from_slice(&piece[..bytes]);
+    }
+    meanwhile();
+    stream.read_to_end(&mut answer).unwrap();
+    let answer = text(&answer);
     assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("application/x-ndjson"), "{answer}");
     // Between the lines are the lengths of chunks.
     let lines = answer.lines().filter_map(|line| line.strip_prefix("{\"proof\":\"")?.strip_suffix('}'));
@@ -213,7 +221,7 @@ async fn a_job_survives_its_coordinators_death_and_everything_is_hot_afterwards(
     }
     assert_eq!(bed.metric("verbs3_worker_ufs_requests_total"), asked, "reads went to the store");
 
-    let lines = progress(&bed.url, "night");
+    let lines = progress(&bed.url, "night", || ());
     assert!(lines.len() == 1 && lines[0]["state"] == "done", "{lines:?}");
 
     let listed = bed.preload(&["ls"]).wait_with_output().unwrap();
@@ -274,8 +282,14 @@ async fn the_exit_status_says_what_happened() {
     assert!(code == Some(2) && said.contains("there is no job unknown"), "{said}");
     let (code, said) = status(&["s3://demo/set/", "--id", "slow", "--bandwidth", "1KiB"]);
     assert!(code == Some(0), "{said}");
-    let (code, said) = status(&["stop", "slow"]);
-    assert!(code == Some(0) && said.contains("stopped"), "{said}");
+    // Who follows it hears of it as it is, and of its end.
+    let lines = progress(&bed.url, "slow", || {
+        let (code, said) = status(&["stop", "slow"]);
+        assert!(code == Some(0) && said.contains("stopped"), "{said}");
+    });
+    let states: Vec<&str> = lines.iter().map(|line| line["state"].as_str().unwrap()).collect();
+    assert!(states.len() >= 2 && states.last() == Some(&"stopped"), "{states:?}");
+    assert!(states[..states.len() - 1].iter().all(|state| matches!(*state, "queued" | "running")), "{states:?}");
     let (code, said) = status(&["s3://demo/set/", "--id", "slow", "--bandwidth", "1KiB"]);
     assert!(code == Some(1) && said.contains("nothing was done now"), "{said}");
     let (code, said) = status(&["stop", "slo w"]);
