@@ -6,6 +6,7 @@ mod hear;
 mod held;
 mod life;
 mod listed;
+mod look;
 mod open;
 mod plan;
 mod read;
@@ -92,6 +93,10 @@ impl Service for Worker {
             }
             Ok(Request::Warm(warm)) => return self.serve_warm(warm, None, reply).await,
             Ok(Request::WarmListed(warm, bytes)) => return self.serve_warm(warm, Some(bytes), reply).await,
+            Ok(Request::Look(look)) => match self.looked(look) {
+                Ok(answer) => return say(reply, &answer).await,
+                Err(refused) => Err(refused),
+            },
             Ok(Request::Tend(tend)) => return self.serve_tend(tend, reply).await,
             Ok(Request::ForgetPrefix(forget)) => {
                 self.forget_prefix(&forget).map(|generation| (generation, Hold::Leased))

@@ -152,7 +152,8 @@ impl Attempt {
                 | Reply::Unleased { .. }
                 | Reply::Standing { .. }
                 | Reply::Warmed(_)
-                | Reply::Tended(_),
+                | Reply::Tended(_)
+                | Reply::Looked(_),
                 _,
             ) => Err(self.malformed("an acknowledgement for a read")),
         }

@@ -8,6 +8,7 @@ mod health;
 mod homes;
 mod hot;
 mod listed;
+mod look;
 pub mod metrics;
 mod neighbours;
 mod open;
@@ -23,6 +24,7 @@ mod write;
 
 pub use health::HealthOptions;
 pub use hot::HotBlocks;
+pub use look::Seen;
 pub use neighbours::{HeldRead, HeldRequest, NeighbourError, NeighbourOptions, Neighbours, TakeOverOutcome};
 pub use open::{Found, OpenOutcome, OpenRequest};
 pub use options::{OptionsError, TierOptions};

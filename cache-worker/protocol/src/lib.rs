@@ -3,6 +3,7 @@
 
 mod geometry;
 mod ids;
+mod look;
 mod membership;
 mod messages;
 mod placement;
@@ -14,6 +15,7 @@ pub use ids::{
     BlockHash, BlockIndex, Epoch, Generation, KeyHash, ObjectKey, PageIndex, Slot, Version, Volume, WorkerId, WriteId,
     is_strong_etag,
 };
+pub use look::{Here, LOOKED_OBJECTS_MAX, Look, Looked, LookedFor};
 pub use membership::{ClusterMember, Membership, MembershipChange};
 pub use messages::{
     Absent, Announce, Attributes, ByteRange, CacheVerdict, DecodeError, Forget, Holds, Lease, Listed, ListedEntry,

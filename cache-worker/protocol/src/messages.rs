@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::geometry::Geometry;
 use crate::ids::{BlockIndex, Epoch, Generation, ObjectKey, PageIndex, Version, Volume, WriteId};
+use crate::look::{Look, Looked};
 use crate::tend::{ForgetPrefix, Tend, Tended};
 
 /// Spoken in the handshake. Peers of different versions refuse each other.
@@ -40,6 +41,7 @@ pub enum Request {
     WarmListed(Warm, u64),
     /// A read of a hot block at a worker that is not its owner. What it lacks it asks the owner for, and fills nothing.
     ReadReplica(Read),
+    Look(Look),
 }
 
 /// What may be traced.
@@ -310,6 +312,8 @@ pub enum Reply {
     Holds { likely: bool },
     /// To `TakeOver`: how much of the block came from its former owner.
     TakenOver { bytes: u64 },
+    /// To `Look`.
+    Looked(Looked),
 }
 
 /// How the asked bytes were found.

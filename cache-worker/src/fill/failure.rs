@@ -20,6 +20,8 @@ pub(crate) enum Failure {
     Abandoned,
     /// Only asked of the owner, which does not hold it.
     NotHeld,
+    /// Only asked of the owner, which has not said whether it holds it.
+    OwnerSilent,
     /// The worker shuts down.
     Stopping,
 }
@@ -36,6 +38,8 @@ impl Failure {
             Self::Unreachable(reason) => (RefusalKind::UfsUnreachable, reason.to_string()),
             Self::Abandoned => (RefusalKind::Busy, "the fill was given up".into()),
             Self::NotHeld => (RefusalKind::NotHeld, "neither this worker nor the owner holds it".into()),
+            // To a reader of a replica it is all the same: the owner is to be asked.
+            Self::OwnerSilent => (RefusalKind::NotHeld, "the owner does not give it now".into()),
             Self::Stopping => (RefusalKind::Busy, "the worker shuts down".into()),
         }
     }

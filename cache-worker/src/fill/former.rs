@@ -56,7 +56,7 @@ impl Filler {
         Ok(())
     }
 
-    /// Takes what the owner of the block holds of a run; what it does not hold fails. Bounded in time.
+    /// Takes what the owner of the block holds of a run; what it does not hold, or does not give in time, fails.
     pub(super) async fn take_from_owner(&self, target: &Target, block: BlockIndex, run: &Run) -> Result<(), Failure> {
         let Some(id) = self.former.other_owner(target.object.block_slot(block)) else { return Err(Failure::NotHeld) };
         let (all, metrics) = (run.pages.len(), &self.metrics);
@@ -72,7 +72,17 @@ impl Filler {
             Ok(()) => metrics.owner_none.inc(),
             Err(_) => metrics.owner_failed.inc(),
         }
-        if missing == 0 { Ok(()) } else { Err(Failure::NotHeld) }
+        match taken {
+            _ if missing == 0 => Ok(()),
+            Err(
+                NeighbourError::Busy
+                | NeighbourError::Resting(_)
+                | NeighbourError::Silent(_)
+                | NeighbourError::Transport(_),
+            ) => Err(Failure::OwnerSilent),
+            // What it gave and is not right is not asked of it again.
+            Ok(()) | Err(NeighbourError::Malformed { .. } | NeighbourError::Corrupt { .. }) => Err(Failure::NotHeld),
+        }
     }
 
     /// Takes a block over from its former owners; what they don't have is left to whoever reads it. How many bytes came.

@@ -133,7 +133,7 @@ impl<'a> Reading<'a> {
             match run.wait(*index, enough).await {
                 Err(Failure::Abandoned) => self.reclaim()?,
                 // A replica's question that this reader has joined: it asks for itself.
-                Err(Failure::NotHeld) if !self.replica => self.reclaim()?,
+                Err(Failure::NotHeld | Failure::OwnerSilent) if !self.replica => self.reclaim()?,
                 Err(failure) => return Err(failure),
                 // Taken from what was waited for, which is sure to be there; a look-up is not.
                 Ok(Filled::Some(cell, there)) => {

@@ -171,7 +171,7 @@ impl Worker {
             while let PageSource::Filling { run, index } = &claim.sources[usize::from(page - claim.first_page)] {
                 match run.clone().wait(*index, length(page)).await {
                     Ok(_) => break,
-                    Err(Failure::Abandoned | Failure::NotHeld) if reclaims < RECLAIMS_MAX => {
+                    Err(Failure::Abandoned | Failure::NotHeld | Failure::OwnerSilent) if reclaims < RECLAIMS_MAX => {
                         reclaims += 1;
                         claim = self.warm_claim(&target, warm.block, page..pages.end)?;
                         claim.release();
@@ -184,7 +184,8 @@ impl Worker {
         Ok(bytes)
     }
 
-    /// A replica takes from the owner of the block what that holds; the rest is filled.
+    /// A replica takes from the owner of the block what that holds; the rest is filled. Not where the owner did not say what it holds:
+    /// its bytes would leave the UFS twice. The asker has time, and comes back.
     async fn copy_from_owner(&self, target: &Arc<Target>, block: BlockIndex, pages: Range<u16>) -> Result<(), Failure> {
         if self.former.other_owner(target.object.block_slot(block)).is_none() {
             return Ok(());
@@ -195,8 +196,13 @@ impl Worker {
         claim.release();
         for (page, source) in pages.zip(&claim.sources) {
             if let PageSource::Filling { run, index } = source {
-                // What does not come so is claimed again.
-                let _ = run.clone().wait(*index, self.geometry.page_len(block_len, PageIndex(page))).await;
+                match run.clone().wait(*index, self.geometry.page_len(block_len, PageIndex(page))).await {
+                    Err(Failure::OwnerSilent) => {
+                        return Err(Failure::Busy("the owner of the block does not give its pages now"));
+                    }
+                    // What does not come so is claimed again.
+                    Ok(_) | Err(_) => {}
+                }
             }
         }
         Ok(())
@@ -209,9 +215,7 @@ impl Worker {
     fn look(&self, target: &Target, warm: &Warm, pages: Range<u16>, length: impl Fn(u16) -> u32) -> Bytes {
         let mut bytes = Bytes::default();
         for page in pages {
-            let key = target.digest.page(warm.block, page);
-            let is_in_memory = warm.tier == WarmTier::Memory && self.filler.memory().holds(key);
-            let is_here = is_in_memory || self.is_on_disk(key);
+            let is_here = self.is_page_here(target.digest, warm.block, page, warm.tier);
             *(if is_here { &mut bytes.held } else { &mut bytes.missing }) += length(page);
         }
         bytes

@@ -63,15 +63,9 @@ impl Run<'_> {
     /// What was loaded may have been replaced since, behind the tier's back. The listing shows that, where there is one; a named
     /// object is known to its home as long as gateways would believe it.
     async fn current(&self, item: &Item, first: WarmRequest) -> Result<Warmed, Trouble> {
-        let believed = if item.shown.is_some() { u64::MAX } else { item.mount.attributes_age_ms_max };
-        let first = WarmRequest { attributes_age_ms_max: believed, ..first };
+        let first = WarmRequest { attributes_age_ms_max: item.believed_ms(), ..first };
         let looked = self.ask(&item.mount, &first, 0).await?;
-        let version = &looked.version;
-        let is_other = item.shown.as_ref().is_some_and(|shown| {
-            shown.etag.as_ref().is_some_and(|etag| *etag != version.etag)
-                || shown.bytes.is_some_and(|bytes| bytes != version.bytes)
-        });
-        if !is_other {
+        if !item.shows_another(&looked.version) {
             return Ok(looked);
         }
         // Its home was not told what the list shows, or knows a newer one.

@@ -30,8 +30,10 @@ impl Drop for Begun {
 
 struct State {
     progress: Progress,
-    /// Since the last page was persisted.
+    /// Of the page that is gone through.
     page: Counters,
+    /// Of the page before, while that is persisted.
+    turned: Counters,
     heard: Heard,
     is_running: bool,
 }
@@ -39,7 +41,13 @@ struct State {
 impl Job {
     pub(crate) fn new(record: Record, progress: Progress) -> Self {
         let heard = progress.heard.clone();
-        let state = Mutex::new(State { progress, page: Counters::default(), heard, is_running: false });
+        let state = Mutex::new(State {
+            progress,
+            page: Counters::default(),
+            turned: Counters::default(),
+            heard,
+            is_running: false,
+        });
         Self { record, state, deleted: CancellationToken::new(), news: watch::Sender::new(0) }
     }
 
@@ -72,13 +80,12 @@ impl Job {
         self.state.lock().is_running = false;
     }
 
-    /// What is persisted now.
+    /// What is persisted now, the page before included.
     pub(crate) fn persisted(&self, progress: Progress) {
         {
             let mut state = self.state.lock();
-            state.heard.clone_from(&progress.heard);
             state.progress = progress;
-            state.page = Counters::default();
+            state.turned = Counters::default();
         }
         self.news.send_modify(|news| *news += 1);
     }
@@ -96,14 +103,22 @@ impl Job {
         self.state.lock().heard.clone()
     }
 
-    /// What the present page has done.
-    pub(crate) fn page(&self) -> Counters {
-        self.state.lock().page
+    /// A round begins.
+    pub(crate) fn forget_heard(&self) {
+        self.state.lock().heard = Heard::default();
+    }
+
+    /// The present page is done: what it has done is to be persisted. From here on the next one is counted.
+    pub(crate) fn turn_page(&self) -> Counters {
+        let mut state = self.state.lock();
+        state.turned = std::mem::take(&mut state.page);
+        state.turned
     }
 
     /// A page that is to be gone through again.
     pub(crate) fn forget_page(&self) {
-        self.state.lock().page = Counters::default();
+        let mut state = self.state.lock();
+        (state.page, state.turned) = (Counters::default(), Counters::default());
     }
 
     pub(crate) fn view(&self) -> JobView {
@@ -114,7 +129,7 @@ impl Job {
             state: state.progress.state,
             phase,
             reason: reason.clone(),
-            counters: sum(counters, &state.page),
+            counters: sum(&sum(counters, &state.turned), &state.page),
             failures: failures.clone(),
             created_ms: self.record.created_ms,
             ended_ms,

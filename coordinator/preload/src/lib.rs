@@ -14,6 +14,7 @@ mod failures;
 mod job;
 mod list;
 mod load;
+mod look;
 pub mod metrics;
 mod mounts;
 mod notified;

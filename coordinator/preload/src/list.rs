@@ -1,5 +1,6 @@
 //! A job's list of objects, a page at a time: named ones, those below a prefix, those in a manifest. Never all in memory.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use futures::StreamExt;
@@ -7,11 +8,11 @@ use http::Method;
 use percent_encoding::percent_decode_str;
 use s3s::dto::{ETag, EncodingType, ListObjectsV2Input, ListObjectsV2Output, Object, Timestamp};
 use time::OffsetDateTime;
-use verbs3_protocol::Shown;
+use verbs3_protocol::{Shown, Version};
 use verbs3_ufs::capture::{answer_of, observe};
 use verbs3_ufs::{ReadObject, Retry, Ufs, UfsError, request};
 
-use crate::api::Failure;
+use crate::api::{Failure, Phase};
 use crate::document::Cursor;
 use crate::failures::cut;
 use crate::mounts::{Mount, Mounts};
@@ -35,6 +36,19 @@ impl Item {
         self.mount.path(&self.key)
     }
 
+    /// Whether a listing shows another version than this.
+    pub(crate) fn shows_another(&self, version: &Version) -> bool {
+        self.shown.as_ref().is_some_and(|shown| {
+            shown.etag.as_ref().is_some_and(|etag| *etag != version.etag)
+                || shown.bytes.is_some_and(|bytes| bytes != version.bytes)
+        })
+    }
+
+    /// How old what its home knows may be when it is looked for: what a listing shows is known from there.
+    pub(crate) fn believed_ms(&self) -> u64 {
+        if self.shown.is_some() { u64::MAX } else { self.mount.attributes_age_ms_max }
+    }
+
     /// How long a listing says that it is.
     pub(crate) fn listed_bytes(&self) -> Option<u64> {
         self.shown.as_ref()?.bytes
@@ -42,11 +56,42 @@ impl Item {
 }
 
 /// A page of the list, and where the next one begins.
+#[derive(Clone)]
 pub(crate) struct Page {
     pub(crate) items: Vec<Item>,
     /// Lines of a manifest that name no object.
     pub(crate) bad: Vec<Failure>,
     pub(crate) next: Cursor,
+}
+
+/// The pages of a list that is so short that it need not be fetched again to be loaded, once it was counted.
+pub(crate) struct Counted {
+    pages: VecDeque<(Cursor, Page)>,
+    is_short: bool,
+}
+
+/// Pages of a short list: 5,000 keys with the pages that listings have, which is a few MiB, and one of named objects.
+const SHORT_PAGES: usize = 6;
+
+impl Counted {
+    pub(crate) fn new() -> Self {
+        Self { pages: VecDeque::new(), is_short: true }
+    }
+
+    pub(crate) fn keep(&mut self, cursor: &Cursor, page: &Page) {
+        if self.pages.len() == SHORT_PAGES {
+            (self.pages, self.is_short) = (VecDeque::new(), false);
+        }
+        if self.is_short {
+            self.pages.push_back((cursor.clone(), page.clone()));
+        }
+    }
+
+    /// The page at the cursor, to be loaded: once.
+    pub(crate) fn take(&mut self, phase: Phase, cursor: &Cursor) -> Option<Page> {
+        let is_next = phase == Phase::Load && self.pages.front().is_some_and(|(at, _)| at == cursor);
+        is_next.then(|| self.pages.pop_front())?.map(|(_, page)| page)
+    }
 }
 
 /// Why a page can't be had.

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, join_all};
 use futures::stream::{FuturesUnordered, StreamExt};
 use tokio::time::{Instant, sleep};
 use verbs3_client::{WarmOutcome, WarmRequest};
@@ -33,6 +33,7 @@ pub(crate) enum Trouble {
 }
 
 /// One question.
+#[derive(Clone)]
 pub(crate) struct Piece {
     pub(crate) object: Arc<ObjectKey>,
     pub(crate) version: Option<Arc<Version>>,
@@ -65,16 +66,18 @@ impl Run<'_> {
         let version = Arc::new(warmed.version);
         let replicas = self.plan.replicas.min(self.engine.tier.owners(&object, BlockIndex(0)));
         let most = self.engine.options.blocks_per_ufs_max.max(1);
-        let mut loads: FuturesUnordered<BoxFuture<'_, Result<Warmed, Trouble>>> = FuturesUnordered::new();
+        let mut loads: FuturesUnordered<BoxFuture<'_, Result<(), Trouble>>> = FuturesUnordered::new();
         let mut failed = None;
-        for (block, pages, replica) in self.plan.other_pieces(geometry, version.bytes, first, replicas) {
+        for (block, pages) in self.plan.pieces(geometry, version.bytes) {
+            let begun = if block == BlockIndex(0) && pages.start == first.start { first.end } else { 0 };
+            if begun >= pages.end && replicas <= 1 {
+                continue;
+            }
             if loads.len() >= most {
                 note(loads.next().await, &mut failed)?;
             }
-            let expected = piece_bytes(geometry, version.bytes, block, &pages);
-            let (object, version) = (object.clone(), Some(version.clone()));
-            let request = self.request(mount, Piece { object, version, block, pages, replica }, false);
-            loads.push(Box::pin(self.load_piece(mount, request, expected)));
+            let piece = Piece { object: object.clone(), version: Some(version.clone()), block, pages, replica: 0 };
+            loads.push(Box::pin(self.load_copies(mount, piece, begun, replicas)));
         }
         while let Some(loaded) = loads.next().await {
             note(Some(loaded), &mut failed)?;
@@ -82,13 +85,39 @@ impl Run<'_> {
         failed.map_or(Ok(()), Err)
     }
 
-    /// `expected`: the most bytes that it may take from the UFS.
+    /// At its owner first: the others take the pages from it, so that the UFS is read once. `begun`: where the owner has the pages
+    /// before this one already.
+    async fn load_copies(&self, mount: &Mount, piece: Piece, begun: u16, replicas: usize) -> Result<(), Trouble> {
+        let geometry = self.engine.tier.options().geometry;
+        let bytes = piece.version.as_ref().map_or(0, |version| version.bytes);
+        let mut failed = None;
+        // It may have grown since it was listed.
+        let rest = piece.pages.start.max(begun)..piece.pages.end;
+        if !rest.is_empty() {
+            let expected = piece_bytes(geometry, bytes, piece.block, &rest);
+            let request = self.request(mount, Piece { pages: rest, ..piece.clone() }, false);
+            note(Some(self.load_piece(mount, request, expected).await.map(drop)), &mut failed)?;
+        }
+        let copies = (1..replicas).map(|replica| {
+            let request = self.request(mount, Piece { replica, ..piece.clone() }, false);
+            self.load_piece(mount, request, 0)
+        });
+        for copied in join_all(copies).await {
+            note(Some(copied.map(drop)), &mut failed)?;
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// `expected`: the bytes that it is likely to take from the UFS. What it takes beyond them is paid for afterwards.
     async fn load_piece(&self, mount: &Mount, request: WarmRequest, expected: u64) -> Result<Warmed, Trouble> {
         let replica = request.replica;
         self.spend(expected).await;
         let warmed = self.ask(mount, &request, expected).await;
         match &warmed {
-            Ok(warmed) => self.give_back(expected.saturating_sub(warmed.loaded_bytes.into())),
+            Ok(warmed) => {
+                self.give_back(expected.saturating_sub(warmed.loaded_bytes.into()));
+                self.spend(u64::from(warmed.loaded_bytes).saturating_sub(expected)).await;
+            }
             Err(Trouble::Absent | Trouble::Changed) => self.give_back(expected),
             // Nobody knows how much was taken.
             Err(Trouble::Failed(_)) => {}
@@ -197,9 +226,9 @@ impl Run<'_> {
 }
 
 /// Of one piece. After a failure the rest of the object may be loaded nevertheless; the first one is what is said.
-fn note(loaded: Option<Result<Warmed, Trouble>>, failed: &mut Option<Trouble>) -> Result<(), Trouble> {
+fn note(loaded: Option<Result<(), Trouble>>, failed: &mut Option<Trouble>) -> Result<(), Trouble> {
     match loaded {
-        None | Some(Ok(_)) => Ok(()),
+        None | Some(Ok(())) => Ok(()),
         Some(Err(Trouble::Failed(reason))) => {
             failed.get_or_insert(Trouble::Failed(reason));
             Ok(())

@@ -129,9 +129,9 @@ impl Plan {
         })
     }
 
-    /// Of bytes that are not to be there, none can be missing.
+    /// Of what is not to be there, nothing can be missing.
     pub(crate) fn is_over_without_check(&self) -> bool {
-        self.metadata_only || self.action != Action::Load
+        self.action != Action::Load
     }
 
     /// Whether whole objects are wanted.

@@ -1,7 +1,7 @@
 //! One run of a job, from where it was persisted last to its end: phase by phase, page by page.
 //!
-//! A page is persisted once all of it was gone through, so that a run that was cut off goes through its last page again:
-//! loading what is there costs a question, and no byte. The next page is fetched meanwhile.
+//! A page is persisted once all of it was gone through, so that a run that was cut off goes through its last pages again:
+//! loading what is there costs a question, and no byte. Meanwhile the next page is gone through, and the one after it fetched.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use tokio::time::{Instant, sleep};
 use verbs3_protocol::ListedEntry;
 use verbs3_ufs::ReadObject;
 
-use crate::api::{Action, Counters, Failure, Failures, JobState, Phase};
+use crate::api::{Action, Counters, Failure, Failures, JobState, Phase, Spec};
 use crate::bucket::Bucket;
 use crate::document::{Cursor, Heard, Progress};
 use crate::engine::Engine;
 use crate::failures::{self, cut};
 use crate::job::{Job, now_ms, sum};
-use crate::list::{self, Item, Page};
+use crate::list::{self, Counted, Item, Page};
 use crate::load::{Trouble, spread};
 use crate::plan::Plan;
 
@@ -40,6 +40,7 @@ pub(crate) struct Run<'a> {
     pub(crate) plan: Plan,
     bucket: Option<Mutex<Bucket>>,
     began: Instant,
+    counted: Mutex<Counted>,
 }
 
 /// How often a job goes over its list again: a cluster that never comes to rest is for a person to look at.
@@ -57,7 +58,8 @@ pub(crate) async fn run(engine: &Engine, job: &Job) {
             Ok(plan) => {
                 let began = Instant::now();
                 let bucket = plan.bandwidth.map(|rate| Mutex::new(Bucket::new(rate, Duration::ZERO)));
-                Run { engine, job, plan, bucket, began }.go().await
+                let counted = Mutex::new(Counted::new());
+                Run { engine, job, plan, bucket, began, counted }.go().await
             }
             Err(error) => Ended::Failed(error.to_string()),
         },
@@ -72,7 +74,7 @@ pub(crate) async fn conclude(engine: &Engine, job: &Job, ended: Ended) {
     let mut progress = job.progress();
     (progress.state, progress.reason) = match ended {
         Ended::Interrupted => return,
-        Ended::Through => verdict(&progress, job.record.spec.action),
+        Ended::Through => verdict(&progress, &job.record.spec),
         Ended::Deadline => (JobState::Incomplete, Some("its deadline is over".to_owned())),
         Ended::Deleted => (JobState::Stopped, Some("it was stopped".to_owned())),
         Ended::Failed(reason) => (JobState::Failed, Some(cut(&reason))),
@@ -93,14 +95,14 @@ pub(crate) async fn conclude(engine: &Engine, job: &Job, ended: Ended) {
 }
 
 /// Done means done.
-fn verdict(progress: &Progress, action: Action) -> (JobState, Option<String>) {
+fn verdict(progress: &Progress, spec: &Spec) -> (JobState, Option<String>) {
     let counters = &progress.counters;
     if counters.objects_failed == 0 && counters.objects_missing == 0 {
         return (JobState::Done, None);
     }
     let mut parts = Vec::new();
     if counters.objects_failed > 0 {
-        let done = match action {
+        let done = match spec.action {
             Action::Load => "loaded",
             Action::Evict => "given up",
             Action::Unpin => "unpinned",
@@ -109,9 +111,12 @@ fn verdict(progress: &Progress, action: Action) -> (JobState, Option<String>) {
     }
     if counters.objects_missing > 0 {
         let (objects, bytes) = (counters.objects_missing, counters.bytes_missing);
-        parts.push(format!(
-            "{objects} objects are not as they should be in the tier, of which {bytes} bytes are missing"
-        ));
+        parts.push(match spec.metadata_only {
+            true => format!("of {objects} objects the attributes are not in the tier"),
+            false => {
+                format!("{objects} objects are not as they should be in the tier, of which {bytes} bytes are missing")
+            }
+        });
     }
     (JobState::Incomplete, Some(parts.join("; ")))
 }
@@ -140,6 +145,9 @@ impl Run<'_> {
             };
             if let Err(ended) = self.engine.persist(self.job, progress).await {
                 return ended;
+            }
+            if phase == Phase::Check {
+                self.job.forget_heard();
             }
         }
     }
@@ -177,17 +185,24 @@ impl Run<'_> {
     }
 
     async fn phase(&self, phase: Phase) -> Result<(), Ended> {
-        let mut cursor = self.job.progress().cursor;
-        let mut next = self.unless_over(self.page(&cursor)).await??;
+        let cursor = self.job.progress().cursor;
+        let mut next = self.unless_over(self.page(phase, &cursor)).await??;
+        let mut committing: BoxFuture<'_, Result<(), Ended>> = Box::pin(std::future::ready(Ok(())));
         while let Some(page) = next {
-            let both = async { tokio::join!(self.go_through(phase, &page), self.page(&page.next)) };
-            let (failed, following) = self.unless_over(both).await?;
-            self.commit(&page, &failed).await?;
-            cursor = page.next;
-            tracing::debug!(job = self.job.record.id, ?phase, ?cursor, "a page was gone through");
-            next = following?;
+            let both = async { tokio::join!(self.go_through(phase, &page), self.page(phase, &page.next)) };
+            // Not cut off: what is on its way to the store could come there after what ends the run.
+            let (worked, committed) = tokio::join!(self.unless_over(both), committing);
+            committed?;
+            let (failed, following) = worked?;
+            tracing::debug!(job = self.job.record.id, ?phase, cursor = ?page.next, "a page was gone through");
+            committing = Box::pin(self.commit(page.next, failed, self.job.turn_page()));
+            // One that can't be had ends the run, but what was done before it is persisted.
+            next = match following {
+                Ok(next) => next,
+                Err(ended) => return committing.await.and(Err(ended)),
+            };
         }
-        Ok(())
+        committing.await
     }
 
     /// May be cancelled by what ends a run; nothing is persisted in here.
@@ -208,12 +223,20 @@ impl Run<'_> {
     }
 
     /// The page at the cursor, asked for with patience.
-    async fn page(&self, cursor: &Cursor) -> Result<Option<Page>, Ended> {
+    async fn page(&self, phase: Phase, cursor: &Cursor) -> Result<Option<Page>, Ended> {
+        if let Some(kept) = self.counted.lock().take(phase, cursor) {
+            return Ok(Some(kept));
+        }
         let (options, began) = (&self.engine.options, Instant::now());
         let mut pause = options.pause_min;
         loop {
             match list::page(&self.plan, &self.engine.mounts, cursor, options.page_keys).await {
-                Ok(page) => return Ok(page),
+                Ok(page) => {
+                    if let Some(page) = page.as_ref().filter(|_| phase == Phase::Count) {
+                        self.counted.lock().keep(cursor, page);
+                    }
+                    return Ok(page);
+                }
                 Err(error) if error.again && began.elapsed() < options.patience => {
                     tracing::debug!(%error, "a page of a list is asked for again");
                     self.engine.metrics.retries.inc();
@@ -238,9 +261,13 @@ impl Run<'_> {
         if self.plan.action == Action::Load {
             self.tell_homes(&page.items).await;
         }
+        let items = match phase {
+            Phase::Check => self.look_over(&page.items, &mut failed).await,
+            Phase::Count | Phase::Load => page.items.iter().collect(),
+        };
         // Boxed: of a closure that borrows, the compiler can't show that its future may move between threads.
-        let mut work: Vec<BoxFuture<'_, Option<Failure>>> = Vec::with_capacity(page.items.len());
-        for item in &page.items {
+        let mut work: Vec<BoxFuture<'_, Option<Failure>>> = Vec::with_capacity(items.len());
+        for item in items {
             work.push(match phase {
                 Phase::Count => continue,
                 Phase::Load if self.plan.action != Action::Load => Box::pin(self.tend_item(item)),
@@ -346,21 +373,21 @@ impl Run<'_> {
         }
     }
 
-    async fn commit(&self, page: &Page, failed: &[Failure]) -> Result<(), Ended> {
+    async fn commit(&self, next: Cursor, failed: Vec<Failure>, done: Counters) -> Result<(), Ended> {
         let mut progress = self.job.progress();
         let options = &self.engine.options;
         let file = options.failures_folder.as_deref().map(|folder| failures::file_of(folder, &self.job.record.id));
         let (of, bytes) = (&mut progress.failures, &mut progress.failures_bytes);
-        failures::add(file.as_deref(), options.failures_bytes_max, failed, of, bytes).await;
-        progress.counters = sum(&progress.counters, &self.job.page());
-        progress.cursor = page.next.clone();
+        failures::add(file.as_deref(), options.failures_bytes_max, &failed, of, bytes).await;
+        progress.counters = sum(&progress.counters, &done);
+        progress.cursor = next;
         progress.heard = self.job.heard();
         self.engine.persist(self.job, progress).await
     }
 
     /// Waits until these bytes may be taken from a UFS.
     pub(crate) async fn spend(&self, bytes: u64) {
-        let Some(bucket) = &self.bucket else { return };
+        let Some(bucket) = self.bucket.as_ref().filter(|_| bytes > 0) else { return };
         let wait = bucket.lock().take(bytes, self.began.elapsed());
         if !wait.is_zero() {
             sleep(wait).await;

@@ -29,7 +29,7 @@ impl Worker {
         Err(Refused::new(RefusalKind::Uncacheable, reason))
     }
 
-    pub(super) fn is_on_disk(&self, key: PageKey) -> bool {
+    pub(in crate::serve) fn is_on_disk(&self, key: PageKey) -> bool {
         self.filler.disk().is_some_and(|disk| disk.holds(key))
     }
 

@@ -145,15 +145,11 @@ async fn what_the_owner_lacks_is_refused_and_what_it_has_is_kept() {
     replica.ends_well().await;
 }
 
-#[tokio::test]
-async fn a_replica_that_is_warmed_takes_what_the_owner_holds_and_fills_the_rest() {
-    let stored = Stored::new(13, 2 * BLOCK);
-    let owner = Bed::holding(&stored, &[0..4]).await;
-    let replica = Replica::of(owner.worker.clone(), Mode::Copy(Faults::none()));
-    replica.bed.store.put("k", stored.clone());
-    let warm = Warm {
+/// Of all of block 1.
+fn warm(stored: &Stored) -> Warm {
+    Warm {
         object: object("k"),
-        version: Some(version(&stored)),
+        version: Some(version(stored)),
         epoch: Epoch(1),
         geometry: Geometry::DEFAULT,
         block: BlockIndex(1),
@@ -163,9 +159,28 @@ async fn a_replica_that_is_warmed_takes_what_the_owner_holds_and_fills_the_rest(
         tier: WarmTier::Memory,
         pin_until_ms: 0,
         look_only: false,
-    };
+    }
+}
+
+#[tokio::test]
+async fn a_replica_that_is_warmed_does_not_go_to_the_ufs_while_the_owner_is_silent() {
+    let stored = Stored::new(14, 2 * BLOCK);
+    let replica = Replica::of(Arc::new(Stopped), Mode::Copy(Faults::none()));
+    replica.bed.store.put("k", stored.clone());
     replica.bed.worker.hold_lease(|| (Duration::from_secs(60), Duration::from_secs(60)));
-    let got = replica.bed.ask(Request::Warm(warm)).await;
+    let got = replica.bed.ask(Request::Warm(warm(&stored))).await;
+    assert_eq!(got.refused(), Some(&RefusalKind::Busy), "{got:?}");
+    replica.ends_well().await;
+}
+
+#[tokio::test]
+async fn a_replica_that_is_warmed_takes_what_the_owner_holds_and_fills_the_rest() {
+    let stored = Stored::new(13, 2 * BLOCK);
+    let owner = Bed::holding(&stored, &[0..4]).await;
+    let replica = Replica::of(owner.worker.clone(), Mode::Copy(Faults::none()));
+    replica.bed.store.put("k", stored.clone());
+    replica.bed.worker.hold_lease(|| (Duration::from_secs(60), Duration::from_secs(60)));
+    let got = replica.bed.ask(Request::Warm(warm(&stored))).await;
     let Some(Message::Warmed(warmed)) = got.messages.last() else { panic!("{got:?}") };
     assert_eq!((u64::from(warmed.held_bytes), u64::from(warmed.loaded_bytes)), (4 * PAGE, 12 * PAGE));
     assert_eq!((replica.bed.store.body_bytes(), replica.bed.worker.metrics.owner_bytes.get()), (12 * PAGE, 4 * PAGE));

@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures::future::join_all;
 use verbs3_protocol::{
-    BlockIndex, ByteRange, CacheVerdict, Epoch, Geometry, RefusalKind, Reply as Message, Request, Version, Warm,
-    WarmTier, Warmed,
+    BlockIndex, ByteRange, CacheVerdict, Epoch, Geometry, LOOKED_OBJECTS_MAX, Look, LookedFor, RefusalKind,
+    Reply as Message, Request, Version, Warm, WarmTier, Warmed,
 };
 use verbs3_rdma::inprocess::Mode;
 use verbs3_rdma::transport::Event;
@@ -47,6 +47,47 @@ fn warmed(got: &Got) -> Warmed {
 fn bytes(got: &Got) -> (u64, u64, u64) {
     let warmed = warmed(got);
     (warmed.held_bytes.into(), warmed.loaded_bytes.into(), warmed.missing_bytes.into())
+}
+
+#[tokio::test]
+async fn many_objects_are_looked_for_at_once_and_the_ufs_is_not_asked() {
+    let bed = Bed::new(Mode::Share);
+    for (key, bytes) in [("whole", 2 * PAGE), ("half", 2 * PAGE), ("attributes", 5), ("unknown", 5)] {
+        bed.store.put(key, Stored::new(bytes, bytes));
+    }
+    ask(&bed, warm("whole", None, 0)).await;
+    ask(&bed, Warm { pages: 1, ..warm("half", None, 0) }).await;
+    ask(&bed, Warm { pages: 0, ..warm("attributes", None, 0) }).await;
+    let asked = bed.store.asked();
+    let keys = ["whole", "half", "attributes", "unknown", "missing"];
+    let look = |epoch, count: usize| Look {
+        volume: object("k").volume,
+        epoch,
+        geometry: Geometry::DEFAULT,
+        attributes_age_ms_max: ANY_AGE,
+        tier: WarmTier::Memory,
+        objects: keys
+            .iter()
+            .cycle()
+            .take(count)
+            .map(|key| LookedFor { key: (*key).into(), first_page: 0, pages: 16 })
+            .collect(),
+    };
+    let got = bed.ask(Request::Look(look(Epoch(1), 5))).await;
+    let [Message::Looked(looked)] = &got.messages[..] else { panic!("{got:?}") };
+    let found: Vec<_> = looked
+        .objects
+        .iter()
+        .map(|here| here.as_ref().map(|here| (here.version.bytes, here.held_bytes, here.missing_bytes)))
+        .collect();
+    let page = PAGE as u32;
+    assert_eq!(found, [Some((2 * PAGE, 2 * page, 0)), Some((2 * PAGE, page, page)), Some((5, 0, 5)), None, None]);
+    assert_eq!(bed.store.asked(), asked);
+    let many = bed.ask(Request::Look(look(Epoch(1), LOOKED_OBJECTS_MAX + 1))).await;
+    assert_eq!(many.refused(), Some(&RefusalKind::Malformed));
+    let most = bed.ask(Request::Look(look(Epoch(1), LOOKED_OBJECTS_MAX))).await;
+    assert!(matches!(&most.messages[..], [Message::Looked(looked)] if looked.objects.len() == LOOKED_OBJECTS_MAX));
+    bed.assert_nothing_leaked().await;
 }
 
 #[tokio::test]

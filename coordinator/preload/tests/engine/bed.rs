@@ -1,6 +1,6 @@
 //! Workers, a store that counts and fails by key, and an engine over them.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,8 +17,10 @@ use s3s::dto::{
 };
 use s3s::{S3, S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 use tokio::task::JoinHandle;
-use verbs3_cache_worker::{Volumes, Worker, WorkerOptions};
-use verbs3_client::{OpenOutcome, OpenRequest, SpanItem, SpanRequest, Tier, TierOptions};
+use verbs3_cache_worker::{Activation, Volumes, Worker, WorkerOptions};
+use verbs3_client::{
+    HealthOptions, NeighbourOptions, Neighbours, OpenOutcome, OpenRequest, SpanItem, SpanRequest, Tier, TierOptions,
+};
 use verbs3_preload::api::{JobView, Spec};
 use verbs3_preload::metrics::Metrics;
 use verbs3_preload::{Engine, JobStore, Mount, Mounts, PreloadOptions};
@@ -216,7 +218,10 @@ pub struct Bed {
     pub tier: Arc<Tier>,
     pub faults: Vec<FaultHandle>,
     hosts: Vec<Arc<Host>>,
+    peers: HashMap<WorkerId, Arc<Peer>>,
+    placement: Placement,
     pub mounts: Arc<Mounts>,
+    registry: Registry,
     pub folder: tempfile::TempDir,
 }
 
@@ -260,7 +265,9 @@ impl Bed {
         let placement = Placement::new(Epoch(3), members, 2.min(count)).unwrap();
         let options =
             TierOptions { geometry: GEOMETRY, open_landing_bytes: GEOMETRY.page_bytes, ..TierOptions::default() };
-        let tier = Tier::new(options, placement, peers, arena(reading), &Registry::new()).unwrap();
+        let (all, map) = (peers.clone(), placement.clone());
+        let registry = Registry::new();
+        let tier = Tier::new(options, map, all, arena(reading), &registry).unwrap();
         let mount = Mount {
             name: "train".into(),
             ufs,
@@ -271,7 +278,40 @@ impl Bed {
         };
         let named = BTreeMap::from([("train".to_owned(), Arc::new(mount))]);
         let mounts = Arc::new(Mounts { named, whole: None });
-        Self { store, tier, faults, hosts, mounts, folder: tempfile::tempdir().unwrap() }
+        Self { store, tier, faults, hosts, peers, placement, mounts, registry, folder: tempfile::tempdir().unwrap() }
+    }
+
+    /// Workers know the map, and reach each other with this much memory for what they are given. A copy of a block comes from its
+    /// owner.
+    pub fn reach_each_other(&self, memory: usize) {
+        for (number, host) in self.hosts.iter().enumerate() {
+            let me = WorkerId(format!("worker-{number}"));
+            let options = NeighbourOptions {
+                geometry: GEOMETRY,
+                wait_max: Duration::ZERO,
+                silence_max: Duration::from_secs(10),
+                deadline: Duration::from_secs(20),
+                health: HealthOptions::default(),
+            };
+            let neighbours = Neighbours::new(options, arena(memory));
+            neighbours.adopt(&self.peers);
+            let worker = host.worker.lock();
+            worker.reach(neighbours);
+            let (former, handed_over, open_writes, resumes) = (None, HashSet::new(), Vec::new(), None);
+            let (map, uncertain, restarted) = (&self.placement, Duration::ZERO, false);
+            let me = &me;
+            worker.activate(Activation { map, me, former, handed_over, open_writes, resumes, uncertain, restarted });
+        }
+    }
+
+    /// Calls of workers so far, by what was asked.
+    pub fn calls(&self, kind: &str) -> f64 {
+        let families = self.registry.gather();
+        let calls = families.iter().filter(|family| family.name() == "verbs3_client_calls_total");
+        let of_kind = calls
+            .flat_map(|family| family.get_metric())
+            .filter(|metric| metric.get_label().iter().any(|label| label.value() == kind));
+        of_kind.map(|metric| metric.get_counter().get_value()).sum()
     }
 
     pub fn put(&self, key: &str, bytes: u64) {

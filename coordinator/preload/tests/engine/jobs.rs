@@ -43,6 +43,11 @@ async fn small_objects_cost_one_request_each() {
     assert_eq!(run(&engine, below("")).await.state, JobState::Done);
     // This store says of no object whether it has checksums, unless it is asked for all of it.
     assert_eq!(bed.store.asked(), (30, 0));
+    // Each is loaded by a question of its own, and looked for in company: five pages at two homes.
+    assert_eq!(bed.calls("warm"), 30.0);
+    assert!((1.0..=10.0).contains(&bed.calls("look")), "{}", bed.calls("look"));
+    // Listed to be counted, and to be looked for.
+    assert_eq!(bed.store.lists.load(Ordering::SeqCst), 2 * 5);
 }
 
 #[tokio::test]
@@ -53,6 +58,22 @@ async fn replicas_are_loaded_too() {
     let view = run(&engine, Spec { replicas: 2, ..below("") }).await;
     assert_eq!((view.state, view.counters.bytes_loaded), (JobState::Done, 2 * bytes));
     assert_eq!(view.counters.bytes_checked, 2 * bytes);
+}
+
+#[tokio::test]
+async fn of_a_cold_start_with_replicas_the_store_is_read_once() {
+    let bed = Bed::new(3);
+    bed.reach_each_other(16 << 20);
+    (0..8).for_each(|number| bed.put(&format!("k{number}"), 3 << 20));
+    let bytes = 8 * (3 << 20);
+    let (engine, _running) = bed.engine(jobs()).await;
+    let view = run(&engine, Spec { replicas: 2, ..below("") }).await;
+    assert_eq!(view.state, JobState::Done, "{view:?}");
+    let sent = bed.store.body_bytes();
+    assert!(sent as f64 <= bytes as f64 * 1.01, "the store sent {sent} bytes, for {bytes} in all");
+    let counters = view.counters;
+    assert_eq!((counters.bytes_loaded + counters.bytes_held, counters.bytes_checked), (2 * bytes, 2 * bytes));
+    bed.assert_hot().await;
 }
 
 #[tokio::test]

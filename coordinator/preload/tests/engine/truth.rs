@@ -20,7 +20,7 @@ async fn a_listed_object_that_was_replaced_after_it_was_loaded_is_not_said_to_be
     let mut lists = 0;
     *bed.store.meanwhile.lock() = Some(Box::new(move |store: &Store, what: &str, _: &str| {
         lists += u32::from(what == "list");
-        if lists == 3 && what == "list" {
+        if lists == 2 && what == "list" {
             store.replace("below/k0001", "another, of another length");
         }
     }));
@@ -31,6 +31,30 @@ async fn a_listed_object_that_was_replaced_after_it_was_loaded_is_not_said_to_be
     let again = run(&engine, Spec { verify: true, ..below("") }).await;
     assert_eq!(again.state, JobState::Done, "{again:?}");
     bed.assert_hot().await;
+}
+
+#[tokio::test]
+async fn attributes_that_are_not_there_in_the_end_are_not_said_to_be() {
+    let bed = Bed::new(2);
+    bed.put_some(12);
+    let (engine, _running) = bed.engine(jobs()).await;
+    let spec = Spec { metadata_only: true, ..below("") };
+    let view = run(&engine, spec.clone()).await;
+    assert_eq!((view.state, view.counters.objects_checked, view.counters.bytes_checked), (JobState::Done, 12, 0));
+    assert_eq!(bed.store.asked(), (0, 12), "what is there is asked about again");
+    let mut lists = 0;
+    *bed.store.meanwhile.lock() = Some(Box::new(move |store: &Store, what: &str, _: &str| {
+        lists += u32::from(what == "list");
+        // Of two pages that are counted, and then looked for.
+        if lists == 3 && what == "list" {
+            store.replace("below/k0001", "another, of another length");
+        }
+    }));
+    let view = run(&engine, spec).await;
+    assert_eq!((view.state, view.counters.objects_missing), (JobState::Incomplete, 1), "{view:?}");
+    assert_eq!(view.reason.as_deref(), Some("of 1 objects the attributes are not in the tier"));
+    assert_eq!(view.failures.first[0].path, "s3://train/k0001");
+    assert!(view.failures.first[0].reason.contains("attributes"), "{:?}", view.failures.first);
 }
 
 #[tokio::test]
