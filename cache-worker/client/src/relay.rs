@@ -15,11 +15,11 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout_at};
-use verbs3_protocol::{Heard, Relayed, Word, WorkerId};
+use verbs3_protocol::{Heard, Refusal, RefusalKind, Relayed, Word, WorkerId};
 
 use crate::place::Worker;
 use crate::tier::Tier;
-use crate::write::{CoherenceError, RETRY_PAUSE_MAX, RETRY_PAUSE_MIN, Told};
+use crate::write::{CoherenceError, REPORT, RETRY_PAUSE_MAX, RETRY_PAUSE_MIN, Told};
 
 /// Longest wait of one question for the home's answer; then it is put again, to whoever leads by then.
 const WAIT_MAX: Duration = Duration::from_secs(1);
@@ -162,6 +162,10 @@ impl Tier {
             let (outcome, reason) = judged(&relayed);
             self.metrics.relayed(kind, outcome);
             match relayed {
+                // It has no place for a write of which it knew nothing, and may have one in a moment: as where it says so itself.
+                Ok(Relayed::Heard(Heard::Refused(Refusal { kind: RefusalKind::Busy, reason }))) if kind == REPORT => {
+                    *last.lock() = Some(reason);
+                }
                 Ok(Relayed::Heard(heard)) => return self.heard_around(relaying, kind, worker, heard),
                 Ok(Relayed::OtherEpoch(_)) => {
                     return Err(CoherenceError::OtherMap { worker: worker.id.clone(), reason });

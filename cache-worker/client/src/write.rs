@@ -64,7 +64,7 @@ pub(crate) const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Keys in a message to a former home: with keys of 1 KiB, half of a frame.
 const KEYS_TO_FORMER: usize = 25;
 
-const REPORT: &str = "report";
+pub(crate) const REPORT: &str = "report";
 
 /// What is known of one write.
 struct Write {

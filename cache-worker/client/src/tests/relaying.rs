@@ -213,6 +213,21 @@ async fn a_home_that_refuses_stops_the_write_by_whichever_way() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_report_for_which_a_home_has_no_place_is_said_again_by_whichever_way() {
+    let busy = || Ok(Relayed::Heard(Heard::Refused(Refusal { kind: RefusalKind::Busy, reason: "test".into() })));
+    let coordinators = Coordinators::saying([Ok(Relayed::Heard(Heard::Done)), busy(), busy()]);
+    let tier = relaying(&coordinators, 8);
+    let a = TestWorker::new("a", silent());
+    adopt(&tier, 7, &[&a]);
+    write(&tier).await.unwrap();
+    assert_eq!(coordinators.carried(), [("announce", 7), ("report", 7), ("report", 7), ("report", 7)]);
+    // Not for ever.
+    coordinators.say.lock().extend(std::iter::once(Ok(Relayed::Heard(Heard::Done))).chain((0..1000).map(|_| busy())));
+    let error = write(&tier).await.unwrap_err();
+    assert!(matches!(error, CoherenceError::HomeUnreachable { .. }), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn messages_that_are_relayed_at_once_are_bounded() {
     for (relays_max, at_once) in [(0, 0), (1, 1), (3, 3)] {
         let coordinators = Arc::new(Coordinators { never: true, ..Coordinators::default() });
