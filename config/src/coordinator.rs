@@ -28,6 +28,11 @@ pub struct Coordinator {
     pub outage: Period,
     /// How long joins and leaves are gathered into one change of the map. Default: `"200ms"`. Range: `"0"` to `"1m"`.
     pub gather: Period,
+    /// How long it takes, about, until a worker that joins has its whole share of the slots, and until one that is drained has
+    /// none. They move in four steps, the first at once: in a quarter of this time a worker gains or gives up a quarter of its share at
+    /// most. At once move the slots of a worker that is lost, of one that is back at its address within this time, and of those that
+    /// join within this time of a cluster's first map. `"0"`: all at once. Default: `"15s"`. Range: `"0"` to `"1h"`.
+    pub move_for: Period,
     /// How long the leadership outlives a leader that vanishes. Default: `"4s"`. Range: `"2s"` to `"5m"`.
     pub leadership: Period,
     /// How far the clocks of a cluster may be apart in requests that change something. Default: `"1m"`. Range: `"1s"` to `"1h"`.
@@ -98,6 +103,7 @@ impl Default for Coordinator {
             lease: Period::seconds(4),
             outage: Period::seconds(600),
             gather: Period::millis(200),
+            move_for: Period::seconds(15),
             leadership: Period::seconds(4),
             clock_skew: Period::seconds(60),
             workers_max: 4000,

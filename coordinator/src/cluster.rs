@@ -12,6 +12,7 @@
 //! A new leader assumes that every member holds a lease that was granted the moment before it was elected.
 
 mod change;
+mod share;
 mod unheard;
 mod view;
 
@@ -27,6 +28,8 @@ use verbs3_coordinator_client::clock::Moment;
 use verbs3_protocol::{ClusterMember, Epoch, Membership, MembershipChange, WorkerId};
 
 use change::Change;
+pub use share::Moving;
+use share::{Pace, STEPS};
 
 #[derive(Debug, Clone)]
 pub struct ClusterOptions {
@@ -36,8 +39,17 @@ pub struct ClusterOptions {
     pub outage: Duration,
     /// How long joins and leaves are gathered into one change.
     pub gather: Duration,
+    /// How long, about, a worker's share of the slots takes to come when it joins, and to go when it is drained.
+    pub move_for: Duration,
     pub replicas: u16,
     pub workers_max: usize,
+}
+
+impl ClusterOptions {
+    /// The least time between two steps of one worker's share.
+    fn step_time(&self) -> Duration {
+        self.move_for / u32::from(STEPS)
+    }
 }
 
 /// What is persisted.
@@ -51,6 +63,9 @@ pub struct Document {
     pub active: Membership,
     /// The one before.
     pub former: Membership,
+    /// Members of the map in force that have a part of their share.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub moving: BTreeMap<WorkerId, Moving>,
     /// Members of earlier maps that went without a word: a person should know. At most [`MISSING_MAX`].
     #[serde(default)]
     pub missing: Vec<ClusterMember>,
@@ -67,7 +82,8 @@ impl Document {
     /// one.
     pub fn new(epoch: Epoch, replicas: u16) -> Self {
         let none = Membership::new(Epoch(0), replicas, Vec::new());
-        Self { term: 0, highest: epoch, active: none.clone(), former: none, missing: Vec::new() }
+        let moving = BTreeMap::new();
+        Self { term: 0, highest: epoch, active: none.clone(), former: none, moving, missing: Vec::new() }
     }
 }
 
@@ -108,6 +124,10 @@ struct Record {
     restarted: bool,
     /// When the lease of the process ends, or ended, that the map names, if this one has come up elsewhere.
     elsewhere_until: Moment,
+    /// When its share moved last by a step.
+    stepped: Option<Moment>,
+    /// Steps that it takes at once when it joins.
+    returns: u8,
 }
 
 impl Record {
@@ -172,14 +192,18 @@ pub struct Cluster {
     left: BTreeMap<WorkerId, Option<Noted>>,
     /// Members that a person has declared dead; until the map is without them.
     forgotten: BTreeSet<WorkerId>,
+    pace: Pace,
 }
 
 impl Cluster {
     /// A leader that was elected at `now`, and has persisted `document` in its own term.
     pub fn new(options: ClusterOptions, document: Document, now: Moment) -> Self {
+        let moving = |member: &ClusterMember| document.moving.get(&member.id);
+        let is_drained = |member: &ClusterMember| moving(member).is_some_and(|moving| moving.draining);
         let record = |member: &ClusterMember| Record {
             incarnation: None,
-            member: member.clone(),
+            // Of a part of its weight, perhaps, until it says the whole.
+            member: ClusterMember { draining: member.draining || is_drained(member), ..member.clone() },
             tiers: Vec::new(),
             rails: Vec::new(),
             lease_until: now.after(options.lease),
@@ -189,9 +213,12 @@ impl Cluster {
             resumes: None,
             restarted: true,
             elsewhere_until: Moment::default(),
+            stepped: moving(member).map(|_| now),
+            returns: 0,
         };
         let records = document.active.members.iter().map(|member| (member.id.clone(), record(member))).collect();
         let told = Told::new(&document, &BTreeMap::new());
+        let pace = Pace::new(&document, options.step_time(), now);
         Self {
             options,
             document,
@@ -203,6 +230,7 @@ impl Cluster {
             handed_over: BTreeMap::new(),
             left: BTreeMap::new(),
             forgotten: BTreeSet::new(),
+            pace,
         }
     }
 
@@ -260,7 +288,10 @@ impl Cluster {
             }
         }
         // Who was told to drain stays so until it leaves: a restart must not bring its slots back.
-        let draining = self.records.get(&id).is_some_and(|record| record.member.draining && record.is_live(now));
+        let before = self.records.get(&id);
+        let draining = before.is_some_and(|record| record.member.draining && record.is_live(now));
+        let stepped = before.and_then(|record| record.stepped);
+        let returns = self.pace.returns(&id, &address, now);
         let member = ClusterMember { id: id.clone(), address, weight, zone, draining };
         let lease_until = now.after(self.options.lease);
         let active = Epoch(0);
@@ -278,6 +309,8 @@ impl Cluster {
             resumes,
             restarted,
             elsewhere_until,
+            stepped,
+            returns,
         };
         self.records.insert(id.clone(), record);
         let asked = Renewal {

@@ -180,6 +180,9 @@ impl Coordinator {
         self.metrics.epoch.set(i64::try_from(current.epoch.0).unwrap_or(i64::MAX));
         self.metrics.members.set(i64::try_from(current.members.len()).unwrap_or(i64::MAX));
         self.metrics.workers_missing.set(i64::try_from(document.missing.len()).unwrap_or(i64::MAX));
+        if current.epoch == document.active.epoch {
+            self.metrics.moving.set(i64::try_from(document.moving.len()).unwrap_or(i64::MAX));
+        }
     }
 
     /// What a map moves, once it is in force.

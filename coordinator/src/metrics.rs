@@ -17,6 +17,11 @@ pub const TABLE: &[Row] = &[
     ),
     ("verbs3_coordinator_maps_total", &[], "Placement maps that this coordinator has brought into force"),
     ("verbs3_coordinator_slots_moved_total", &[], "Slots that got another owner by those maps"),
+    (
+        "verbs3_coordinator_moving",
+        &[],
+        "Workers that have a part of their share of the slots, since they join or are drained: it moves by a quarter at a time, in coordinator.move_for",
+    ),
     ("verbs3_coordinator_requests_total", &["route", "status"], "Requests to the API"),
     ("verbs3_coordinator_unproven_total", &[], "Requests that did not prove the cluster's secret, or not in time"),
     (
@@ -52,6 +57,7 @@ pub(crate) struct Metrics {
     pub(crate) workers_missing: IntGauge,
     pub(crate) maps: IntCounter,
     pub(crate) slots_moved: IntCounter,
+    pub(crate) moving: IntGauge,
     pub(crate) requests: IntCounterVec,
     pub(crate) unproven: IntCounter,
     pub(crate) proofs_kept: IntGauge,
@@ -95,6 +101,7 @@ impl Metrics {
             workers_missing: gauge("verbs3_coordinator_workers_missing")?,
             maps: counter("verbs3_coordinator_maps_total")?,
             slots_moved: counter("verbs3_coordinator_slots_moved_total")?,
+            moving: gauge("verbs3_coordinator_moving")?,
             requests,
             unproven: counter("verbs3_coordinator_unproven_total")?,
             proofs_kept: gauge("verbs3_coordinator_proofs_kept")?,

@@ -39,6 +39,7 @@ pub struct Builder {
     relayed_workers: bool,
     coordinated: bool,
     lease: &'static str,
+    move_for: &'static str,
     settings: [String; 5],
     environment: Vec<(String, String)>,
 }
@@ -86,6 +87,7 @@ impl Cluster {
             relayed_workers: false,
             coordinated: false,
             lease: "1s",
+            move_for: "0",
             settings: Default::default(),
             environment: Vec::new(),
         }
@@ -282,6 +284,12 @@ impl Builder {
         self
     }
 
+    /// How long slots move of who joins or is drained, in a cluster that is [`Builder::coordinated`]; else all move at once.
+    pub fn move_for(mut self, move_for: &'static str) -> Self {
+        self.move_for = move_for;
+        self
+    }
+
     pub async fn start(self) -> anyhow::Result<Cluster> {
         let folder = tempfile::Builder::new().prefix("verbs3-cluster-").tempdir()?;
         fs::write(
@@ -373,9 +381,10 @@ impl Builder {
         cluster.shared = self.shared_config(cluster, &format!("coordinators = [\"http://{address}\"]\n"), &[]);
         let folder = cluster.folder.path().join("coordinator");
         let section = format!(
-            "[coordinator]\nlisten = \"{address}\"\nadmin_listen = \"127.0.0.1:0\"\nlease = \"{}\"\nleadership = \"2s\"\n\
+            "[coordinator]\nlisten = \"{address}\"\nadmin_listen = \"127.0.0.1:0\"\nlease = \"{}\"\nleadership = \"2s\"\nmove_for = \"{}\"\n\
              store = {{ path = \"{}\" }}\n{}",
             self.lease,
+            self.move_for,
             folder.display(),
             self.settings[Section::Coordinator as usize]
         );

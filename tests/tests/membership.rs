@@ -62,7 +62,7 @@ async fn trouble(cluster: &mut Cluster, history: &mut History, what: Trouble, wo
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reads_see_acknowledged_writes_while_workers_and_coordinators_come_and_go() {
     let seed = seed::from_environment();
-    let mut cluster = Cluster::builder().gateways(3).workers(3).coordinated().start().await.unwrap();
+    let mut cluster = Cluster::builder().gateways(3).workers(3).coordinated().move_for("800ms").start().await.unwrap();
     let bucket = cluster.bucket("membership").await.unwrap();
     let mut history = History::start(&cluster.gateways(), &bucket, seed, Writes::MayFail);
     history.run_for(Duration::from_secs(2)).await;
@@ -155,7 +155,7 @@ async fn a_workers_death_costs_its_writes_a_moment_and_nobody_else_anything() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_drained_worker_owns_nothing_and_says_when_it_may_be_stopped() {
-    let cluster = Cluster::builder().gateways(1).workers(2).coordinated().start().await.unwrap();
+    let cluster = Cluster::builder().gateways(1).workers(2).coordinated().move_for("800ms").start().await.unwrap();
     let (status, said) = cluster.command(&["worker", "drain", "worker-0", "--wait"]).await.unwrap();
     assert!(status == Some(0) && said.contains("worker-0 owns nothing any more and may be stopped"), "{said}");
     cluster.status_shows(&["worker worker-0 owns nothing any more and may be stopped"]).await.unwrap();

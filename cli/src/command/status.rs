@@ -143,6 +143,7 @@ fn without_leader(error: &AskError, said: &[Said]) -> ClusterView {
         rails: Vec::new(),
         active: map.epoch,
         slots: 0,
+        share_percent: 0,
         handing_over: None,
         drained: false,
     };
@@ -202,9 +203,13 @@ fn screen(view: &ClusterView) -> String {
         let disk = column(has_disk, format!("{:>10}", size(tier_bytes(worker, "disk"))));
         let rails = column(has_rails, format!("{:>5}", rails_up(worker)));
         let zone = if worker.zone.is_empty() { String::new() } else { format!("  zone {}", worker.zone) };
+        let share = match worker.share_percent {
+            0 | 100 => String::new(),
+            part => format!("  {part} % of its share"),
+        };
         let _ = writeln!(
             text,
-            "{:width$}  {state:9}  {:>6}  {:>10}{disk}{rails}  {}{zone}",
+            "{:width$}  {state:9}  {:>6}  {:>10}{disk}{rails}  {}{zone}{share}",
             worker.id.0,
             worker.slots,
             size(tier_bytes(worker, "memory")),
@@ -289,6 +294,7 @@ mod tests {
             rails: Vec::new(),
             active: Epoch(1),
             slots: 65_536,
+            share_percent: 75,
             handing_over: None,
             drained: false,
         };
@@ -304,7 +310,15 @@ mod tests {
             findings: vec!["worker gpu-07 does not answer; start it again".into()],
         };
         let shown = screen(&view);
-        for part in ["NOT WELL", "LOST", "gpu-07", "zone rack-2", "- worker gpu-07 does not answer", "0 of 1 workers"] {
+        for part in [
+            "NOT WELL",
+            "LOST",
+            "gpu-07",
+            "zone rack-2",
+            "- worker gpu-07 does not answer",
+            "0 of 1 workers",
+            "75 % of its share",
+        ] {
             assert!(shown.contains(part), "{part} is not in\n{shown}");
         }
         view.findings.clear();

@@ -12,6 +12,7 @@ pub(super) fn check(coordinator: &Coordinator, roles: &[Role], findings: &mut Fi
         lease,
         outage,
         gather,
+        move_for,
         leadership,
         clock_skew,
         workers_max,
@@ -37,6 +38,7 @@ pub(super) fn check(coordinator: &Coordinator, roles: &[Role], findings: &mut Fi
     findings.range(at("lease"), *lease, Period::seconds(1), Period::seconds(300));
     findings.range(at("outage"), *outage, Period::millis(0), Period::seconds(86_400));
     findings.range(at("gather"), *gather, Period::millis(0), Period::seconds(60));
+    findings.range(at("move_for"), *move_for, Period::millis(0), Period::seconds(3600));
     findings.range(at("leadership"), *leadership, Period::seconds(2), Period::seconds(300));
     findings.range(at("clock_skew"), *clock_skew, Period::seconds(1), Period::seconds(3600));
     findings.range(at("workers_max"), *workers_max, 1, 4000);

@@ -318,6 +318,9 @@ pub struct WorkerView {
     pub active: Epoch,
     /// Slots that it owns in the map in force.
     pub slots: u32,
+    /// How much of its share of the slots that is: not all while it joins or is drained.
+    #[serde(default)]
+    pub share_percent: u8,
     /// Of a worker that drains.
     #[serde(default)]
     pub handing_over: Option<HandingOver>,

@@ -10,6 +10,7 @@ use verbs3_protocol::{Epoch, Membership};
 
 use crate::api::{MapAnswer, PREFIX};
 use crate::client::Client;
+use crate::pause::Pause;
 
 /// How long a coordinator may wait for news before it says that there is none.
 const WAIT: Duration = Duration::from_secs(20);
@@ -45,7 +46,7 @@ impl Follower {
     }
 
     async fn follow(self) {
-        let mut pause = PAUSE_MIN;
+        let mut pause = Pause::new(PAUSE_MIN, PAUSE_MAX);
         loop {
             let known = self.sender.borrow().clone();
             let epoch = known.as_ref().map_or(Epoch(0), |known| known.epoch);
@@ -62,12 +63,9 @@ impl Follower {
                 }
             };
             if failed {
-                // Not all of a cluster at once.
-                let part = f64::from(rand::random::<u16>()) / f64::from(u16::MAX);
-                tokio::time::sleep(pause.mul_f64(0.5 + 0.5 * part)).await;
-                pause = (pause * 2).min(PAUSE_MAX);
+                pause.rest().await;
             } else {
-                pause = PAUSE_MIN;
+                pause.over();
             }
         }
     }

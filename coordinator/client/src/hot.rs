@@ -12,6 +12,7 @@ use verbs3_protocol::{BlockHash, BlockIndex, ObjectKey};
 
 use crate::api::PREFIX;
 use crate::client::Client;
+use crate::pause::Pause;
 
 /// With a lease: what the leader wants to hear of hot blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -90,7 +91,7 @@ impl<F: FnMut(HashMap<BlockHash, u16>)> HotFollower<F> {
     }
 
     async fn follow(&mut self) {
-        let mut pause = PAUSE_MIN;
+        let mut pause = Pause::new(PAUSE_MIN, PAUSE_MAX);
         let mut good_for = Duration::ZERO;
         loop {
             let path = format!("{PREFIX}/hot?seen={}&wait_ms={}", self.version, WAIT.as_millis());
@@ -103,15 +104,13 @@ impl<F: FnMut(HashMap<BlockHash, u16>)> HotFollower<F> {
                         (self.adopt)(blocks.into_iter().collect());
                     }
                     self.good_until = Some(Instant::now() + good_for);
-                    pause = PAUSE_MIN;
+                    pause.over();
                 }
                 Err(error) => {
                     // Who follows the map warns of coordinators that are away.
                     tracing::debug!(%error, "the list of hot blocks can't be followed");
                     self.age();
-                    // Not all of a cluster at once.
-                    tokio::time::sleep(pause.mul_f64(rand::random_range(0.5..1.0))).await;
-                    pause = (pause * 2).min(PAUSE_MAX);
+                    pause.rest().await;
                 }
             }
         }

@@ -7,6 +7,7 @@ mod client;
 pub mod clock;
 mod follow;
 pub mod hot;
+mod pause;
 pub mod proof;
 pub mod tenure;
 

@@ -5,11 +5,14 @@ use std::collections::BTreeMap;
 use verbs3_coordinator_client::clock::Moment;
 use verbs3_protocol::{ClusterMember, Epoch, Membership, WorkerId};
 
-use super::{Cluster, Document, MISSING_MAX, Noted, Step, Told};
+use super::share::Wanted;
+use super::{Cluster, Document, MISSING_MAX, Moving, Noted, Step, Told};
 
 /// A map on its way into force. Its epoch is persisted as used.
 pub(super) struct Change {
     pub(super) membership: Membership,
+    /// Its members that have a part of their share.
+    pub(super) moving: BTreeMap<WorkerId, Moving>,
     /// Members of the present map that answer under it no more, with their open writes (`None`: they could not say all).
     pub(super) prepared: BTreeMap<WorkerId, Option<Noted>>,
 }
@@ -45,13 +48,13 @@ impl Cluster {
             if let Readiness::WaitsFor(_, until) = self.readiness(change, now) {
                 return Step::Wait(until);
             }
-            let (active, former) = (self.newest(&change.membership, now), self.document.active.clone());
+            let ((active, moving), former) = (self.newest(change, now), self.document.active.clone());
             self.activating = true;
             let missing = self.missing(&active, &former);
-            return Step::Persist(Box::new(Document { active, former, missing, ..self.document.clone() }));
+            return Step::Persist(Box::new(Document { active, former, moving, missing, ..self.document.clone() }));
         }
         self.records.retain(|id, record| record.is_live(now) || self.document.active.get(id).is_some());
-        if !self.is_wanted(&self.live(now)) {
+        if !self.is_wanted(&self.wanted(now)) {
             self.differs_since = None;
             // Only of who is in no map: the others' word is still needed.
             let missing = self.missing(&self.document.active, &self.document.active);
@@ -71,12 +74,12 @@ impl Cluster {
 
     /// A map that nobody was told of yet, with whoever is there by now: a rack that dies is one change, though its leases end
     /// one after the other, and so is a crowd that joins.
-    fn newest(&self, planned: &Membership, now: Moment) -> Membership {
-        let members = self.live(now);
-        if members.iter().any(|member| !member.draining) {
-            Membership::new(planned.epoch, self.options.replicas, members)
+    fn newest(&self, planned: &Change, now: Moment) -> (Membership, BTreeMap<WorkerId, Moving>) {
+        let wanted = self.wanted(now);
+        if wanted.is_owned() {
+            (Membership::new(planned.membership.epoch, self.options.replicas, wanted.members), wanted.moving)
         } else {
-            planned.clone()
+            (planned.membership.clone(), planned.moving.clone())
         }
     }
 
@@ -85,12 +88,14 @@ impl Cluster {
         let before = std::mem::replace(&mut self.document, document);
         if self.document.active.epoch != before.active.epoch {
             self.activated(&before.active);
+            self.shares_moved(&before, now);
         } else if self.document.highest != before.highest {
-            let members = self.live(now);
+            let wanted = self.wanted(now);
             // A worker may have come or gone while this was written; what is not wanted any more has only used up a number.
-            if self.is_wanted(&members) {
+            if self.is_wanted(&wanted) {
+                let Wanted { members, moving } = wanted;
                 let membership = Membership::new(self.document.highest, self.options.replicas, members);
-                self.change = Some(Change { membership, prepared: BTreeMap::new() });
+                self.change = Some(Change { membership, moving, prepared: BTreeMap::new() });
             }
             self.differs_since = None;
         }
@@ -169,21 +174,15 @@ impl Cluster {
         Readiness::WaitsFor(all, certain)
     }
 
-    fn live(&self, now: Moment) -> Vec<ClusterMember> {
-        // In the order of the ids, as a membership is.
-        self.records.values().filter(|record| record.is_live(now)).map(|record| record.member.clone()).collect()
-    }
-
-    /// Another map than the present one, that somebody owns. A map of nobody would be worse than one of absent workers.
-    fn is_wanted(&self, members: &[ClusterMember]) -> bool {
-        let owned = members.iter().any(|member| !member.draining);
+    /// Another map than the present one, that somebody owns.
+    fn is_wanted(&self, wanted: &Wanted) -> bool {
         let replicas = self.document.active.replicas != self.options.replicas;
-        owned && (members != self.document.active.members || replicas)
+        wanted.is_owned() && (wanted.members != self.document.active.members || replicas)
     }
 
-    /// The next moment at which a lease ends.
+    /// The next moment at which a lease ends, or a share may move.
     fn next_end(&self, now: Moment) -> Moment {
         let ends = self.records.values().filter(|record| record.is_live(now)).map(|record| record.lease_until);
-        ends.min().unwrap_or(Moment::END)
+        ends.min().unwrap_or(Moment::END).min(self.next_step(now))
     }
 }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod chaos;
+mod moving;
 mod uncertain;
 
 use verbs3_coordinator_client::api::{Activation, OPEN_WRITES_MAX, WorkerState};
@@ -39,7 +40,14 @@ fn rails_are_shown_as_they_come_and_go() {
 }
 
 fn options() -> ClusterOptions {
-    ClusterOptions { lease: LEASE, outage: OUTAGE, gather: GATHER, replicas: 2, workers_max: 100 }
+    ClusterOptions {
+        lease: LEASE,
+        outage: OUTAGE,
+        gather: GATHER,
+        move_for: Duration::ZERO,
+        replicas: 2,
+        workers_max: 100,
+    }
 }
 
 fn seconds(seconds: u64) -> Moment {

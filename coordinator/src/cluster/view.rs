@@ -52,6 +52,7 @@ impl Cluster {
                 rails: record.rails.clone(),
                 active: record.active,
                 slots: slots.get(id).copied().unwrap_or_default(),
+                share_percent: self.document.share_percent(id),
                 handing_over: record.handing_over,
                 drained: false,
             }
@@ -68,6 +69,7 @@ impl Cluster {
             rails: Vec::new(),
             active: Epoch(0),
             slots: 0,
+            share_percent: 0,
             handing_over: None,
             drained: false,
         });
@@ -101,7 +103,7 @@ fn findings(map: &Membership, workers: &[WorkerView], preparing: Option<&Prepari
             worker.id, worker.address, worker.id
         ));
     }
-    for worker in of(WorkerState::Draining).filter(|worker| worker.slots == 0) {
+    for worker in of(WorkerState::Draining).filter(|worker| worker.slots == 0 && worker.share_percent == 0) {
         let id = &worker.id;
         findings.push(match worker.handing_over {
             Some(HandingOver { blocks, blocks_left, bytes }) if blocks_left > 0 => {

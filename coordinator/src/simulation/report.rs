@@ -9,21 +9,22 @@ pub(super) fn table(scale: &Scale, all: &[Measured]) -> String {
     let Scale { workers, gateways, racks, .. } = scale;
     let mut text = format!("{workers} workers in {racks} racks, {gateways} gateways, 3 coordinators.\n\n");
     text.push_str(
-        "| what happens | map in force after | all follow after | maps | slots moved | of which their share | imbalance | \
-         answers to workers | answers to gateways | requests | longest without standing |\n\
-         |---|---|---|---|---|---|---|---|---|---|---|\n",
+        "| what happens | all in a map after | all have their share after | maps | slots moved | of which their share | most by one map | \
+         imbalance | answers to workers | answers to gateways | requests | longest without standing |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|---|\n",
     );
     for measured in all {
-        let Measured { name, in_force, converged, maps, moved, share, imbalance, .. } = measured;
+        let Measured { name, in_a_map, converged, maps, moved, moved_at_once, share, imbalance, .. } = measured;
         let Measured { bytes_to_workers, bytes_to_gateways, requests, asking_longest, .. } = measured;
         // Writing to a string can't fail.
         let _ = writeln!(
             text,
-            "| {name} | {} | {} | {maps} | {:.2} % | {:.2} % | {imbalance:.3} | {} | {} | {requests} | {} |",
-            seconds(*in_force),
+            "| {name} | {} | {} | {maps} | {:.2} % | {:.2} % | {:.2} % | {imbalance:.3} | {} | {} | {requests} | {} |",
+            seconds(*in_a_map),
             seconds(*converged),
             moved * 100.0,
             share * 100.0,
+            moved_at_once * 100.0,
             bytes(*bytes_to_workers),
             bytes(*bytes_to_gateways),
             seconds(*asking_longest),

@@ -1,6 +1,5 @@
 //! What happens to the simulated cluster, one after the other, and what is measured of each.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use rand::RngExt;
@@ -28,13 +27,16 @@ pub(super) struct Scale {
 #[derive(Debug, Clone)]
 pub(super) struct Measured {
     pub(super) name: String,
-    /// Until a map of those that are there was in force.
-    pub(super) in_force: Duration,
-    /// Until all workers answered under it, and all gateways placed by it.
+    /// Until a map of those that are there was in force, and all workers answered under it, and all gateways placed by it; or a
+    /// later one.
+    pub(super) in_a_map: Duration,
+    /// The same of the last map, in which each has its whole share.
     pub(super) converged: Duration,
     pub(super) maps: usize,
-    /// Parts of all slots: that moved, summed over the maps, and by how much the worst map exceeded its share.
+    /// Parts of all slots: that moved, summed over the maps, and by one map at most.
     pub(super) moved: f64,
+    pub(super) moved_at_once: f64,
+    /// And by how much the worst map exceeded its share.
     pub(super) share: f64,
     pub(super) moved_beyond_share: f64,
     /// The most that one worker owns, as a multiple of its share.
@@ -47,8 +49,8 @@ pub(super) struct Measured {
 
 /// Longest that anything may take.
 const LIMIT: Duration = Duration::from_secs(300);
-/// How long nothing more may come once all have converged.
-const CALM: Duration = Duration::from_secs(10);
+/// How long nothing more may come once all have converged. Who comes back after that is one that joins.
+const CALM: Duration = Duration::from_secs(20);
 
 pub(super) fn run(scale: &Scale, seed: u64) -> Vec<Measured> {
     let mut run = Run { world: World::new(*scale, seed), last: None, all: Vec::new() };
@@ -122,7 +124,7 @@ impl Run {
         (world.counts, world.maps) = (Counts::default(), Vec::new());
         let began = world.now;
         act(world);
-        let (in_force, converged) = world.converge();
+        let (in_a_map, converged) = world.converge();
         let counts = world.counts.clone();
         let maps = world.maps.len();
         world.pass(CALM);
@@ -130,10 +132,11 @@ impl Run {
 
         let mut measured = Measured {
             name: name.to_owned(),
-            in_force: in_force.since(began),
+            in_a_map: in_a_map.since(began),
             converged: converged.since(began),
             maps,
             moved: 0.0,
+            moved_at_once: 0.0,
             share: 0.0,
             moved_beyond_share: 0.0,
             imbalance: 0.0,
@@ -148,6 +151,7 @@ impl Run {
                 let moved = placed.moved(&placement) as f64 / SLOTS as f64;
                 let share = share(before, &map);
                 measured.moved += moved;
+                measured.moved_at_once = measured.moved_at_once.max(moved);
                 measured.share += share;
                 measured.moved_beyond_share = measured.moved_beyond_share.max(moved - share);
             }
@@ -166,22 +170,25 @@ impl World {
         while self.step(until) {}
     }
 
-    /// Until everybody agrees. When the last map came into force, and when all followed it.
+    /// Until everybody agrees, and each has its whole share. When they first agreed, and when they did so at last.
     fn converge(&mut self) -> (Moment, Moment) {
-        let (until, mut in_force) = (self.now.after(LIMIT), self.now);
-        let mut maps = self.maps.len();
+        let (until, mut agreed) = (self.now.after(LIMIT), None);
         while !self.is_converged() {
             assert!(self.step(until), "no agreement within {LIMIT:?}: map {}", self.map().epoch.0);
-            if self.maps.len() > maps {
-                (maps, in_force) = (self.maps.len(), self.now);
+            if agreed.is_none() && self.agree() {
+                agreed = Some(self.now);
             }
         }
-        (in_force, self.now)
+        (agreed.unwrap_or(self.now), self.now)
+    }
+
+    pub(super) fn is_converged(&self) -> bool {
+        self.rests() && self.agree()
     }
 
     /// Every worker that lives is in the map, holds a lease of the present leader and answers under it; nobody else is in
     /// it; every gateway places by it.
-    pub(super) fn is_converged(&self) -> bool {
+    fn agree(&self) -> bool {
         let map = self.map();
         if self.leader.is_none() || self.gateways_at.get(&map.epoch) != Some(&self.gateways.len()) {
             return false;
@@ -203,16 +210,18 @@ impl World {
     }
 }
 
-/// Part of all slots that must have another owner at least: what those who left had, and those who joined get.
+/// Part of all slots that must have another owner at least: what those had who left or weigh less, and what those get who joined or
+/// weigh more.
 fn share(before: &Membership, after: &Membership) -> f64 {
-    let ids = |map: &Membership| map.members.iter().map(|member| member.id.clone()).collect::<BTreeSet<_>>();
-    let (there, here) = (ids(before), ids(after));
-    let part = |map: &Membership, others: &BTreeSet<WorkerId>| {
-        let all: f64 = map.members.iter().map(|member| member.weight).sum();
-        let others = map.members.iter().filter(|member| !others.contains(&member.id));
-        others.map(|member| member.weight).sum::<f64>() / all
+    let all = |map: &Membership| map.members.iter().map(|member| member.weight).sum::<f64>().max(f64::MIN_POSITIVE);
+    let weight = |map: &Membership, id: &WorkerId| map.get(id).map_or(0.0, |member| member.weight);
+    // What the members of one map have there more than in the other, if they weigh less in that.
+    let gained = |map: &Membership, other: &Membership| {
+        let (of_all, of_other) = (all(map), all(other));
+        let more = map.members.iter().filter(|member| member.weight > weight(other, &member.id));
+        more.map(|member| (member.weight / of_all - weight(other, &member.id) / of_other).max(0.0)).sum::<f64>()
     };
-    part(before, &here) + part(after, &there)
+    gained(before, after) + gained(after, before)
 }
 
 fn imbalance(placement: &Placement) -> f64 {

@@ -32,6 +32,7 @@ pub(super) fn options() -> ClusterOptions {
         lease: Duration::from_secs(4),
         outage: Duration::from_secs(600),
         gather: Duration::from_millis(200),
+        move_for: Duration::from_secs(15),
         replicas: 2,
         workers_max: 4000,
     }
@@ -186,6 +187,11 @@ impl World {
 
     pub(super) fn term(&self) -> u64 {
         self.document.term
+    }
+
+    /// No worker's share of the slots is on its way.
+    pub(super) fn rests(&self) -> bool {
+        self.document.moving.is_empty()
     }
 
     pub(super) fn map(&self) -> &Membership {

@@ -179,6 +179,8 @@ fn options() -> ClusterOptions {
         lease: LEASE,
         outage: Duration::from_secs(20),
         gather: Duration::from_millis(100),
+        // Shares move in steps, of which several may fall into one trouble.
+        move_for: LEASE,
         replicas: 2,
         workers_max: 10,
     }

@@ -5,10 +5,12 @@
 //! 2. nor has one while every member of E would say that it is at E, and its time for outages is not over;
 //! 3. so no home answers with less than what was acknowledged, wherever writers' words went by way of the leaders ([`writing`]).
 //! 4. a write that is announced and never reported keeps its key uncertain for its time, whoever is its home then ([`lost`]).
+//! 5. no map takes a worker that stays in it further than a step of its share, nor sooner than a step's time after the last ([`shares`]).
 //!
 //! Workers run the real [`Tenure`]; leaders the real [`Cluster`].
 
 mod lost;
+mod shares;
 mod writing;
 
 use std::collections::BTreeMap;
@@ -20,6 +22,7 @@ use verbs3_coordinator_client::tenure::{Duty, Tenure};
 use super::*;
 use crate::relays::Relays;
 use lost::{Homes, Lost};
+use shares::{Shares, in_steps};
 use writing::{Asker, KeyState, Writer};
 
 /// From when on what a worker asks about a key is good, as its `standing.rs` has it. `known`: so far, and under which map;
@@ -152,7 +155,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         1 => worker.clone().prop_map(|worker| Event::Crash { worker }),
         1 => worker.clone().prop_map(|worker| Event::Move { worker }),
         2 => worker.clone().prop_map(|worker| Event::Leave { worker }),
-        3 => (worker.clone(), any::<bool>()).prop_map(|(worker, draining)| Event::Drain { worker, draining }),
+        5 => (worker.clone(), any::<bool>()).prop_map(|(worker, draining)| Event::Drain { worker, draining }),
         6 => Just(Event::Write),
         4 => Just(Event::Follow),
         12 => Just(Event::Attempt),
@@ -187,6 +190,7 @@ struct World {
     late: Vec<Option<(Question, String)>>,
     lives: u64,
     maps: u64,
+    shares: Shares,
     /// The leader's.
     relays: Relays<Asker>,
     writer: Writer,
@@ -196,7 +200,7 @@ struct World {
 impl World {
     fn new() -> Self {
         let document = Document::new(Epoch(100), 2);
-        let cluster = Cluster::new(options(), document.clone(), Moment::default());
+        let cluster = Cluster::new(in_steps(), document.clone(), Moment::default());
         let mut world = Self {
             now: Moment::default(),
             document,
@@ -207,6 +211,7 @@ impl World {
             late: vec![None; IDS.len()],
             lives: 0,
             maps: 0,
+            shares: Shares::default(),
             relays: Self::relays(0),
             writer: Writer::new(),
             lost: Vec::new(),
@@ -323,7 +328,7 @@ impl World {
                 let document = Document { term: self.document.term + 1, ..self.document.clone() };
                 self.store(document.clone());
                 self.relays = Self::relays(document.term);
-                self.cluster = Cluster::new(options(), document, self.now);
+                self.cluster = Cluster::new(in_steps(), document, self.now);
             }
             Event::Crash { worker } => {
                 let address = self.workers[worker].address.clone();
@@ -373,6 +378,7 @@ impl World {
     fn store(&mut self, document: Document) {
         if document.active.epoch != self.document.active.epoch {
             self.maps += 1;
+            self.shares.count([&self.document, &document], self.cluster.pace.begins(self.now), self.now);
         }
         self.document = document;
     }
@@ -418,6 +424,7 @@ impl World {
     }
 
     fn check(&self) -> Result<(), TestCaseError> {
+        self.shares.check()?;
         let processes = self.processes();
         for worker in processes.values() {
             let Some(map) = &worker.active else { continue };
@@ -472,7 +479,7 @@ fn histories_have_maps_leases_and_relayed_writes() {
     use proptest::strategy::ValueTree;
     use proptest::test_runner::TestRunner;
     let mut runner = TestRunner::deterministic();
-    let (mut maps, mut leases, mut relayed, mut known) = (0, 0, 0, 0);
+    let (mut maps, mut steps, mut leases, mut relayed, mut known) = (0, 0, 0, 0, 0);
     for _ in 0..100 {
         let events = events().new_tree(&mut runner).unwrap().current();
         let mut world = World::new();
@@ -480,9 +487,9 @@ fn histories_have_maps_leases_and_relayed_writes() {
             world.apply(event).unwrap();
             leases += world.workers.iter().filter(|w| w.active.is_some() && w.lease_until > world.now).count();
         }
-        maps += world.maps;
+        (maps, steps) = (maps + world.maps, steps + world.shares.maps);
         (relayed, known) = (relayed + world.writer.relayed, known + world.writer.known_reads);
     }
-    assert!(maps > 100 && leases > 5000, "{maps} maps, {leases} leases");
+    assert!(maps > 100 && steps > 10 && leases > 5000, "{maps} maps, {steps} steps, {leases} leases");
     assert!(relayed > 30 && known > 150, "{relayed} writes were relayed, {known} reads answered from what was known");
 }

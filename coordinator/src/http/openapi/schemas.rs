@@ -164,7 +164,7 @@ fn cluster() -> Value {
             "id": text(), "address": text(), "weight": { "type": "number" }, "zone": text(),
             "state": one_of(&["joining", "serving", "draining", "lost", "missing"]), "lease_ms": number(),
             "tiers": list(whole(json!({ "kind": text(), "bytes": number() }))), "rails": list(text()),
-            "active": number(), "slots": below(65_536),
+            "active": number(), "slots": below(65_536), "share_percent": below(100),
             "handing_over": maybe(whole(json!({ "blocks": number(), "blocks_left": number(), "bytes": number() }))),
             "drained": { "type": "boolean" },
         })),

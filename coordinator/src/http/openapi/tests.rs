@@ -84,6 +84,7 @@ fn worker(state: WorkerState) -> WorkerView {
         rails: vec!["10.0.0.7:9403".into()],
         active: Epoch(1),
         slots: 65_536,
+        share_percent: 100,
         handing_over: Some(HandingOver { blocks: 1, blocks_left: 1, bytes: 1 }),
         drained: true,
     }

@@ -1,0 +1,161 @@
+//! Coordinators as processes see them: over HTTP, with the real client, over both stores.
+#![allow(clippy::unwrap_used)]
+
+#[path = "../store_conformance/etcd.rs"]
+#[allow(dead_code)]
+mod etcd;
+mod hot;
+mod maps;
+mod refused;
+mod relays;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use prometheus::Registry;
+use tokio::net::TcpListener;
+use verbs3_coordinator::cluster::ClusterOptions;
+use verbs3_coordinator::hot::HotOptions;
+use verbs3_coordinator::store::SharedStore;
+use verbs3_coordinator::store::file::FileStore;
+use verbs3_coordinator::{Coordinator, CoordinatorOptions, RelayOptions};
+use verbs3_coordinator_client::api::{ClusterView, GivenUp, Granted, Incarnation, MapAnswer, Registration, Renewal};
+use verbs3_coordinator_client::proof::Secret;
+use verbs3_coordinator_client::{AskError, Client, ClientOptions};
+use verbs3_protocol::{Epoch, WorkerId};
+
+/// What etcd's cases need of the suite that they come from.
+struct Pair {
+    #[allow(dead_code)]
+    one: SharedStore,
+    #[allow(dead_code)]
+    other: SharedStore,
+}
+
+const LEASE: Duration = Duration::from_secs(3);
+const SOON: Duration = Duration::from_secs(90);
+
+fn secret() -> Secret {
+    Secret::new("tests", "a secret of at least sixteen characters")
+}
+
+fn options(name: &str, advertise: String) -> CoordinatorOptions {
+    CoordinatorOptions {
+        name: name.to_owned(),
+        secret: Secret::new(name, "a secret of at least sixteen characters"),
+        notification_token: Some(Secret::token("a token of the store")),
+        advertise,
+        cluster: ClusterOptions {
+            lease: LEASE,
+            outage: Duration::from_secs(60),
+            gather: Duration::from_millis(50),
+            move_for: Duration::ZERO,
+            replicas: 2,
+            workers_max: 10,
+        },
+        hot: HotOptions {
+            rate_per_worker: 1 << 20,
+            workers_max: 3,
+            blocks_max: 10,
+            reported_max: 10,
+            report_every: Duration::from_millis(100),
+            cool_for: Duration::from_secs(1),
+            good_for: Duration::from_secs(60),
+        },
+        leadership: Duration::from_secs(2),
+        clock_skew: Duration::from_secs(60),
+        connections_max: 100,
+        wait_max: Duration::from_secs(30),
+        relays: RelayOptions { words_max: 8, bytes_max: 1 << 20 },
+    }
+}
+
+struct Running {
+    url: String,
+    coordinator: Arc<Coordinator>,
+}
+
+async fn start(store: SharedStore) -> Running {
+    let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", socket.local_addr().unwrap());
+    let coordinator = Coordinator::new(options("tests", url.clone()), store, &Registry::new()).await.unwrap();
+    coordinator.start(socket);
+    Running { url, coordinator }
+}
+
+fn client(urls: &[&str], secret: Secret) -> Arc<Client> {
+    Arc::new(Client::new(ClientOptions {
+        coordinators: urls.iter().map(|&url| url.to_owned()).collect(),
+        secret,
+        connect_deadline: Duration::from_secs(1),
+        deadline: Duration::from_secs(5),
+    }))
+}
+
+fn registration(id: &str) -> Registration {
+    Registration {
+        id: WorkerId(id.into()),
+        incarnation: Incarnation(format!("life of {id}")),
+        address: format!("{id}:9400"),
+        weight: 1.0,
+        zone: String::new(),
+        tiers: Vec::new(),
+        rails: Vec::new(),
+        knows: Epoch(0),
+    }
+}
+
+/// Retries while the coordinators elect a leader.
+async fn register(client: &Client, id: &str) -> Granted {
+    let began = Instant::now();
+    loop {
+        match client.post("/v1/workers", &registration(id), Duration::ZERO).await {
+            Ok(granted) => return granted.unwrap(),
+            Err(AskError::Away(reason)) if began.elapsed() > SOON => panic!("{reason}"),
+            Err(AskError::Away(_)) => tokio::time::sleep(Duration::from_millis(50)).await,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+fn renewal(id: &str, active: Epoch, prepared: Epoch) -> Renewal {
+    Renewal {
+        incarnation: registration(id).incarnation,
+        active,
+        prepared,
+        open_writes: (prepared.0 > 0).then(Vec::new),
+        wait_ms: 0,
+        knows: Epoch(0),
+        handing_over: None,
+        heard: Vec::new(),
+        hot: None,
+        given_up: GivenUp::default(),
+        rails: None,
+    }
+}
+
+async fn renew(client: &Client, id: &str, active: Epoch, prepared: Epoch, wait: Duration) -> Result<Granted, AskError> {
+    let renewal = Renewal { wait_ms: wait.as_millis() as u64, ..renewal(id, active, prepared) };
+    Ok(client.post(&format!("/v1/workers/{id}/renew"), &renewal, wait).await?.unwrap())
+}
+
+async fn map(client: &Client, epoch: u64, wait_ms: u64) -> Option<MapAnswer> {
+    let path = format!("/v1/map?epoch={epoch}&wait_ms={wait_ms}");
+    client.get(&path, Duration::from_millis(wait_ms)).await.unwrap()
+}
+
+fn file_store(folder: &tempfile::TempDir) -> SharedStore {
+    Arc::new(FileStore::open(folder.path()).unwrap())
+}
+
+/// The same again, once the last answers of the coordinator before have let go of it.
+async fn file_store_again(folder: &tempfile::TempDir) -> SharedStore {
+    let began = Instant::now();
+    loop {
+        match FileStore::open(folder.path()) {
+            Ok(store) => return Arc::new(store),
+            Err(error) if began.elapsed() > SOON => panic!("{error}"),
+            Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Words of writers to workers that these can't reach.
+
+use verbs3_coordinator_client::api::{HeardWord, RefusedKind, Relay, RelayedWord};
+use verbs3_protocol::{Heard, Relayed, Report, Volume, Word, WriteId, WriteOutcome};
+
+use super::*;
+
+fn word(epoch: Epoch, sequence: u64) -> Word {
+    let (volume, keys) = (Volume("store/data".into()), vec!["k \u{1}\"".to_owned()]);
+    let write = WriteId { gateway: u64::MAX, sequence };
+    Word::Report(Report { volume, keys, write, epoch, outcome: WriteOutcome::Done })
+}
+
+/// A gateway has the coordinators relay a word to worker `id`.
+async fn relay(client: &Client, id: &str, word: Word, wait: Duration) -> Result<Relayed, AskError> {
+    let relay = Relay { word, wait_ms: wait.as_millis() as u64 };
+    Ok(client.post(&format!("/v1/workers/{id}/relay"), &relay, wait).await?.unwrap())
+}
+
+async fn renew_heard(client: &Client, active: Epoch, heard: Vec<HeardWord>, wait: Duration) -> Granted {
+    let incarnation = registration("a").incarnation;
+    let (prepared, open_writes, knows, handing_over) = (Epoch(0), None, active, None);
+    let wait_ms = wait.as_millis() as u64;
+    let given_up = GivenUp::default();
+    let renewal = Renewal {
+        incarnation,
+        active,
+        prepared,
+        open_writes,
+        wait_ms,
+        knows,
+        handing_over,
+        heard,
+        hot: None,
+        given_up,
+        rails: None,
+    };
+    client.post("/v1/workers/a/renew", &renewal, wait).await.unwrap().unwrap()
+}
+
+fn report_of(word: Word) -> Report {
+    match word {
+        Word::Report(report) => report,
+        Word::Announce(_) => panic!("no report"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_writers_word_reaches_a_worker_by_its_renewals() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = start(file_store(&folder)).await;
+    let (gateway, worker) = (client(&[&running.url], secret()), client(&[&running.url], secret()));
+    register(&worker, "a").await;
+    let Some(MapAnswer::Membership(in_force)) = map(&worker, 0, 5000).await else { panic!("no map") };
+    let epoch = in_force.epoch;
+
+    // The worker waits for news, and has it at once; the answer goes with its next renewal.
+    let relayed = tokio::spawn({
+        let gateway = gateway.clone();
+        async move { relay(&gateway, "a", word(epoch, 1), SOON).await }
+    });
+    let began = Instant::now();
+    let granted = renew_heard(&worker, epoch, Vec::new(), SOON).await;
+    assert!(began.elapsed() < SOON / 2, "{:?}", began.elapsed());
+    let [RelayedWord { id, word: said }] = &granted.words[..] else { panic!("{granted:?}") };
+    assert_eq!(*said, word(epoch, 1));
+    // That answer was lost: the word comes again.
+    let granted = renew_heard(&worker, epoch, Vec::new(), SOON).await;
+    assert_eq!(granted.words.iter().map(|word| word.id).collect::<Vec<_>>(), [*id]);
+    assert!(!relayed.is_finished(), "nobody has heard it");
+    let heard = vec![HeardWord { id: *id, heard: Heard::Done }];
+    let granted = renew_heard(&worker, epoch, heard.clone(), Duration::ZERO).await;
+    assert_eq!(granted.words, []);
+    assert_eq!(relayed.await.unwrap().unwrap(), Relayed::Heard(Heard::Done));
+
+    // Whom it can't reach, or not under this map, is told apart; who asks in vain is told so in time.
+    let later = Epoch(epoch.0 + 1);
+    assert_eq!(relay(&gateway, "a", word(later, 2), SOON).await.unwrap(), Relayed::OtherEpoch(epoch));
+    assert_eq!(relay(&gateway, "b", word(epoch, 2), SOON).await.unwrap(), Relayed::NoLease);
+    assert_eq!(relay(&gateway, "a", word(epoch, 2), Duration::from_millis(50)).await.unwrap(), Relayed::Silent);
+    let nothing = Word::Report(Report { keys: Vec::new(), ..report_of(word(epoch, 2)) });
+    assert_eq!(relay(&gateway, "a", nothing, SOON).await.unwrap_err().kind(), Some(RefusedKind::Malformed));
+    // The longest that a batch delete makes; one that is longer is refused by who sends it, who can say why.
+    let keys = |key: String| Word::Report(Report { keys: vec![key; 1000], ..report_of(word(later, 2)) });
+    assert_eq!(relay(&gateway, "a", keys("\"".repeat(1024)), SOON).await.unwrap(), Relayed::OtherEpoch(epoch));
+    let too_long = relay(&gateway, "a", keys("\u{1}".repeat(1024)), SOON).await;
+    assert!(matches!(too_long, Err(AskError::TooLong { bytes }) if bytes > 6_000_000), "{too_long:?}");
+    let stranger = client(&[&running.url], Secret::new("tests", "another secret of sixteen characters"));
+    assert!(relay(&stranger, "a", word(epoch, 2), SOON).await.is_err());
+
+    // As many as may wait; those whose askers hang up make room, and nobody hears them.
+    let waiting: Vec<_> = (0..8)
+        .map(|n| {
+            let gateway = gateway.clone();
+            // The place may be one that the question below has for a moment.
+            let until_it_waits =
+                async move { while relay(&gateway, "a", word(epoch, 10 + n), SOON).await.unwrap() == Relayed::Full {} };
+            tokio::spawn(until_it_waits)
+        })
+        .collect();
+    let began = Instant::now();
+    while relay(&gateway, "a", word(epoch, 3), Duration::from_millis(1)).await.unwrap() != Relayed::Full {
+        // Keeps the lease.
+        renew_heard(&worker, epoch, Vec::new(), Duration::ZERO).await;
+        assert!(began.elapsed() < SOON);
+    }
+    waiting.iter().for_each(tokio::task::JoinHandle::abort);
+    while relay(&gateway, "a", word(epoch, 4), Duration::from_millis(1)).await.unwrap() == Relayed::Full {
+        renew_heard(&worker, epoch, Vec::new(), Duration::ZERO).await;
+        assert!(began.elapsed() < SOON);
+    }
+    while !renew_heard(&worker, epoch, heard.clone(), Duration::ZERO).await.words.is_empty() {
+        assert!(began.elapsed() < SOON);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    running.coordinator.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_for_a_worker_when_the_leader_ends_asks_the_next() {
+    let process = etcd::start("relays");
+    let mut running = Vec::new();
+    for _ in 0..2 {
+        running.push(start(etcd::store(&process.endpoint, "relays").await).await);
+    }
+    let urls: Vec<String> = running.iter().map(|running| running.url.clone()).collect();
+    let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
+    let (gateway, worker) = (client(&urls, secret()), client(&urls, secret()));
+    register(&worker, "a").await;
+    let Some(MapAnswer::Membership(in_force)) = map(&worker, 0, 5000).await else { panic!("no map") };
+    let epoch = in_force.epoch;
+    let view: ClusterView = gateway.get("/v1/cluster", Duration::ZERO).await.unwrap().unwrap();
+    let leads = running.iter().position(|running| Some(&running.url) == view.leader.as_ref()).unwrap();
+    let relayed = tokio::spawn(async move {
+        let began = Instant::now();
+        loop {
+            match relay(&gateway, "a", word(epoch, 1), Duration::from_secs(1)).await {
+                Ok(heard @ Relayed::Heard(_)) => return heard,
+                other => assert!(began.elapsed() < SOON, "{other:?}"),
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+    // The leader that has handed the word out ends, and what the worker answers is the next one's to hear, which knows nothing of it.
+    let granted = renew_heard(&worker, epoch, Vec::new(), SOON).await;
+    let lost: Vec<HeardWord> =
+        granted.words.iter().map(|word| HeardWord { id: word.id, heard: Heard::Unleased }).collect();
+    assert_eq!(lost.len(), 1);
+    running.remove(leads).coordinator.shutdown().await;
+    register(&worker, "a").await;
+    assert_eq!(renew_heard(&worker, epoch, lost, Duration::ZERO).await.active, epoch);
+    let mut heard = Vec::new();
+    while !relayed.is_finished() {
+        let granted = renew_heard(&worker, epoch, heard, Duration::from_millis(100)).await;
+        heard = granted.words.iter().map(|word| HeardWord { id: word.id, heard: Heard::Done }).collect();
+    }
+    assert_eq!(relayed.await.unwrap(), Relayed::Heard(Heard::Done));
+    for running in running {
+        running.coordinator.shutdown().await;
+    }
+}
