@@ -1,13 +1,15 @@
 //! What is known of objects: attributes, absences, and the right to answer from them.
 //!
-//! Owns generations and open writes (`coherence`), what was learnt and when (`cache`), and who asks the UFS for whom
-//! (`checks`, `ask`). Holds no bytes of objects.
+//! Owns generations and open writes (`coherence`), what was learnt and when (`cache`), who asks the UFS for whom (`checks`,
+//! `ask`), and which gateways may answer by themselves (`grants`, `reads`). Holds no bytes of objects.
 
 mod ask;
 mod cache;
 mod checks;
 mod coherence;
+mod grants;
 mod identity;
+mod reads;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +24,8 @@ pub(crate) use ask::Asker;
 pub(crate) use cache::{Cache, Found, Needs};
 pub(crate) use checks::{Asking, Checks, Plan};
 pub(crate) use coherence::Coherence;
+pub(crate) use grants::{Concerned, GrantOptions, Grants, Ungranted};
+pub(crate) use reads::Reads;
 
 /// Whose attributes are asked.
 #[derive(Clone)]

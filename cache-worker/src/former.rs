@@ -16,7 +16,7 @@ use crate::clock::Moment;
 /// Maps that are remembered, the present one included: 128 KiB for each replica of each. More changes within the time that
 /// former owners are asked come from a cluster that restarts one worker after the other; who missed a step finds the page at
 /// the UFS.
-const MAPS_MAX: usize = 8;
+const MAPS_MAX: usize = 32;
 
 /// Former owners that are asked for one page: the last one, and the one before, if the slot has moved on quickly.
 pub(crate) const ASKED_MAX: usize = 2;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use verbs3_protocol::{KeyHash, Placement, WorkerId, WriteId};
 
+use crate::attributes::Concerned;
 use crate::standing::{Coordinated, Handover, Standing};
 use crate::worker::Worker;
 
@@ -46,11 +47,30 @@ impl Worker {
         self.with_standing(|standing| standing.lease(now.after(lease), now.after(outage)));
     }
 
-    /// Answers under the present epoch no more. The open writes, for the next homes; `None`: more than `max`.
+    /// Answers under the present epoch no more, and recalls what gateways may answer by themselves: nobody may be told of it before
+    /// [`Worker::leases_over`]. The open writes, for the next homes; `None`: more than `max`.
     pub fn give_up_epoch(&self, max: usize) -> Option<Vec<NotedWrite>> {
         self.with_standing(Coordinated::prepare);
+        self.grants.recall_all();
         let list = self.coherence.open_list(max, self.clock.now())?;
         Some(list.into_iter().map(|(hash, write, remaining)| NotedWrite { hash, write, remaining }).collect())
+    }
+
+    /// Waits until no gateway answers by a lease that was recalled; no longer than leases last. May be cancelled.
+    pub async fn leases_over(&self) {
+        self.grants.settled(&Concerned::All, &*self.clock).await;
+    }
+
+    /// Grants no more leases, and answers no poll for recalls: the worker ends.
+    pub fn end_leases(&self) {
+        self.grants.close();
+    }
+
+    /// A process of this worker's name may have been killed a moment ago, and its leases live on: until that is known
+    /// ([`Activation::restarted`]), or until they must be over, no write is acknowledged and no epoch given up. Said once, before
+    /// anything is asked of the coordinators.
+    pub fn follows_another(&self) {
+        self.grants.follow_another(self.clock.now());
     }
 
     /// For so long there may be writes in some of this worker's slots that nobody could tell it of. Whoever is handed the open
@@ -66,6 +86,10 @@ impl Worker {
     pub fn activate(&self, activation: Activation<'_>) {
         let Activation { map, me, former, mut handed_over, open_writes, resumes, uncertain, restarted } = activation;
         let now = self.clock.now();
+        if !restarted || resumes.is_some() {
+            // Who handed over has waited for its leases; who did not, was waited for by the coordinators.
+            self.grants.follow_none();
+        }
         let resumes = resumes.is_some_and(|writes| self.take_over(&writes));
         if !self.take_over(&open_writes) {
             // Some found no place: their slots are as if nobody had handed them over.

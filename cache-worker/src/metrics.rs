@@ -100,6 +100,7 @@ table! {
     busy_warm: IntCounter, "verbs3_worker_busy_total", ["reason" = "warm"], "What could not be done at once, by the bound that was met.";
     busy_checks: IntCounter, "verbs3_worker_busy_total", ["reason" = "checks"], "What could not be done at once, by the bound that was met.";
     busy_writes: IntCounter, "verbs3_worker_busy_total", ["reason" = "open_writes"], "What could not be done at once, by the bound that was met.";
+    busy_holders: IntCounter, "verbs3_worker_busy_total", ["reason" = "lease_holders"], "What could not be done at once, by the bound that was met.";
     busy_ufs: IntCounter, "verbs3_worker_busy_total", ["reason" = "ufs_requests"], "What could not be done at once, by the bound that was met.";
 
     warms_in_flight: IntGauge, "verbs3_worker_warms_in_flight", [], "Blocks being warmed.";
@@ -120,6 +121,14 @@ table! {
     absences: IntCounter, "verbs3_worker_absences_total", [], "Opens answered with the UFS's word that there is no such object.";
     generations_raised: IntCounter, "verbs3_worker_generations_raised_total", [], "Keys whose attributes were made void, by an announcement, a report or an invalidation.";
     listing_contradictions: IntCounter, "verbs3_worker_listing_contradictions_total", [], "Keys whose attributes or absence were dropped because a listing showed otherwise.";
+    recalls: IntCounter, "verbs3_worker_requests_total", ["request" = "recalls"], "Requests, by kind.";
+    leases_granted: IntCounter, "verbs3_worker_leases_total", ["event" = "granted"], "Leases on attributes of gateways, by what became of them: granted, refused for want of a place (full), recalled because the key was written or made void.";
+    leases_full: IntCounter, "verbs3_worker_leases_total", ["event" = "full"], "Leases on attributes of gateways, by what became of them: granted, refused for want of a place (full), recalled because the key was written or made void.";
+    leases_recalled: IntCounter, "verbs3_worker_leases_total", ["event" = "recalled"], "Leases on attributes of gateways, by what became of them: granted, refused for want of a place (full), recalled because the key was written or made void.";
+    leases_held: IntGauge, "verbs3_worker_leases_held", [], "Leases on attributes that gateways may hold.";
+    lease_holders: IntGauge, "verbs3_worker_lease_holders", [], "Gateways that poll for recalls of leases.";
+    lease_waits: IntCounter, "verbs3_worker_lease_waits_total", ["until" = "any"], "Acknowledgements of writes and invalidations that waited for gateways to drop recalled leases (any), and those of them that waited until the leases were over (end).";
+    leases_waited_out: IntCounter, "verbs3_worker_lease_waits_total", ["until" = "end"], "Acknowledgements of writes and invalidations that waited for gateways to drop recalled leases (any), and those of them that waited until the leases were over (end).";
     open_writes: IntGauge, "verbs3_worker_open_writes", [], "Announced writes without a report.";
     writes_expired: IntCounter, "verbs3_worker_writes_expired_total", [], "Announced writes whose report never came.";
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use verbs3_protocol::{Epoch, Geometry, GeometryError};
+use verbs3_protocol::{Epoch, Geometry, GeometryError, LEASE_MS_MAX};
 
 use crate::disk::{DiskOptions, FOLDER_BYTES_MIN};
 
@@ -56,6 +56,17 @@ pub struct WorkerOptions {
     pub hot_blocks_max: usize,
     /// The rate of that.
     pub hand_over_bytes_per_second_max: u64,
+    /// How long a gateway may answer for the attributes of a key by itself, [`verbs3_protocol::LEASE_MS_MAX`] at most; 0: it
+    /// may not. Of use with a coordinator.
+    pub lease: Duration,
+    /// Reads of a key within ten seconds from which on it is leased.
+    pub lease_reads_min: u32,
+    /// How long a key must not have been written to be leased.
+    pub lease_quiet: Duration,
+    /// Leases that are remembered until they end; one more is not granted.
+    pub leases_max: usize,
+    /// Gateways that may hold leases.
+    pub lease_holders_max: usize,
     /// Where pages are kept besides memory, over restarts; `None`: nowhere.
     pub disk: Option<DiskOptions>,
 }
@@ -85,6 +96,11 @@ impl Default for WorkerOptions {
             former_asked_for: Duration::from_secs(3600),
             hot_blocks_max: 32_768,
             hand_over_bytes_per_second_max: 256 << 20,
+            lease: Duration::from_secs(2),
+            lease_reads_min: 8,
+            lease_quiet: Duration::from_secs(30),
+            leases_max: 100_000,
+            lease_holders_max: 16_384,
             disk: None,
         }
     }
@@ -101,6 +117,8 @@ pub enum OptionsError {
     DiskFolder { folder: PathBuf, bytes: u64 },
     #[error("{0} is 0; it must be at least 1")]
     Zero(&'static str),
+    #[error("a lease of {0:?} is longer than the 2 s that a worker waits for its predecessor's")]
+    Lease(Duration),
     #[error("{name} of {bytes} bytes is less than one page of {page_bytes} bytes")]
     BelowPage { name: &'static str, bytes: u64, page_bytes: u32 },
     #[error(
@@ -119,6 +137,9 @@ impl WorkerOptions {
         if !(0.0..=0.9).contains(&self.fill_reserve) {
             problems.push(OptionsError::Reserve(self.fill_reserve));
         }
+        if self.lease > Duration::from_millis(LEASE_MS_MAX.into()) {
+            problems.push(OptionsError::Lease(self.lease));
+        }
         let counts = [
             ("fills_in_flight_max", self.fills_in_flight_max),
             ("fills_queued_max", self.fills_queued_max),
@@ -129,6 +150,8 @@ impl WorkerOptions {
             ("attributes_entries_max", self.attributes_entries_max),
             ("checks_in_flight_max", self.checks_in_flight_max),
             ("hot_blocks_max", self.hot_blocks_max),
+            ("leases_max", self.leases_max),
+            ("lease_holders_max", self.lease_holders_max),
         ];
         problems.extend(counts.iter().filter(|(_, count)| *count == 0).map(|(name, _)| OptionsError::Zero(name)));
         let page_bytes = self.geometry.page_bytes;

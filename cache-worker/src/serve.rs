@@ -11,6 +11,7 @@ mod open;
 mod plan;
 mod read;
 mod reading;
+mod recalls;
 mod report;
 mod take_over;
 mod tend;
@@ -24,6 +25,7 @@ use verbs3_protocol::{Epoch, Generation, Geometry, KeyHash, Lease, ObjectKey, Re
 use verbs3_protocol::{Question, Reply as Message, Request};
 use verbs3_rdma::transport::{Incoming, Reply, Service};
 
+use crate::attributes::Concerned;
 use crate::fill::{Failure, Source};
 use crate::standing::{Denied, Hold};
 use crate::trace::{note_refused, note_served};
@@ -58,8 +60,11 @@ impl From<Failure> for Refused {
 impl Service for Worker {
     async fn serve(&self, request: Incoming, reply: Reply) {
         let landing_bytes = request.landing_bytes;
-        let refused = match Request::decode(&request.message) {
-            Ok(Request::Open(open)) => return self.serve_open(open, landing_bytes, reply).await,
+        let noted = match Request::decode(&request.message) {
+            Ok(Request::Open(open)) => return self.serve_open(open, None, landing_bytes, reply).await,
+            Ok(Request::OpenBy(open, holder)) => {
+                return self.serve_open(open, Some(holder), landing_bytes, reply).await;
+            }
             Ok(Request::Read(read)) => return self.serve_read(read, landing_bytes, reply).await,
             Ok(Request::ReadReplica(read)) => return self.serve_read_replica(read, landing_bytes, reply).await,
             Ok(Request::Traced(context, Question::ReadReplica(read))) => {
@@ -67,7 +72,11 @@ impl Service for Worker {
                 return self.tracing.serve(&context, "verbs3.worker.read", serve).await;
             }
             Ok(Request::Traced(context, Question::Open(open))) => {
-                let serve = self.serve_open(open, landing_bytes, reply);
+                let serve = self.serve_open(open, None, landing_bytes, reply);
+                return self.tracing.serve(&context, "verbs3.worker.open", serve).await;
+            }
+            Ok(Request::Traced(context, Question::OpenBy(open, holder))) => {
+                let serve = self.serve_open(open, Some(holder), landing_bytes, reply);
                 return self.tracing.serve(&context, "verbs3.worker.open", serve).await;
             }
             Ok(Request::Traced(context, Question::Read(read))) => {
@@ -85,8 +94,12 @@ impl Service for Worker {
             },
             Ok(Request::Announce(announce)) => self.announce(&announce),
             Ok(Request::Report(report)) => self.report(&report),
-            Ok(Request::Forget(forget)) => self.forget(&forget).map(|generation| (generation, Hold::Leased)),
-            Ok(Request::Listed(listed)) => self.listed(listed).map(|generation| (generation, Hold::Leased)),
+            Ok(Request::Forget(forget)) => self.forget(&forget),
+            Ok(Request::Listed(listed)) => self.listed(listed),
+            Ok(Request::Recalls(asked)) => match self.recalls(asked).await {
+                Ok(answer) => return say(reply, &answer).await,
+                Err(refused) => Err(refused),
+            },
             Ok(Request::Standing) => {
                 let (epoch, leased) = (self.standing.epoch(), self.standing.is_leased(self.clock.now()));
                 return say(reply, &Message::Standing { epoch, leased }).await;
@@ -98,20 +111,30 @@ impl Service for Worker {
                 Err(refused) => Err(refused),
             },
             Ok(Request::Tend(tend)) => return self.serve_tend(tend, reply).await,
-            Ok(Request::ForgetPrefix(forget)) => {
-                self.forget_prefix(&forget).map(|generation| (generation, Hold::Leased))
-            }
+            Ok(Request::ForgetPrefix(forget)) => self.forget_prefix(&forget),
             Err(error) => Err(Refused::malformed(error.to_string())),
         };
-        match refused {
-            Ok((generation, Hold::Leased)) => say(reply, &Message::Done { generation, lease: Lease::default() }).await,
-            Ok((generation, Hold::Unleased)) => say(reply, &Message::Unleased { generation }).await,
+        match noted {
+            Ok(noted) => self.acknowledge(noted, reply).await,
             Err(refused) => self.refuse(reply, refused).await,
         }
     }
 }
 
 impl Worker {
+    /// The one place where a word of a writer, or an invalidation, is acknowledged: no gateway reads on from what it made void.
+    async fn acknowledge(&self, noted: News, mut reply: Reply) {
+        let News { generation, hold, concerned } = noted;
+        let settled = self.grants.settled(&concerned, &*self.clock);
+        if while_alive(&mut reply, settled).await.is_none() {
+            return;
+        }
+        match hold {
+            Hold::Leased => say(reply, &Message::Done { generation, lease: Lease::default() }).await,
+            Hold::Unleased => say(reply, &Message::Unleased { generation }).await,
+        }
+    }
+
     async fn refuse(&self, reply: Reply, refused: Refused) {
         self.count_refused(&refused);
         note_refused(&refused.reason);
@@ -227,11 +250,16 @@ impl Worker {
 /// may be larger: the asker then has them from the UFS itself, whole.
 const MESSAGE_BYTES_MAX: usize = 60 << 10;
 
-/// The generation that answers of this kind carry.
-type Raised = Result<Generation, Refused>;
+/// What was noted.
+struct News {
+    generation: Generation,
+    /// By which right.
+    hold: Hold,
+    /// Whose leases it has made void, if that is to be over before it is acknowledged.
+    concerned: Concerned,
+}
 
-/// A write was noted, by which right.
-type Noted = Result<(Generation, Hold), Refused>;
+type Noted = Result<News, Refused>;
 
 async fn say(reply: Reply, message: &Message) {
     let message = bounded(message.encode()).unwrap_or_else(|refusal| refusal);

@@ -6,7 +6,8 @@
 //! asked the UFS since it became the home of the key's slot. Another home can come into force only after this worker has given
 //! up the epoch (`prepare`), or its lease is over by the coordinator's clock, which is later than by its own. So every
 //! write that was acknowledged before a read began was reported to this worker, or to a home before it, before what it
-//! answers was asked. Both are judged when a request arrives: a read that began before may be overtaken by a write anyway.
+//! answers was asked. Leases of gateways end with this worker's own, at the latest, and are waited for before an epoch is said
+//! to be given up. Both are judged when a request arrives: a read that began before may be overtaken by a write anyway.
 //!
 //! A slot that came from a home which could not hand over its open writes is asked at the UFS until those must be over: by its
 //! next home, and by whoever is it after that one. A process that was started again knows of no writes, as if it had been silent.
@@ -154,6 +155,17 @@ impl Standing {
         Ok((note(), hold))
     }
 
+    /// For a lease to whoever asked at `asked`: runs `grant` with the end of this worker's own lease, and so that no handover
+    /// overlooks what was granted. `None`: a worker of a map that never changes grants none, because the process that follows it
+    /// would not know of it; nor does one without a lease.
+    pub(crate) fn to_grant<T>(&self, asked: Epoch, now: Moment, grant: impl FnOnce(Moment) -> Option<T>) -> Option<T> {
+        let Self::Coordinated(own) = self else { return None };
+        let _noting = own.noting.read();
+        own.is_at(asked).ok()?;
+        let until = Moment::from_nanos(own.lease_until.load(Ordering::SeqCst));
+        (until > now).then(|| grant(until)).flatten()
+    }
+
     /// For what is no question of coherence, but of who owns what.
     pub(crate) fn is_at(&self, asked: Epoch) -> Result<(), Denied> {
         match self {
@@ -193,7 +205,8 @@ impl Coordinated {
         self.lease_until.store(until.nanos(), Ordering::SeqCst);
     }
 
-    /// From here on nothing is answered under the present epoch; every write that was noted under it is over and done.
+    /// From here on nothing is answered under the present epoch; every write that was noted under it is over and done, and every
+    /// lease that was granted is in the table.
     pub(crate) fn prepare(&self) {
         let _all_noted = self.noting.write();
         self.epoch.store(NONE, Ordering::SeqCst);

@@ -10,7 +10,7 @@ use verbs3_protocol::{BlockIndex, Geometry, ObjectKey, Version};
 use verbs3_rdma::arena::Arena;
 use verbs3_telemetry::Tracer;
 
-use crate::attributes::{Asker, Cache, Checks, Coherence};
+use crate::attributes::{Asker, Cache, Checks, Coherence, GrantOptions, Grants, Reads};
 use crate::clock::{Clock, SystemClock};
 use crate::digest::Digests;
 use crate::disk::{DiskError, Opening};
@@ -62,6 +62,14 @@ fn list(problems: &[OptionsError]) -> String {
     problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
+/// What is leased to gateways.
+pub(crate) struct Leases {
+    /// 0: nothing.
+    pub(crate) length: Duration,
+    pub(crate) reads_min: u32,
+    pub(crate) quiet: Duration,
+}
+
 /// Serves blocks from its arena and fills them from UFSs. Answers calls as [`verbs3_rdma::transport::Service`].
 pub struct Worker {
     pub(crate) geometry: Geometry,
@@ -71,6 +79,9 @@ pub struct Worker {
     pub(crate) volumes: Volumes,
     pub(crate) digests: Digests,
     pub(crate) coherence: Arc<Coherence>,
+    pub(crate) grants: Arc<Grants>,
+    pub(crate) reads: Reads,
+    pub(crate) leases: Leases,
     pub(crate) attributes: Arc<Cache>,
     pub(crate) asker: Arc<Asker>,
     pub(crate) filler: Arc<Filler>,
@@ -132,7 +143,10 @@ impl Worker {
             (tasks.clone(), stop.clone()),
             metrics.clone(),
         );
-        let coherence = Arc::new(Coherence::new(options.generation_slots, options.open_writes_max));
+        let bounds = GrantOptions { grants_max: options.leases_max, holders_max: options.lease_holders_max };
+        let grants = Arc::new(Grants::new(bounds, metrics.clone()));
+        let coherence = Coherence::new(options.generation_slots, options.open_writes_max, grants.clone());
+        let coherence = Arc::new(coherence);
         let attributes = Arc::new(Cache::new(options.attributes_entries_max));
         let asker = Arc::new(Asker {
             coherence: coherence.clone(),
@@ -153,6 +167,9 @@ impl Worker {
             volumes: volumes.into(),
             digests,
             coherence,
+            grants,
+            reads: Reads::new(),
+            leases: Leases { length: options.lease, reads_min: options.lease_reads_min, quiet: options.lease_quiet },
             attributes,
             asker,
             filler,
@@ -225,6 +242,10 @@ impl Worker {
     fn look_over(&self) {
         let now = self.clock.now();
         self.coherence.sweep(now);
+        self.grants.sweep(now);
+        let (leases, holders) = self.grants.size();
+        self.metrics.leases_held.set(leases as i64);
+        self.metrics.lease_holders.set(holders as i64);
         if let Some(idle) = self.page_idle_max {
             let idle_s = u32::try_from(idle.as_secs()).unwrap_or(u32::MAX);
             self.filler.memory().sweep_idle(now.seconds().saturating_sub(idle_s), IDLE_STEPS);

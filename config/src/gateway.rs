@@ -138,6 +138,9 @@ pub struct GatewayTier {
     pub relay_after: Period,
     /// Announcements and reports that are relayed at once; `0` has none relayed. Default: `16`. Range: `0` to `65536`.
     pub relays_max: u32,
+    /// Objects whose attributes may be held by leases of their homes (see `worker.leases`), those with long headers counting as several;
+    /// `0` wants none. Default: `100000`. Range: `0` to `10000000`.
+    pub leases_max: u32,
     /// Failures in a row after which a worker rests. Default: `3`. Range: `1` to `1000`.
     pub failures_max: u32,
     /// Its first rest; doubles with each failed trial. Default: `"1s"`. Range: `"10ms"` to `"10m"`.
@@ -251,6 +254,7 @@ impl Default for GatewayTier {
             map_wait: Period::millis(500),
             relay_after: Period::millis(500),
             relays_max: 16,
+            leases_max: 100_000,
             failures_max: 3,
             rest_min: Period::seconds(1),
             rest_max: Period::seconds(60),

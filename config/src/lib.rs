@@ -46,4 +46,4 @@ pub use tcp::Tcp;
 pub use telemetry::{OtlpProtocol, Telemetry, TelemetryOtlp};
 pub use ufs::{Credentials, CredentialsKind, Ufs, UfsCircuit, UfsDeadlines, UfsKind, UfsLimits, UfsRetries};
 pub use verbs::{Feature, Verbs, VerbsMode};
-pub use worker::{Worker, WorkerFill, WorkerIndex, WorkerNeighbours, WorkerShm, WorkerWrites};
+pub use worker::{Worker, WorkerFill, WorkerIndex, WorkerLeases, WorkerNeighbours, WorkerShm, WorkerWrites};

@@ -40,6 +40,8 @@ pub struct Worker {
     pub index: WorkerIndex,
     /// How writes are ordered.
     pub writes: WorkerWrites,
+    /// What gateways may answer without asking this worker.
+    pub leases: WorkerLeases,
     /// How other workers are asked for what has moved here from them.
     pub neighbours: WorkerNeighbours,
     /// How gateways of the same host read the worker's memory itself.
@@ -83,6 +85,24 @@ pub struct WorkerIndex {
     /// Counters that order reads and writes, 8 bytes each; keys share them by hash, and a collision costs one question to the UFS.
     /// Default: `1048576`. Range: `1024` to `268435456`.
     pub generation_slots: u32,
+}
+
+/// The `[worker.leases]` table. A home leases the attributes of keys that are read often and not written to gateways, which then answer
+/// HEAD by themselves, and ask for bytes without asking for attributes first. A write waits until they have dropped them, or until the
+/// leases are over. Of use only with `cluster.coordinators`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct WorkerLeases {
+    /// How long a gateway may answer by itself, and a write may wait for one that is silent; `"0s"` switches leases off. Default: `"2s"`. Range: `"0s"` to `"2s"`.
+    pub length: Period,
+    /// Reads of a key within ten seconds from which on it is leased. Default: `8`. Range: `1` to `1000000`.
+    pub reads_min: u32,
+    /// For how long a key must not have been written to be leased. Default: `"30s"`. Range: `"0s"` to `"1h"`.
+    pub quiet_for: Period,
+    /// Leases that are remembered until they are over; beyond, none are granted. Default: `100000`. Range: `1` to `10000000`.
+    pub leases_max: u32,
+    /// Gateways that may hold leases. Default: `16384`. Range: `1` to `1000000`.
+    pub holders_max: u32,
 }
 
 /// The `[worker.writes]` table.
@@ -154,6 +174,7 @@ impl Default for Worker {
             disk: WorkerDisk::default(),
             index: WorkerIndex::default(),
             writes: WorkerWrites::default(),
+            leases: WorkerLeases::default(),
             neighbours: WorkerNeighbours::default(),
             shm: WorkerShm::default(),
         }
@@ -180,6 +201,18 @@ impl Default for WorkerFill {
 impl Default for WorkerIndex {
     fn default() -> Self {
         Self { attributes_max: 1_000_000, checks_in_flight_max: 4096, generation_slots: 1 << 20 }
+    }
+}
+
+impl Default for WorkerLeases {
+    fn default() -> Self {
+        Self {
+            length: Period::seconds(2),
+            reads_min: 8,
+            quiet_for: Period::seconds(30),
+            leases_max: 100_000,
+            holders_max: 16_384,
+        }
     }
 }
 

@@ -19,6 +19,9 @@ use crate::process::{self, START_WITHIN, binary, ready};
 use crate::proxy::Proxy;
 use crate::relay::Relay;
 
+/// Where maps change, attributes are leased as soon as they are known: a lease that outlives a write shows in every history.
+pub(crate) const EAGER_LEASES: &str = "length = \"2s\"\nreads_min = 2\nquiet_for = \"0s\"\n";
+
 pub(crate) const ACCESS_KEY: &str = "VERBS3TESTS";
 pub(crate) const SECRET_KEY: &str = "verbs3-tests-secret-key";
 pub(crate) const CLUSTER_SECRET: &str = "a secret of at least sixteen characters";
@@ -420,7 +423,7 @@ impl Cluster {
         let (memory, tables) = self.worker_settings.split_once('\n').unwrap_or((self.worker_settings.as_str(), ""));
         format!(
             "[worker]\nid = \"{name}\"\nlisten = \"{address}\"\nadmin_listen = \"127.0.0.1:0\"\n{memory}\n\
-             [worker.shm]\nsocket = \"{}\"\n{tables}",
+             [worker.leases]\n{EAGER_LEASES}[worker.shm]\nsocket = \"{}\"\n{tables}",
             self.folder.path().join(format!("{name}.sock")).display(),
         )
     }

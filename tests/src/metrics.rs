@@ -46,6 +46,18 @@ impl Metrics {
     }
 }
 
+/// What gateways have to say of leases on attributes: how many they were granted, reads answered by them, and recalls. A history in
+/// which there were none proves nothing of them.
+pub fn leases(gateways: &[Metrics]) -> anyhow::Result<String> {
+    let sum = |family: &str, labels: &[&str]| -> f64 { gateways.iter().map(|one| one.sum(family, labels)).sum() };
+    let granted = sum("verbs3_client_leases_total", &["event=\"granted\""]);
+    let answered = sum("verbs3_client_leased_total", &[]);
+    let recalled = sum("verbs3_client_leases_total", &["event=\"recalled"]);
+    let said = format!("{granted} leases granted, {answered} reads answered by them, {recalled} recalls");
+    ensure!(granted > 0.0 && answered > 0.0 && recalled > 0.0, "{said}");
+    Ok(said)
+}
+
 /// Waits until `condition` holds; fails with what it last said.
 pub async fn eventually<F: AsyncFnMut() -> Result<(), String>>(
     within: Duration,

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context, ensure};
 use tempfile::TempDir;
 
-use crate::cluster::{ACCESS_KEY, CLUSTER_SECRET, Gateway, SECRET_KEY, client, store_config};
+use crate::cluster::{ACCESS_KEY, CLUSTER_SECRET, EAGER_LEASES, Gateway, SECRET_KEY, client, store_config};
 use crate::hosts::Network;
 use crate::process::{self, START_WITHIN, binary, ready};
 
@@ -171,7 +171,7 @@ impl Spread {
         fs::create_dir_all(&disk)?;
         Ok(format!(
             "[worker]\nid = \"{name}\"\nlisten = \"{listen}\"\nadmin_listen = \"{}:9401\"\n\
-             memory = {{ capacity = \"64MiB\" }}\n[worker.shm]\nenabled = false\n\
+             memory = {{ capacity = \"64MiB\" }}\n[worker.leases]\n{EAGER_LEASES}[worker.shm]\nenabled = false\n\
              [[worker.disk.folders]]\npath = \"{}\"\ncapacity = \"256MiB\"\n",
             listen.rsplit_once(':').map_or(listen, |(host, _)| host),
             disk.display()

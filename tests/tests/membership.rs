@@ -15,6 +15,10 @@ const SOON: Duration = Duration::from_secs(120);
 #[derive(Debug, Clone, Copy)]
 enum Trouble {
     KillWorker,
+    /// At once: nobody else has become a home meanwhile, and what it has granted lives on.
+    RestartWorker,
+    /// It holds leases, and hears of no recall.
+    StopGateway,
     /// Longer than its lease, so that it wakes up as a home that is none any more.
     StopWorker,
     EndWorker,
@@ -22,8 +26,15 @@ enum Trouble {
     Drain,
 }
 
-const TROUBLES: [Trouble; 5] =
-    [Trouble::KillWorker, Trouble::StopWorker, Trouble::EndWorker, Trouble::KillCoordinator, Trouble::Drain];
+const TROUBLES: [Trouble; 7] = [
+    Trouble::KillWorker,
+    Trouble::RestartWorker,
+    Trouble::StopGateway,
+    Trouble::StopWorker,
+    Trouble::EndWorker,
+    Trouble::KillCoordinator,
+    Trouble::Drain,
+];
 
 async fn trouble(cluster: &mut Cluster, history: &mut History, what: Trouble, worker: &str) {
     let seconds = Duration::from_secs;
@@ -32,6 +43,15 @@ async fn trouble(cluster: &mut Cluster, history: &mut History, what: Trouble, wo
             cluster.signal(worker, "-KILL").unwrap();
             history.run_for(seconds(3)).await;
             cluster.restart(worker).unwrap();
+        }
+        Trouble::RestartWorker => {
+            cluster.signal(worker, "-KILL").unwrap();
+            cluster.restart(worker).unwrap();
+        }
+        Trouble::StopGateway => {
+            cluster.signal("gateway-1", "-STOP").unwrap();
+            history.run_for(seconds(3)).await;
+            cluster.signal("gateway-1", "-CONT").unwrap();
         }
         Trouble::StopWorker => {
             cluster.signal(worker, "-STOP").unwrap();

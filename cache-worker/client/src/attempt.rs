@@ -152,6 +152,7 @@ impl Attempt {
                 | Reply::Unleased { .. }
                 | Reply::Standing { .. }
                 | Reply::Warmed(_)
+                | Reply::Recalled(_)
                 | Reply::Tended(_)
                 | Reply::Looked(_),
                 _,

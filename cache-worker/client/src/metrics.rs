@@ -29,7 +29,7 @@ macro_rules! table {
 
 table! {
     calls: IntCounterVec, "verbs3_client_calls_total", ["kind", "outcome"],
-        "Calls to workers by kind (open, read, announce, report, forget, listed, warm, standing, tend) and outcome (ok, refused, failed, dropped).";
+        "Calls to workers by kind (open, read, announce, report, forget, listed, warm, standing, tend, recalls) and outcome (ok, refused, failed, dropped).";
     bytes: IntCounterVec, "verbs3_client_bytes_total", ["transport"], "Verified bytes from workers by transport.";
     hedges: IntCounter, "verbs3_client_hedges_total", [], "Spans asked of a replica because the owner was silent.";
     failovers: IntCounter, "verbs3_client_failovers_total", [],
@@ -52,6 +52,12 @@ table! {
     writes_open: IntGauge, "verbs3_client_writes_open", [], "Announced writes that are not reported yet.";
     relays: IntCounterVec, "verbs3_client_relays_total", ["kind", "outcome"],
         "Tries to tell a home that can't be reached by way of the coordinators, by kind (announce, report) and outcome (done, unleased, refused, other_map, no_lease, silent, full, away).";
+    leased: IntCounterVec, "verbs3_client_leased_total", ["kind"],
+        "Opens that were answered by a lease on attributes, without asking the home, by kind (head, read).";
+    leases: IntCounterVec, "verbs3_client_leases_total", ["event"],
+        "Leases on attributes: granted, recalled while their grant was under way (overtaken), recalled, recalled all at once (recalled_all).";
+    leases_held: IntGauge, "verbs3_client_leases", [], "Objects whose attributes are kept by a lease, or were within the last minute.";
+    lease_homes: IntGauge, "verbs3_client_lease_homes", [], "Homes that are polled for recalls of leases.";
     relaying: IntGauge, "verbs3_client_relaying", [], "Messages being told by way of the coordinators.";
 }
 
@@ -69,6 +75,11 @@ pub(crate) struct Metrics {
     pub(crate) report_failures: IntCounter,
     pub(crate) writes_open: IntGauge,
     relays: IntCounterVec,
+    pub(crate) leased_head: IntCounter,
+    pub(crate) leased_read: IntCounter,
+    leases: IntCounterVec,
+    pub(crate) leases_held: IntGauge,
+    pub(crate) lease_homes: IntGauge,
     pub(crate) relaying: IntGauge,
     pub(crate) hot_blocks: IntGauge,
     pub(crate) spread_owner: IntCounter,
@@ -98,6 +109,10 @@ impl Metrics {
             hot_blocks,
             writes_open,
             relays,
+            leased,
+            leases,
+            leases_held,
+            lease_homes,
             relaying,
         } = Rows::new(registry)?;
         let by_kind = |kind: TransportKind| bytes.with_label_values(&[kind.as_str()]);
@@ -113,6 +128,11 @@ impl Metrics {
             report_failures,
             writes_open,
             relays,
+            leased_head: leased.with_label_values(&["head"]),
+            leased_read: leased.with_label_values(&["read"]),
+            leases,
+            leases_held,
+            lease_homes,
             relaying,
             hot_blocks,
             spread_owner: spread.with_label_values(&["owner"]),
@@ -131,6 +151,15 @@ impl Metrics {
 
     pub(crate) fn map_wait(&self, outcome: &'static str) {
         self.map_waits.with_label_values(&[outcome]).inc();
+    }
+
+    pub(crate) fn leases_recalled(&self) -> u64 {
+        let of = |event| self.leases.with_label_values(&[event]).get();
+        of("recalled") + of("recalled_all") + of("overtaken")
+    }
+
+    pub(crate) fn lease(&self, event: &'static str) {
+        self.leases.with_label_values(&[event]).inc();
     }
 
     pub(crate) fn relayed(&self, kind: &'static str, outcome: &'static str) {

@@ -1,6 +1,6 @@
 //! Opening an object: attributes, and in the same round trip the first bytes. One call to the home, and to nobody else:
 //! a second worker that answered for attributes would not hear of writes. Of a hot first block the bytes may come from a replica, by a
-//! read of their own once the home has said of which version.
+//! read of their own once the home has said of which version; and where the home has leased the attributes, it is not asked at all.
 
 use std::future::poll_fn;
 use std::ops::Range;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::time::{Instant, timeout};
 use verbs3_protocol::{
-    Absent, BlockIndex, ByteRange, CacheVerdict, Epoch, Geometry, ObjectKey, Open, Opened, Refusal, RefusalKind,
+    Absent, BlockIndex, ByteRange, CacheVerdict, Epoch, Geometry, Lease, ObjectKey, Open, Opened, Refusal, RefusalKind,
     Request, SPREAD_BYTES_MIN, Span, TraceContext, UfsAnswer,
 };
 use verbs3_rdma::landing::Landing;
@@ -17,6 +17,7 @@ use verbs3_rdma::transport::TransportKind;
 
 use crate::attempt::{Attempt, AttemptError, Opening, Step};
 use crate::between::Between;
+use crate::lease::{Held, Question};
 use crate::place::{Drawn, Map, REPEATS_MAX, Worker};
 use crate::span::{BypassReason, NoMemory, SpanRead};
 use crate::tier::{SpanRequest, Tier};
@@ -70,8 +71,11 @@ impl Found {
 const CHANGES_MAX: usize = 3;
 
 impl Tier {
-    /// Opens an object at its home.
+    /// Opens an object at its home, or by a lease of it.
     pub async fn open(self: &Arc<Self>, request: &OpenRequest) -> OpenOutcome {
+        if let Some(found) = self.open_leased(request).await {
+            return OpenOutcome::Found(Box::new(found));
+        }
         let mut between = Between::new();
         loop {
             // One map for all of it: another one's home must not be asked under this one's epoch.
@@ -88,6 +92,43 @@ impl Tier {
                 Asked::OtherMap(theirs) if self.may_agree_soon(&mut between, &home.id, (ours, theirs)).await => {}
                 Asked::OtherMap(_) => return OpenOutcome::Bypass(self.bypass(BypassReason::Epoch)),
             }
+        }
+    }
+
+    /// By attributes that the home has leased, judged now; the bytes by spans, as those of later blocks are. `None`: the home is
+    /// to be asked, also for a few bytes of the first block, which come in that very round trip.
+    async fn open_leased(self: &Arc<Self>, request: &OpenRequest) -> Option<Found> {
+        if !self.leases.are_wanted() {
+            return None;
+        }
+        let map = self.map.load_full();
+        let held: Arc<Held> = self.leases.of(&map, request).await?;
+        let (attributes, generation) = (held.attributes.clone(), held.generation);
+        let block_bytes = u64::from(self.options.geometry.block_bytes);
+        let wanted = request.want.and_then(|want| want.resolve(attributes.version.bytes)).unwrap_or(0..0);
+        let first_bytes = wanted.end.min(block_bytes).saturating_sub(wanted.start);
+        if first_bytes > 0 && first_bytes < u64::from(SPREAD_BYTES_MIN) {
+            return None;
+        }
+        held.note_answer();
+        let answered = if request.want.is_some() { &self.metrics.leased_read } else { &self.metrics.leased_head };
+        answered.inc();
+        let lease = Lease::default();
+        let opened = Opened { attributes, generation, lease, attributes_cached: true, piece: None };
+        let drawn = (first_bytes > 0).then(|| map.drawn(&request.object, BlockIndex(0))).flatten();
+        Some(self.found_by_span(request, opened, held.transport, (&map, drawn)))
+    }
+
+    async fn note_lease(
+        self: &Arc<Self>,
+        question: Question,
+        request: &OpenRequest,
+        asking: &Asking<'_>,
+        answer: (&Opened, TransportKind),
+    ) {
+        let of = (&**asking.home, asking.map.placement.epoch());
+        if self.leases.answered(question, request, of, answer, &self.metrics).await {
+            self.follow_recalls(asking.home);
         }
     }
 
@@ -141,7 +182,8 @@ impl Tier {
         request: &OpenRequest,
     ) -> Result<Option<Asked>, AttemptError> {
         let home = asking.home;
-        let Some(mut attempt) = self.ask(asking, request) else {
+        let mut question = self.leases.question(home, request).await;
+        let Some(mut attempt) = self.ask(asking, request, question.as_ref()) else {
             return Ok(Some(self.passed_by(BypassReason::Arena)));
         };
         let mut patience = self.options.first_progress;
@@ -156,6 +198,9 @@ impl Tier {
                 Step::Bytes { .. } => {}
                 Step::Opened { opened, data, last } => {
                     self.metrics.open_ok.inc();
+                    if let Some(question) = question.take() {
+                        self.note_lease(question, request, asking, (&opened, attempt.transport())).await;
+                    }
                     let found = match &asking.replica {
                         Some(replica) => self.found_apart(request, *opened, attempt.transport(), (asking.map, replica)),
                         None => self.found(request, attempt, *opened, data, last),
@@ -174,7 +219,7 @@ impl Tier {
         }
     }
 
-    fn ask(&self, asking: &Asking<'_>, request: &OpenRequest) -> Option<Attempt> {
+    fn ask(&self, asking: &Asking<'_>, request: &OpenRequest, question: Option<&Question>) -> Option<Attempt> {
         let (geometry, home) = (self.options.geometry, asking.home);
         // That it is a GET is said in any case: then the UFS's errors come with their bodies, which a client of HEAD is not owed.
         let gives = |&want: &ByteRange| asking.replica.is_none() && touches_first_block(geometry, want);
@@ -190,7 +235,7 @@ impl Tier {
                     landing = Some(Landing::lease(&self.arena, &cut).ok_or(NoMemory)?);
                 }
             }
-            let message = Request::Open(Open {
+            let open = Open {
                 object: ObjectKey::clone(&request.object),
                 version_id: request.version_id.clone(),
                 epoch: asking.map.placement.epoch(),
@@ -200,7 +245,11 @@ impl Tier {
                 checksums: request.checksums,
                 want: request.want,
                 piece_bytes_max: bytes_max,
-            });
+            };
+            let message = match question.and_then(|question| question.holder) {
+                Some(holder) => Request::OpenBy(open, holder),
+                None => Request::Open(open),
+            };
             Ok::<_, NoMemory>((message.traced(request.trace.as_ref()).encode(), landing))
         });
         let call = call.ok()?;
@@ -240,6 +289,17 @@ impl Tier {
         transport: TransportKind,
         (map, replica): (&Map, &Arc<Worker>),
     ) -> Found {
+        self.found_by_span(request, opened, transport, (map, Some(Drawn::Replica(replica.clone()))))
+    }
+
+    /// The attributes are there; the bytes of the first block are asked of whom was `drawn`, or else of its owner.
+    fn found_by_span(
+        self: &Arc<Self>,
+        request: &OpenRequest,
+        opened: Opened,
+        transport: TransportKind,
+        (map, drawn): (&Map, Option<Drawn>),
+    ) -> Found {
         let version = &opened.attributes.version;
         let wanted = request.want.and_then(|want| want.resolve(version.bytes)).unwrap_or(0..0);
         let covered = wanted.start..wanted.end.min(u64::from(self.options.geometry.block_bytes));
@@ -253,7 +313,7 @@ impl Tier {
                 ahead_bytes: 0,
                 trace: request.trace.clone(),
             };
-            self.read_span_at(request, map, Some(Drawn::Replica(replica.clone())))
+            self.read_span_at(request, map, drawn)
         });
         let covered = if rest.is_some() { covered } else { 0..0 };
         Found { opened, data: Vec::new(), transport, rest, covered }

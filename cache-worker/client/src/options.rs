@@ -28,6 +28,8 @@ pub struct TierOptions {
     pub report_deadline: Duration,
     /// How long an open waits, where its worker has another placement map, for the maps to agree. 0: not at all.
     pub map_wait: Duration,
+    /// Objects whose attributes may be held by leases of their homes, those with long headers counting as several; 0: none.
+    pub leases_max: usize,
     /// When a worker is left alone, and for how long.
     pub health: HealthOptions,
     /// The map is a coordinator's, and may change: who disagrees about it is asked again, until the deadlines.
@@ -47,6 +49,7 @@ impl Default for TierOptions {
             announce_deadline: Duration::from_secs(5),
             report_deadline: Duration::from_secs(15),
             map_wait: Duration::from_millis(500),
+            leases_max: 100_000,
             health: HealthOptions::default(),
             coordinated: false,
         }

@@ -14,12 +14,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use verbs3_protocol::{Heard, Refusal, RefusalKind, Relayed, Word, WorkerId};
 
 use crate::place::Worker;
 use crate::tier::Tier;
-use crate::write::{CoherenceError, REPORT, RETRY_PAUSE_MAX, RETRY_PAUSE_MIN, Told};
+use crate::write::{CoherenceError, REPORT, RETRY_PAUSE_MAX, RETRY_PAUSE_MIN, Signs, Told};
 
 /// Longest wait of one question for the home's answer; then it is put again, to whoever leads by then.
 const WAIT_MAX: Duration = Duration::from_secs(1);
@@ -105,11 +105,11 @@ impl Tier {
             return self.tell(kind, worker, message, until, Some(epoch)).await;
         };
         let mut epochs = self.epochs.subscribe();
-        let last = Mutex::new(None);
+        let (last, signs) = (Mutex::new(None), Signs::default());
         let either = async {
-            let directly = self.tell_on(kind, worker, message, until);
+            let directly = self.tell_on(kind, worker, message, until, &signs);
             let around = async {
-                let told = self.tell_around(relaying, kind, worker, word, &last).await;
+                let told = self.tell_around(relaying, kind, (worker, word), (&signs, &last)).await;
                 by_relay.fetch_or(told.is_ok(), Ordering::Relaxed);
                 told
             };
@@ -140,17 +140,19 @@ impl Tier {
         }
     }
 
-    /// Tries until the home has answered. `last`: why it has not.
+    /// Tries until the home has answered; not while it shows directly that it is at work. `last`: why it has not.
     async fn tell_around(
         &self,
         relaying: &Relaying,
         kind: &'static str,
-        worker: &Arc<Worker>,
-        word: &Word,
-        last: &Mutex<Option<String>>,
+        (worker, word): (&Arc<Worker>, &Word),
+        (signs, last): (&Signs, &Mutex<Option<String>>),
     ) -> Result<Told, CoherenceError> {
         let after = relaying.options.after;
         sleep(if worker.health.is_up() { after } else { after / RESTING_PART }).await;
+        while let Some(live) = signs.live_until().filter(|live| *live > Instant::now()) {
+            sleep_until(live).await;
+        }
         let mut pause = RETRY_PAUSE_MIN;
         loop {
             let relayed = {
@@ -162,7 +164,7 @@ impl Tier {
             let (outcome, reason) = judged(&relayed);
             self.metrics.relayed(kind, outcome);
             match relayed {
-                // It has no place for a write of which it knew nothing, and may have one in a moment: as where it says so itself.
+                // It has no place for a write of which it knew nothing, or gateways hold leases on its keys: for a moment: as where it says so itself.
                 Ok(Relayed::Heard(Heard::Refused(Refusal { kind: RefusalKind::Busy, reason }))) if kind == REPORT => {
                     *last.lock() = Some(reason);
                 }
@@ -202,7 +204,7 @@ fn judged(relayed: &Result<Relayed, RelayError>) -> (&'static str, String) {
     match relayed {
         Ok(Relayed::Heard(Heard::Done)) => ("done", String::new()),
         Ok(Relayed::Heard(Heard::Unleased)) => ("unleased", String::new()),
-        Ok(Relayed::Heard(Heard::Refused(_))) => ("refused", String::new()),
+        Ok(Relayed::Heard(Heard::Refused(refusal))) => ("refused", refusal.reason.clone()),
         Ok(Relayed::Silent) => ("silent", "the worker did not answer them in time".to_owned()),
         Ok(Relayed::NoLease) => ("no_lease", "the worker has no lease; the next map will be without it".to_owned()),
         Ok(Relayed::OtherEpoch(epoch)) => ("other_map", format!("the map in force has epoch {}", epoch.0)),

@@ -312,7 +312,10 @@ impl SpanRead {
         self.reason = match &refusal.kind {
             // Its question to the UFS, if it was one, was not the owner's: who may have the whole version all the same.
             RefusalKind::VersionGone if leg.replica => BypassReason::Busy,
-            RefusalKind::VersionGone => return Some(self.end(SpanItem::VersionGone)),
+            RefusalKind::VersionGone => {
+                self.tier.leases.drop_keys([self.request.object.hash()]);
+                return Some(self.end(SpanItem::VersionGone));
+            }
             RefusalKind::Busy => BypassReason::Busy,
             RefusalKind::UfsUnreachable => BypassReason::UfsUnreachable,
             RefusalKind::Ufs(_) => BypassReason::UfsError,

@@ -3,6 +3,7 @@
 
 mod between;
 mod following;
+mod leasing;
 mod opening;
 mod reading;
 mod relaying;

@@ -17,6 +17,7 @@ use verbs3_rdma::transport::TransportError;
 use crate::attempt::AttemptError;
 use crate::between::InVain;
 use crate::hot::{HotBlocks, Spread};
+use crate::lease::{self, BootClock, Leases};
 use crate::metrics::Metrics;
 use crate::options::{OptionsError, TierOptions};
 use crate::place::{Drawn, Map, Worker};
@@ -64,6 +65,8 @@ pub struct Tier {
     /// This process among all writers of the cluster.
     pub(crate) gateway: u64,
     pub(crate) writes: std::sync::atomic::AtomicU64,
+    /// Attributes that this process may answer by itself.
+    pub(crate) leases: Leases,
     /// Where coordinators tell homes that can't be reached from here.
     pub(crate) relaying: OnceLock<Relaying>,
     /// Reports, renewals and invalidations that outlive the request which caused them.
@@ -79,6 +82,18 @@ impl Tier {
         arena: Arena,
         registry: &Registry,
     ) -> Result<Arc<Self>, TierError> {
+        Self::with_clock(options, placement, peers, arena, registry, Arc::new(lease::since_boot))
+    }
+
+    /// As [`Tier::new`], with a clock of the caller's by which leases on attributes end.
+    pub fn with_clock(
+        options: TierOptions,
+        placement: Placement,
+        peers: HashMap<WorkerId, Arc<Peer>>,
+        arena: Arena,
+        registry: &Registry,
+        clock: BootClock,
+    ) -> Result<Arc<Self>, TierError> {
         if let Some(problem) = options.problems().into_iter().next() {
             return Err(problem.into());
         }
@@ -88,6 +103,10 @@ impl Tier {
         }
         let workers = join(&placement, &peers)?;
         let map = Map { placement: Arc::new(placement), workers, spread: Spread::default() };
+        let gateway = rand::random();
+        // Homes of a map that never changes grant none.
+        let leases_max = if options.coordinated { options.leases_max } else { 0 };
+        let leases = Leases::new(gateway, leases_max, clock);
         Ok(Arc::new(Self {
             options,
             arena,
@@ -96,7 +115,8 @@ impl Tier {
             map: ArcSwap::from_pointee(map),
             in_vain: InVain::default(),
             hot: Mutex::default(),
-            gateway: rand::random(),
+            gateway,
+            leases,
             writes: std::sync::atomic::AtomicU64::new(0),
             relaying: OnceLock::new(),
             tasks: TaskTracker::new(),
@@ -132,6 +152,16 @@ impl Tier {
         &self.options
     }
 
+    /// Opens that were answered by a lease on attributes.
+    pub fn leased(&self) -> u64 {
+        self.metrics.leased_head.get() + self.metrics.leased_read.get()
+    }
+
+    /// Leases that homes have recalled, all at once or one by one.
+    pub fn leases_recalled(&self) -> u64 {
+        self.metrics.leases_recalled()
+    }
+
     /// Workers that are not resting, and all workers: for readiness.
     pub fn workers_up(&self) -> (usize, usize) {
         let map = self.map.load();
@@ -162,6 +192,7 @@ impl Tier {
     /// Has the homes drop what they hold of `keys`. Best effort, in the background: nothing that must not be stale may
     /// rest on it.
     pub fn forget(self: &Arc<Self>, volume: &Volume, keys: Vec<String>) {
+        self.drop_leases(volume, &keys);
         for (worker, keys) in self.map.load_full().by_home(volume, keys) {
             self.forget_at(worker, volume.clone(), keys);
         }
@@ -169,8 +200,17 @@ impl Tier {
 
     /// Waits for reports, renewals and invalidations under way.
     pub async fn shutdown(&self) {
+        self.leases.stop.cancel();
         self.tasks.close();
         self.tasks.wait().await;
+    }
+
+    /// What this process holds of these keys is used no more.
+    pub(crate) fn drop_leases(&self, volume: &Volume, keys: &[String]) {
+        if self.leases.are_wanted() {
+            let hash = |key: &String| ObjectKey { volume: volume.clone(), key: key.clone() }.hash();
+            self.leases.drop_keys(keys.iter().map(hash));
+        }
     }
 
     pub(crate) fn forget_at(self: &Arc<Self>, worker: Arc<Worker>, volume: Volume, keys: Vec<String>) {

@@ -66,6 +66,9 @@ const KEYS_TO_FORMER: usize = 25;
 
 pub(crate) const REPORT: &str = "report";
 
+/// Time between two signs of life of a home, which sends one every 500 ms.
+const SIGN_EVERY_MAX: Duration = Duration::from_secs(1);
+
 /// What is known of one write.
 struct Write {
     id: WriteId,
@@ -137,6 +140,8 @@ impl Drop for Announced {
 impl Tier {
     /// Tells the home of each key that a write is about to become visible. All have to acknowledge.
     pub async fn announce(self: &Arc<Self>, volume: &Volume, keys: &[String]) -> Result<Announced, CoherenceError> {
+        // Its own reads see it no later than those of others.
+        self.drop_leases(volume, keys);
         let id = WriteId { gateway: self.gateway, sequence: self.writes.fetch_add(1, Ordering::Relaxed) };
         let (told, around) = (Mutex::new(Vec::new()), Arc::default());
         let write = Arc::new(Write { id, volume: volume.clone(), keys: keys.to_vec(), told, around });
@@ -316,13 +321,14 @@ impl Tier {
         until: Instant,
         epoch: Option<Epoch>,
     ) -> Result<Told, CoherenceError> {
+        let signs = Signs::default();
         let Some(epoch) = epoch.filter(|_| self.options.coordinated) else {
-            return self.tell_on(kind, worker, message, until).await;
+            return self.tell_on(kind, worker, message, until, &signs).await;
         };
         let mut epochs = self.epochs.subscribe();
         tokio::select! {
             biased;
-            told = self.tell_on(kind, worker, message, until) => told,
+            told = self.tell_on(kind, worker, message, until, &signs) => told,
             // What was sent may still arrive, and is harmless: see above.
             _ = epochs.wait_for(|now| *now != epoch) => Err(CoherenceError::Moved { worker: worker.id.clone() }),
         }
@@ -334,11 +340,12 @@ impl Tier {
         worker: &Arc<Worker>,
         message: Bytes,
         until: Instant,
+        signs: &Signs,
     ) -> Result<Told, CoherenceError> {
         let mut pause = RETRY_PAUSE_MIN;
         let mut repeats = 0;
         loop {
-            let reason = match timeout_at(until, ask(worker, message.clone())).await {
+            let reason = match timeout_at(until, ask_noting(worker, message.clone(), signs)).await {
                 Ok(Ok(reply @ (Reply::Done { .. } | Reply::Unleased { .. }))) => {
                     worker.health.succeeded();
                     self.metrics.call(kind, "ok");
@@ -399,9 +406,35 @@ impl News {
 
 /// One call without bytes.
 pub(crate) async fn ask(worker: &Worker, message: Bytes) -> Result<Reply, TransportError> {
+    ask_noting(worker, message, &Signs::default()).await
+}
+
+/// The same; signs of life, which are pieces of no bytes, are noted.
+async fn ask_noting(worker: &Worker, message: Bytes, signs: &Signs) -> Result<Reply, TransportError> {
     let protocol = |reason: String| TransportError::Protocol { peer: worker.id.0.clone(), reason };
-    match worker.peer.call(message, None).next().await? {
-        Event::Part(part) => Reply::decode(&part.message).map_err(|error| protocol(error.to_string())),
-        Event::Wanted { .. } => Err(protocol("it wants bytes pushed for an announcement".into())),
+    let mut call = worker.peer.call(message, None);
+    loop {
+        let Event::Part(part) = call.next().await? else {
+            return Err(protocol("it wants bytes pushed for an announcement".into()));
+        };
+        match Reply::decode(&part.message).map_err(|error| protocol(error.to_string()))? {
+            Reply::Data(piece) if piece.length == 0 && !part.last => signs.note(),
+            reply => return Ok(reply),
+        }
+    }
+}
+
+/// When a home that has not answered yet last showed that it is at work: it waits for gateways to drop their leases.
+#[derive(Default)]
+pub(crate) struct Signs(Mutex<Option<Instant>>);
+
+impl Signs {
+    fn note(&self) {
+        *self.0.lock() = Some(Instant::now());
+    }
+
+    /// The next sign is due by then, if there was one.
+    pub(crate) fn live_until(&self) -> Option<Instant> {
+        self.0.lock().map(|last| last + SIGN_EVERY_MAX)
     }
 }

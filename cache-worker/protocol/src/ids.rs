@@ -115,6 +115,10 @@ impl BlockHash {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct KeyHash(pub u64);
 
+/// One process that may hold leases on attributes: a random number, drawn at its start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct HolderId(pub u64);
+
 /// Version of the placement map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Epoch(pub u64);

@@ -3,6 +3,7 @@
 
 mod geometry;
 mod ids;
+mod lease;
 mod look;
 mod membership;
 mod messages;
@@ -12,9 +13,10 @@ mod word;
 
 pub use geometry::{Geometry, GeometryError, Span};
 pub use ids::{
-    BlockHash, BlockIndex, Epoch, Generation, KeyHash, ObjectKey, PageIndex, Slot, Version, Volume, WorkerId, WriteId,
-    is_strong_etag,
+    BlockHash, BlockIndex, Epoch, Generation, HolderId, KeyHash, ObjectKey, PageIndex, Slot, Version, Volume, WorkerId,
+    WriteId, is_strong_etag,
 };
+pub use lease::{Holder, LEASE_MS_MAX, RECALLED_KEYS_MAX, RECALLS_WAIT_MS, Recalled, Recalls};
 pub use look::{Here, LOOKED_OBJECTS_MAX, Look, Looked, LookedFor};
 pub use membership::{ClusterMember, Membership, MembershipChange};
 pub use messages::{

@@ -1,7 +1,7 @@
 //! The messages inside the transport's frames: what is asked and what is answered. Encoded with postcard.
 //!
 //! Bytes of objects are never in here: they are pushed into a landing beside the message that vouches for them.
-//! Lease and generation travel in every answer from the first version on, even while no lease is ever granted.
+//! Lease and generation travel in every answer from the first version on, granted or not.
 //! Enum variants are appended, never reordered; anything else raises [`PROTOCOL_VERSION`].
 
 use bytes::Bytes;
@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::geometry::Geometry;
 use crate::ids::{BlockIndex, Epoch, Generation, ObjectKey, PageIndex, Version, Volume, WriteId};
+use crate::lease::{Holder, Recalled, Recalls};
 use crate::look::{Look, Looked};
 use crate::tend::{ForgetPrefix, Tend, Tended};
 
@@ -42,6 +43,9 @@ pub enum Request {
     /// A read of a hot block at a worker that is not its owner. What it lacks it asks the owner for, and fills nothing.
     ReadReplica(Read),
     Look(Look),
+    /// An `Open` of who would hold a lease on the attributes: only where a home has said that it grants some.
+    OpenBy(Open, Holder),
+    Recalls(Recalls),
 }
 
 /// What may be traced.
@@ -50,6 +54,7 @@ pub enum Question {
     Open(Open),
     Read(Read),
     ReadReplica(Read),
+    OpenBy(Open, Holder),
 }
 
 /// The span that something is asked for, as W3C's trace context has it.
@@ -71,6 +76,9 @@ impl Request {
             (Self::Open(open), Some(context)) => Self::Traced(context.clone(), Question::Open(open)),
             (Self::Read(read), Some(context)) => Self::Traced(context.clone(), Question::Read(read)),
             (Self::ReadReplica(read), Some(context)) => Self::Traced(context.clone(), Question::ReadReplica(read)),
+            (Self::OpenBy(open, holder), Some(context)) => {
+                Self::Traced(context.clone(), Question::OpenBy(open, holder))
+            }
             (other, _) => other,
         }
     }
@@ -314,6 +322,8 @@ pub enum Reply {
     TakenOver { bytes: u64 },
     /// To `Look`.
     Looked(Looked),
+    /// To `Recalls`.
+    Recalled(Recalled),
 }
 
 /// How the asked bytes were found.
@@ -335,7 +345,8 @@ pub struct Opened {
     pub piece: Option<Piece>,
 }
 
-/// The right to answer from these attributes without asking the home, until it ends or is recalled. Zero: none.
+/// The right to answer from these attributes without asking the home, until it ends or is recalled; counted from when the
+/// question was sent. Zero: none. An id without time: the home would grant one to who polls it for recalls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Lease {
     pub id: u64,

@@ -1,19 +1,24 @@
-//! Generations and announced writes: what makes late news harmless.
+//! Generations and announced writes: what makes late news harmless. Whatever raises a generation also recalls the key's leases.
 //!
 //! A key's generation is raised by every announcement, report and invalidation. Attributes are valid only under the
 //! generation at which their check was sent, and a key with an open write has none. Decides only: no I/O, no clock of its own.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use verbs3_protocol::{Generation, KeyHash, WriteId, WriteOutcome};
 
+use super::grants::Grants;
 use crate::clock::Moment;
 
 /// Locks of the open writes.
 const SHARDS: usize = 64;
+
+/// How long ago a generation was raised is remembered in steps of 2^26 ns, some 67 ms.
+const STEP_BITS: u32 = 26;
 
 /// A write of the key is under way, or was lost sight of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +41,9 @@ type OpenWrites = Mutex<HashMap<KeyHash, Vec<OpenWrite>>>;
 /// The generation table and the open writes.
 pub(crate) struct Coherence {
     generations: Box<[AtomicU64]>,
+    /// When each was raised last, in steps from 1 on; 0: never.
+    raised: Box<[AtomicU32]>,
+    grants: Arc<Grants>,
     shards: Box<[OpenWrites]>,
     /// Open writes, and places taken for some that are being added.
     open: AtomicUsize,
@@ -44,9 +52,11 @@ pub(crate) struct Coherence {
 }
 
 impl Coherence {
-    pub(crate) fn new(generation_slots: usize, open_writes_max: usize) -> Self {
+    pub(crate) fn new(generation_slots: usize, open_writes_max: usize, grants: Arc<Grants>) -> Self {
         Self {
             generations: (0..generation_slots.max(1)).map(|_| AtomicU64::new(0)).collect(),
+            raised: (0..generation_slots.max(1)).map(|_| AtomicU32::new(0)).collect(),
+            grants,
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             open: AtomicUsize::new(0),
             open_max: open_writes_max,
@@ -103,7 +113,7 @@ impl Coherence {
         let taken = hashes.iter().filter(|&&hash| self.open_one(hash, new, now)).count();
         self.open.fetch_add(taken, Ordering::SeqCst);
         self.open.fetch_sub(reserved, Ordering::SeqCst);
-        Ok(self.raise(hashes))
+        Ok(self.raise(hashes, now))
     }
 
     /// Ends a write of each key. Of an unknown outcome, the keys stay uncertain for the announced time from now, however late
@@ -117,7 +127,7 @@ impl Coherence {
         now: Moment,
     ) -> Result<Generation, TooManyWrites> {
         // Before anything else: even a report that is refused below, for want of a place, makes void what is known.
-        self.raise(hashes);
+        self.raise(hashes, now);
         match outcome {
             WriteOutcome::Done | WriteOutcome::Refused => {
                 for &hash in hashes {
@@ -132,13 +142,26 @@ impl Coherence {
                 }
             }
         }
-        Ok(self.raise(hashes))
+        Ok(self.raise(hashes, now))
     }
 
-    /// Makes void whatever is known of the keys, and whatever is being fetched. The newest generation among them.
-    pub(crate) fn raise(&self, hashes: &[KeyHash]) -> Generation {
-        let raised = hashes.iter().map(|&hash| self.slot(hash).fetch_add(1, Ordering::SeqCst) + 1);
-        Generation(raised.max().unwrap_or_default())
+    /// Makes void whatever is known of the keys, whatever is being fetched, and the leases of those who hold it. The newest
+    /// generation among them.
+    pub(crate) fn raise(&self, hashes: &[KeyHash], now: Moment) -> Generation {
+        let mut newest = 0;
+        for &hash in hashes {
+            newest = newest.max(self.slot(hash).fetch_add(1, Ordering::SeqCst) + 1);
+            self.raised[self.place(hash)].store(steps(now), Ordering::Relaxed);
+        }
+        // Afterwards: see `grants`.
+        self.grants.recall(hashes);
+        Generation(newest)
+    }
+
+    /// Whether nothing has made this key void for so long, or another one that shares its generation.
+    pub(crate) fn is_quiet(&self, hash: KeyHash, quiet: Duration, now: Moment) -> bool {
+        let raised = self.raised[self.place(hash)].load(Ordering::Relaxed);
+        raised == 0 || u64::from(steps(now) - raised.min(steps(now))) << STEP_BITS >= quiet.as_nanos() as u64
     }
 
     /// Forgets writes whose time is over.
@@ -177,7 +200,11 @@ impl Coherence {
 
     fn slot(&self, hash: KeyHash) -> &AtomicU64 {
         // The high bits choose the shard below, so that a slot's keys don't meet in one lock.
-        &self.generations[(hash.0 % self.generations.len() as u64) as usize]
+        &self.generations[self.place(hash)]
+    }
+
+    fn place(&self, hash: KeyHash) -> usize {
+        (hash.0 % self.generations.len() as u64) as usize
     }
 
     fn shard(&self, hash: KeyHash) -> &OpenWrites {
@@ -261,6 +288,11 @@ impl Coherence {
             take()
         })
     }
+}
+
+/// From 1 on; enough for nine years.
+fn steps(now: Moment) -> u32 {
+    u32::try_from((now.nanos() >> STEP_BITS) + 1).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

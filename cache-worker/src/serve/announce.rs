@@ -1,10 +1,12 @@
-//! Answers `Announce`: from here to the report, reads of these keys go to the UFS.
+//! Answers `Announce`: from here to the report, reads of these keys go to the UFS. Leases are recalled, and waited for by the
+//! report: until then nobody is told that anything has changed.
 
 use std::time::Duration;
 
 use verbs3_protocol::{Announce, RefusalKind};
 
-use super::{Noted, Refused};
+use super::{News, Noted, Refused};
+use crate::attributes::Concerned;
 use crate::worker::Worker;
 
 impl Worker {
@@ -20,7 +22,7 @@ impl Worker {
         match raised {
             Ok(generation) => {
                 self.metrics.generations_raised.inc_by(hashes.len() as u64);
-                Ok((generation, hold))
+                Ok(News { generation, hold, concerned: Concerned::Nobody })
             }
             Err(_) => {
                 self.metrics.busy_writes.inc();

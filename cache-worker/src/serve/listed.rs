@@ -3,16 +3,18 @@
 
 use verbs3_protocol::{Generation, Listed, ObjectKey};
 
-use super::Raised;
+use super::{News, Noted};
+use crate::attributes::Concerned;
+use crate::standing::Hold;
 use crate::worker::Worker;
 
 impl Worker {
-    pub(super) fn listed(&self, listed: Listed) -> Raised {
+    pub(super) fn listed(&self, listed: Listed) -> Noted {
         self.metrics.listings.inc();
         self.check_keys(&listed.volume, listed.entries.len())?;
         let now = self.clock.now();
         let mut object = ObjectKey { volume: listed.volume, key: String::new() };
-        let mut newest = Generation::default();
+        let (mut newest, mut void) = (Generation::default(), Vec::new());
         for entry in listed.entries {
             object.key = entry.key;
             let hash = object.hash();
@@ -20,11 +22,13 @@ impl Worker {
             let Ok(generation) = self.coherence.admit(hash, now) else { continue };
             let key = self.digests.attributes(&object, None);
             if self.attributes.is_contradicted(key, generation, entry.shown.as_ref()) {
-                newest = newest.max(self.coherence.raise(&[hash]));
+                newest = newest.max(self.coherence.raise(&[hash], now));
+                void.push(hash);
                 self.metrics.listing_contradictions.inc();
                 self.metrics.generations_raised.inc();
             }
         }
-        Ok(newest)
+        let concerned = if void.is_empty() { Concerned::Nobody } else { Concerned::Keys(void) };
+        Ok(News { generation: newest, hold: Hold::Leased, concerned })
     }
 }

@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use verbs3_protocol::{
-    Absent, Attributes, BlockIndex, ByteRange, Generation, Lease, Open, Opened, RefusalKind, Reply as Message,
-    UfsAnswer,
+    Absent, Attributes, BlockIndex, ByteRange, Epoch, Generation, Holder, Lease, Open, Opened, RefusalKind,
+    Reply as Message, UfsAnswer,
 };
 use verbs3_rdma::transport::Reply;
 
@@ -23,9 +23,14 @@ pub(super) const ATTEMPTS_MAX: usize = 4;
 pub(super) struct Opening {
     want: Option<ByteRange>,
     pub(super) subject: Subject,
+    pub(super) epoch: Epoch,
+    /// Who would have a lease with the answer.
+    pub(super) holder: Option<Holder>,
+    /// As it was asked for, whatever this worker may answer.
+    pub(super) attributes_age: Age,
     needs: Needs,
     ages: Ages,
-    arrived: Moment,
+    pub(super) arrived: Moment,
     /// Most bytes to answer with.
     bytes_max: u64,
     /// How long the object is, as a listing shows it.
@@ -42,6 +47,7 @@ struct Present<'a> {
     attributes: Arc<Attributes>,
     generation: Generation,
     cached: bool,
+    lease: Lease,
     /// The first bytes, and what brings the others.
     bytes: Option<(Chunk, Reading<'a>)>,
 }
@@ -51,6 +57,8 @@ pub(super) struct Learnt {
     pub(super) found: Found,
     pub(super) generation: Generation,
     pub(super) cached: bool,
+    /// When the UFS was asked, where that was not done for this open.
+    pub(super) asked: Option<Moment>,
     /// Keeps the pages coming that were asked together with the attributes.
     outcome: Option<Arc<Outcome>>,
 }
@@ -78,9 +86,10 @@ impl From<Refused> for Missed {
 }
 
 impl Worker {
-    pub(super) async fn serve_open(&self, open: Open, landing_bytes: u64, mut reply: Reply) {
+    pub(super) async fn serve_open(&self, open: Open, holder: Option<Holder>, landing_bytes: u64, mut reply: Reply) {
         self.metrics.opens.inc();
-        let answer = match self.opening(open, landing_bytes) {
+        let opening = self.opening(open, landing_bytes).map(|opening| Opening { holder, ..opening });
+        let answer = match opening {
             Ok(opening) => match while_alive(&mut reply, self.answer_open(&opening)).await {
                 Some(answer) => answer,
                 None => return,
@@ -118,11 +127,13 @@ impl Worker {
         };
         let bytes_max = u64::from(open.piece_bytes_max).min(landing_bytes);
         let needs = Needs { checksums: open.checksums, error_body: open.want.is_some() };
+        let (epoch, attributes_age) = (open.epoch, Age::from_ms(open.attributes_age_ms_max));
         let ages = Ages {
-            attributes: Age::from_ms(open.attributes_age_ms_max).within(right),
+            attributes: attributes_age.within(right),
             absence: Age::from_ms(open.absence_age_ms_max).within(right),
         };
-        Ok(Opening { want: open.want, subject, needs, ages, arrived, bytes_max, listed: None })
+        let (want, holder, listed) = (open.want, None, None);
+        Ok(Opening { want, subject, epoch, holder, attributes_age, needs, ages, arrived, bytes_max, listed })
     }
 
     async fn answer_open(&self, opening: &Opening) -> Result<Answer<'_>, Refused> {
@@ -154,7 +165,8 @@ impl Worker {
             Some(span) => Some(self.first_bytes(opening, &attributes, span, learnt.brought()).await?),
             None => None,
         };
-        Ok(Answer::Present(Present { attributes, generation: learnt.generation, cached: learnt.cached, bytes }))
+        let (generation, cached, lease) = (learnt.generation, learnt.cached, self.lease_on(opening, &learnt));
+        Ok(Answer::Present(Present { attributes, generation, cached, lease, bytes }))
     }
 
     /// What the cache or the UFS knows of the object.
@@ -164,7 +176,8 @@ impl Worker {
         let Ok(generation) = self.coherence.admit(subject.hash, now) else { return Err(uncertain().into()) };
         if let Some(known) = self.attributes.get(subject.key, generation, now, opening.ages, opening.needs) {
             self.metrics.attributes_hits.inc();
-            return Ok(Learnt { found: known.found, generation, cached: true, outcome: None });
+            let asked = Some(known.asked);
+            return Ok(Learnt { found: known.found, generation, cached: true, asked, outcome: None });
         }
         // An absence may be asked for more often than attributes: who joins must accept the age of either.
         let age = if self.accepts_less(opening) { opening.ages.absence } else { opening.ages.attributes };
@@ -187,7 +200,7 @@ impl Worker {
             Outcome::Uncertain => return Err(uncertain().into()),
             Outcome::Refused(kind, reason) => return Err(Refused::new(kind.clone(), reason.clone()).into()),
         };
-        Ok(Learnt { found, generation, cached: false, outcome: Some(outcome) })
+        Ok(Learnt { found, generation, cached: false, asked: None, outcome: Some(outcome) })
     }
 
     fn accepts_less(&self, opening: &Opening) -> bool {
@@ -245,10 +258,9 @@ impl Worker {
     }
 
     async fn send_opened(&self, present: Present<'_>, mut reply: Reply) {
-        let Present { attributes, generation, cached, bytes } = present;
+        let Present { attributes, generation, cached, lease, bytes } = present;
         let opened = |piece| {
             let attributes = Attributes::clone(&attributes);
-            let lease = Lease::default();
             Message::Opened(Box::new(Opened { attributes, generation, lease, attributes_cached: cached, piece }))
                 .encode()
         };

@@ -2,7 +2,8 @@
 
 use verbs3_protocol::{RefusalKind, Report};
 
-use super::{Noted, Refused};
+use super::{News, Noted, Refused};
+use crate::attributes::Concerned;
 use crate::worker::Worker;
 
 impl Worker {
@@ -17,7 +18,7 @@ impl Worker {
         match raised {
             Ok(generation) => {
                 self.metrics.generations_raised.inc_by(hashes.len() as u64);
-                Ok((generation, hold))
+                Ok(News { generation, hold, concerned: Concerned::Keys(hashes) })
             }
             Err(_) => {
                 self.metrics.busy_writes.inc();

@@ -196,12 +196,10 @@ impl Worker {
         claim.release();
         for (page, source) in pages.zip(&claim.sources) {
             if let PageSource::Filling { run, index } = source {
-                match run.clone().wait(*index, self.geometry.page_len(block_len, PageIndex(page))).await {
-                    Err(Failure::OwnerSilent) => {
-                        return Err(Failure::Busy("the owner of the block does not give its pages now"));
-                    }
-                    // What does not come so is claimed again.
-                    Ok(_) | Err(_) => {}
+                let bytes = self.geometry.page_len(block_len, PageIndex(page));
+                // What does not come in another way is claimed again.
+                if let Err(Failure::OwnerSilent) = run.clone().wait(*index, bytes).await {
+                    return Err(Failure::Busy("the owner of the block does not give its pages now"));
                 }
             }
         }

@@ -7,6 +7,7 @@ mod disk;
 mod fills;
 mod former;
 mod history;
+mod leases;
 mod life;
 mod membership;
 mod opens;

@@ -106,6 +106,7 @@ mod tests {
             rails: Vec::new(),
             active: Epoch(1),
             slots,
+            share_percent: if slots == 0 { 0 } else { 100 },
             handing_over: None,
             drained: false,
         }

@@ -17,7 +17,7 @@ use verbs3_coordinator_client::clock::{BootClock, Clock};
 use verbs3_coordinator_client::hot::{HotBlock, HotWish};
 use verbs3_coordinator_client::tenure::{Duty, Tenure};
 use verbs3_coordinator_client::{AskError, Client};
-use verbs3_protocol::{KeyHash, Membership, Placement, WriteId};
+use verbs3_protocol::{Epoch, KeyHash, Membership, Placement, WriteId};
 
 use super::neighbours::Neighbourhood;
 use super::transports::Rails;
@@ -31,6 +31,9 @@ const REFUSED_PAUSE: Duration = Duration::from_secs(5);
 /// Bytes of the names of the hot blocks that are told of: in JSON they may be six times as long, and a renewal that is too long would
 /// cost the lease.
 const HOT_NAMES_BYTES_MAX: usize = 64 << 10;
+
+/// How long a renewal waits for gateways to drop their leases: much shorter than the worker's own lease.
+const LEASES_WAIT: Duration = Duration::from_millis(100);
 
 /// How long a map waits for the addresses of its members before it comes into force here.
 const FIND_WAIT: Duration = Duration::from_millis(300);
@@ -61,6 +64,8 @@ impl Tenant {
         (registration, rails): (Registration, Rails),
         neighbourhood: Option<Arc<Neighbourhood>>,
     ) -> Self {
+        // From here on no other process of this name is at its address.
+        worker.follows_another();
         let tenure = Tenure::new(registration.incarnation.clone());
         Self {
             client,
@@ -174,7 +179,10 @@ impl Tenant {
             }
             Duty::Prepare(epoch) => {
                 let writes = self.worker.give_up_epoch(OPEN_WRITES_MAX);
-                self.tenure.prepared(epoch, writes.map(told), self.worker.uncertain_for());
+                // The epoch is not given up while a gateway may answer by a lease of it. Renewals go on meanwhile, and ask again.
+                let over = tokio::time::timeout(LEASES_WAIT, self.worker.leases_over()).await.is_ok();
+                let given_up = if over { epoch } else { Epoch::default() };
+                self.tenure.prepared(given_up, writes.map(told), self.worker.uncertain_for());
             }
             Duty::Activate(activation) => self.activate(*activation).await,
             Duty::Lease { until, outage_until } => self.worker.hold_lease(|| {
@@ -236,6 +244,9 @@ impl Tenant {
 
     async fn leave(&self) {
         let writes = self.worker.give_up_epoch(OPEN_WRITES_MAX).map(told);
+        // Gateways drop their leases, or these end.
+        self.worker.leases_over().await;
+        self.worker.end_leases();
         if !self.registered {
             return;
         }

@@ -105,6 +105,7 @@ pub fn start(
         // `relay` reads them.
         relay_after: _,
         relays_max: _,
+        leases_max,
         failures_max,
         rest_min,
         rest_max,
@@ -119,6 +120,7 @@ pub fn start(
         announce_deadline: announce_deadline.0,
         report_deadline: report_deadline.0,
         map_wait: map_wait.0,
+        leases_max: *leases_max as usize,
         health: HealthOptions { failures_max: *failures_max, rest_min: rest_min.0, rest_max: rest_max.0 },
         coordinated: !cluster.coordinators.is_empty(),
     };

@@ -9,7 +9,7 @@ use prometheus::Registry;
 use tokio_util::sync::CancellationToken;
 use verbs3_cache_worker::{DiskFolder, DiskOptions, DiskVolume, Volumes, WorkerOptions};
 use verbs3_config::{
-    Config, Worker, WorkerDisk, WorkerDiskFolder, WorkerDiskVolume, WorkerFill, WorkerIndex, WorkerWrites,
+    Config, Worker, WorkerDisk, WorkerDiskFolder, WorkerDiskVolume, WorkerFill, WorkerIndex, WorkerLeases, WorkerWrites,
 };
 use verbs3_coordinator_client::api::{Incarnation, Registration, Tier};
 use verbs3_gateway::{Admin, Readiness};
@@ -168,6 +168,7 @@ pub fn start(
         disk,
         index,
         writes,
+        leases,
         neighbours,
         shm: _,
     } = worker;
@@ -185,6 +186,7 @@ pub fn start(
     } = fill;
     let WorkerIndex { attributes_max, checks_in_flight_max, generation_slots } = index;
     let WorkerWrites { uncertain_for_max, open_max, keys_per_message_max } = writes;
+    let WorkerLeases { length, reads_min, quiet_for, leases_max, holders_max } = leases;
     let short = |size: verbs3_config::ByteSize| u32::try_from(size.0).unwrap_or(u32::MAX);
     let options = WorkerOptions {
         geometry,
@@ -209,6 +211,11 @@ pub fn start(
         former_asked_for: neighbours.asked_for.0,
         hot_blocks_max: neighbours.hot_blocks_max as usize,
         hand_over_bytes_per_second_max: neighbours.hand_over_rate_max.0,
+        lease: length.0,
+        lease_reads_min: *reads_min,
+        lease_quiet: quiet_for.0,
+        leases_max: *leases_max as usize,
+        lease_holders_max: *holders_max as usize,
         disk: disk_options(disk),
     };
     let volumes = Volumes::of_stores(stores.values().cloned());

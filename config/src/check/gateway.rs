@@ -186,6 +186,7 @@ fn check_tier(tier: &GatewayTier, cluster: &Cluster, findings: &mut Findings) {
         map_wait,
         relay_after,
         relays_max,
+        leases_max,
         failures_max,
         rest_min,
         rest_max,
@@ -201,6 +202,7 @@ fn check_tier(tier: &GatewayTier, cluster: &Cluster, findings: &mut Findings) {
     findings.range(at("map_wait"), *map_wait, Period::millis(0), Period::seconds(30));
     findings.range(at("relay_after"), *relay_after, Period::millis(10), Period::seconds(60));
     findings.range(at("relays_max"), *relays_max, 0, 65536);
+    findings.range(at("leases_max"), *leases_max, 0, 10_000_000);
     findings.range(at("failures_max"), *failures_max, 1, 1000);
     findings.range(at("rest_min"), *rest_min, Period::millis(10), Period::seconds(600));
     findings.range(at("rest_max"), *rest_max, Period::millis(10), Period::seconds(3600));

@@ -5,7 +5,7 @@ use crate::cluster::Cluster;
 use crate::problem::suggestion;
 use crate::quantity::{ByteSize, Period};
 use crate::tcp::Tcp;
-use crate::worker::{Worker, WorkerFill, WorkerIndex, WorkerNeighbours, WorkerWrites};
+use crate::worker::{Worker, WorkerFill, WorkerIndex, WorkerLeases, WorkerNeighbours, WorkerWrites};
 
 pub(super) fn check(worker: &Worker, cluster: &Cluster, roles: &[Role], findings: &mut Findings) {
     // `shm` is checked with the other ways.
@@ -22,6 +22,7 @@ pub(super) fn check(worker: &Worker, cluster: &Cluster, roles: &[Role], findings
         disk,
         index,
         writes,
+        leases,
         neighbours,
         shm: _,
     } = worker;
@@ -52,6 +53,13 @@ pub(super) fn check(worker: &Worker, cluster: &Cluster, roles: &[Role], findings
     findings.range(at("uncertain_for_max"), *uncertain_for_max, Period::seconds(1), Period::seconds(3600));
     findings.range(at("open_max"), *open_max, 1_000, 10_000_000);
     findings.range(at("keys_per_message_max"), *keys_per_message_max, 1, 1000);
+    let WorkerLeases { length, reads_min, quiet_for, leases_max, holders_max } = leases;
+    let at = |field: &str| format!("worker.leases.{field}");
+    findings.range(at("length"), *length, Period::seconds(0), Period::seconds(2));
+    findings.range(at("reads_min"), *reads_min, 1, 1_000_000);
+    findings.range(at("quiet_for"), *quiet_for, Period::seconds(0), Period::seconds(3600));
+    findings.range(at("leases_max"), *leases_max, 1, 10_000_000);
+    findings.range(at("holders_max"), *holders_max, 1, 1_000_000);
 }
 
 fn check_fill(fill: &WorkerFill, cluster: &Cluster, findings: &mut Findings) {

@@ -81,7 +81,8 @@ impl Cluster {
 fn is_drained(worker: &WorkerView, map: &Membership) -> bool {
     let is_told = map.get(&worker.id).is_some_and(|member| member.draining) && worker.active == map.epoch;
     let has_handed_over = worker.handing_over.is_none_or(|progress| progress.blocks_left == 0);
-    worker.state == WorkerState::Draining && is_told && worker.slots == 0 && has_handed_over
+    let owns_nothing = worker.slots == 0 && worker.share_percent == 0;
+    worker.state == WorkerState::Draining && is_told && owns_nothing && has_handed_over
 }
 
 /// What is not as it should be, and the remedy.

@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use verbs3_client::{
     Announced, Found, HealthOptions, OpenOutcome, OpenRequest, SpanItem, SpanRead, SpanRequest, Tier, TierOptions,
 };
-use verbs3_protocol::{ByteRange, Epoch, ObjectKey, Placement, WorkerId, WriteOutcome};
+use verbs3_protocol::{ByteRange, Epoch, ObjectKey, Placement, Version, WorkerId, WriteOutcome};
 use verbs3_rdma::peer::Peer;
 use verbs3_tests::content;
 
@@ -74,7 +74,11 @@ impl Gateway {
             coordinated: true,
             ..TierOptions::default()
         };
-        let tier = Tier::new(options, Placement::nobody(), HashMap::new(), arena(32), &Registry::new()).unwrap();
+        // Its leases end by the same time as everything else.
+        let start = tokio::time::Instant::now();
+        let clock = Arc::new(move || start.elapsed());
+        let tier = Tier::with_clock(options, Placement::nobody(), HashMap::new(), arena(32), &Registry::new(), clock);
+        let tier = tier.unwrap();
         Self { tier, peers: peers.collect(), links, control, store, follows: AtomicBool::new(true), news_take }
     }
 
@@ -83,14 +87,20 @@ impl Gateway {
         let mut known = Epoch(0);
         loop {
             let map = self.control.map();
-            if self.follows.load(Ordering::SeqCst) && map.epoch != known {
-                if let Some(placement) = self.control.placement(&map) {
-                    self.tier.adopt(Placement::clone(&placement), &self.peers).unwrap();
-                    known = map.epoch;
-                }
+            if self.follows.load(Ordering::SeqCst)
+                && map.epoch != known
+                && let Some(placement) = self.control.placement(&map)
+            {
+                self.tier.adopt(Placement::clone(&placement), &self.peers).unwrap();
+                known = map.epoch;
             }
             sleep(self.news_take).await;
         }
+    }
+
+    /// Reads that were answered by leases, without asking a home; and leases that homes have recalled.
+    pub fn leased(&self) -> (u64, u64) {
+        (self.tier.leased(), self.tier.leases_recalled())
     }
 
     /// `Err`: the write is refused, and was not sent.
@@ -102,8 +112,8 @@ impl Gateway {
         self.tier.report(announced, WriteOutcome::Done).await.map_err(|_| ())
     }
 
-    /// As a mount that never asks again what it knows.
-    pub async fn read(&self, key: &str) -> ReadEnd {
+    /// As a mount that never asks again what it knows. `whole`: with its bytes.
+    pub async fn read(&self, key: &str, whole: bool) -> ReadEnd {
         let object = Arc::new(ObjectKey { volume: volume(), key: key.to_owned() });
         let request = OpenRequest {
             object: object.clone(),
@@ -111,12 +121,16 @@ impl Gateway {
             attributes_age_ms_max: u64::MAX,
             absence_age_ms_max: u64::MAX,
             checksums: false,
-            want: Some(ByteRange::All),
+            want: whole.then_some(ByteRange::All),
             trace: None,
         };
         match self.tier.open(&request).await {
             OpenOutcome::Found(found) => {
                 let how = if found.opened.attributes_cached { How::Known } else { How::Asked };
+                if !whole {
+                    let number = number(&found.opened.attributes.version);
+                    return ReadEnd { seen: Seen::Version(number), how };
+                }
                 ReadEnd { seen: Seen::Version(self.body(key, &object, *found).await), how }
             }
             OpenOutcome::Absent(absent) => {
@@ -136,7 +150,7 @@ impl Gateway {
     /// or the tier in trouble.
     async fn body(&self, key: &str, object: &Arc<ObjectKey>, found: Found) -> u64 {
         let version = Arc::new(found.opened.attributes.version.clone());
-        let number: u64 = version.etag.trim_matches('"').strip_prefix('v').unwrap().parse().unwrap();
+        let number = number(&version);
         assert_eq!(version.bytes, length(key, number) as u64, "{key} version {number}");
         let mut at = 0;
         for bytes in &found.data {
@@ -160,6 +174,11 @@ impl Gateway {
         assert_eq!(at as u64, version.bytes, "{key} version {number}: a body that is not whole");
         number
     }
+}
+
+/// What the store's tag says.
+fn number(version: &Version) -> u64 {
+    version.etag.trim_matches('"').strip_prefix('v').unwrap().parse().unwrap()
 }
 
 /// Whether it went to its end.

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use prometheus::Registry;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use verbs3_cache_worker::{Activation, Clock, Moment, NotedWrite, Worker, WorkerOptions};
 use verbs3_coordinator_client::api::{self, HeardWord, Incarnation, OPEN_WRITES_MAX, OpenWrite, Registration};
 use verbs3_coordinator_client::tenure::{Duty, Tenure};
-use verbs3_protocol::{Geometry, KeyHash, Placement, Volume, WorkerId, WriteId};
+use verbs3_protocol::{Epoch, Geometry, KeyHash, Placement, Volume, WorkerId, WriteId};
 use verbs3_rdma::arena::{Arena, ArenaOptions};
 use verbs3_ufs::{RetryLimits, Ufs, UfsLimits};
 
@@ -20,6 +20,8 @@ use crate::network::{Place, Running};
 use crate::store::Store;
 
 pub const GEOMETRY: Geometry = Geometry { block_bytes: 1 << 20, page_bytes: 64 << 10 };
+/// For gateways to drop leases, at each renewal.
+const LEASES_WAIT: Duration = Duration::from_millis(100);
 /// How long the keys of a write stay uncertain that nobody reports.
 pub const UNCERTAIN: Duration = Duration::from_secs(3);
 
@@ -81,10 +83,15 @@ impl Process {
             uncertain_max: UNCERTAIN,
             generation_slots: 1 << 10,
             attributes_entries_max: 1000,
+            // As soon as anything is known: one that outlives a write shows.
+            lease: Duration::from_secs(2),
+            lease_reads_min: 2,
+            lease_quiet: Duration::ZERO,
             ..WorkerOptions::default()
         };
         let clock = Virtual { start: self.start, offset: Duration::from_secs(1000 * self.index as u64) };
         let worker = Worker::with_clock(options, arena(24), volumes, &Registry::new(), Arc::new(clock)).unwrap();
+        worker.follows_another();
         let (killed, leaves) = (CancellationToken::new(), CancellationToken::new());
         let tenant = Tenant {
             id: self.id.clone(),
@@ -145,7 +152,7 @@ impl Tenant {
                     self.registered = true;
                     let news = granted.prepare.is_some() || granted.activation.is_some();
                     for duty in self.tenure.granted(sent, *granted) {
-                        self.perform(duty);
+                        self.perform(duty).await;
                     }
                     news
                 }
@@ -158,6 +165,8 @@ impl Tenant {
             sleep(if news { Duration::ZERO } else { LEASE / 10 }).await;
         }
         let writes = self.worker.give_up_epoch(OPEN_WRITES_MAX).map(told);
+        self.worker.leases_over().await;
+        self.worker.end_leases();
         if self.registered {
             self.control.leave(&self.id, self.tenure.leave(writes, self.worker.uncertain_for()));
         }
@@ -179,14 +188,16 @@ impl Tenant {
         })
     }
 
-    fn perform(&mut self, duty: Duty) {
+    async fn perform(&mut self, duty: Duty) {
         match duty {
             Duty::GiveUp => {
                 self.worker.give_up_epoch(0);
             }
             Duty::Prepare(epoch) => {
                 let writes = self.worker.give_up_epoch(OPEN_WRITES_MAX);
-                self.tenure.prepared(epoch, writes.map(told), self.worker.uncertain_for());
+                let over = timeout(LEASES_WAIT, self.worker.leases_over()).await.is_ok();
+                let given_up = if over { epoch } else { Epoch(0) };
+                self.tenure.prepared(given_up, writes.map(told), self.worker.uncertain_for());
             }
             Duty::Activate(activation) => self.activate(*activation),
             Duty::Lease { until, outage_until } => {

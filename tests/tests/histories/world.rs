@@ -7,10 +7,10 @@ use std::time::Duration;
 use rand::RngExt;
 use rand::rngs::SmallRng;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 use verbs3_tests::seed;
 
-use crate::control::Control;
+use crate::control::{Control, LEASE};
 use crate::gateway::{Gateway, How, ReadEnd};
 use crate::key::Key;
 use crate::process::{Process, UNCERTAIN};
@@ -33,19 +33,24 @@ pub struct Summary {
     pub known: u64,
     pub asked: u64,
     pub past_the_tier: u64,
+    /// Opens answered by leases of homes, and leases that were recalled.
+    pub leased: u64,
+    pub recalled: u64,
     pub maps: u64,
     pub troubles: u64,
 }
 
 impl Summary {
     pub fn add(&mut self, other: &Self) {
-        let Self { acknowledged, failed, lost, known, asked, past_the_tier, maps, troubles } = other;
+        let Self { acknowledged, failed, lost, known, asked, past_the_tier, leased, recalled, maps, troubles } = other;
         self.acknowledged += acknowledged;
         self.failed += failed;
         self.lost += lost;
         self.known += known;
         self.asked += asked;
         self.past_the_tier += past_the_tier;
+        self.leased += leased;
+        self.recalled += recalled;
         self.maps += maps;
         self.troubles += troubles;
     }
@@ -148,6 +153,8 @@ impl World {
             known: read(&counts.known),
             asked: read(&counts.asked),
             past_the_tier: read(&counts.past_the_tier),
+            leased: self.shared.gateways.iter().map(|gateway| gateway.leased().0).sum(),
+            recalled: self.shared.gateways.iter().map(|gateway| gateway.leased().1).sum(),
             maps: self.shared.control.maps(),
             troubles: TROUBLES as u64,
         }
@@ -274,7 +281,7 @@ impl World {
         }
         for key in &self.shared.keys {
             for gateway in &self.shared.gateways {
-                self.shared.read_once(key, gateway).await;
+                self.shared.read_once(key, gateway, true).await;
             }
         }
     }
@@ -318,6 +325,8 @@ impl Shared {
         drop(announced);
         milliseconds(rng, 0..UNCERTAIN.as_millis() as u64 / 3).await;
         self.store.put(&key.name, version).await;
+        // Leases are recalled by an announcement, and waited for by a report alone: nobody was told of this write.
+        sleep_until(announced_at + LEASE).await;
         if announced_at.elapsed() < UNCERTAIN / 2 {
             key.promise(version);
         }
@@ -327,13 +336,14 @@ impl Shared {
         while !self.over.load(Ordering::Relaxed) {
             milliseconds(&mut rng, 0..60).await;
             let key = &self.keys[rng.random_range(0..KEYS)];
-            self.read_once(key, &self.gateways[rng.random_range(0..GATEWAYS)]).await;
+            let whole = rng.random_bool(0.5);
+            self.read_once(key, &self.gateways[rng.random_range(0..GATEWAYS)], whole).await;
         }
     }
 
-    async fn read_once(&self, key: &Key, gateway: &Gateway) {
+    async fn read_once(&self, key: &Key, gateway: &Gateway, whole: bool) {
         let promised = key.promised();
-        let ReadEnd { seen, how } = gateway.read(&key.name).await;
+        let ReadEnd { seen, how } = gateway.read(&key.name, whole).await;
         key.check(promised, &seen, &format!("{how:?}"));
         let count = match how {
             How::Known => &self.counts.known,

@@ -109,7 +109,7 @@ async fn trouble(cluster: &mut Spread, history: &mut History, what: Trouble, rng
             let leader = cluster.leader(None).await.unwrap();
             let taken_over = Takeover::begins();
             cluster.kill(&leader).unwrap();
-            taken_over.is_in_time(cluster, &leader).await;
+            taken_over.took_over_in_time(cluster, &leader).await;
             cluster.restart(&leader).unwrap();
         }
         Trouble::GatewayFromCoordinators => {
@@ -139,7 +139,7 @@ async fn trouble(cluster: &mut Spread, history: &mut History, what: Trouble, rng
                 _ => cut_both(cluster, &leader, &workers),
             }
             if !matches!(what, Trouble::LeaderFromWorkers) {
-                taken_over.is_in_time(cluster, &leader[0]).await;
+                taken_over.took_over_in_time(cluster, &leader[0]).await;
                 cluster.status_shows(&["3 of 3 workers serve"]).await.unwrap();
             }
             if matches!(what, Trouble::KillLeader) {
@@ -200,7 +200,7 @@ impl Takeover {
     }
 
     /// Within three leadership periods, and what time the machine let nobody run. Who leads then.
-    async fn is_in_time(self, cluster: &Spread, before: &str) -> String {
+    async fn took_over_in_time(self, cluster: &Spread, before: &str) -> String {
         let next = cluster.leader(Some(before)).await.unwrap();
         let (took, starved) = (cluster.led_after(&next, self.began).unwrap(), self.starved.time());
         println!("    {next} leads {:.1} s after {before} did", took.as_secs_f64());
@@ -367,7 +367,7 @@ async fn a_gateway_that_is_cut_from_a_worker_writes_by_way_of_the_coordinators()
     let leader = cluster.leader(None).await.unwrap();
     let taken_over = Takeover::begins();
     cluster.kill(&leader).unwrap();
-    taken_over.is_in_time(&cluster, &leader).await;
+    taken_over.took_over_in_time(&cluster, &leader).await;
     history.run_for(2 * SECOND).await;
     history.run_until(5, 20).await;
     let summary = history.end().await;
@@ -440,7 +440,7 @@ async fn status_says_what_is_wrong_and_what_to_do() {
     let leader = cluster.leader(None).await.unwrap();
     let taken_over = Takeover::begins();
     cluster.kill(&leader).unwrap();
-    let other = taken_over.is_in_time(&cluster, &leader).await;
+    let other = taken_over.took_over_in_time(&cluster, &leader).await;
     let url = format!(
         "coordinator http://{}:9500 does not answer; start it again",
         cluster.network.address(&leader).unwrap()

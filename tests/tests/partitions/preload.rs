@@ -64,7 +64,7 @@ async fn leader_worker_and_etcd_die(cluster: &mut Spread) -> f64 {
     let leader = cluster.leader(None).await.unwrap();
     let taken_over = Takeover::begins();
     cluster.kill(&leader).unwrap();
-    let next = taken_over.is_in_time(cluster, &leader).await;
+    let next = taken_over.took_over_in_time(cluster, &leader).await;
     cluster.restart(&leader).unwrap();
 
     is_through(cluster, 40).await;

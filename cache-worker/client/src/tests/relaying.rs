@@ -283,3 +283,37 @@ async fn writes_to_a_home_that_is_gone_leave_the_way_around_to_others() {
         assert!(!writing.await.unwrap(), "nobody has told the home");
     }
 }
+
+/// Gateways hold leases on its keys, for a moment yet.
+#[tokio::test(start_paused = true)]
+async fn a_report_that_the_home_can_not_acknowledge_yet_is_relayed_again() {
+    let busy = Refusal { kind: RefusalKind::Busy, reason: "leases".into() };
+    let coordinators =
+        Coordinators::saying([Ok(Relayed::Heard(Heard::Done)), Ok(Relayed::Heard(Heard::Refused(busy.clone())))]);
+    let tier = relaying(&coordinators, 8);
+    let a = TestWorker::new("a", silent());
+    adopt(&tier, 7, &[&a]);
+    write(&tier).await.unwrap();
+    assert_eq!(coordinators.carried(), [("announce", 7), ("report", 7), ("report", 7)]);
+}
+
+/// It waits for gateways to drop their leases.
+#[tokio::test(start_paused = true)]
+async fn a_home_that_shows_that_it_is_at_work_is_not_gone_around() {
+    let coordinators = Coordinators::saying([]);
+    let tier = relaying(&coordinators, 8);
+    let slow: Script = Box::new(|request, mut reply| {
+        Box::pin(async move {
+            for _ in 0..6 {
+                let (sign, _) = piece(0, 0);
+                reply.part(Reply::Data(sign).encode(), 0, vec![]).await.unwrap();
+                tokio::time::sleep(AFTER).await;
+            }
+            honest()(request, reply).await;
+        })
+    });
+    let a = TestWorker::new("a", slow);
+    adopt(&tier, 7, &[&a]);
+    write(&tier).await.unwrap();
+    assert_eq!((coordinators.carried(), reports(&a)), (vec![], vec![WriteOutcome::Done]));
+}

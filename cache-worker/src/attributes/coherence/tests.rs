@@ -5,6 +5,12 @@ use proptest::prelude::*;
 const KEYS: usize = 3;
 const UNCERTAIN_MAX: Duration = Duration::from_millis(50);
 
+fn coherence(slots: usize, open_max: usize) -> Coherence {
+    let metrics = crate::metrics::Metrics::new(&prometheus::Registry::new()).unwrap();
+    let options = crate::attributes::GrantOptions { grants_max: 10, holders_max: 10 };
+    Coherence::new(slots, open_max, Arc::new(Grants::new(options, metrics)))
+}
+
 fn hash(key: usize) -> KeyHash {
     KeyHash((key as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
@@ -102,7 +108,7 @@ proptest! {
     /// hardest case for everything else: keys then disturb each other, and only cost checks.
     #[test]
     fn nothing_older_than_the_last_news_is_answered(events in events(), slots in prop_oneof![Just(1usize), Just(64)]) {
-        let coherence = Coherence::new(slots, 1000);
+        let coherence = coherence(slots, 1000);
         let mut truth = vec![Truth::default(); KEYS];
         let mut cache: HashMap<usize, Asked> = HashMap::new();
         let mut asked: Vec<Asked> = Vec::new();
@@ -134,7 +140,7 @@ proptest! {
                     truth[key].news = at;
                 }
                 Event::Forget { key } => {
-                    coherence.raise(&[hash(key)]);
+                    coherence.raise(&[hash(key)], now);
                     truth[key].news = at;
                 }
                 Event::Pass { ms: passed } => ms += passed,
@@ -177,7 +183,7 @@ proptest! {
 
 #[test]
 fn an_announcement_that_does_not_fit_opens_none_of_its_keys() {
-    let (coherence, now) = (Coherence::new(16, 2), Moment::default());
+    let (coherence, now) = (coherence(16, 2), Moment::default());
     let hashes = [hash(0), hash(1), hash(2)];
     assert_eq!(coherence.announce(&hashes, write(1), UNCERTAIN_MAX, now), Err(TooManyWrites));
     assert_eq!(coherence.open_writes(), 0);
@@ -186,7 +192,7 @@ fn an_announcement_that_does_not_fit_opens_none_of_its_keys() {
 
 #[test]
 fn a_report_that_finds_no_place_voids_what_is_known_all_the_same() {
-    let (coherence, now) = (Coherence::new(16, 1), Moment::default());
+    let (coherence, now) = (coherence(16, 1), Moment::default());
     coherence.announce(&[hash(0)], write(1), UNCERTAIN_MAX, now).unwrap();
     let known = coherence.admit(hash(1), now).unwrap();
     let report = coherence.report(&[hash(1)], write(2), WriteOutcome::Unknown, UNCERTAIN_MAX, now);
@@ -196,7 +202,7 @@ fn a_report_that_finds_no_place_voids_what_is_known_all_the_same() {
 
 #[test]
 fn a_key_named_twice_takes_one_place() {
-    let (coherence, now) = (Coherence::new(16, 10), Moment::default());
+    let (coherence, now) = (coherence(16, 10), Moment::default());
     coherence.announce(&[hash(0), hash(0)], write(1), UNCERTAIN_MAX, now).unwrap();
     assert_eq!(coherence.open_writes(), 1);
     coherence.report(&[hash(0)], write(1), WriteOutcome::Done, UNCERTAIN_MAX, now).unwrap();
@@ -205,7 +211,7 @@ fn a_key_named_twice_takes_one_place() {
 
 #[test]
 fn a_write_of_unknown_outcome_is_open_for_its_whole_time_from_then_on() {
-    let (coherence, at) = (Coherence::new(16, 2), |ms| Moment::default().after(Duration::from_millis(ms)));
+    let (coherence, at) = (coherence(16, 2), |ms| Moment::default().after(Duration::from_millis(ms)));
     // No renewal came through, and the table is full.
     coherence.announce(&[hash(0)], write(1), Duration::from_millis(40), at(0)).unwrap();
     coherence.inherit(hash(1), write(1), (Duration::from_millis(40), UNCERTAIN_MAX), at(0)).unwrap();
@@ -216,7 +222,7 @@ fn a_write_of_unknown_outcome_is_open_for_its_whole_time_from_then_on() {
 
 #[test]
 fn a_report_of_unknown_outcome_that_found_no_place_finds_one_later() {
-    let (coherence, now) = (Coherence::new(16, 1), Moment::default());
+    let (coherence, now) = (coherence(16, 1), Moment::default());
     let report = || coherence.report(&[hash(1)], write(2), WriteOutcome::Unknown, UNCERTAIN_MAX, now);
     coherence.announce(&[hash(0)], write(1), UNCERTAIN_MAX, now).unwrap();
     assert_eq!(report(), Err(TooManyWrites));

@@ -164,9 +164,15 @@ impl Bed {
         bed
     }
 
+    pub(super) fn clock_now(&self) -> crate::clock::Moment {
+        self.clock.now()
+    }
+
     pub(super) fn call(&self, request: &Request) -> Call {
         let segments: Vec<usize> = match request {
-            Request::Open(open) => Geometry::DEFAULT.cuts(&(0..open.piece_bytes_max)).collect(),
+            Request::Open(open) | Request::OpenBy(open, _) => {
+                Geometry::DEFAULT.cuts(&(0..open.piece_bytes_max)).collect()
+            }
             Request::Read(read) | Request::ReadReplica(read) => {
                 Geometry::DEFAULT.cuts(&(read.start..read.end)).collect()
             }

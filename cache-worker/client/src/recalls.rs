@@ -1,0 +1,93 @@
+//! Polls homes for what they recall: one question under way at each home that grants this process leases, or would.
+//!
+//! A gateway of which no home says so polls nobody. Without an answer nothing new is asked for, and what is held ends by itself.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::time::{sleep, timeout};
+use verbs3_protocol::{RECALLS_WAIT_MS, Recalled, Recalls, Reply, Request};
+
+use crate::lease::Polled;
+use crate::place::Worker;
+use crate::tier::Tier;
+use crate::write::ask;
+
+/// A home that had nothing to do with leases for as long is polled no more.
+const IDLE: Duration = Duration::from_secs(30);
+/// Pause after a poll that was not answered; doubles.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+
+impl Tier {
+    /// The home grants leases: it is polled from here on, as long as there is use for that.
+    pub(crate) fn follow_recalls(self: &Arc<Self>, home: &Arc<Worker>) {
+        let leases = &self.leases;
+        let now = (leases.clock)();
+        let mut homes = leases.homes.lock();
+        match homes.get(&home.id) {
+            Some(polled) if Arc::ptr_eq(&polled.home, home) => return polled.want(now),
+            Some(polled) => polled.replaced.store(true, Ordering::SeqCst),
+            None => {}
+        }
+        let polled = Arc::new(Polled::new(home.clone(), now));
+        homes.insert(home.id.clone(), polled.clone());
+        self.metrics.lease_homes.set(homes.len() as i64);
+        drop(homes);
+        let (tier, stop) = (self.clone(), leases.stop.clone());
+        // Ends by itself, or with the tier. What was not acknowledged is waited for by the home.
+        let polling = async move {
+            stop.run_until_cancelled(tier.poll_recalls(&polled)).await;
+            let mut homes = tier.leases.homes.lock();
+            if homes.get(&polled.home.id).is_some_and(|known| Arc::ptr_eq(known, &polled)) {
+                homes.remove(&polled.home.id);
+            }
+            tier.metrics.lease_homes.set(homes.len() as i64);
+        };
+        // The thread that asks may serve one connection and nothing else.
+        match &leases.runtime {
+            Some(runtime) => drop(self.tasks.spawn_on(polling, runtime)),
+            None => drop(self.tasks.spawn(polling)),
+        }
+    }
+
+    async fn poll_recalls(&self, polled: &Polled) {
+        let home = &*polled.home;
+        let wanted = || (self.leases.clock)().saturating_sub(polled.wanted()) < IDLE;
+        let patience = Duration::from_millis(RECALLS_WAIT_MS) + self.options.first_progress;
+        let (mut life, mut through, mut pause) = (0, 0, PAUSE_MIN);
+        while wanted() && !polled.replaced.load(Ordering::SeqCst) {
+            let recalls = Recalls { holder: self.leases.holder, life, through };
+            match timeout(patience, ask(home, Request::Recalls(recalls).encode())).await {
+                Ok(Ok(Reply::Recalled(recalled))) => {
+                    // Before it is polled again, which acknowledges.
+                    self.drop_recalled(&recalled, life);
+                    (life, through, pause) = (recalled.life, recalled.through, PAUSE_MIN);
+                    polled.live.store(true, Ordering::SeqCst);
+                    self.metrics.call("recalls", "ok");
+                }
+                answer => {
+                    polled.live.store(false, Ordering::SeqCst);
+                    let refused = matches!(answer, Ok(Ok(_)));
+                    self.metrics.call("recalls", if refused { "refused" } else { "failed" });
+                    tracing::debug!(worker = %home.id, ?answer, "a home does not say what it recalls");
+                    sleep(pause).await;
+                    pause = (pause * 2).min(PAUSE_MAX);
+                }
+            }
+        }
+    }
+
+    fn drop_recalled(&self, recalled: &Recalled, life: u64) {
+        if recalled.all || (life != 0 && life != recalled.life) {
+            self.leases.drop_all();
+            self.metrics.lease("recalled_all");
+        }
+        for hash in &recalled.keys {
+            self.metrics.lease("recalled");
+            self.leases.drop_keys([*hash]);
+        }
+        self.metrics.leases_held.set(i64::try_from(self.leases.len()).unwrap_or(i64::MAX));
+    }
+}

@@ -1,0 +1,63 @@
+//! How often keys were opened lately: enough to tell which are worth a lease.
+//!
+//! A table of fixed size. Keys that share a place take it from each other, and seem colder than they are; never hotter.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use verbs3_protocol::KeyHash;
+
+use crate::clock::Moment;
+
+/// Places; the table takes half a MiB. Keys that are read often are few.
+const PLACES: usize = 1 << 16;
+/// How long reads count.
+const WINDOW: Duration = Duration::from_secs(10);
+/// Of a place's 64 bits: the count has 20 below, the window's number 20, a part of the key's hash the rest.
+const COUNT_BITS: u32 = 20;
+const WINDOW_BITS: u32 = 20;
+
+pub(crate) struct Reads {
+    places: Box<[AtomicU64]>,
+}
+
+impl Reads {
+    pub(crate) fn new() -> Self {
+        Self { places: (0..PLACES).map(|_| AtomicU64::new(0)).collect() }
+    }
+
+    /// Counts these reads of the key; how many there were in this window. Some may be lost where two count at once.
+    pub(crate) fn count(&self, hash: KeyHash, reads: u32, now: Moment) -> u32 {
+        let place = &self.places[hash.0 as usize % PLACES];
+        let window = now.since(Moment::default()).as_secs() / WINDOW.as_secs();
+        let whose = (hash.0 >> (COUNT_BITS + WINDOW_BITS) << WINDOW_BITS) | (window & ((1 << WINDOW_BITS) - 1));
+        let known = place.load(Ordering::Relaxed);
+        let count_max = (1 << COUNT_BITS) - 1;
+        let before = if known >> COUNT_BITS == whose { known & count_max } else { 0 };
+        let count = (before + u64::from(reads)).min(count_max);
+        place.store(whose << COUNT_BITS | count, Ordering::Relaxed);
+        count as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Moment {
+        Moment::default().after(Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn reads_count_for_their_own_key_and_window_alone() {
+        let reads = Reads::new();
+        let (key, other) = (KeyHash(u64::MAX - 5), KeyHash(3));
+        assert_eq!([1, 1, 5].map(|more| reads.count(key, more, at(3))), [1, 2, 7]);
+        assert_eq!(reads.count(other, 1, at(3)), 1);
+        assert_eq!(reads.count(key, 1, at(9)), 8);
+        assert_eq!(reads.count(key, 1, at(10)), 1, "another window");
+        let same_place = KeyHash(key.0 ^ (1 << 63));
+        assert_eq!((reads.count(same_place, 1, at(10)), reads.count(key, 1, at(10))), (1, 1));
+        assert_eq!([u32::MAX, u32::MAX].map(|more| reads.count(other, more, at(10))), [(1 << COUNT_BITS) - 1; 2]);
+    }
+}

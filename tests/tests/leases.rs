@@ -1,0 +1,181 @@
+//! Leases on attributes, in a coordinated cluster: gateways answer HEAD without asking the home, most of the time, and no read that
+//! starts after a write's acknowledgement is stale, while workers that granted leases and gateways that hold some are killed and
+//! stopped. Small objects and many HEADs: what `history` has few of.
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use rand::RngExt;
+use tokio::task::JoinSet;
+use verbs3_tests::metrics::{eventually, leases};
+use verbs3_tests::{Cluster, Gateway, content, seed};
+
+const KEYS: usize = 6;
+const SOON: Duration = Duration::from_secs(120);
+
+/// The versions of one key: acknowledged, and begun.
+#[derive(Default)]
+struct Key {
+    acknowledged: AtomicU64,
+    begun: AtomicU64,
+}
+
+fn name(key: usize) -> String {
+    format!("k{key}")
+}
+
+async fn put(gateway: &Gateway, bucket: &str, key: usize, version: u64) -> Result<(), String> {
+    let body = content::body(&name(key), version, 600_000);
+    let put = gateway.client.put_object().bucket(bucket).key(name(key)).metadata("version", version.to_string());
+    put.body(body.into()).send().await.map(|_| ()).map_err(|error| format!("{error:?}"))
+}
+
+/// The version that a read shows: of HEADs mostly, and of GETs large enough to go by spans.
+async fn seen(gateway: &Gateway, bucket: &str, key: usize, whole: bool) -> Result<u64, String> {
+    let version = |metadata: Option<&std::collections::HashMap<String, String>>| metadata.unwrap()["version"].parse();
+    if !whole {
+        let head = gateway.client.head_object().bucket(bucket).key(name(key)).send().await;
+        return Ok(version(head.map_err(|error| format!("{error:?}"))?.metadata()).unwrap());
+    }
+    let got = gateway.client.get_object().bucket(bucket).key(name(key)).send().await;
+    let got = got.map_err(|error| format!("{error:?}"))?;
+    let version: u64 = version(got.metadata()).unwrap();
+    let bytes = got.body.collect().await.map_err(|error| format!("{error:?}"))?.into_bytes();
+    content::check(&name(key), version, 0, &bytes).unwrap();
+    Ok(version)
+}
+
+/// A write may fail while its home is away; then it may be seen or not.
+async fn write_on(keys: Arc<Vec<Key>>, key: usize, gateways: Vec<Gateway>, bucket: String, stop: Arc<AtomicBool>) {
+    for version in 2.. {
+        if stop.load(Ordering::Relaxed) {
+            return;
+        }
+        keys[key].begun.store(version, Ordering::SeqCst);
+        match put(&gateways[version as usize % gateways.len()], &bucket, key, version).await {
+            Ok(()) => keys[key].acknowledged.store(version, Ordering::SeqCst),
+            Err(error) => println!("{} version {version} failed: {error}", name(key)),
+        }
+        tokio::time::sleep(Duration::from_millis(rand::random_range(0..1500))).await;
+    }
+}
+
+async fn read_on(keys: Arc<Vec<Key>>, gateway: Gateway, bucket: String, stop: Arc<AtomicBool>, reads: Arc<AtomicU64>) {
+    while !stop.load(Ordering::Relaxed) {
+        let key = rand::random_range(0..KEYS);
+        let oldest = keys[key].acknowledged.load(Ordering::SeqCst);
+        let Ok(version) = seen(&gateway, &bucket, key, rand::random_bool(0.1)).await else { continue };
+        let newest = keys[key].begun.load(Ordering::SeqCst);
+        reads.fetch_add(1, Ordering::Relaxed);
+        assert!(
+            (oldest..=newest).contains(&version),
+            "{} through {}: saw version {version}, {oldest} was acknowledged before the read began, {newest} begun when it ended",
+            name(key),
+            gateway.endpoint
+        );
+    }
+}
+
+async fn trouble(cluster: &mut Cluster, what: usize, rng: &mut rand::rngs::SmallRng) {
+    let worker = format!("worker-{}", rng.random_range(0..2));
+    let pause = async |ms| tokio::time::sleep(Duration::from_millis(ms)).await;
+    match what {
+        // It comes back at once, and knows nothing of what it granted.
+        0 | 1 => {
+            println!("{worker} is killed and started");
+            cluster.signal(&worker, "-KILL").unwrap();
+            cluster.restart(&worker).unwrap();
+        }
+        // It holds leases, and drops none.
+        2 => {
+            println!("gateway-1 stands still");
+            cluster.signal("gateway-1", "-STOP").unwrap();
+            pause(3000).await;
+            cluster.signal("gateway-1", "-CONT").unwrap();
+        }
+        // It gives up its epoch, or its lease runs out.
+        3 => {
+            println!("{worker} is drained and comes back");
+            let _ = cluster.command(&["worker", "drain", &worker]).await.unwrap();
+            pause(2000).await;
+            let _ = cluster.command(&["worker", "undrain", &worker]).await.unwrap();
+        }
+        _ => {
+            println!("{worker} stands still");
+            cluster.signal(&worker, "-STOP").unwrap();
+            pause(2500).await;
+            cluster.signal(&worker, "-CONT").unwrap();
+        }
+    }
+    pause(3000).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reads_by_leases_see_acknowledged_writes_whoever_is_killed_or_stopped() {
+    let mut rng = seed::rng(seed::from_environment(), 78);
+    let mut cluster = Cluster::builder().gateways(3).workers(2).coordinated().lease("2s").start().await.unwrap();
+    let bucket = cluster.bucket("leases").await.unwrap();
+    let gateways = cluster.gateways();
+    let keys: Arc<Vec<Key>> = Arc::new((0..KEYS).map(|_| Key::default()).collect());
+    for key in 0..KEYS {
+        eventually(SOON, async || put(&gateways[0], &bucket, key, 1).await).await.unwrap();
+        keys[key].begun.store(1, Ordering::SeqCst);
+        keys[key].acknowledged.store(1, Ordering::SeqCst);
+    }
+    let (stop, reads) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let mut tasks = JoinSet::new();
+    for key in 0..KEYS {
+        tasks.spawn(write_on(keys.clone(), key, gateways.clone(), bucket.clone(), stop.clone()));
+    }
+    for gateway in gateways.iter().chain(&gateways) {
+        tasks.spawn(read_on(keys.clone(), gateway.clone(), bucket.clone(), stop.clone(), reads.clone()));
+    }
+    let mut order: Vec<usize> = (0..5).collect();
+    for at in (1..order.len()).rev() {
+        order.swap(at, rng.random_range(0..=at));
+    }
+    for round in 0..seed::rounds(order.len()) {
+        trouble(&mut cluster, order[round % order.len()], &mut rng).await;
+        while let Some(ended) = tasks.try_join_next() {
+            ended.expect("a reader saw what can't be");
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+    while let Some(ended) = tasks.join_next().await {
+        ended.expect("a reader saw what can't be");
+    }
+    let mut metrics = Vec::new();
+    for gateway in 0..3 {
+        metrics.push(cluster.metrics(&format!("gateway-{gateway}")).await.unwrap());
+    }
+    let written: u64 = keys.iter().map(|key| key.acknowledged.load(Ordering::SeqCst)).sum();
+    let reads = reads.load(Ordering::Relaxed);
+    println!("{written} versions, {reads} reads, none stale; {}", leases(&metrics).unwrap());
+    let answered: f64 = metrics.iter().map(|one| one.sum("verbs3_client_leased_total", &[])).sum();
+    assert!(written > 20 && answered > 50.0, "too little happened to prove anything: {answered} of {reads} reads");
+}
+
+/// Without the writes of others, a gateway asks the home of a hot key a few times in the life of its lease, and not at each HEAD.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hot_key_is_headed_without_asking_its_home() {
+    let cluster = Cluster::builder().gateways(2).workers(1).coordinated().lease("10s").start().await.unwrap();
+    let bucket = cluster.bucket("hot").await.unwrap();
+    let gateways = cluster.gateways();
+    eventually(SOON, async || put(&gateways[0], &bucket, 0, 1).await).await.unwrap();
+    let answered = async || {
+        for _ in 0..50 {
+            assert_eq!(seen(&gateways[0], &bucket, 0, false).await?, 1);
+        }
+        let metrics = cluster.metrics("gateway-0").await.map_err(|error| error.to_string())?;
+        let answered = metrics.sum("verbs3_client_leased_total", &["kind=\"head\""]);
+        if answered < 100.0 { Err(format!("{answered} answered by leases")) } else { Ok(()) }
+    };
+    eventually(SOON, answered).await.unwrap();
+    // And the write of another gateway shows at once.
+    put(&gateways[1], &bucket, 0, 2).await.unwrap();
+    assert_eq!(seen(&gateways[0], &bucket, 0, false).await, Ok(2));
+    let worker = cluster.metrics("worker-0").await.unwrap();
+    assert!(worker.sum("verbs3_worker_leases_total", &["event=\"granted\""]) > 0.0);
+}
