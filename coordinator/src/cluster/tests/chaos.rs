@@ -191,6 +191,8 @@ struct World {
     lives: u64,
     maps: u64,
     shares: Shares,
+    /// Whether the map under way was begun while who joins had its share at once.
+    begun: bool,
     /// The leader's.
     relays: Relays<Asker>,
     writer: Writer,
@@ -212,6 +214,7 @@ impl World {
             lives: 0,
             maps: 0,
             shares: Shares::default(),
+            begun: false,
             relays: Self::relays(0),
             writer: Writer::new(),
             lost: Vec::new(),
@@ -310,6 +313,8 @@ impl World {
             }
             Event::Answer { worker } => self.answered(worker),
             Event::Step => {
+                let under_way = self.cluster.change.is_some() && self.begun;
+                self.begun = under_way || self.cluster.pace.begins(self.now);
                 if self.writing.is_none()
                     && let Step::Persist(document) = self.cluster.step(self.now)
                 {
@@ -378,7 +383,7 @@ impl World {
     fn store(&mut self, document: Document) {
         if document.active.epoch != self.document.active.epoch {
             self.maps += 1;
-            self.shares.count([&self.document, &document], self.cluster.pace.begins(self.now), self.now);
+            self.shares.count([&self.document, &document], self.begun, self.now);
         }
         self.document = document;
     }
