@@ -139,7 +139,7 @@ part_write() {
 }
 
 part_amplification() {
-  local index running=() bytes=$((256 << 20)) before after
+  local index running=() bytes=$((1 << 30)) before after
   store; shaped BEHIND; tier 3 2
   cat >"$DIR/start.toml" <<END
 name = "cold-start"
