@@ -236,7 +236,9 @@ pub fn verbs_options() -> VerbsOptions {
     // Devices that lack something are met by doing without it.
     let plain = std::env::var("VERBS3_TEST_PLAIN").is_ok_and(|value| value == "1");
     let windows = std::env::var("VERBS3_TEST_WINDOWS").is_ok_and(|value| value == "1");
-    VerbsOptions { calls: call_options(), shared_receive: !plain, windows, ..VerbsOptions::new(Secret::new("")) }
+    // In an emulated guest that shares its CPUs a connection takes what it takes.
+    let calls = CallOptions { connect_deadline: Duration::from_secs(60), ..call_options() };
+    VerbsOptions { calls, shared_receive: !plain, windows, ..VerbsOptions::new(Secret::new("")) }
 }
 
 pub fn server_options() -> TcpServerOptions {
