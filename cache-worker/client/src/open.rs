@@ -103,20 +103,23 @@ impl Tier {
         }
         let map = self.map.load_full();
         let held: Arc<Held> = self.leases.of(&map, request).await?;
-        let (attributes, generation) = (held.attributes.clone(), held.generation);
-        let block_bytes = u64::from(self.options.geometry.block_bytes);
-        let wanted = request.want.and_then(|want| want.resolve(attributes.version.bytes)).unwrap_or(0..0);
-        let first_bytes = wanted.end.min(block_bytes).saturating_sub(wanted.start);
-        if first_bytes > 0 && first_bytes < u64::from(SPREAD_BYTES_MIN) {
+        let wanted = self.of_first_block(request, held.attributes.version.bytes);
+        if !wanted.is_empty() && wanted.end - wanted.start < u64::from(SPREAD_BYTES_MIN) {
             return None;
         }
         held.note_answer();
         let answered = if request.want.is_some() { &self.metrics.leased_read } else { &self.metrics.leased_head };
         answered.inc();
-        let lease = Lease::default();
+        let (attributes, generation, lease) = (held.attributes.clone(), held.generation, Lease::default());
         let opened = Opened { attributes, generation, lease, attributes_cached: true, piece: None };
-        let drawn = (first_bytes > 0).then(|| map.drawn(&request.object, BlockIndex(0))).flatten();
+        let drawn = (!wanted.is_empty()).then(|| map.drawn(&request.object, BlockIndex(0))).flatten();
         Some(self.found_by_span(request, opened, held.transport, (&map, drawn)))
+    }
+
+    /// The wanted bytes of the first block, of an object of so many; empty where there are none.
+    fn of_first_block(&self, request: &OpenRequest, object_bytes: u64) -> Range<u64> {
+        let wanted = request.want.and_then(|want| want.resolve(object_bytes)).unwrap_or(0..0);
+        wanted.start..wanted.end.min(u64::from(self.options.geometry.block_bytes))
     }
 
     async fn note_lease(
@@ -301,8 +304,7 @@ impl Tier {
         (map, drawn): (&Map, Option<Drawn>),
     ) -> Found {
         let version = &opened.attributes.version;
-        let wanted = request.want.and_then(|want| want.resolve(version.bytes)).unwrap_or(0..0);
-        let covered = wanted.start..wanted.end.min(u64::from(self.options.geometry.block_bytes));
+        let covered = self.of_first_block(request, version.bytes);
         let rest = (!covered.is_empty()).then(|| {
             // Both are within the first block.
             let range = covered.start as u32..covered.end as u32;

@@ -164,7 +164,8 @@ impl Tier {
             let (outcome, reason) = judged(&relayed);
             self.metrics.relayed(kind, outcome);
             match relayed {
-                // It has no place for a write of which it knew nothing, or gateways hold leases on its keys: for a moment: as where it says so itself.
+                // It has no place for a write of which it knew nothing, or gateways hold leases on its keys, for a moment: as
+                // where it says so itself.
                 Ok(Relayed::Heard(Heard::Refused(Refusal { kind: RefusalKind::Busy, reason }))) if kind == REPORT => {
                     *last.lock() = Some(reason);
                 }

@@ -161,7 +161,7 @@ impl Coherence {
     /// Whether nothing has made this key void for so long, or another one that shares its generation.
     pub(crate) fn is_quiet(&self, hash: KeyHash, quiet: Duration, now: Moment) -> bool {
         let raised = self.raised[self.place(hash)].load(Ordering::Relaxed);
-        raised == 0 || u64::from(steps(now) - raised.min(steps(now))) << STEP_BITS >= quiet.as_nanos() as u64
+        raised == 0 || u64::from(steps(now).saturating_sub(raised)) << STEP_BITS >= quiet.as_nanos() as u64
     }
 
     /// Forgets writes whose time is over.

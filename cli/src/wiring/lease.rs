@@ -17,7 +17,7 @@ use verbs3_coordinator_client::clock::{BootClock, Clock};
 use verbs3_coordinator_client::hot::{HotBlock, HotWish};
 use verbs3_coordinator_client::tenure::{Duty, Tenure};
 use verbs3_coordinator_client::{AskError, Client};
-use verbs3_protocol::{Epoch, KeyHash, Membership, Placement, WriteId};
+use verbs3_protocol::{Epoch, Membership, Placement};
 
 use super::neighbours::Neighbourhood;
 use super::transports::Rails;
@@ -270,23 +270,12 @@ fn shown(rail: Option<SocketAddr>) -> String {
 }
 
 fn told(writes: Vec<NotedWrite>) -> Vec<OpenWrite> {
-    let told = |noted: NotedWrite| OpenWrite {
-        hash: noted.hash.0,
-        gateway: noted.write.gateway,
-        sequence: noted.write.sequence,
-        // Never a shorter time.
-        remaining_ms: u64::try_from(noted.remaining.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX),
-    };
-    writes.into_iter().map(told).collect()
+    writes.into_iter().map(|noted| OpenWrite::new(noted.hash, noted.write, noted.remaining)).collect()
 }
 
 fn noted(writes: Vec<OpenWrite>) -> Vec<NotedWrite> {
-    let noted = |told: OpenWrite| NotedWrite {
-        hash: KeyHash(told.hash),
-        write: WriteId { gateway: told.gateway, sequence: told.sequence },
-        remaining: Duration::from_millis(told.remaining_ms),
-    };
-    writes.into_iter().map(noted).collect()
+    let parts = writes.into_iter().map(OpenWrite::parts);
+    parts.map(|(hash, write, remaining)| NotedWrite { hash, write, remaining }).collect()
 }
 
 /// An id as a part of a path.

@@ -1,9 +1,12 @@
 //! What the coordinators' HTTP API carries, as JSON.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
-use verbs3_protocol::{Epoch, Heard, Membership, MembershipChange, Word, WorkerId};
+use verbs3_protocol::{Epoch, Heard, KeyHash, Membership, MembershipChange, Word, WorkerId, WriteId};
 
 use crate::hot::{HotBlock, HotView, HotWish};
+use crate::tenure::up;
 
 /// Every path begins with it.
 pub const PREFIX: &str = "/v1";
@@ -132,6 +135,18 @@ pub struct OpenWrite {
     pub gateway: u64,
     pub sequence: u64,
     pub remaining_ms: u64,
+}
+
+impl OpenWrite {
+    /// `remaining`: for how long it may still be under way; told as no shorter.
+    pub fn new(hash: KeyHash, write: WriteId, remaining: Duration) -> Self {
+        Self { hash: hash.0, gateway: write.gateway, sequence: write.sequence, remaining_ms: up(remaining) }
+    }
+
+    pub fn parts(self) -> (KeyHash, WriteId, Duration) {
+        let Self { hash, gateway, sequence, remaining_ms } = self;
+        (KeyHash(hash), WriteId { gateway, sequence }, Duration::from_millis(remaining_ms))
+    }
 }
 
 /// A lease, and what the worker is to do.

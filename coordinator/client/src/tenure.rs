@@ -154,6 +154,6 @@ impl Tenure {
 }
 
 /// Never a shorter time.
-fn up(duration: Duration) -> u64 {
+pub(crate) fn up(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

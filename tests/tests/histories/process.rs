@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use verbs3_cache_worker::{Activation, Clock, Moment, NotedWrite, Worker, WorkerOptions};
 use verbs3_coordinator_client::api::{self, HeardWord, Incarnation, OPEN_WRITES_MAX, OpenWrite, Registration};
 use verbs3_coordinator_client::tenure::{Duty, Tenure};
-use verbs3_protocol::{Epoch, Geometry, KeyHash, Placement, Volume, WorkerId, WriteId};
+use verbs3_protocol::{Epoch, Geometry, Placement, Volume, WorkerId};
 use verbs3_rdma::arena::{Arena, ArenaOptions};
 use verbs3_ufs::{RetryLimits, Ufs, UfsLimits};
 
@@ -237,21 +237,10 @@ impl Tenant {
 }
 
 fn told(writes: Vec<NotedWrite>) -> Vec<OpenWrite> {
-    let told = |noted: NotedWrite| OpenWrite {
-        hash: noted.hash.0,
-        gateway: noted.write.gateway,
-        sequence: noted.write.sequence,
-        // Never a shorter time.
-        remaining_ms: noted.remaining.as_nanos().div_ceil(1_000_000) as u64,
-    };
-    writes.into_iter().map(told).collect()
+    writes.into_iter().map(|noted| OpenWrite::new(noted.hash, noted.write, noted.remaining)).collect()
 }
 
 fn noted(writes: Vec<OpenWrite>) -> Vec<NotedWrite> {
-    let noted = |told: OpenWrite| NotedWrite {
-        hash: KeyHash(told.hash),
-        write: WriteId { gateway: told.gateway, sequence: told.sequence },
-        remaining: Duration::from_millis(told.remaining_ms),
-    };
-    writes.into_iter().map(noted).collect()
+    let parts = writes.into_iter().map(OpenWrite::parts);
+    parts.map(|(hash, write, remaining)| NotedWrite { hash, write, remaining }).collect()
 }
