@@ -1,6 +1,7 @@
 //! The operation table: every method of [`s3s::S3`], and for each what the gateway does with it. Owns which right an
-//! operation needs, which keys it announces, which way it takes and how its names are rewritten; `operations::tests`
-//! holds it against s3s's trait. Does not do any of it: see `pass`, `batch`, `copy`, `buckets`, `put`.
+//! operation needs, which keys it announces, which way it takes and how its names are rewritten. A method of s3s's trait that is
+//! missing here is refused by clippy (stage `lint`), one that stands here twice or is none of the trait's by the compiler.
+//! Does not do any of it: see `pass`, `batch`, `copy`, `buckets`, `put`.
 //!
 //! Columns:
 //! - *right*: what the identity must be allowed to do; `seen` is any right on the mount. A copy's source needs `read` besides,
@@ -132,6 +133,8 @@ macro_rules! operations {
             }
         })*
 
+        // The trait answers NotImplemented for whatever is left out, which nobody would see before a client does.
+        #[deny(clippy::missing_trait_methods)]
         #[async_trait]
         impl S3 for Operations {
             $(async fn $method(&self, request: S3Request<$input>) -> S3Result<S3Response<$output>> {

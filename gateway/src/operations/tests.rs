@@ -1,45 +1,7 @@
-//! Holds the table against s3s's trait, and its columns against each other.
+//! Holds the columns of the table against each other. That it has every method of s3s's trait is a lint's affair.
 #![allow(clippy::unwrap_used)]
 
-use std::collections::BTreeSet;
-use std::path::PathBuf;
-use std::process::Command;
-
 use super::*;
-
-/// s3s's own source, as cargo resolved it for this build.
-fn s3s_trait() -> String {
-    let output = Command::new(env!("CARGO"))
-        .args(["metadata", "--format-version", "1", "--offline"])
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .output()
-        .expect("cargo metadata runs");
-    assert!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
-    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let packages = metadata["packages"].as_array().unwrap();
-    let s3s: Vec<_> = packages.iter().filter(|package| package["name"] == "s3s").collect();
-    assert_eq!(s3s.len(), 1, "one version of s3s must be in the build");
-    let manifest = PathBuf::from(s3s[0]["manifest_path"].as_str().unwrap());
-    let source = manifest.parent().unwrap().join("src/s3_trait.rs");
-    std::fs::read_to_string(&source).unwrap_or_else(|error| panic!("{}: {error}", source.display()))
-}
-
-#[test]
-fn the_table_has_every_method_of_the_trait_and_no_other() {
-    let source = s3s_trait();
-    let methods: BTreeSet<&str> = source
-        .split("async fn ")
-        .skip(1)
-        .map(|rest| rest.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().unwrap())
-        .collect();
-    assert!(
-        methods.contains("get_object") && methods.len() > 90,
-        "the trait was not found in s3s's source: {methods:?}"
-    );
-    let table: BTreeSet<&str> = TABLE.iter().map(|row| row.method).collect();
-    assert_eq!(table.len(), TABLE.len(), "a method stands twice in the table");
-    assert_eq!(methods, table);
-}
 
 #[test]
 fn names_are_s3s_own() {
