@@ -234,7 +234,8 @@ pub enum ConfigCommand {
 pub struct ConfigArguments {
     /// Configuration file (TOML)
     pub file: PathBuf,
-    /// What the file must be complete for; default: the roles whose sections it has
+    /// Who starts from the file, so that it must be complete for it, and have the files that it names. `check` takes the roles
+    /// whose sections the file has, if none is named, and says which; `show` takes none
     #[arg(long, value_enum)]
     pub role: Vec<RoleArgument>,
     /// As in `verbs3 gateway`

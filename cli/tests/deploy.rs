@@ -96,27 +96,39 @@ fn the_dashboard_is_json_whose_panels_have_numbers_of_their_own() {
     assert_eq!(ids, (1..=ids.len() as u64).collect::<Vec<_>>());
 }
 
+/// What `verbs3@.service` runs before it starts a role of the one file, on a host that has that role's files and no others.
 #[test]
-fn one_file_is_complete_for_every_role_of_a_cluster() {
-    for (path, identities) in [
-        ("deploy/kubernetes/verbs3.toml", "/etc/verbs3-secret/identities.toml"),
-        ("deploy/systemd/verbs3.toml", "/etc/verbs3/identities.toml"),
-    ] {
-        let folder = tempfile::tempdir().unwrap();
-        let (own, file) = (folder.path().join("identities.toml"), folder.path().join("verbs3.toml"));
-        fs::write(&own, "").unwrap();
-        let config = read(path);
-        assert!(config.contains(identities), "{path}");
-        fs::write(&file, config.replace(identities, own.to_str().unwrap())).unwrap();
+fn one_file_serves_hosts_that_have_what_their_roles_read() {
+    let identities = "/etc/verbs3/identities.toml";
+    let config = read("deploy/systemd/verbs3.toml");
+    assert!(config.contains(identities));
+    let folder = tempfile::tempdir().unwrap();
+    let (own, file) = (folder.path().join("identities.toml"), folder.path().join("verbs3.toml"));
+    fs::write(&file, config.replace(identities, own.to_str().unwrap())).unwrap();
+    let check = |roles: &[&str]| {
         let mut command = verbs3();
         command.args(["config", "check"]).arg(&file);
-        for role in ["gateway", "worker", "coordinator"] {
-            command.args(["--role", role]);
-        }
+        command.args(roles.iter().flat_map(|role| ["--role", role]));
+        // cluster.env and worker.env.
         command.env("VERBS3_CLUSTER__SECRET", "a secret of sixteen or more").env("VERBS3_WORKER__ID", "gpu-07");
+        command.env("AWS_ACCESS_KEY_ID", "key").env("AWS_SECRET_ACCESS_KEY", "secret");
         let output = command.output().unwrap();
-        let said = format!("{}{}", text(&output.stdout), text(&output.stderr));
         // No warning either.
-        assert_eq!((output.status.code(), said), (Some(0), format!("{} is fine\n", file.display())), "{path}");
+        (output.status.code(), format!("{}{}", text(&output.stdout), text(&output.stderr)))
+    };
+    let shown = file.display();
+    let fine = |roles: &str| (Some(0), format!("{shown} is fine for {roles}\n"));
+    for role in ["worker", "coordinator"] {
+        assert_eq!(check(&[role]), fine(role));
     }
+    // Without a role: those whose sections it has.
+    for (roles, spoken) in [(&["gateway"][..], "gateway"), (&[], "gateway, worker and coordinator")] {
+        let (status, said) = check(roles);
+        let complaint = format!("gateway.identities: can't read {}: ", own.display());
+        assert!(status == Some(2) && said.starts_with(&complaint), "{said}");
+        assert!(said.ends_with(&format!("{shown} was checked for {spoken}; --role names others\n")), "{said}");
+    }
+    fs::write(&own, "").unwrap();
+    assert_eq!(check(&["gateway"]), fine("gateway"));
+    assert_eq!(check(&[]), fine("gateway, worker and coordinator"));
 }

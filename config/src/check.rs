@@ -7,26 +7,39 @@ mod gateway;
 mod hot;
 mod mount;
 mod preload;
+mod surroundings;
 mod telemetry;
 mod ufs;
 mod verbs;
 mod worker;
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::path::Path;
 
+use crate::environment::Environment;
 use crate::problem::Problem;
 use crate::process::{Log, Memory, Process};
 use crate::quantity::{ByteSize, Period};
 use crate::root::Config;
 
-/// What a process is; decides which sections must be complete.
+/// What a process is; decides which sections must be complete, and which files must be there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     Gateway,
     Worker,
     Coordinator,
     Dev,
+}
+
+impl Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Gateway => "gateway",
+            Self::Worker => "worker",
+            Self::Coordinator => "coordinator",
+            Self::Dev => "dev",
+        })
+    }
 }
 
 /// Collects what is wrong.
@@ -59,8 +72,9 @@ impl Findings {
     }
 }
 
-/// Everything that is wrong with `config` for a process that plays `roles`.
-pub(crate) fn check(config: &Config, roles: &[Role]) -> Vec<Problem> {
+/// Everything that is wrong with `config` for a process that plays `roles` in `environment`. Without a role: what is wrong whoever
+/// reads it.
+pub(crate) fn check(config: &Config, roles: &[Role], environment: &Environment) -> Vec<Problem> {
     let mut findings = Findings::default();
     let Config { cluster, ufs, mount, gateway, worker, coordinator, tcp, verbs, dev, process, log, telemetry } = config;
     cluster::check(cluster, roles, &mut findings);
@@ -91,6 +105,7 @@ pub(crate) fn check(config: &Config, roles: &[Role]) -> Vec<Problem> {
         findings.error("log.level", "is empty; write a level, such as \"info\"");
     }
     telemetry::check(telemetry, &mut findings);
+    surroundings::check(config, roles, environment, &mut findings);
     findings.problems
 }
 

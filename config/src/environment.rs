@@ -11,6 +11,8 @@ use crate::layers::Origin;
 #[derive(Debug, Clone, Default)]
 pub struct Environment {
     variables: Vec<(String, String)>,
+    /// Those of [`STORE_KEYS`] that are set. Not what they say: that is for who speaks with the store.
+    store_keys: Vec<&'static str>,
 }
 
 /// One setting of a layer above the file: its path as steps, and its raw text.
@@ -23,6 +25,9 @@ pub(crate) struct Override {
 
 const PREFIX: &str = "VERBS3_";
 
+/// What `credentials = { kind = "environment" }` can't do without.
+const STORE_KEYS: [&str; 2] = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"];
+
 impl Environment {
     /// The environment of this process.
     pub fn of_process() -> Self {
@@ -34,11 +39,18 @@ impl Environment {
         let mut variables: Vec<(String, String)> = variables
             .into_iter()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-            .filter(|(name, _)| name == "RUST_LOG" || (name.starts_with(PREFIX) && name.contains("__")))
             .collect();
+        let is_set = |key: &str| variables.iter().any(|(name, value)| name == key && !value.is_empty());
+        let store_keys = STORE_KEYS.into_iter().filter(|key| is_set(key)).collect();
+        variables.retain(|(name, _)| name == "RUST_LOG" || (name.starts_with(PREFIX) && name.contains("__")));
         // RUST_LOG first: the name of our own wins. Entries of a list in order, so that they can be made one after the other.
         variables.sort_by(|a, b| (a.0 != "RUST_LOG", &a.0).cmp(&(b.0 != "RUST_LOG", &b.0)));
-        Self { variables }
+        Self { variables, store_keys }
+    }
+
+    /// Names of the variables that a store's keys are taken from, and that are not set.
+    pub(crate) fn missing_store_keys(&self) -> Vec<&'static str> {
+        STORE_KEYS.into_iter().filter(|key| !self.store_keys.contains(key)).collect()
     }
 
     pub(crate) fn overrides(&self) -> impl Iterator<Item = Override> + '_ {

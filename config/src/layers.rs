@@ -60,7 +60,8 @@ impl fmt::Display for Origin {
     }
 }
 
-/// Merges the layers, reads them and checks the result for `roles` (none: the roles whose sections the file has).
+/// Merges the layers, reads them and checks the result for `roles`. Without a role it may be incomplete, and no file that it names is
+/// looked at: for commands, which need a section or two of it.
 pub fn load(layers: &Layers, roles: &[Role]) -> Result<Loaded, Problems> {
     let mut problems = Vec::new();
     let mut origins = BTreeMap::new();
@@ -90,10 +91,10 @@ pub fn load(layers: &Layers, roles: &[Role]) -> Result<Loaded, Problems> {
     let (config, misfits) = schema::read(tree);
     problems.extend(misfits);
     if let Some(config) = &config {
-        let roles = if roles.is_empty() { roles_in(&file) } else { roles.to_vec() };
         let unreadable: Vec<String> = problems.iter().map(|problem| problem.path.clone()).collect();
         // What could not be read has its default in `config`: a second message about it would mislead.
-        problems.extend(check::check(config, &roles).into_iter().filter(|found| !unreadable.contains(&found.path)));
+        let found = check::check(config, roles, &layers.environment);
+        problems.extend(found.into_iter().filter(|found| !unreadable.contains(&found.path)));
     }
     for problem in &mut problems {
         problem.origin = problem.origin.take().or_else(|| origins.get(&problem.path).cloned());
@@ -180,10 +181,11 @@ fn note_origins(value: &Value, at: &mut Vec<String>, origin: &Origin, origins: &
     }
 }
 
-fn roles_in(file: &toml::Table) -> Vec<Role> {
-    let roles =
-        [("gateway", Role::Gateway), ("worker", Role::Worker), ("coordinator", Role::Coordinator), ("dev", Role::Dev)];
-    roles.into_iter().filter(|(section, _)| file.contains_key(*section)).map(|(_, role)| role).collect()
+/// The roles whose sections a file has.
+pub fn roles_in(file: &Path) -> Result<Vec<Role>, Problems> {
+    let table = read_file(file).map_err(|problem| Problems(vec![problem]))?;
+    let roles = [Role::Gateway, Role::Worker, Role::Coordinator, Role::Dev];
+    Ok(roles.into_iter().filter(|role| table.contains_key(&role.to_string())).collect())
 }
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ pub use disk::{WorkerDisk, WorkerDiskFolder, WorkerDiskVolume};
 pub use environment::Environment;
 pub use gateway::{Gateway, GatewayLimits, GatewayPeers, GatewayRead, GatewayTier, GatewayTimeouts, GatewayTls};
 pub use hot::CoordinatorHot;
-pub use layers::{Flag, Layers, Loaded, Origin, load};
+pub use layers::{Flag, Layers, Loaded, Origin, load, roles_in};
 pub use mount::{AttributesTtl, Coherence, Mount};
 pub use preload::CoordinatorPreload;
 pub use problem::{Problem, Problems, Severity};

@@ -2,29 +2,56 @@
 
 use std::process::ExitCode;
 
-use verbs3_config::load;
+use verbs3_config::{Role, load, roles_in};
 
 use crate::arguments::ConfigArguments;
 use crate::process::MISCONFIGURED;
 
-/// Prints all problems; 2 if one of them keeps a process from starting.
+/// Prints all problems, and for whom they were looked for; 2 if one of them keeps a process from starting.
 pub fn check(arguments: &ConfigArguments) -> ExitCode {
-    match load(&arguments.layers(), &arguments.roles()) {
+    let file = arguments.file.display();
+    let named = arguments.roles();
+    let roles = match if named.is_empty() { roles_in(&arguments.file) } else { Ok(named) } {
+        Ok(roles) => roles,
+        Err(problems) => {
+            println!("{problems}");
+            return ExitCode::from(MISCONFIGURED);
+        }
+    };
+    match load(&arguments.layers(), &roles) {
         Ok(loaded) => {
             for warning in &loaded.warnings {
                 println!("{warning}");
             }
-            println!("{} is fine", arguments.file.display());
+            match roles.is_empty() {
+                true => {
+                    println!("{file} is fine, and for nobody: it has no role's section; --role says who starts from it")
+                }
+                false => println!("{file} is fine for {}", spoken(&roles)),
+            }
             ExitCode::SUCCESS
         }
         Err(problems) => {
             println!("{problems}");
+            if !roles.is_empty() {
+                println!("{file} was checked for {}; --role names others", spoken(&roles));
+            }
             ExitCode::from(MISCONFIGURED)
         }
     }
 }
 
-/// Prints the effective configuration.
+/// `gateway, worker and coordinator`
+fn spoken(roles: &[Role]) -> String {
+    let names: Vec<String> = roles.iter().map(ToString::to_string).collect();
+    match names.split_last() {
+        Some((last, [])) => last.clone(),
+        Some((last, others)) => format!("{} and {last}", others.join(", ")),
+        None => String::new(),
+    }
+}
+
+/// Prints the effective configuration, complete or not.
 pub fn show(arguments: &ConfigArguments) -> ExitCode {
     match load(&arguments.layers(), &arguments.roles()) {
         Ok(loaded) => {

@@ -40,6 +40,8 @@ fn check_secret(cluster: &Cluster, roles: &[Role], findings: &mut Findings) {
     }
     let (path, secret) = match (&cluster.secret, &cluster.secret_file) {
         (Some(secret), _) => ("cluster.secret", Some(secret.clone())),
+        // Whoever plays no role reads it when it is needed.
+        (None, Some(_)) if roles.is_empty() => return,
         (None, Some(file)) => match Secret::read(file) {
             Ok(secret) => ("cluster.secret_file", Some(secret)),
             Err(error) => {

@@ -17,7 +17,7 @@ pub(super) fn check(coordinator: &Coordinator, roles: &[Role], findings: &mut Fi
         clock_skew,
         workers_max,
         connections_max,
-        notification_token_file,
+        notification_token_file: _,
         wait_max,
         relays_max,
         relays_memory,
@@ -46,16 +46,13 @@ pub(super) fn check(coordinator: &Coordinator, roles: &[Role], findings: &mut Fi
     findings.range(at("wait_max"), *wait_max, Period::seconds(1), Period::seconds(600));
     findings.range(at("relays_max"), *relays_max, 0, 1_000_000);
     findings.range(at("relays_memory"), *relays_memory, ByteSize::mib(2), ByteSize::mib(1024));
-    if let Some(file) = notification_token_file.as_ref().filter(|_| roles.contains(&Role::Coordinator)) {
-        findings.readable(at("notification_token_file"), file);
-    }
     check_store(store, roles, findings);
     super::preload::check(preload, findings);
     super::hot::check(hot, findings);
 }
 
 fn check_store(store: &CoordinatorStore, roles: &[Role], findings: &mut Findings) {
-    let CoordinatorStore { kind, path, endpoints, prefix, ca_file, certificate, key, user, password_file, deadline } =
+    let CoordinatorStore { kind, path, endpoints, prefix, ca_file: _, certificate, key, user, password_file, deadline } =
         store;
     findings.range("coordinator.store.deadline", *deadline, Period::millis(100), Period::seconds(60));
     if path.as_os_str().is_empty() {
@@ -76,15 +73,6 @@ fn check_store(store: &CoordinatorStore, roles: &[Role], findings: &mut Findings
         if has_one != has_other {
             let (missing, there) = if has_one { (other, one) } else { (one, other) };
             findings.error(format!("coordinator.store.{missing}"), format!("is missing, and {there} is set"));
-        }
-    }
-    if !roles.contains(&Role::Coordinator) {
-        return;
-    }
-    let files = [("ca_file", ca_file), ("certificate", certificate), ("key", key), ("password_file", password_file)];
-    for (name, file) in files {
-        if let Some(file) = file {
-            findings.readable(format!("coordinator.store.{name}"), file);
         }
     }
 }

@@ -36,12 +36,8 @@ pub(super) fn check(gateway: &Gateway, cluster: &Cluster, roles: &[Role], findin
             findings.error(format!("gateway.domains[{index}]"), format!("{domain:?} is not a host name"));
         }
     }
-    match identities {
-        Some(file) => findings.readable("gateway.identities", file),
-        None if roles.contains(&Role::Gateway) => {
-            findings.error("gateway.identities", "is missing; it names the file of access keys and what they may do");
-        }
-        None => {}
+    if identities.is_none() && roles.contains(&Role::Gateway) {
+        findings.error("gateway.identities", "is missing; it names the file of access keys and what they may do");
     }
     findings.range("gateway.cors_ttl", *cors_ttl, Period::millis(0), Period::seconds(3600));
     check_memory("gateway.memory", memory, findings);
@@ -89,13 +85,9 @@ fn check_peers(peers: &GatewayPeers, findings: &mut Findings) {
 
 fn check_tls(tls: &GatewayTls, findings: &mut Findings) {
     match (&tls.certificate, &tls.key) {
-        (Some(certificate), Some(key)) => {
-            findings.readable("gateway.tls.certificate", certificate);
-            findings.readable("gateway.tls.key", key);
-        }
         (Some(_), None) => findings.error("gateway.tls.key", "is missing; a certificate needs its key"),
         (None, Some(_)) => findings.error("gateway.tls.certificate", "is missing; a key needs its certificate"),
-        (None, None) => {}
+        (Some(_), Some(_)) | (None, None) => {}
     }
 }
 

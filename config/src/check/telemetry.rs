@@ -9,7 +9,7 @@ pub(super) fn check(telemetry: &Telemetry, findings: &mut Findings) {
     let TelemetryOtlp {
         endpoint,
         protocol: _,
-        ca_file,
+        ca_file: _,
         headers,
         traces: _,
         metrics: _,
@@ -24,9 +24,6 @@ pub(super) fn check(telemetry: &Telemetry, findings: &mut Findings) {
     let at = |name: &str| format!("telemetry.otlp.{name}");
     if let Some(Err(message)) = endpoint.as_deref().map(check_endpoint) {
         findings.error(at("endpoint"), message);
-    }
-    if let Some(file) = ca_file {
-        findings.readable(at("ca_file"), file);
     }
     for (index, header) in headers.iter().enumerate() {
         let name = header.reveal().split_once(':').map(|(name, _)| name.trim()).unwrap_or_default();

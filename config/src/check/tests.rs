@@ -2,11 +2,12 @@
 #![allow(clippy::unwrap_used)]
 
 mod stores;
+mod surroundings;
 
 use std::path::PathBuf;
 
 use super::Role;
-use crate::layers::{Layers, load};
+use crate::layers::{Layers, load, roles_in};
 
 /// Two UFSs, two mounts, one worker; complete for a gateway and for a worker, but for the files.
 const GOOD: &str = r#"
@@ -71,10 +72,18 @@ fn the_development_process_needs_nothing() {
 }
 
 #[test]
-fn a_section_in_the_file_decides_what_must_be_complete() {
-    let of_worker = findings("[worker]\n", &[]);
-    assert!(of_worker.iter().any(|line| line.starts_with("worker.id:")), "{of_worker:?}");
-    assert!(!of_worker.iter().any(|line| line.starts_with("gateway")), "{of_worker:?}");
+fn the_sections_of_a_file_say_whose_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("verbs3.toml");
+    for (text, wanted) in [
+        ("[worker]\n[cluster]\n", &[Role::Worker][..]),
+        ("[coordinator.store]\n[gateway]\n", &[Role::Gateway, Role::Coordinator]),
+        ("dev = {}\n", &[Role::Dev]),
+        ("", &[]),
+    ] {
+        std::fs::write(&file, text).unwrap();
+        assert_eq!(roles_in(&file).unwrap(), wanted, "{text}");
+    }
 }
 
 #[test]

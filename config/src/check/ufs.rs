@@ -46,7 +46,7 @@ fn check_one(path: &str, ufs: &Ufs, findings: &mut Findings) {
         path: folder,
         sync: _,
         endpoint,
-        ca_file,
+        ca_file: _,
         region,
         path_style: _,
         trailing_checksums: _,
@@ -84,9 +84,6 @@ fn check_one(path: &str, ufs: &Ufs, findings: &mut Findings) {
                 findings.error(format!("{path}.credentials.kind"), "does nothing with kind = \"local\"");
             }
         }
-    }
-    if let Some(file) = ca_file {
-        findings.readable(format!("{path}.ca_file"), file);
     }
     check_credentials(&format!("{path}.credentials"), credentials, findings);
     check_limits(&format!("{path}.limits"), limits, findings);
@@ -218,13 +215,6 @@ fn check_credentials(path: &str, credentials: &Credentials, findings: &mut Findi
     }
     if secret_access_key.is_some() && secret_access_key_file.is_some() {
         findings.error(format!("{path}.secret_access_key_file"), "secret_access_key is set too; keep one of them");
-    }
-    for (name, file) in
-        [("secret_access_key_file", secret_access_key_file), ("token_file", token_file), ("profile_file", profile_file)]
-    {
-        if let Some(file) = file {
-            findings.readable(format!("{path}.{name}"), file);
-        }
     }
 }
 

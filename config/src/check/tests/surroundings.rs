@@ -1,0 +1,86 @@
+//! Files and variables that a role needs around it.
+
+use super::{GOOD, findings};
+use crate::check::Role;
+use crate::environment::Environment;
+use crate::layers::{Layers, load};
+
+/// Every file that a setting can name, and none of them there.
+const FILES: &str = r#"
+[cluster]
+secret_file = "/no/secret"
+coordinators = ["http://c:9500"]
+[[ufs]]
+name = "ceph"
+ca_file = "/no/ca"
+[[ufs]]
+name = "aws"
+credentials = { kind = "environment" }
+[[mount]]
+name = "train"
+ufs = "ceph"
+[gateway]
+identities = "/no/identities"
+tls = { certificate = "/no/certificate", key = "/no/key" }
+[worker]
+id = "w0"
+[coordinator]
+notification_token_file = "/no/token"
+store = { kind = "etcd", endpoints = ["http://e:2379"], ca_file = "/no/ca", certificate = "/no/certificate", key = "/no/key", user = "u", password_file = "/no/password" }
+[telemetry.otlp]
+ca_file = "/no/ca"
+"#;
+
+#[test]
+fn a_role_looks_at_the_files_that_it_reads_and_at_no_other() {
+    let paths = |text: &str, roles: &[Role]| -> Vec<String> {
+        findings(text, roles).iter().map(|line| line.split(": ").next().unwrap().to_owned()).collect()
+    };
+    let stores = ["ufs[0].ca_file", "ufs[1].credentials.kind"];
+    let gateway = ["gateway.identities", "gateway.tls.certificate", "gateway.tls.key"];
+    let coordinator = [
+        "coordinator.notification_token_file",
+        "coordinator.store.ca_file",
+        "coordinator.store.certificate",
+        "coordinator.store.key",
+        "coordinator.store.password_file",
+    ];
+    let (first, last) = (&["cluster.secret_file"][..], &["telemetry.otlp.ca_file"][..]);
+    assert_eq!(paths(FILES, &[Role::Gateway]), [first, &gateway, &stores, last].concat());
+    assert_eq!(paths(FILES, &[Role::Worker]), [first, &stores, last].concat());
+    assert_eq!(paths(FILES, &[Role::Coordinator]), [first, &stores, &coordinator, last].concat());
+    assert_eq!(paths(FILES, &[Role::Dev]), [first, &gateway, &stores, last].concat());
+    // Without mounts there are no preload jobs, and so nobody who asks a store.
+    let (before, after) = FILES.split_once("[[mount]]").unwrap();
+    let alone = format!("{before}{}", &after[after.find("[gateway]").unwrap()..]);
+    assert_eq!(paths(&alone, &[Role::Coordinator]), [first, &coordinator, last].concat());
+}
+
+#[test]
+fn a_command_looks_at_no_file_and_misses_no_section() {
+    assert_eq!(findings(FILES, &[]), [""; 0]);
+    assert_eq!(findings("", &[]), [""; 0]);
+    // What is wrong whoever reads it stays wrong.
+    assert_eq!(findings("[worker]\nfill = { reserve = 9 }", &[]), ["worker.fill.reserve: 9 is not between 0 and 0.9"]);
+}
+
+#[test]
+fn keys_from_the_environment_have_to_be_in_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("verbs3.toml");
+    std::fs::write(&file, GOOD.replace("name = \"aws\"", "name = \"aws\"\ncredentials = { kind = \"environment\" }"))
+        .unwrap();
+    let said = |variables: &[(&str, &str)]| {
+        let variables = variables.iter().map(|(name, value)| ((*name).into(), (*value).into()));
+        let environment = Environment::from_variables(variables);
+        let layers = Layers { file: Some(file.clone()), environment, ..Layers::default() };
+        load(&layers, &[Role::Worker]).map(|_| ()).map_err(|problems| problems.to_string())
+    };
+    let wanted = |missing: &str| {
+        let what = "ufs[1].credentials.kind: \"environment\" takes the store's keys from variables";
+        Err(format!("{what}, and {missing} is not set"))
+    };
+    assert_eq!(said(&[]), wanted("AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"));
+    assert_eq!(said(&[("AWS_ACCESS_KEY_ID", "a"), ("AWS_SECRET_ACCESS_KEY", "")]), wanted("AWS_SECRET_ACCESS_KEY"));
+    assert_eq!(said(&[("AWS_ACCESS_KEY_ID", "a"), ("AWS_SECRET_ACCESS_KEY", "s")]), Ok(()));
+}

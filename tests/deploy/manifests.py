@@ -1,0 +1,156 @@
+"""Reads deploy/kubernetes as a kubelet would: for each container of our image its command line, its environment, what is mounted
+into it, and as whom it runs. What ConfigMaps and Secrets hold is read out of the `kubectl create` commands of the documents.
+Starts nothing; a reference to something that nobody makes is an error here, as it is there."""
+
+import re
+import shlex
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+
+IMAGE = "verbs3:"
+# Keys of an object, by (kind, name).
+Objects = dict[tuple[str, str], dict[str, str]]
+
+
+class Broken(Exception):
+    """A pod that a kubelet would not start."""
+
+
+@dataclass
+class Mount:
+    path: str
+    # Of a ConfigMap or Secret: name → content.
+    files: dict[str, str] = field(default_factory=dict)
+    mode: int = 0o644
+    # Of a hostPath: shared by all pods of the node.
+    host: str | None = None
+
+
+@dataclass
+class Container:
+    manifest: str
+    workload: str
+    name: str
+    is_init: bool
+    words: list[str]
+    env: dict[str, str]
+    mounts: list[Mount]
+    user: int
+    fs_group: int | None
+    # preStop, and port and path of the readiness probe.
+    stop: list[str] | None
+    ready: tuple[int, str] | None
+
+    def __str__(self) -> str:
+        return f"{self.manifest}: {self.workload}/{self.name}"
+
+
+def objects(text: str, folder: Path, given: dict[str, str]) -> Objects:
+    """What the `kubectl create` commands in TEXT make. GIVEN: contents of files and literals that a person brings along."""
+    made: Objects = {}
+    lines = re.sub(r"\\\n#? *", "", text).splitlines()
+    for line in (line.lstrip("# ") for line in lines):
+        if not (line.startswith("kubectl") and " create " in line):
+            continue
+        words = shlex.split(line, comments=True)
+        kind, name = words[words.index("create") + 1 :][:2]
+        if kind == "secret":
+            name = words[words.index("generic") + 1]
+        if kind not in ("secret", "configmap"):
+            continue
+        entries = made.setdefault((kind, name), {})
+        for word in words:
+            if word.startswith("--from-literal="):
+                key, value = word.removeprefix("--from-literal=").split("=", 1)
+                entries[key] = given.get(key, value)
+            elif word.startswith("--from-file="):
+                key, _, path = word.removeprefix("--from-file=").rpartition("=")
+                entries[key or path] = given[path] if path in given else (folder / path).read_text(encoding="utf-8")
+    return made
+
+
+def containers(path: Path, documents: list[dict], made: Objects, fields: dict[str, str], user: int, entrypoint: list[str]) -> list[Container]:
+    """FIELDS: what the downward API says, by fieldPath. USER, ENTRYPOINT: the image's."""
+    found = []
+    for document in documents:
+        template = document.get("spec", {}).get("template", {}).get("spec")
+        if not template:
+            continue
+        pod = template.get("securityContext", {})
+        volumes = {volume["name"]: volume for volume in template.get("volumes", [])}
+        for is_init, container in [(True, one) for one in template.get("initContainers", [])] + [(False, one) for one in template["containers"]]:
+            if not container["image"].startswith(IMAGE):
+                continue
+            env = environment(container, made, fields)
+            words = [expanded(word, env) for word in container.get("command", entrypoint) + container.get("args", [])]
+            probe = container.get("readinessProbe", {}).get("httpGet")
+            found.append(Container(
+                manifest=path.name,
+                workload=document["metadata"]["name"],
+                name=container["name"],
+                is_init=is_init,
+                words=words,
+                env=env,
+                mounts=[mounted(mount, volumes, made) for mount in container.get("volumeMounts", [])],
+                user=container.get("securityContext", {}).get("runAsUser", pod.get("runAsUser", user)),
+                fs_group=pod.get("fsGroup"),
+                stop=container.get("lifecycle", {}).get("preStop", {}).get("exec", {}).get("command"),
+                ready=(probe["port"], probe["path"]) if probe else None,
+            ))
+    return found
+
+
+def of(made: Objects, kind: str, name: str) -> dict[str, str]:
+    if (kind, name) not in made:
+        raise Broken(f"{kind} {name} is made by no command of the documents")
+    return made[kind, name]
+
+
+def environment(container: dict, made: Objects, fields: dict[str, str]) -> dict[str, str]:
+    env: dict[str, str] = {}
+    for source in container.get("envFrom", []):
+        (kind, reference), = source.items()
+        env |= of(made, {"secretRef": "secret", "configMapRef": "configmap"}[kind], reference["name"])
+    for variable in container.get("env", []):
+        if "value" in variable:
+            env[variable["name"]] = expanded(variable["value"], env)
+            continue
+        (kind, reference), = variable["valueFrom"].items()
+        if kind == "fieldRef":
+            env[variable["name"]] = fields[reference["fieldPath"]]
+        else:
+            entries = of(made, {"secretKeyRef": "secret", "configMapKeyRef": "configmap"}[kind], reference["name"])
+            if reference["key"] not in entries:
+                raise Broken(f"{reference['name']} has no key {reference['key']}")
+            env[variable["name"]] = entries[reference["key"]]
+    return env
+
+
+def expanded(text: str, env: dict[str, str]) -> str:
+    """$(NAME), where NAME is known."""
+    return re.sub(r"\$\(([A-Za-z_][A-Za-z0-9_]*)\)", lambda match: env.get(match[1], match[0]), text)
+
+
+def mounted(mount: dict, volumes: dict[str, dict], made: Objects) -> Mount:
+    if mount["name"] not in volumes:
+        raise Broken(f"there is no volume {mount['name']}")
+    volume, path = volumes[mount["name"]], mount["mountPath"]
+    if "hostPath" in volume:
+        return Mount(path, host=volume["hostPath"]["path"])
+    if "emptyDir" in volume:
+        return Mount(path)
+    kind, key = ("secret", "secretName") if "secret" in volume else ("configmap", "name")
+    source = volume["secret" if kind == "secret" else "configMap"]
+    entries = of(made, kind, source[key])
+    if "items" in source:
+        absent = [item["key"] for item in source["items"] if item["key"] not in entries]
+        if absent:
+            raise Broken(f"{source[key]} has no key {absent[0]}")
+        entries = {item["path"]: entries[item["key"]] for item in source["items"]}
+    return Mount(path, files=entries, mode=source.get("defaultMode", 0o644))
+
+
+def read(path: Path) -> list[dict]:
+    return [document for document in yaml.safe_load_all(path.read_text(encoding="utf-8")) if document]
