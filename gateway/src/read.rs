@@ -9,6 +9,7 @@ mod assemble;
 mod bypass;
 mod conditions;
 mod fetch;
+pub(crate) mod if_range;
 pub(crate) mod metrics;
 mod options;
 mod plan;
@@ -33,6 +34,7 @@ use admission::{Admission, Admitted, BypassPlaces};
 use assemble::Body;
 use conditions::Judgement;
 use fetch::{Fetch, FetchError, Subject, verdict_of};
+use if_range::IfRange;
 use metrics::Metrics;
 pub use options::ReaderOptions;
 use plan::{Ask, Extent};
@@ -95,13 +97,17 @@ impl Reader {
     }
 
     /// GET. `input` names bucket and key as the client does.
-    pub async fn get(
+    pub(crate) async fn get(
         &self,
         cx: &Arc<RequestContext>,
         mount: &Arc<Mount>,
         input: GetObjectInput,
+        if_range: Option<IfRange>,
     ) -> S3Result<S3Response<GetObjectOutput>> {
-        let Some(ask) = Ask::of_get(&input, mount) else { return self.bypass_get(cx, mount, input).await };
+        let if_range = if_range.as_ref();
+        let Some(ask) = Ask::of_get(&input, mount, if_range) else {
+            return self.bypass_get(cx, mount, input, if_range).await;
+        };
         let Some(mut admitted) = self.shared.admission.enter(self.first_bytes(&ask)).await else {
             self.shared.metrics.slow_downs.inc();
             return Err(answers::slow_down("too many bytes are in flight"));
@@ -110,7 +116,7 @@ impl Reader {
             Opening::Object(opened) => opened,
             Opening::Bypass => {
                 drop(admitted);
-                return self.bypass_get(cx, mount, input).await;
+                return self.bypass_get(cx, mount, input, if_range).await;
             }
         };
         let bytes = opened.extent.end - opened.extent.start;
@@ -225,7 +231,10 @@ impl Reader {
             }
             Judgement::Failed => return Err(Unopened::Answer(answers::precondition_failed())),
         }
-        let (extent, part) = match Extent::of(ask.range, attributes.version.bytes) {
+        let range = ask.range_of(&attributes);
+        // What came along is of a range that the client has no use for any more.
+        let (data, rest, covered) = if range == ask.range { (data, rest, covered) } else { (Vec::new(), None, 0..0) };
+        let (extent, part) = match Extent::of(range, attributes.version.bytes) {
             Extent::Whole(range) => (range, false),
             Extent::Part(range) => (range, true),
             Extent::Unsatisfiable => return Err(Unopened::Answer(answers::invalid_range(attributes.version.bytes))),

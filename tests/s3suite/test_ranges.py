@@ -101,6 +101,38 @@ def test_a_range_with_a_matching_if_range_is_206(s3r, ranged, rawr, expect):
     assert got.body == DATA[5:10]
 
 
+@pytest.mark.parametrize("range_value", ["bytes=5-9", f"bytes={SIZE}-"])
+@pytest.mark.parametrize("validator", ["other", "weak", "old"])
+def test_a_range_of_another_version_is_the_whole_object(s3r, ranged, rawr, expect, range_value, validator):
+    """RFC 9110 section 13.1.5. The pages of the range come first where nothing is cached, and are not what is wanted."""
+    etag = s3r.head_object(Bucket=ranged, Key="object")["ETag"]
+    value = {"other": '"0123456789abcdef0123456789abcdef"', "weak": f"W/{etag}", "old": "Sun, 06 Nov 1994 08:49:37 GMT"}[validator]
+    got = expect(rawr.call("GET", ranged, "object", headers={"range": range_value, "if-range": value}), 200)
+    assert got.status != 200 or got.body == DATA
+
+
+def test_a_range_with_the_objects_date_as_if_range_is_206(s3r, ranged, rawr, expect):
+    date = s3r.head_object(Bucket=ranged, Key="object").header("last-modified")
+    got = expect(rawr.call("GET", ranged, "object", headers={"range": "bytes=-5", "if-range": date}), 206)
+    assert got.body == DATA[-5:]
+
+
+def test_a_download_is_resumed_with_its_own_version_or_begins_again(s3, s3r, ranged, rawr, expect):
+    etag = s3r.head_object(Bucket=ranged, Key="object")["ETag"]
+    rest = {"range": f"bytes={BLOCK}-", "if-range": etag}
+    assert expect(rawr.call("GET", ranged, "object", headers=rest), 206).body == DATA[BLOCK:]
+    data = made(SIZE, "other")
+    s3.boto.put_object(Bucket=ranged, Key="object", Body=data)
+    got = expect(rawr.call("GET", ranged, "object", headers=rest), 200)
+    assert got.status != 200 or got.body == data
+
+
+def test_a_condition_comes_before_if_range(s3r, ranged, rawr, expect):
+    other = '"0123456789abcdef0123456789abcdef"'
+    head = {"range": "bytes=5-9", "if-range": other}
+    expect(rawr.call("GET", ranged, "object", headers=head | {"if-match": other}), 412, "PreconditionFailed")
+
+
 def test_ranges_after_an_overwrite_are_of_the_new_bytes(s3, s3r, ranged):
     before = s3r.get_object(Bucket=ranged, Key="object", Range=f"bytes={BLOCK}-{BLOCK + 99}").body
     assert before == DATA[BLOCK:BLOCK + 100]

@@ -1,18 +1,25 @@
 //! GetObject and HeadObject: authorised here, read through the cache tier. What the tier has no part in, `read` passes on.
 
+use http::Method;
 use s3s::dto::{GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput};
 use s3s::{S3Request, S3Response, S3Result};
 
 use super::Core;
+use crate::read::if_range::{IfRange, ask_store};
 
 pub(super) async fn get_object(
     core: &Core,
     mut request: S3Request<GetObjectInput>,
 ) -> S3Result<S3Response<GetObjectOutput>> {
     let entry = core.enter(&mut request)?;
+    // s3s has no field for it.
+    let if_range = IfRange::of(&request.headers);
     match &core.reader {
-        Some(reader) => reader.get(&entry.exchange.cx, &entry.mount, request.input).await,
-        None => core.forward(&entry, request).await,
+        Some(reader) => reader.get(&entry.exchange.cx, &entry.mount, request.input, if_range).await,
+        None => {
+            let forward = |input| core.forward(&entry, verbs3_ufs::request(Method::GET, input));
+            ask_store(if_range.as_ref(), request.input, forward).await
+        }
     }
 }
 

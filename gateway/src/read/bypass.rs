@@ -10,6 +10,7 @@ use verbs3_ufs::request;
 
 use super::answers;
 use super::assemble::Bypassed;
+use super::if_range::{IfRange, ask_store};
 use super::{Reader, Shared};
 use crate::answer;
 use crate::mount::{KEY_BYTES_MAX, Mount};
@@ -18,6 +19,16 @@ use crate::request::{RequestContext, Verdict, Via};
 
 impl Reader {
     pub(super) async fn bypass_get(
+        &self,
+        cx: &Arc<RequestContext>,
+        mount: &Mount,
+        input: GetObjectInput,
+        if_range: Option<&IfRange>,
+    ) -> S3Result<S3Response<GetObjectOutput>> {
+        ask_store(if_range, input, |input| self.ask_past_the_tier(cx, mount, input)).await
+    }
+
+    async fn ask_past_the_tier(
         &self,
         cx: &Arc<RequestContext>,
         mount: &Mount,

@@ -3,9 +3,10 @@
 use std::ops::Range;
 
 use s3s::dto::{ChecksumMode, GetObjectInput, HeadObjectInput, Timestamp};
-use verbs3_protocol::ByteRange;
+use verbs3_protocol::{Attributes, ByteRange};
 
 use super::conditions::{Conditions, seconds};
+use super::if_range::IfRange;
 use crate::mount::Mount;
 
 /// What the tier is asked for.
@@ -15,6 +16,8 @@ pub(super) struct Ask {
     pub(super) version_id: Option<String>,
     /// `None`: the whole object. An invalid `Range` never comes this far; S3 ignores it.
     pub(super) range: Option<ByteRange>,
+    /// Of which version the range is wanted; `None`: of any.
+    pub(super) if_range: Option<IfRange>,
     pub(super) checksums: bool,
     pub(super) conditions: Conditions,
     pub(super) overrides: Overrides,
@@ -67,6 +70,7 @@ macro_rules! ask {
             key: input.key.clone(),
             version_id: input.version_id.clone(),
             range: input.range.map(byte_range),
+            if_range: None,
             checksums: input.checksum_mode.as_ref().is_some_and(|mode| mode.as_str() == ChecksumMode::ENABLED),
             conditions: Conditions {
                 if_match: input.if_match.clone(),
@@ -88,13 +92,19 @@ macro_rules! ask {
 
 impl Ask {
     /// `None`: straight to the UFS.
-    pub(super) fn of_get(input: &GetObjectInput, mount: &Mount) -> Option<Self> {
-        ask!(input, mount)
+    pub(super) fn of_get(input: &GetObjectInput, mount: &Mount, if_range: Option<&IfRange>) -> Option<Self> {
+        ask!(input, mount).map(|ask| Self { if_range: if_range.cloned(), ..ask })
     }
 
     /// `None`: straight to the UFS.
     pub(super) fn of_head(input: &HeadObjectInput, mount: &Mount) -> Option<Self> {
         ask!(input, mount)
+    }
+
+    /// The range to answer with; `None` also where the client has a part of another version.
+    pub(super) fn range_of(&self, attributes: &Attributes) -> Option<ByteRange> {
+        let names = |if_range: &IfRange| if_range.names(Some(&attributes.version.etag), attributes.last_modified);
+        self.range.filter(|_| self.if_range.as_ref().is_none_or(names))
     }
 }
 

@@ -4,6 +4,7 @@
 mod answering;
 mod bytes_right;
 mod coherence;
+mod resuming;
 mod trouble;
 
 use std::collections::HashMap;
@@ -184,7 +185,7 @@ impl Bed {
 
     async fn try_get(&self, input: GetObjectInput) -> (Arc<RequestContext>, S3Result<S3Response<GetObjectOutput>>) {
         let cx = Arc::new(RequestContext::new(RequestId::generate(), Instant::now()));
-        let result = self.reader.get(&cx, &self.mount, input).await;
+        let result = self.reader.get(&cx, &self.mount, input, None).await;
         (cx, result)
     }
 

@@ -11,6 +11,7 @@ mod cors;
 mod forms;
 mod http2;
 mod identities;
+mod if_range;
 mod lenient;
 mod mounts;
 mod oddities;
