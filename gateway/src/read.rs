@@ -7,11 +7,13 @@ mod admission;
 mod answers;
 mod assemble;
 mod bypass;
+mod bypassed;
 mod conditions;
 mod fetch;
 pub(crate) mod metrics;
 mod options;
 mod plan;
+mod resumption;
 mod sequence;
 
 use std::collections::VecDeque;
@@ -252,6 +254,7 @@ impl Reader {
         }
         if !ready.is_empty() {
             outcome(verdict_of(verdict));
+            fetch.iter_mut().for_each(|fetch| fetch.note_answer_left());
         } else if let Some(fetch) = &mut fetch {
             fetch.prime().await.map_err(|error| self.unopened(cx, mount, error))?;
             if let Some((verdict, via)) = fetch.origin() {

@@ -104,6 +104,22 @@ impl<'a> Reading<'a> {
         self.at >= self.range.end
     }
 
+    /// Waits until the UFS has answered for one of the pages that it fills, if there is one. What is here already was not given
+    /// out by then: a version that is gone is found before its first byte.
+    pub(super) async fn confirm_version(&mut self) -> Result<(), Failure> {
+        let filling = self.claim.sources.iter().find_map(|source| match source {
+            PageSource::Filling { run, index } if run.origin.is_ufs() => Some((run.clone(), *index)),
+            PageSource::Filling { .. } | PageSource::Held(_) | PageSource::Released => None,
+        });
+        let Some((run, index)) = filling else { return Ok(()) };
+        self.claim.release();
+        match run.wait(index, 1).await {
+            Err(Failure::VersionGone(reason)) => Err(Failure::VersionGone(reason)),
+            // Any other failure is told when the reader comes to these pages.
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+
     /// The next bytes: every whole page that is there, or the beginning of the first. Waits until there are some.
     pub(super) async fn next(&mut self) -> Result<Chunk, Failure> {
         let chunk = self.wait_for_next().await?;
