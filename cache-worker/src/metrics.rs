@@ -121,6 +121,7 @@ table! {
     absences: IntCounter, "verbs3_worker_absences_total", [], "Opens answered with the UFS's word that there is no such object.";
     generations_raised: IntCounter, "verbs3_worker_generations_raised_total", [], "Keys whose attributes were made void, by an announcement, a report or an invalidation.";
     listing_contradictions: IntCounter, "verbs3_worker_listing_contradictions_total", [], "Keys whose attributes or absence were dropped because a listing showed otherwise.";
+    gone_versions: IntCounter, "verbs3_worker_gone_versions_total", [], "Keys whose attributes were dropped because a reader found their version gone at the UFS.";
     recalls: IntCounter, "verbs3_worker_requests_total", ["request" = "recalls"], "Requests, by kind.";
     leases_granted: IntCounter, "verbs3_worker_leases_total", ["event" = "granted"], "Leases on attributes of gateways, by what became of them: granted, refused for want of a place (full), recalled because the key was written or made void.";
     leases_full: IntCounter, "verbs3_worker_leases_total", ["event" = "full"], "Leases on attributes of gateways, by what became of them: granted, refused for want of a place (full), recalled because the key was written or made void.";

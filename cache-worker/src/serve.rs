@@ -2,6 +2,7 @@
 
 mod announce;
 mod forget;
+mod gone;
 mod hear;
 mod held;
 mod life;
@@ -96,6 +97,7 @@ impl Service for Worker {
             Ok(Request::Report(report)) => self.report(&report),
             Ok(Request::Forget(forget)) => self.forget(&forget),
             Ok(Request::Listed(listed)) => self.listed(listed),
+            Ok(Request::GoneVersion(gone)) => self.drop_gone_version(&gone),
             Ok(Request::Recalls(asked)) => match self.recalls(asked).await {
                 Ok(answer) => return say(reply, &answer).await,
                 Err(refused) => Err(refused),

@@ -105,6 +105,8 @@ pub struct GatewayRead {
     pub bypass_in_flight_max: u32,
     /// How long a read waits for its turn under `bypass_in_flight_max` before it gets 503 SlowDown. Default: `"10s"`. Range: `"10ms"` to `"5m"`.
     pub bypass_wait_max: Period,
+    /// How long a body that has begun waits for another source of its next byte before it is cut. Default: `"30s"`. Range: `"0ms"` to `"10m"`.
+    pub resume_wait_max: Period,
     /// Bytes after a sequential reader's range that workers are told of; `"0B"` switches read-ahead off. Default: `"4MiB"`. Range: `"0B"` to `"1GiB"`.
     pub read_ahead_max: ByteSize,
     /// Objects whose readers are watched for sequences. Default: `4096`. Range: `1` to `1000000`.
@@ -235,6 +237,7 @@ impl Default for GatewayRead {
             admission_wait_max: Period::seconds(5),
             bypass_in_flight_max: 256,
             bypass_wait_max: Period::seconds(10),
+            resume_wait_max: Period::seconds(30),
             read_ahead_max: ByteSize::mib(4),
             sequences_max: 4096,
         }

@@ -7,12 +7,14 @@ mod admission;
 mod answers;
 mod assemble;
 mod bypass;
+mod bypassed;
 mod conditions;
 mod fetch;
 pub(crate) mod if_range;
 pub(crate) mod metrics;
 mod options;
 mod plan;
+mod resumption;
 mod sequence;
 
 use std::collections::VecDeque;
@@ -261,6 +263,7 @@ impl Reader {
         }
         if !ready.is_empty() {
             outcome(verdict_of(verdict));
+            fetch.iter_mut().for_each(|fetch| fetch.note_answer_left());
         } else if let Some(fetch) = &mut fetch {
             fetch.prime().await.map_err(|error| self.unopened(cx, mount, error))?;
             if let Some((verdict, via)) = fetch.origin() {

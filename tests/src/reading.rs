@@ -39,6 +39,7 @@ impl Seen {
         match self {
             Self::Whole(body) if body.len() == length => content::check(key, version, 0, body),
             Self::Whole(body) => Err(format!("{key}: {} bytes instead of {length}", body.len())),
+            Self::Cut(body) => Err(format!("{key}: cut after {} of {length} bytes", body.len())),
             other => Err(format!("{key}: {other:?}")),
         }
     }

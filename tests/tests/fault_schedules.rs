@@ -70,6 +70,7 @@ impl Run {
                 Section::Gateway,
                 "[gateway.tier]\nfirst_progress = \"300ms\"\nidle = \"1s\"\nhedge_after = \"60ms\"\nannounce_deadline = \"300ms\"\n\
                  report_deadline = \"300ms\"\nrest_min = \"50ms\"\nrest_max = \"200ms\"\nwrite_uncertain_for = \"1s\"\n\
+                 [gateway.read]\nresume_wait_max = \"500ms\"\n\
                  [gateway.peers]\npause_min = \"20ms\"\npause_max = \"100ms\"\nrest_min = \"1s\"\nrest_max = \"1s\"",
             );
         let cluster = cluster.start().await.unwrap();

@@ -83,10 +83,11 @@ impl UfsError {
 }
 
 impl RawAnswer {
-    /// Whether the UFS invites another try: its own trouble (500, 502, 503, 504), a timeout (408) or a throttle (429).
+    /// Whether the UFS invites another try of a read: its own trouble (500, 502, 503, 504), a timeout (408), a throttle (429),
+    /// or a write that passes at the same moment (409: Ceph's ConcurrentModification, OperationAborted).
     pub fn retry(&self) -> Retry {
         match self.status.as_u16() {
-            408 | 429 | 500 | 502 | 503 | 504 => Retry::Later,
+            408 | 409 | 429 | 500 | 502 | 503 | 504 => Retry::Later,
             _ => Retry::Never,
         }
     }

@@ -51,6 +51,8 @@ table! {
     refused: IntCounterVec, "verbs3_ufs_answers_refused_total", ["ufs", "reason"],
         "Answers that contradicted their request or themselves; reason: untrusted, changed or truncated.";
     circuit: IntGaugeVec, "verbs3_ufs_circuit_state", ["ufs"], "0 closed, 1 half open, 2 open.";
+    ignores_range: IntGaugeVec, "verbs3_ufs_ignores_range", ["ufs"],
+        "1 where the UFS answered the last ranged read with the whole object.";
     first_byte: HistogramVec, "verbs3_ufs_first_byte_seconds", ["ufs", "op"],
         "Seconds from sending a read or head to its answer's headers.";
 }

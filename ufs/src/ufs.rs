@@ -2,6 +2,7 @@
 //! refused at once while the store is down. Everything else goes to the store itself, through [`Ufs::s3`].
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
@@ -70,6 +71,8 @@ struct Shared {
     circuit: Mutex<Circuit>,
     budget: Mutex<Budget>,
     random: Randomness,
+    /// It answered the last ranged read with the whole object.
+    ignores_range: AtomicBool,
 }
 
 /// An admission by the circuit, given back however the request ends.
@@ -94,7 +97,8 @@ impl Ufs {
         let circuit = Mutex::new(Circuit::new(limits.circuit));
         let budget = Mutex::new(Budget::new(limits.retries, Instant::now()));
         let s3 = Arc::new(Metered::new(name.clone(), s3));
-        let shared = Shared { name, s3, limits, places, circuit, budget, random };
+        let shared =
+            Shared { name, s3, limits, places, circuit, budget, random, ignores_range: AtomicBool::new(false) };
         shared.show_circuit(CircuitState::Closed);
         Self { shared: Arc::new(shared) }
     }
@@ -111,6 +115,21 @@ impl Ufs {
     /// Whether reads are refused for now.
     pub fn circuit(&self) -> CircuitState {
         self.shared.circuit.lock().state()
+    }
+
+    /// The last byte at which a range may begin, if there is one: this UFS ignores `Range`, and what comes before the range is read
+    /// and thrown away. `None`: any byte, as far as is known.
+    pub fn range_start_max(&self) -> Option<u64> {
+        self.shared.ignores_range.load(Ordering::Relaxed).then_some(self.shared.limits.skip_bytes_max)
+    }
+
+    /// How long to wait before a read that was answered with an error is sent again, after `tried` tries. Takes it from the budget
+    /// of retries. `None`: the answer stands.
+    pub fn pause_before_retry(&self, tried: u32, answer: &RawAnswer) -> Option<Duration> {
+        if answer.retry() == Retry::Never {
+            return None;
+        }
+        self.shared.take_retry(tried, answer.retry_after())
     }
 
     /// What the UFS says about an object now. `wanted.range` is ignored.
@@ -187,12 +206,7 @@ impl Ufs {
                 return Err(error);
             }
             let asked_for = error.answer().and_then(RawAnswer::retry_after);
-            let Some(pause) = shared.limits.retries.pause_after(tried, asked_for, (shared.random)()) else {
-                return Err(error);
-            };
-            if !shared.budget.lock().take(Instant::now()) {
-                return Err(error);
-            }
+            let Some(pause) = shared.take_retry(tried, asked_for) else { return Err(error) };
             METRICS.retries.with_label_values(&[&shared.name, op]).inc();
             tokio::time::sleep(pause).await;
         }
@@ -200,6 +214,12 @@ impl Ufs {
 }
 
 impl Shared {
+    /// The pause before another try, which is taken from the budget. `None`: there is no other try.
+    fn take_retry(&self, tried: u32, asked_for: Option<Duration>) -> Option<Duration> {
+        let pause = self.limits.retries.pause_after(tried, asked_for, (self.random)())?;
+        self.budget.lock().take(Instant::now()).then_some(pause)
+    }
+
     async fn try_head(&self, wanted: &ReadObject) -> Result<ObjectHead, UfsError> {
         let input = HeadObjectInput {
             bucket: wanted.bucket.clone(),
@@ -230,9 +250,29 @@ impl Shared {
         let typed_status = response.output.content_range.as_ref().map(|_| StatusCode::PARTIAL_CONTENT);
         let (status, headers) =
             answered(raw, response.status, response.headers, || of_get(&response.output), typed_status);
-        let plan =
-            check_get(wanted, status, headers, self.limits.skip_bytes_max).map_err(|refusal| self.refuse(refusal))?;
-        Ok((plan, response.output))
+        let plan = check_get(wanted, status, headers, self.limits.skip_bytes_max);
+        if wanted.range.is_some() {
+            let is_cut = plan.as_ref().map_or(true, |plan| plan.skip > 0 || !plan.to_end);
+            self.note_range_support(status, is_cut);
+        }
+        Ok((plan.map_err(|refusal| self.refuse(refusal))?, response.output))
+    }
+
+    /// What an answer to a ranged read says of the store. `is_cut`: the wanted bytes are not the whole body.
+    fn note_range_support(&self, status: StatusCode, is_cut: bool) {
+        let ignores = match status {
+            StatusCode::PARTIAL_CONTENT => false,
+            StatusCode::OK if is_cut => true,
+            _ => return,
+        };
+        if self.ignores_range.swap(ignores, Ordering::Relaxed) == ignores {
+            return;
+        }
+        METRICS.ignores_range.with_label_values(&[&self.name]).set(i64::from(ignores));
+        if ignores {
+            let larger_than = self.limits.skip_bytes_max;
+            tracing::warn!(ufs = %self.name, larger_than, "ufs ignores Range; larger objects are read past the cache");
+        }
     }
 
     /// One call on the store, with the deadline for its first byte.

@@ -4,6 +4,7 @@
 
 mod attempt;
 mod between;
+mod gone;
 mod health;
 mod homes;
 mod hot;

@@ -20,9 +20,9 @@ pub use lease::{Holder, LEASE_MS_MAX, RECALLED_KEYS_MAX, RECALLS_WAIT_MS, Recall
 pub use look::{Here, LOOKED_OBJECTS_MAX, Look, Looked, LookedFor};
 pub use membership::{ClusterMember, Membership, MembershipChange};
 pub use messages::{
-    Absent, Announce, Attributes, ByteRange, CacheVerdict, DecodeError, Forget, Holds, Lease, Listed, ListedEntry,
-    Open, Opened, PROTOCOL_VERSION, Piece, Question, Read, Refusal, RefusalKind, Reply, Report, Request, Shown,
-    TakeOver, TraceContext, UfsAnswer, Warm, WarmTier, Warmed, WriteOutcome,
+    Absent, Announce, Attributes, ByteRange, CacheVerdict, DecodeError, Forget, GoneVersion, Holds, Lease, Listed,
+    ListedEntry, Open, Opened, PROTOCOL_VERSION, Piece, Question, Read, Refusal, RefusalKind, Reply, Report, Request,
+    Shown, TakeOver, TraceContext, UfsAnswer, Warm, WarmTier, Warmed, WriteOutcome,
 };
 pub use placement::{Member, Placement, PlacementError, RANKING, SLOTS, SPREAD_BYTES_MIN};
 pub use tend::{ForgetPrefix, TENDED_BLOCKS_MAX, Tend, TendAct, Tended, TendedBlock};

@@ -46,6 +46,7 @@ pub enum Request {
     /// An `Open` of who would hold a lease on the attributes: only where a home has said that it grants some.
     OpenBy(Open, Holder),
     Recalls(Recalls),
+    GoneVersion(GoneVersion),
 }
 
 /// What may be traced.
@@ -211,6 +212,14 @@ pub enum WriteOutcome {
 pub struct Forget {
     pub volume: Volume,
     pub keys: Vec<String>,
+}
+
+/// A reader found that the UFS no longer has this version. Its home drops what it knows of the key, if that is of this version:
+/// then the next read asks the UFS.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GoneVersion {
+    pub object: ObjectKey,
+    pub version: Version,
 }
 
 /// What a listing showed of keys of this home, which drops what it has cached of those that it knows otherwise.

@@ -169,6 +169,9 @@ impl Asker {
             }
             Err(error) => return refused_by_ufs(error),
         };
+        if let Some(refused) = beyond_ranges(subject, &stream.head) {
+            return refused;
+        }
         let version = match identity::version(&stream.head, subject.version_id.as_deref()) {
             Ok(version) => version,
             Err(error) => return Answered::Refused(RefusalKind::Uncacheable, error.to_string()),
@@ -248,7 +251,18 @@ impl Asker {
     }
 }
 
+/// Refuses an object whose later blocks can't be asked for: its UFS ignores `Range`, and would send them behind all that
+/// comes before.
+fn beyond_ranges(subject: &Subject, head: &ObjectHead) -> Option<Answered> {
+    let start_max = subject.source.ufs.range_start_max().filter(|&start_max| head.bytes > start_max)?;
+    let reason = format!("the ufs ignores Range, and the object has more than {start_max} bytes (skip_bytes_max)");
+    Some(Answered::Refused(RefusalKind::Uncacheable, reason))
+}
+
 fn present(subject: &Subject, head: &ObjectHead, checksums: bool) -> Answered {
+    if let Some(refused) = beyond_ranges(subject, head) {
+        return refused;
+    }
     match identity::version(head, subject.version_id.as_deref()) {
         Ok(version) => Answered::Present(identity::attributes(head, version, checksums), None),
         Err(error) => Answered::Refused(RefusalKind::Uncacheable, error.to_string()),

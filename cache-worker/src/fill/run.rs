@@ -83,6 +83,11 @@ pub(crate) enum Origin {
 }
 
 impl Origin {
+    /// Whether the bytes prove that the UFS has this version now.
+    pub(crate) fn is_ufs(self) -> bool {
+        self == Self::Ufs
+    }
+
     /// Whether the tier has the pages already: its own disk is where they come from.
     pub(crate) fn is_disk(self) -> bool {
         matches!(self, Self::Disk | Self::DiskAlone)

@@ -203,6 +203,7 @@ fn reader_options(read: &GatewayRead, memory: &Memory) -> ReaderOptions {
         admission_wait_max,
         bypass_in_flight_max,
         bypass_wait_max,
+        resume_wait_max,
         read_ahead_max,
         sequences_max,
     } = read;
@@ -212,6 +213,7 @@ fn reader_options(read: &GatewayRead, memory: &Memory) -> ReaderOptions {
         admission_wait_max: admission_wait_max.0,
         ufs_bypass_in_flight_max: *bypass_in_flight_max as usize,
         ufs_bypass_wait_max: bypass_wait_max.0,
+        resume_wait_max: resume_wait_max.0,
         read_ahead_bytes_max: u32::try_from(read_ahead_max.0).unwrap_or(u32::MAX),
         sequences_max: *sequences_max as usize,
     }

@@ -132,6 +132,7 @@ fn check_read(read: &GatewayRead, findings: &mut Findings) {
         admission_wait_max,
         bypass_in_flight_max,
         bypass_wait_max,
+        resume_wait_max,
         read_ahead_max,
         sequences_max,
     } = read;
@@ -140,6 +141,7 @@ fn check_read(read: &GatewayRead, findings: &mut Findings) {
     findings.range(at("admission_wait_max"), *admission_wait_max, Period::millis(10), Period::seconds(300));
     findings.range(at("bypass_in_flight_max"), *bypass_in_flight_max, 1, 65_536);
     findings.range(at("bypass_wait_max"), *bypass_wait_max, Period::millis(10), Period::seconds(300));
+    findings.range(at("resume_wait_max"), *resume_wait_max, Period::millis(0), Period::seconds(600));
     findings.range(at("read_ahead_max"), *read_ahead_max, ByteSize(0), ByteSize::mib(1024));
     findings.range(at("sequences_max"), *sequences_max, 1, 1_000_000);
     if let Some(bytes) = bytes_in_flight_max.filter(|bytes| window > bytes) {

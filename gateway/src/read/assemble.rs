@@ -15,7 +15,7 @@ use s3s::dto::StreamingBlob;
 use s3s::stream::{ByteStream, RemainingLength};
 
 use super::Shared;
-use super::admission::{Admitted, Place};
+use super::admission::Admitted;
 use super::fetch::Fetch;
 use crate::request::RequestContext;
 
@@ -92,39 +92,5 @@ impl ByteStream for Body {
     fn remaining_length(&self) -> RemainingLength {
         // A target without 64-bit addresses has no use for objects that it can't count.
         RemainingLength::new_exact(usize::try_from(self.remaining).unwrap_or(usize::MAX))
-    }
-}
-
-/// A body that the UFS streams past the tier.
-pub(super) struct Bypassed {
-    pub(super) shared: Arc<Shared>,
-    pub(super) cx: Arc<RequestContext>,
-    pub(super) inner: StreamingBlob,
-    pub(super) _place: Place,
-}
-
-impl Stream for Bypassed {
-    type Item = Result<Bytes, StdError>;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let next = Pin::new(&mut self.inner).poll_next(cx);
-        match &next {
-            Poll::Ready(Some(Ok(data))) => {
-                self.cx.add_ufs_bytes(data.len() as u64);
-                self.shared.metrics.ufs_bytes.inc_by(data.len() as u64);
-            }
-            Poll::Ready(Some(Err(error))) => {
-                self.shared.metrics.cut_bodies.inc();
-                tracing::warn!(request = %self.cx.id(), %error, "a body from the ufs is cut");
-            }
-            Poll::Ready(None) | Poll::Pending => {}
-        }
-        next
-    }
-}
-
-impl ByteStream for Bypassed {
-    fn remaining_length(&self) -> RemainingLength {
-        self.inner.remaining_length()
     }
 }

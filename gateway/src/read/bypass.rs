@@ -1,15 +1,16 @@
 //! Whole GETs and HEADs straight to the UFS: what is never cached, and what the tier can't answer now.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::Method;
 use s3s::dto::{GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput, StreamingBlob};
 use s3s::{S3Error, S3Response, S3Result};
 use verbs3_ufs::capture::observe;
-use verbs3_ufs::request;
+use verbs3_ufs::{RawAnswer, request};
 
 use super::answers;
-use super::assemble::Bypassed;
+use super::bypassed::{Bypassed, Rest};
 use super::if_range::{IfRange, ask_store};
 use super::{Reader, Shared};
 use crate::answer;
@@ -21,7 +22,7 @@ impl Reader {
     pub(super) async fn bypass_get(
         &self,
         cx: &Arc<RequestContext>,
-        mount: &Mount,
+        mount: &Arc<Mount>,
         input: GetObjectInput,
         if_range: Option<&IfRange>,
     ) -> S3Result<S3Response<GetObjectOutput>> {
@@ -31,21 +32,27 @@ impl Reader {
     async fn ask_past_the_tier(
         &self,
         cx: &Arc<RequestContext>,
-        mount: &Mount,
+        mount: &Arc<Mount>,
         mut input: GetObjectInput,
     ) -> S3Result<S3Response<GetObjectOutput>> {
         let shared = &self.shared;
         let Some(place) = shared.places.enter().await else { return Err(no_place(shared)) };
         note(shared, cx);
         (input.bucket, input.key) = inward(mount, &input.key)?;
-        let call = observe(mount.ufs.s3().get_object(request(Method::GET, input)));
-        let (result, raw) = cx.ask_ufs((mount.ufs.name(), "GetObject"), call, |(result, _)| failed(result)).await;
+        let mut tried = 0;
+        let (result, raw) = loop {
+            let call = observe(mount.ufs.s3().get_object(request(Method::GET, input.clone())));
+            let (result, raw) = cx.ask_ufs((mount.ufs.name(), "GetObject"), call, |(result, _)| failed(result)).await;
+            tried += 1;
+            let Some(pause) = pause_before_retry(mount, tried, &result, raw.as_ref()) else { break (result, raw) };
+            tokio::time::sleep(pause).await;
+        };
         let mut response = result.map_err(|error| answer::of_ufs(cx, &Names::of(mount), error, raw.clone()))?;
         answer::keep_headers(&mut response.headers, raw.as_ref());
-        response.output.body = response
-            .output
-            .body
-            .map(|inner| StreamingBlob::new(Bypassed { shared: shared.clone(), cx: cx.clone(), inner, _place: place }));
+        if let Some(inner) = response.output.body.take() {
+            let rest = Rest::of(mount, input, &response.output);
+            response.output.body = Some(StreamingBlob::new(Bypassed::new(shared, cx, inner, rest, place)));
+        }
         Ok(response)
     }
 
@@ -59,12 +66,23 @@ impl Reader {
         let Some(_place) = shared.places.enter().await else { return Err(no_place(shared)) };
         note(shared, cx);
         (input.bucket, input.key) = inward(mount, &input.key)?;
-        let call = observe(mount.ufs.s3().head_object(request(Method::HEAD, input)));
-        let (result, raw) = cx.ask_ufs((mount.ufs.name(), "HeadObject"), call, |(result, _)| failed(result)).await;
+        let mut tried = 0;
+        let (result, raw) = loop {
+            let call = observe(mount.ufs.s3().head_object(request(Method::HEAD, input.clone())));
+            let (result, raw) = cx.ask_ufs((mount.ufs.name(), "HeadObject"), call, |(result, _)| failed(result)).await;
+            tried += 1;
+            let Some(pause) = pause_before_retry(mount, tried, &result, raw.as_ref()) else { break (result, raw) };
+            tokio::time::sleep(pause).await;
+        };
         let mut response = result.map_err(|error| answer::of_ufs(cx, &Names::of(mount), error, raw.clone()))?;
         answer::keep_headers(&mut response.headers, raw.as_ref());
         Ok(response)
     }
+}
+
+/// `None`: the answer goes to the client. It asks nothing that could be done twice.
+fn pause_before_retry<T>(mount: &Mount, tried: u32, result: &S3Result<T>, raw: Option<&RawAnswer>) -> Option<Duration> {
+    raw.filter(|_| result.is_err()).and_then(|answer| mount.ufs.pause_before_retry(tried, answer))
 }
 
 /// For the trace.

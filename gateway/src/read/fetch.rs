@@ -2,25 +2,28 @@
 //!
 //! The first span is the client's; those behind it begin only where memory is free right now, and are driven by the same
 //! poll: no task, no channel. A version that is gone ends the body; bytes of two versions are never mixed, since every span
-//! names the version, and every read of the UFS is held against it.
+//! names the version, and every read of the UFS is held against it. Any other failure after the first byte is followed by
+//! another source, from the byte reached on ([`Resumption`]).
 
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use http::StatusCode;
+use tokio::time::Instant;
 use verbs3_client::{BypassReason, SpanItem, SpanRead, SpanRequest};
 use verbs3_protocol::{CacheVerdict, Geometry, ObjectKey, Span, Version};
 use verbs3_telemetry::{Child, Value};
-use verbs3_ufs::{ObjectStream, ReadObject, UfsError};
+use verbs3_ufs::{ObjectStream, ReadObject, Retry, UfsError};
 
 use super::Shared;
 use super::admission::{Admitted, Place};
+use super::resumption::Resumption;
 use crate::mount::Mount;
 use crate::request::{RequestContext, Verdict, Via};
 
@@ -31,7 +34,7 @@ pub(super) enum FetchError {
     VersionGone,
     #[error(transparent)]
     Ufs(UfsError),
-    #[error("too many reads past the cache tier are under way; raise ufs_bypass_in_flight_max")]
+    #[error("too many reads past the cache tier are under way; raise gateway.read.bypass_in_flight_max")]
     NoPlace,
 }
 
@@ -61,12 +64,17 @@ pub(super) struct Fetch {
     ahead_bytes_max: u32,
     ready: VecDeque<Bytes>,
     origin: Option<(Verdict, Via)>,
+    /// The client has, or is about to have, the head of the answer: a failure can no longer be one.
+    answer_left: bool,
+    /// The home is told that its version is gone, before the body is cut: who reads again then sees the new one.
+    telling: Option<BoxFuture<'static, ()>>,
 }
 
 struct Flight {
-    /// Bytes of the object that it gives.
+    /// Bytes of the object that it has still to give.
     range: Range<u64>,
     from: From,
+    resumption: Resumption,
     /// Came before it was this flight's turn; no more than the range.
     early: VecDeque<Bytes>,
     ended: Option<Step>,
@@ -80,13 +88,17 @@ enum From {
     /// Boxed: one a span, and flights move within their queue.
     Tier(Box<SpanRead>),
     Ufs(UfsRest),
+    /// Nobody: what gave it has failed, and the next source is asked after a pause.
+    Pause(BoxFuture<'static, ()>),
 }
 
 enum Step {
     Bytes(Vec<Bytes>),
     End,
-    /// From this byte of the object on.
-    Bypass(u64, BypassReason),
+    /// The rest has to come from the UFS.
+    Bypass(BypassReason),
+    /// The pause is over: the rest is asked of the tier again.
+    Resume,
     Failed(FetchError),
 }
 
@@ -115,6 +127,8 @@ impl Fetch {
             ahead_bytes_max,
             ready: VecDeque::new(),
             origin: None,
+            answer_left: false,
+            telling: None,
         };
         if let Some(read) = begun {
             let bytes = absolute(fetch.subject.shared.geometry(), &read.request().span);
@@ -130,9 +144,16 @@ impl Fetch {
         self.origin
     }
 
-    /// Waits for the first bytes.
+    /// Waits for the first bytes. A failure is an answer until they are there.
     pub(super) async fn prime(&mut self) -> Result<(), FetchError> {
-        std::future::poll_fn(|cx| self.poll_ready(cx)).await
+        std::future::poll_fn(|cx| self.poll_ready(cx)).await?;
+        self.note_answer_left();
+        Ok(())
+    }
+
+    /// The answer goes to the client now.
+    pub(super) fn note_answer_left(&mut self) {
+        self.answer_left = true;
     }
 
     /// The next bytes. `None` after the last.
@@ -146,6 +167,11 @@ impl Fetch {
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), FetchError>> {
         loop {
+            if let Some(telling) = &mut self.telling {
+                ready!(telling.as_mut().poll(cx));
+                self.telling = None;
+                return Poll::Ready(Err(FetchError::VersionGone));
+            }
             if !self.ready.is_empty() {
                 return Poll::Ready(Ok(()));
             }
@@ -164,18 +190,30 @@ impl Fetch {
                     }
                     self.window = (self.window + 1).min(self.window_max);
                 }
-                Poll::Ready(Step::Bypass(at, reason)) => {
+                Poll::Ready(Step::Bypass(reason)) => {
                     tracing::debug!(request = %self.subject.cx.id(), object = %self.subject.object, reason = reason.as_str(),
                         "a span comes from the ufs");
                     if let Some(span) = &mut front.span {
                         span.set("verbs3.bypass", Value::Name(reason.as_str()));
                     }
-                    front.range.start = at;
                     front.from = From::Ufs(self.subject.read_at_ufs(front.range.clone()));
                 }
+                Poll::Ready(Step::Resume) => {
+                    if let Some(read) = self.subject.read_rest(front) {
+                        front.from = From::Tier(Box::new(read));
+                    }
+                }
                 Poll::Ready(Step::Failed(error)) => {
+                    if let Some(pause) = self.subject.pause_after(front, &error, self.answer_left) {
+                        front.from = From::Pause(pause);
+                        continue;
+                    }
                     if let Some(span) = &mut front.span {
                         span.fail(error.to_string());
+                    }
+                    if let FetchError::VersionGone = error {
+                        self.telling = Some(self.subject.tell_version_gone());
+                        continue;
                     }
                     return Poll::Ready(Err(error));
                 }
@@ -231,7 +269,8 @@ impl Fetch {
 impl Flight {
     fn new(range: Range<u64>, read: SpanRead, span: Option<Box<Child>>, admitted: Option<Admitted>) -> Self {
         let from = From::Tier(Box::new(read));
-        Self { range, from, early: VecDeque::new(), ended: None, span, _admitted: admitted }
+        let resumption = Resumption::default();
+        Self { range, from, resumption, early: VecDeque::new(), ended: None, span, _admitted: admitted }
     }
 
     /// Notes how it came, for the trace.
@@ -247,6 +286,7 @@ impl Flight {
         match &self.from {
             From::Tier(read) => read.origin().map(|(verdict, kind)| (verdict_of(verdict), Via::Tier(kind))),
             From::Ufs(_) => Some((Verdict::Bypass, Via::Ufs)),
+            From::Pause(_) => None,
         }
     }
 
@@ -272,19 +312,21 @@ impl Flight {
     }
 
     fn poll_source(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
-        let range = &self.range;
-        match &mut self.from {
+        let step = ready!(match &mut self.from {
             From::Tier(read) => read.poll_next(cx).map(|item| match item {
                 SpanItem::Bytes(data) => Step::Bytes(data),
                 SpanItem::End => Step::End,
                 SpanItem::VersionGone => Step::Failed(FetchError::VersionGone),
-                SpanItem::Bypass(reason) => {
-                    let done = u64::from(read.at() - read.request().span.range.start);
-                    Step::Bypass(range.start + done, reason)
-                }
+                SpanItem::Bypass(reason) => Step::Bypass(reason),
             }),
             From::Ufs(rest) => rest.poll(cx),
+            From::Pause(pause) => pause.as_mut().poll(cx).map(|()| Step::Resume),
+        });
+        if let Step::Bytes(data) = &step {
+            self.range.start += data.iter().map(|data| data.len() as u64).sum::<u64>();
+            self.resumption.note_progress();
         }
+        Poll::Ready(step)
     }
 }
 
@@ -316,6 +358,36 @@ impl Subject {
         span.set("verbs3.first_byte", Value::from(bytes.start));
         span.set("verbs3.bytes", Value::from(bytes.end - bytes.start));
         Some(Box::new(span))
+    }
+
+    /// Asks the tier anew for what a flight has still to give. `None`: it has given all.
+    fn read_rest(&self, flight: &Flight) -> Option<SpanRead> {
+        let span = self.shared.geometry().spans(flight.range.clone()).next()?;
+        let trace = self.cx.onward(flight.span.as_deref());
+        let (object, version) = (self.object.clone(), self.version.clone());
+        Some(self.shared.tier.read_span(SpanRequest { object, version, span, ahead_bytes: 0, trace }))
+    }
+
+    /// How long to wait before another source is asked for the rest of a flight. `None`: the failure is final.
+    fn pause_after(
+        &self,
+        flight: &mut Flight,
+        error: &FetchError,
+        answer_left: bool,
+    ) -> Option<BoxFuture<'static, ()>> {
+        if !answer_left || !error.leaves_other_sources() {
+            return None;
+        }
+        let pause = flight.resumption.next_pause(Instant::now(), self.shared.options.resume_wait_max)?;
+        self.shared.metrics.resumptions.inc();
+        tracing::debug!(request = %self.cx.id(), object = %self.object, at = flight.range.start, %error,
+            "a body goes on from another source");
+        Some(Box::pin(tokio::time::sleep(pause)))
+    }
+
+    fn tell_version_gone(&self) -> BoxFuture<'static, ()> {
+        let Self { shared, object, version, .. } = self.clone();
+        Box::pin(async move { shared.tier.tell_version_gone(&object, &version).await })
     }
 
     /// Bounded by `ufs_bypass_in_flight_max`; the answer is held against the version.
@@ -376,6 +448,17 @@ impl FetchError {
             | UfsError::Throttled { .. } => false,
         };
         if gone { Self::VersionGone } else { Self::Ufs(error) }
+    }
+}
+
+impl FetchError {
+    /// Whether the rest may come from elsewhere, or from the same store a moment later.
+    fn leaves_other_sources(&self) -> bool {
+        match self {
+            Self::VersionGone => false,
+            Self::NoPlace => true,
+            Self::Ufs(error) => error.retry() == Retry::Later,
+        }
     }
 }
 

@@ -12,6 +12,8 @@ table! {
     ufs_bytes: IntCounter, "verbs3_read_ufs_bytes_total", [], "Bytes that the gateway read from UFSs itself.";
     slow_downs: IntCounter, "verbs3_read_slow_downs_total", [], "Reads answered with 503 SlowDown.";
     cut_bodies: IntCounter, "verbs3_read_cut_bodies_total", [], "Bodies cut after their first byte.";
+    resumptions: IntCounter, "verbs3_read_resumptions_total", [],
+        "Pauses after which a body that had begun asked another source for its rest.";
     reopens: IntCounter, "verbs3_read_reopens_total", [],
         "Objects opened again because their version was gone before its first byte was sent.";
     bytes_in_flight: IntGauge, "verbs3_read_bytes_in_flight", [], "Bytes admitted under bytes_in_flight_max.";
@@ -28,6 +30,7 @@ pub(super) struct Metrics {
     pub(super) ufs_bytes: IntCounter,
     pub(super) slow_downs: IntCounter,
     pub(super) cut_bodies: IntCounter,
+    pub(super) resumptions: IntCounter,
     pub(super) reopens: IntCounter,
     pub(super) bytes_in_flight: IntGauge,
     pub(super) bypasses_in_flight: IntGauge,
@@ -41,6 +44,7 @@ impl Metrics {
             ufs_bytes,
             slow_downs,
             cut_bodies,
+            resumptions,
             reopens,
             bytes_in_flight,
             bypasses_in_flight,
@@ -55,6 +59,7 @@ impl Metrics {
             ufs_bytes,
             slow_downs,
             cut_bodies,
+            resumptions,
             reopens,
             bytes_in_flight,
             bypasses_in_flight,

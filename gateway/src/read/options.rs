@@ -15,6 +15,8 @@ pub struct ReaderOptions {
     pub ufs_bypass_in_flight_max: usize,
     /// How long a read waits for its turn under `ufs_bypass_in_flight_max`.
     pub ufs_bypass_wait_max: Duration,
+    /// How long a body that has begun waits for another source of its next byte, before it is cut.
+    pub resume_wait_max: Duration,
     /// Bytes after a sequential reader's range that workers are told of.
     pub read_ahead_bytes_max: u32,
     /// Object versions whose readers are watched for sequences.
@@ -29,6 +31,7 @@ impl Default for ReaderOptions {
             admission_wait_max: Duration::from_secs(5),
             ufs_bypass_in_flight_max: 256,
             ufs_bypass_wait_max: Duration::from_secs(10),
+            resume_wait_max: Duration::from_secs(30),
             read_ahead_bytes_max: 4 << 20,
             sequences_max: 4096,
         }

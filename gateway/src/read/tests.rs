@@ -7,10 +7,10 @@ mod coherence;
 mod resuming;
 mod trouble;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -83,8 +83,14 @@ impl Make {
     async fn bed(self) -> Bed {
         let dir = tempfile::tempdir().unwrap();
         let local = LocalStore::open(LocalOptions { sync: false, ..LocalOptions::new(dir.path()) }).unwrap();
-        let store =
-            Arc::new(Counted { store: Arc::new(local), gets: AtomicU64::default(), version_id: Mutex::default() });
+        let store = Arc::new(Counted {
+            store: Arc::new(local),
+            gets: AtomicU64::default(),
+            version_id: Mutex::default(),
+            refusals: AtomicU64::default(),
+            breaks: Mutex::default(),
+            ignores_range: AtomicBool::default(),
+        });
         let create = CreateBucketInput { bucket: "train".into(), ..Default::default() };
         store.store.create_bucket(plain(create)).await.unwrap();
         let ufs = Ufs::new("store".into(), store.clone(), UfsLimits::default());
@@ -244,12 +250,17 @@ fn plain<T>(input: T) -> S3Request<T> {
     }
 }
 
-/// Counts what reaches the store.
+/// Counts what reaches the store, and goes wrong where a test says so.
 struct Counted {
     store: Arc<LocalStore>,
     gets: AtomicU64,
     /// Of each object, where set; who names it is refused.
     version_id: Mutex<Option<String>>,
+    /// Next GETs that are told to slow down.
+    refusals: AtomicU64,
+    /// The next GETs' bodies break off after so many bytes.
+    breaks: Mutex<VecDeque<usize>>,
+    ignores_range: AtomicBool,
 }
 
 impl Counted {
@@ -258,16 +269,42 @@ impl Counted {
     }
 }
 
+/// The first bytes of a body, and then an error.
+fn broken(body: StreamingBlob, bytes: usize) -> StreamingBlob {
+    let beginning = body.scan(bytes, |left, item| {
+        let cut = item.map(|mut data| {
+            data.truncate(*left);
+            *left -= data.len();
+            data
+        });
+        std::future::ready(Some(cut).filter(|cut| cut.as_ref().is_ok_and(|data| !data.is_empty())))
+    });
+    let error = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+    let end = futures::stream::iter([Err(StdError::from(error))]);
+    StreamingBlob::wrap(beginning.chain(end))
+}
+
 #[async_trait]
 impl S3 for Counted {
-    async fn get_object(&self, request: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
+    async fn get_object(&self, mut request: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
         self.gets.fetch_add(1, Ordering::Relaxed);
         let version_id = self.version_id.lock().clone();
         if version_id.is_some() && request.input.version_id.is_some() {
             return Err(s3s::S3ErrorCode::AccessDenied.into());
         }
+        let less = |refusals: u64| refusals.checked_sub(1);
+        if self.refusals.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok() {
+            return Err(s3s::S3ErrorCode::SlowDown.into());
+        }
+        if self.ignores_range.load(Ordering::Relaxed) {
+            request.input.range = None;
+        }
         let mut response = self.store.get_object(request).await?;
         response.output.version_id = version_id.or(response.output.version_id);
+        let breaks = self.breaks.lock().pop_front();
+        if let Some(after) = breaks {
+            response.output.body = response.output.body.map(|body| broken(body, after));
+        }
         Ok(response)
     }
 

@@ -178,3 +178,20 @@ async fn a_probe_that_is_dropped_leaves_room_for_another() {
     assert_eq!(text(ufs.read(wanted()).await.unwrap()).await, "0123");
     assert_eq!(store.asked.lock().len(), 3);
 }
+
+#[tokio::test]
+async fn a_read_that_meets_a_write_is_tried_again() {
+    let conflict = || s3_error!(OperationAborted, "a write is under way");
+    let (ufs, store) = ufs(limits(), [Step::Error(conflict), Step::Bytes("0123")]);
+    assert_eq!(text(ufs.read(wanted()).await.unwrap()).await, "0123");
+    assert_eq!(store.asked.lock().len(), 2);
+}
+
+#[tokio::test]
+async fn a_store_that_ignores_ranges_is_remembered() {
+    let (ufs, _store) = ufs(limits(), [Step::Bytes("0123"), Step::Bytes("0123456789")]);
+    ufs.read(wanted()).await.unwrap();
+    assert_eq!(ufs.range_start_max(), None);
+    ufs.read(wanted()).await.unwrap();
+    assert_eq!(ufs.range_start_max(), Some(UfsLimits::default().skip_bytes_max));
+}

@@ -155,3 +155,98 @@ async fn a_body_goes_on_at_a_store_that_lets_nobody_name_versions() {
         assert!(bytes == expected[..bytes.len()] && (replaced || bytes.len() == expected.len()), "{}", bytes.len());
     }
 }
+
+/// Bodies past the tier, and what the gateway reads itself of bodies of the tier.
+#[tokio::test(start_paused = true)]
+async fn a_body_goes_on_where_the_store_broke_off() {
+    let expected = content(8, 3 * BLOCK);
+    for cached in [false, true] {
+        let mut bed = Make::default().bed().await;
+        bed.mount = Arc::new(Mount { cached, ..Mount::clone(&bed.mount) });
+        bed.put("k", &expected).await;
+        if cached {
+            bed.faults[0].refuse_connects(1000);
+        }
+        *bed.store.breaks.lock() = [BLOCK / 2, 0, BLOCK, 1].into();
+        let (bytes, error) = bed.get(of("k")).await.body().await;
+        assert!(bytes == expected, "cached {cached}: {} bytes, {error:?}", bytes.len());
+        assert!(bed.reader.shared.metrics.resumptions.get() >= 4);
+        let range = bed.get(ranged("k", 100, 2 * BLOCK as u64)).await.body().await.0;
+        *bed.store.breaks.lock() = [BLOCK / 2].into();
+        assert!(range == bed.get(ranged("k", 100, 2 * BLOCK as u64)).await.body().await.0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_past_the_tier_that_breaks_is_cut_when_the_object_is_another() {
+    let mut bed = Make::default().bed().await;
+    bed.mount = Arc::new(Mount { cached: false, ..Mount::clone(&bed.mount) });
+    let old = content(8, BLOCK);
+    bed.put("k", &old).await;
+    *bed.store.breaks.lock() = [BLOCK / 2].into();
+    let mut got = bed.get(of("k")).await;
+    bed.put("k", &content(9, BLOCK)).await;
+    let (bytes, error) = got.body().await;
+    assert!(error.is_some() && bytes == old[..BLOCK / 2], "{} bytes, {error:?}", bytes.len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_never_goes_on_is_cut_in_the_end() {
+    let mut bed = Make::default().bed().await;
+    bed.mount = Arc::new(Mount { cached: false, ..Mount::clone(&bed.mount) });
+    bed.put("k", &content(8, BLOCK)).await;
+    *bed.store.breaks.lock() = std::iter::once(BLOCK / 2).chain(std::iter::repeat_n(0, 1000)).collect();
+    let (bytes, error) = bed.get(of("k")).await.body().await;
+    assert!(error.is_some() && bytes.len() == BLOCK / 2);
+    assert_eq!(bed.reader.shared.metrics.bypasses_in_flight.get(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_outlives_a_store_that_throttles() {
+    let reader = ReaderOptions { window_bytes: BLOCK as u64, ..ReaderOptions::default() };
+    let bed = Make { reader, ..Make::default() }.bed().await;
+    let expected = content(1, 6 * BLOCK);
+    bed.put("k", &expected).await;
+    let mut got = bed.get(of("k")).await;
+    bed.faults[0].refuse_connects(1000);
+    bed.faults[0].drop_at_event(1);
+    bed.store.refusals.store(10, Ordering::Relaxed);
+    let (bytes, error) = got.body().await;
+    assert!(bytes == expected, "{} bytes, {error:?}", bytes.len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_waits_for_a_place_past_the_tier() {
+    let options = ReaderOptions::default();
+    let reader = ReaderOptions { window_bytes: BLOCK as u64, ufs_bypass_in_flight_max: 1, ..options.clone() };
+    let bed = Make { reader, ..Make::default() }.bed().await;
+    let expected = content(1, 6 * BLOCK);
+    bed.put("k", &expected).await;
+    let mut got = bed.get(of("k")).await;
+    let held = bed.reader.shared.places.enter().await.unwrap();
+    bed.faults[0].refuse_connects(1000);
+    bed.faults[0].drop_at_event(1);
+    let later = options.ufs_bypass_wait_max + options.ufs_bypass_wait_max / 2;
+    let release = async {
+        tokio::time::sleep(later).await;
+        drop(held)
+    };
+    let ((bytes, error), ()) = tokio::join!(got.body(), release);
+    assert!(bytes == expected, "{} bytes, {error:?}", bytes.len());
+}
+
+#[tokio::test]
+async fn a_large_object_of_a_store_that_ignores_ranges_is_read_whole() {
+    let bed = Make::default().bed().await;
+    let expected = content(1, UfsLimits::default().skip_bytes_max as usize + 3 * BLOCK);
+    bed.put("k", &expected).await;
+    bed.store.ignores_range.store(true, Ordering::Relaxed);
+    for _ in 0..2 {
+        let mut got = bed.get(of("k")).await;
+        assert!(got.body().await.0 == expected);
+        assert_eq!(got.verdict(), ("bypass", "ufs"));
+    }
+    let small = content(2, 2 * BLOCK);
+    bed.put("small", &small).await;
+    assert!(bed.read("small").await == small);
+}

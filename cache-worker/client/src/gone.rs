@@ -1,0 +1,34 @@
+//! Telling a home that a version of its object is gone at the UFS, so that the next read asks anew.
+
+use std::sync::Arc;
+
+use tokio::time::{Instant, timeout_at};
+use verbs3_protocol::{GoneVersion, ObjectKey, Reply, Request, Version};
+
+use crate::tier::Tier;
+use crate::write::ask;
+
+impl Tier {
+    /// Has the object's home drop what it knows of this version, and drops what this process has leased. Sent once; ends with
+    /// the answer, or after `first_progress`. A home that can't be told, or rests, is left out: its readers see the change
+    /// when their attributes' time is over.
+    pub async fn tell_version_gone(self: &Arc<Self>, object: &ObjectKey, version: &Version) {
+        self.leases.drop_keys([object.hash()]);
+        let map = self.map.load_full();
+        let Some(home) = map.home(object).filter(|home| home.health.is_up()) else { return };
+        let message = Request::GoneVersion(GoneVersion { object: object.clone(), version: version.clone() }).encode();
+        let until = Instant::now() + self.options.first_progress;
+        let outcome = match timeout_at(until, ask(home, message)).await {
+            Ok(Ok(Reply::Done { .. })) => "ok",
+            Ok(Ok(Reply::Refused(_))) => "refused",
+            Ok(Ok(_) | Err(_)) | Err(_) => "failed",
+        };
+        self.metrics.call("gone_version", outcome);
+        match outcome {
+            "failed" => {
+                self.note_failure(home);
+            }
+            _ => home.health.succeeded(),
+        }
+    }
+}

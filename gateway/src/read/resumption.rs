@@ -1,0 +1,64 @@
+//! When a body that has begun asks another source for its rest, and when it gives up. Pure: time comes in as an argument.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// The first pause; each one without a byte in between is twice the last.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+/// The longest pause: a store that is back is found again within it.
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+
+/// Failures of one part of a body since bytes of it came last.
+#[derive(Debug, Default)]
+pub(super) struct Resumption {
+    /// When the first of them was, and the pause that followed the last.
+    failing: Option<(Instant, Duration)>,
+}
+
+impl Resumption {
+    pub(super) fn note_progress(&mut self) {
+        self.failing = None;
+    }
+
+    /// How long to wait before the next source is asked. `None`: nothing has come for `wait_max`.
+    pub(super) fn next_pause(&mut self, now: Instant, wait_max: Duration) -> Option<Duration> {
+        let (since, pause) = match self.failing {
+            None => (now, PAUSE_MIN),
+            Some((since, last)) => (since, (last * 2).min(PAUSE_MAX)),
+        };
+        self.failing = Some((since, pause));
+        (now.duration_since(since) + pause <= wait_max).then_some(pause)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WAIT_MAX: Duration = Duration::from_secs(5);
+
+    #[test]
+    fn pauses_double_until_the_wait_is_over() {
+        let (mut resumption, mut now, mut pauses) = (Resumption::default(), Instant::now(), Vec::new());
+        while let Some(pause) = resumption.next_pause(now, WAIT_MAX) {
+            now += pause;
+            pauses.push(pause.as_millis());
+        }
+        assert_eq!(pauses, [50, 100, 200, 400, 800, 1600]);
+    }
+
+    #[test]
+    fn bytes_begin_the_wait_anew() {
+        let (mut resumption, now) = (Resumption::default(), Instant::now());
+        assert_eq!(resumption.next_pause(now, WAIT_MAX), Some(PAUSE_MIN));
+        resumption.note_progress();
+        assert_eq!(resumption.next_pause(now + WAIT_MAX, WAIT_MAX), Some(PAUSE_MIN));
+        assert_eq!(resumption.next_pause(now + WAIT_MAX * 2, WAIT_MAX), None);
+    }
+
+    #[test]
+    fn no_wait_means_no_other_source() {
+        assert_eq!(Resumption::default().next_pause(Instant::now(), Duration::ZERO), None);
+    }
+}
