@@ -19,3 +19,4 @@ mod remote;
 mod signing;
 mod stage;
 mod telemetry;
+mod unsigned;
