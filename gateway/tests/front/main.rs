@@ -16,6 +16,7 @@ mod mounts;
 mod oddities;
 mod passing;
 mod remote;
+mod rights;
 mod signing;
 mod stage;
 mod telemetry;
