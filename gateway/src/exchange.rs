@@ -19,6 +19,8 @@ pub(crate) struct Exchange {
     pub fault: FaultSlot,
     /// The operation's own code was reached: its input was read whole.
     pub entered: AtomicBool,
+    /// Its refusal has been counted, under a reason that its code does not tell.
+    pub counted: AtomicBool,
 }
 
 impl Exchange {
@@ -30,6 +32,7 @@ impl Exchange {
             target: OnceLock::new(),
             fault: FaultSlot::default(),
             entered: AtomicBool::new(false),
+            counted: AtomicBool::new(false),
         }
     }
 }

@@ -16,6 +16,7 @@ mod progress;
 mod server;
 mod service;
 mod sigv2;
+mod sigv4;
 mod stall;
 mod tls;
 

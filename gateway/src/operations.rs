@@ -4,8 +4,8 @@
 //! Does not do any of it: see `pass`, `batch`, `copy`, `buckets`, `put`.
 //!
 //! Columns:
-//! - *right*: what the identity must be allowed to do; `seen` is any right on the mount. A copy's source needs `read` besides,
-//!   and a bypass of governance retention `admin`.
+//! - *right*: what the identity must be allowed to do; `seen` is any right on the mount. A copy's source needs `read` besides;
+//!   what headers and destinations need besides stands in `rights`.
 //! - *scope*: what the right is asked for. `object`: the key. `listing`: the prefix that is listed. `bucket`: the mount.
 //!   `settings`: the mount, and refused where the mount is a part of a bucket. `service`: nothing.
 //! - *announces*: the keys that the home is told of before the operation can be seen, and after. Whatever changes an object's
@@ -13,7 +13,7 @@
 //! - *way*: `bypass` straight to the UFS; `cached` through the cache tier; `verified` with a body that is checked on its way;
 //!   `listed` tells the homes what the answer showed; `copied`, `batch` and `mounts` have code of their own; `refused` is not
 //!   possible through a gateway.
-//! - *names*: which names besides bucket and key are rewritten: a function of `rewrite`.
+//! - *names*: which names besides bucket and key are rewritten, and which other buckets are named: a module of `rewrite`.
 
 use async_trait::async_trait;
 use s3s::dto::*;
@@ -28,11 +28,12 @@ mod pass;
 pub(crate) mod query;
 mod reads;
 mod rewrite;
+mod rights;
 
 pub use operation::Right;
 pub(crate) use operation::{Announces, Operation, Row, Scope, Way};
 pub(crate) use pass::{Core, access_denied, no_such_bucket};
-pub(crate) use rewrite::Names;
+pub(crate) use rewrite::{Destination, Names};
 
 use operation::operation_name;
 
@@ -120,6 +121,10 @@ macro_rules! operations {
                 rewrite::$names::listed(self)
             }
 
+            fn destinations(&mut self) -> Vec<Destination<'_>> {
+                rewrite::$names::destinations(self)
+            }
+
             fn inward(&mut self, names: &Names<'_>) {
                 rewrite::$names::inward(self, names);
             }
@@ -150,7 +155,7 @@ operations! {
     complete_multipart_upload(CompleteMultipartUploadInput) -> CompleteMultipartUploadOutput: write object key bypass complete_multipart_upload;
     copy_object(CopyObjectInput) -> CopyObjectOutput: write object key copied plain;
     create_bucket(CreateBucketInput) -> CreateBucketOutput: admin settings nothing bypass create_bucket;
-    create_bucket_metadata_table_configuration(CreateBucketMetadataTableConfigurationInput) -> CreateBucketMetadataTableConfigurationOutput: admin settings nothing bypass plain;
+    create_bucket_metadata_table_configuration(CreateBucketMetadataTableConfigurationInput) -> CreateBucketMetadataTableConfigurationOutput: admin settings nothing bypass create_bucket_metadata_table_configuration;
     create_multipart_upload(CreateMultipartUploadInput) -> CreateMultipartUploadOutput: write object nothing bypass create_multipart_upload;
     create_session(CreateSessionInput) -> CreateSessionOutput: admin service nothing refused plain;
     delete_bucket(DeleteBucketInput) -> DeleteBucketOutput: admin settings nothing bypass plain;
@@ -217,30 +222,30 @@ operations! {
     post_object(PostObjectInput) -> PostObjectOutput: write object key refused plain;
     put_bucket_accelerate_configuration(PutBucketAccelerateConfigurationInput) -> PutBucketAccelerateConfigurationOutput: admin settings nothing bypass plain;
     put_bucket_acl(PutBucketAclInput) -> PutBucketAclOutput: admin settings nothing bypass plain;
-    put_bucket_analytics_configuration(PutBucketAnalyticsConfigurationInput) -> PutBucketAnalyticsConfigurationOutput: admin settings nothing bypass plain;
+    put_bucket_analytics_configuration(PutBucketAnalyticsConfigurationInput) -> PutBucketAnalyticsConfigurationOutput: admin settings nothing bypass put_bucket_analytics_configuration;
     put_bucket_cors(PutBucketCorsInput) -> PutBucketCorsOutput: admin settings nothing bypass plain;
     put_bucket_encryption(PutBucketEncryptionInput) -> PutBucketEncryptionOutput: admin settings nothing bypass plain;
     put_bucket_intelligent_tiering_configuration(PutBucketIntelligentTieringConfigurationInput) -> PutBucketIntelligentTieringConfigurationOutput: admin settings nothing bypass plain;
-    put_bucket_inventory_configuration(PutBucketInventoryConfigurationInput) -> PutBucketInventoryConfigurationOutput: admin settings nothing bypass plain;
+    put_bucket_inventory_configuration(PutBucketInventoryConfigurationInput) -> PutBucketInventoryConfigurationOutput: admin settings nothing bypass put_bucket_inventory_configuration;
     put_bucket_lifecycle_configuration(PutBucketLifecycleConfigurationInput) -> PutBucketLifecycleConfigurationOutput: admin settings nothing bypass plain;
-    put_bucket_logging(PutBucketLoggingInput) -> PutBucketLoggingOutput: admin settings nothing bypass plain;
+    put_bucket_logging(PutBucketLoggingInput) -> PutBucketLoggingOutput: admin settings nothing bypass put_bucket_logging;
     put_bucket_metrics_configuration(PutBucketMetricsConfigurationInput) -> PutBucketMetricsConfigurationOutput: admin settings nothing bypass plain;
     put_bucket_notification_configuration(PutBucketNotificationConfigurationInput) -> PutBucketNotificationConfigurationOutput: admin settings nothing bypass plain;
     put_bucket_ownership_controls(PutBucketOwnershipControlsInput) -> PutBucketOwnershipControlsOutput: admin settings nothing bypass plain;
     put_bucket_policy(PutBucketPolicyInput) -> PutBucketPolicyOutput: admin settings nothing bypass plain;
-    put_bucket_replication(PutBucketReplicationInput) -> PutBucketReplicationOutput: admin settings nothing bypass plain;
+    put_bucket_replication(PutBucketReplicationInput) -> PutBucketReplicationOutput: admin settings nothing bypass put_bucket_replication;
     put_bucket_request_payment(PutBucketRequestPaymentInput) -> PutBucketRequestPaymentOutput: admin settings nothing bypass plain;
     put_bucket_tagging(PutBucketTaggingInput) -> PutBucketTaggingOutput: admin settings nothing bypass plain;
     put_bucket_versioning(PutBucketVersioningInput) -> PutBucketVersioningOutput: admin settings nothing bypass plain;
     put_bucket_website(PutBucketWebsiteInput) -> PutBucketWebsiteOutput: admin settings nothing bypass plain;
     put_object(PutObjectInput) -> PutObjectOutput: write object key verified plain;
-    put_object_acl(PutObjectAclInput) -> PutObjectAclOutput: write object key bypass plain;
-    put_object_legal_hold(PutObjectLegalHoldInput) -> PutObjectLegalHoldOutput: write object key bypass plain;
+    put_object_acl(PutObjectAclInput) -> PutObjectAclOutput: acl object key bypass plain;
+    put_object_legal_hold(PutObjectLegalHoldInput) -> PutObjectLegalHoldOutput: lock object key bypass plain;
     put_object_lock_configuration(PutObjectLockConfigurationInput) -> PutObjectLockConfigurationOutput: admin settings nothing bypass plain;
-    put_object_retention(PutObjectRetentionInput) -> PutObjectRetentionOutput: write object key bypass plain;
+    put_object_retention(PutObjectRetentionInput) -> PutObjectRetentionOutput: lock object key bypass plain;
     put_object_tagging(PutObjectTaggingInput) -> PutObjectTaggingOutput: write object key bypass plain;
     put_public_access_block(PutPublicAccessBlockInput) -> PutPublicAccessBlockOutput: admin settings nothing bypass plain;
-    restore_object(RestoreObjectInput) -> RestoreObjectOutput: write object key bypass plain;
+    restore_object(RestoreObjectInput) -> RestoreObjectOutput: write object key bypass restore_object;
     select_object_content(SelectObjectContentInput) -> SelectObjectContentOutput: read object nothing bypass plain;
     upload_part(UploadPartInput) -> UploadPartOutput: write object nothing verified plain;
     upload_part_copy(UploadPartCopyInput) -> UploadPartCopyOutput: write object nothing copied plain;

@@ -7,9 +7,19 @@
 //! secret_key = "…"            # or: secret_file = "trainer.secret", its first line, beside this file
 //! [[identity.allow]]
 //! mount = "datasets"          # "*" for all
-//! prefix = "imagenet/"        # default: everything
-//! rights = ["read", "list"]   # read, write, list, delete, admin
+//! prefix = "imagenet/"        # a folder; "imagenet-*": all keys that begin so; default: everything
+//! rights = ["read", "list"]   # of those below
 //! ```
+//!
+//! | right | opens |
+//! |---|---|
+//! | `read` | objects, their attributes, tags, ACLs and locks |
+//! | `write` | objects, parts, tags, copies, restores; no access to others and no locks |
+//! | `list` | listings of keys, versions and uploads under the prefix |
+//! | `delete` | objects and versions |
+//! | `acl` | ACLs: PutObjectAcl; with `write`, `x-amz-acl` (but `private`, `bucket-owner-full-control`) and `x-amz-grant-*` |
+//! | `lock` | PutObjectRetention, PutObjectLegalHold; with `write`, `x-amz-object-lock-*` |
+//! | `admin` | the bucket's settings, a bypass of governance retention, `acl` and `lock`; only without a prefix |
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,6 +34,16 @@ use crate::operations::Right;
 
 /// A larger file is taken for a mistake.
 const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
+
+const RIGHTS: [(&str, Right); 7] = [
+    ("read", Right::read),
+    ("write", Right::write),
+    ("list", Right::list),
+    ("delete", Right::delete),
+    ("acl", Right::acl),
+    ("lock", Right::lock),
+    ("admin", Right::admin),
+];
 
 /// Reads a file whole, or says everything that is wrong with it.
 pub(super) fn read(path: &Path) -> Result<Table, Vec<Problem>> {
@@ -162,23 +182,34 @@ impl Reader<'_> {
         if mount.is_none() && item.get("mount").is_none() {
             self.problem(format!("{place}.mount"), "is missing; name a mount, or \"*\" for all");
         }
-        let prefix = self.text(place, item, "prefix").unwrap_or_default().to_owned();
+        let prefix = self.prefix(place, item);
+        let names = RIGHTS.map(|(name, _)| name).join(", ");
         let Some(list) = item.get("rights").and_then(Value::as_array) else {
-            self.problem(format!("{place}.rights"), "is missing or not a list of read, write, list, delete, admin");
+            self.problem(format!("{place}.rights"), format!("is missing or not a list of {names}"));
             return None;
         };
         let mut rights = Vec::new();
         for (index, right) in list.iter().enumerate() {
-            match right.as_str() {
-                Some("read") => rights.push(Right::read),
-                Some("write") => rights.push(Right::write),
-                Some("list") => rights.push(Right::list),
-                Some("delete") => rights.push(Right::delete),
-                Some("admin") => rights.push(Right::admin),
-                _ => self.problem(format!("{place}.rights[{index}]"), "is none of read, write, list, delete, admin"),
+            match RIGHTS.iter().find(|(name, _)| right.as_str() == Some(*name)) {
+                Some((_, right)) => rights.push(*right),
+                None => self.problem(format!("{place}.rights[{index}]"), format!("is none of {names}")),
             }
         }
         Some(Rule { mount: mount?, prefix, rights })
+    }
+
+    /// What keys must start with. A prefix that ends anywhere would open `training/` to a rule about `train`, unnoticed: it
+    /// ends in a slash, or says by a star that it does not.
+    fn prefix(&mut self, place: &str, item: &Toml) -> String {
+        let text = self.text(place, item, "prefix").unwrap_or_default();
+        if !text.is_empty() && !text.ends_with(['/', '*']) {
+            let what = format!(
+                "is {text:?}, which does not end in a slash: write \"{text}/\" for what lies in that folder, or \"{text}*\" for \
+                 all keys that begin so"
+            );
+            self.problem(format!("{place}.prefix"), what);
+        }
+        text.strip_suffix('*').unwrap_or(text).to_owned()
     }
 }
 
@@ -229,6 +260,7 @@ mod tests {
             [[identity.allow]]
             rights = ["read", "fly"]
             prefixes = "a/"
+            prefix = "train"
         "#;
         let problems = parse(text, Path::new("/nonexistent")).unwrap_err();
         let places: Vec<&str> = problems.iter().map(|problem| problem.place.as_str()).collect();
@@ -241,11 +273,38 @@ mod tests {
                 "identity[1]",
                 "identity[3].allow[0].prefixes",
                 "identity[3].allow[0].mount",
+                "identity[3].allow[0].prefix",
                 "identity[3].allow[0].rights[1]",
                 "identity[3].access_key",
             ],
             "{problems:#?}"
         );
+    }
+
+    #[test]
+    fn a_prefix_ends_in_a_slash_or_says_that_it_does_not() {
+        let file = |prefix: &str| {
+            format!(
+                "[[identity]]\naccess_key = \"A\"\nsecret_key = \"x\"\n[[identity.allow]]\nmount = \"m\"\nprefix = \"{prefix}\"\n\
+                 rights = [\"read\", \"acl\", \"lock\"]\n"
+            )
+        };
+        for (prefix, opened, closed) in [
+            ("", "training/x", None),
+            ("*", "training/x", None),
+            ("train/", "train/x", Some("training/x")),
+            ("train*", "training/x", Some("trail/x")),
+            ("train/2*", "train/2026/x", Some("train/x")),
+        ] {
+            let table = parse(&file(prefix), Path::new(".")).unwrap();
+            for right in [Right::read, Right::acl, Right::lock] {
+                assert!(table["A"].allows("m", opened, right), "{prefix} {right:?}");
+                assert!(closed.is_none_or(|closed| !table["A"].allows("m", closed, right)), "{prefix} {right:?}");
+            }
+        }
+        let problems = parse(&file("train"), Path::new(".")).unwrap_err();
+        assert_eq!((problems.len(), problems[0].place.as_str()), (1, "identity[0].allow[0].prefix"));
+        assert!(problems[0].what.contains("\"train/\"") && problems[0].what.contains("\"train*\""), "{problems:?}");
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::operations::Right;
 pub struct Rule {
     /// The mount's name; `*` for all.
     pub mount: String,
-    /// Keys that start with it; empty for all.
+    /// Keys that start with it, whatever it ends in; empty for all. Of a file's prefix `a*` it is `a`.
     pub prefix: String,
     pub rights: Vec<Right>,
 }
@@ -49,6 +49,11 @@ impl Identity {
             Right::admin => rule.prefix.is_empty() && rule.rights.contains(&right),
             Right::read | Right::write | Right::list | Right::delete => {
                 rule.rights.contains(&right) && subject.starts_with(&rule.prefix)
+            }
+            // Who administers the bucket could open or lock all of it anyway, by its policy and its lock configuration.
+            Right::acl | Right::lock => {
+                (rule.rights.contains(&right) && subject.starts_with(&rule.prefix))
+                    || (rule.prefix.is_empty() && rule.rights.contains(&Right::admin))
             }
         })
     }
@@ -170,6 +175,21 @@ mod tests {
     fn admin_on_a_prefix_is_no_admin() {
         assert!(!identity(&[("train", "a/", &[Right::admin])]).allows("train", "", Right::admin));
         assert!(identity(&[("train", "", &[Right::admin])]).allows("train", "", Right::admin));
+    }
+
+    #[test]
+    fn to_write_is_neither_to_open_nor_to_lock() {
+        let writer = identity(&[("train", "", &[Right::read, Right::write, Right::list, Right::delete])]);
+        let opener = identity(&[("train", "a/", &[Right::acl, Right::lock])]);
+        let owner = identity(&[("train", "", &[Right::admin])]);
+        let part_owner = identity(&[("train", "a/", &[Right::admin])]);
+        for right in [Right::acl, Right::lock] {
+            assert!(!writer.allows("train", "a/x", right), "{right:?}");
+            assert!(opener.allows("train", "a/x", right) && !opener.allows("train", "b/x", right), "{right:?}");
+            assert!(!opener.allows("train", "a/x", Right::write));
+            assert!(owner.allows("train", "a/x", right) && !owner.allows("other", "a/x", right), "{right:?}");
+            assert!(!part_owner.allows("train", "a/x", right), "{right:?}");
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use http::header::{AUTHORIZATION, RANGE};
 use http::{HeaderMap, HeaderValue, Uri};
 
 use super::form::decoders::read;
-use super::{lenient, presigned, sigv2};
+use super::{lenient, presigned, sigv2, sigv4};
 
 /// A form upload: the document, and its policy held against it.
 pub fn form(bytes: &[u8]) {
@@ -23,6 +23,7 @@ pub fn signatures(bytes: &[u8]) {
     }
     // A refusal is as good as a reading: neither may panic, and what is left of a URL is one.
     let _ = presigned::check(&uri);
+    let _ = sigv4::check(&uri, &headers);
     if let Ok(unsigned) = presigned::unsigned(&uri) {
         assert_eq!(unsigned.path(), uri.path());
     }

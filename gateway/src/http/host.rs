@@ -1,10 +1,12 @@
-//! Which bucket a Host header names. Owns the rule: `bucket.domain` for configured domains; any other host is path style.
+//! Which bucket a Host header names. Owns the rule: `bucket.domain` for configured domains; any other host is path style. And that
+//! a request names one host.
 //!
 //! s3s's own parsers take every unknown host name for a bucket, which breaks path style through `localhost` or a service name
 //! as soon as one domain is configured.
 
-use s3s::S3Result;
+use http::{HeaderMap, Uri, header};
 use s3s::host::{S3Host, VirtualHost};
+use s3s::{S3Error, S3ErrorCode, S3Result};
 
 /// The configured domains, lower case.
 pub(crate) struct Domains(Vec<String>);
@@ -35,6 +37,22 @@ impl S3Host for Domains {
     }
 }
 
+/// Refuses a request that names two hosts: HTTP/2 says it by `:authority`, HTTP/1 in the target, too, and each reader here would
+/// choose for itself which of them was signed and which names the bucket (RFC 9113 section 8.3.1, RFC 9112 section 3.2).
+pub(super) fn check(uri: &Uri, headers: &HeaderMap) -> S3Result<()> {
+    let mut hosts = headers.get_all(header::HOST).iter();
+    let (host, other) = (hosts.next(), hosts.next());
+    let authority = uri.authority().map(|authority| authority.as_str().as_bytes());
+    let same = match (host, authority) {
+        (Some(host), Some(authority)) => host.as_bytes().eq_ignore_ascii_case(authority),
+        (None, _) | (_, None) => true,
+    };
+    if same && other.is_none() {
+        return Ok(());
+    }
+    Err(S3Error::with_message(S3ErrorCode::InvalidRequest, "The request names more than one host"))
+}
+
 fn without_port(host: &str) -> &str {
     match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
@@ -46,6 +64,26 @@ fn without_port(host: &str) -> &str {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn a_request_names_one_host() {
+        for (uri, hosts, taken) in [
+            ("/b/k", &["a:1"][..], true),
+            ("/b/k", &[], true),
+            ("http://a:1/b/k", &[], true),
+            ("http://a:1/b/k", &["A:1"], true),
+            ("http://a:1/b/k", &["b:1"], false),
+            ("http://a:1/b/k", &["a"], false),
+            ("/b/k", &["a:1", "b:1"], false),
+            ("/b/k", &["a:1", "a:1"], false),
+        ] {
+            let mut headers = HeaderMap::new();
+            for host in hosts {
+                headers.append(header::HOST, host.parse().unwrap());
+            }
+            assert_eq!(check(&uri.parse().unwrap(), &headers).is_ok(), taken, "{uri} {hosts:?}");
+        }
+    }
 
     #[test]
     fn buckets_are_taken_from_configured_domains_alone() {

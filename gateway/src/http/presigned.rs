@@ -12,19 +12,78 @@ const EXPIRES_S_MAX: u64 = 7 * 24 * 60 * 60;
 
 const EXPIRES: &str = "X-Amz-Expires";
 
-/// Of both versions of signatures.
+/// Of both versions of signatures. Version 4 comes first, and cannot do without any of its six.
 const OF_SIGNATURES: [&str; 10] = [
-    "AWSAccessKeyId",
-    "Expires",
-    "Signature",
-    EXPIRES,
     "X-Amz-Algorithm",
     "X-Amz-Credential",
-    "X-Amz-Date",
-    "X-Amz-Security-Token",
     "X-Amz-Signature",
+    "X-Amz-Date",
     "X-Amz-SignedHeaders",
+    EXPIRES,
+    "X-Amz-Security-Token",
+    "AWSAccessKeyId",
+    "Signature",
+    "Expires",
 ];
+/// Places in it.
+const ALGORITHM: usize = 0;
+const CREDENTIAL: usize = 1;
+const SIGNATURE: usize = 2;
+const LISTED: usize = 4;
+const V4_NEEDS: usize = 6;
+const V2_KEY: usize = 7;
+const V2_SIGNATURE: usize = 8;
+
+/// How a URL is signed.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum SignedUrl {
+    V2,
+    V4 {
+        /// `KEY/DATE/REGION/SERVICE/aws4_request`, by its own word.
+        credential: String,
+        /// The headers that are signed, divided by semicolons.
+        headers: String,
+    },
+}
+
+/// How a URL is signed, if it is. Refuses one in which a parameter of its signature comes twice, in any spelling, or is missing.
+pub(super) fn read(uri: &Uri) -> S3Result<Option<SignedUrl>> {
+    let Some(query) = uri.query() else { return Ok(None) };
+    let (mut values, mut counts) = ([None; OF_SIGNATURES.len()], [0u32; OF_SIGNATURES.len()]);
+    for (name, value) in pairs(query) {
+        let name = decoded(name);
+        let Some(at) = OF_SIGNATURES.iter().position(|known| known.eq_ignore_ascii_case(&name)) else { continue };
+        counts[at] += 1;
+        // s3s knows the one spelling alone.
+        if name == OF_SIGNATURES[at] {
+            values[at] = Some(value);
+        }
+    }
+    let has = |at: usize| values[at].is_some();
+    let (v4, v2) = (has(ALGORITHM) || has(SIGNATURE), has(V2_KEY) || has(V2_SIGNATURE));
+    if v4 && v2 {
+        return Err(super::sigv4::signed_twice());
+    }
+    if !v4 && !v2 {
+        return Ok(None);
+    }
+    if let Some(at) = counts.iter().position(|count| *count > 1) {
+        return Err(parameters(format!("the parameter {} comes twice", OF_SIGNATURES[at])));
+    }
+    if v2 {
+        return Ok(Some(SignedUrl::V2));
+    }
+    if !(0..V4_NEEDS).all(has) {
+        let names = OF_SIGNATURES[..V4_NEEDS].join(", ");
+        return Err(parameters(format!("Query-string authentication version 4 requires the parameters {names}")));
+    }
+    let text = |at: usize| form_decoded(values[at].unwrap_or_default());
+    Ok(Some(SignedUrl::V4 { credential: text(CREDENTIAL), headers: text(LISTED) }))
+}
+
+fn parameters(message: String) -> S3Error {
+    S3Error::with_message(S3ErrorCode::AuthorizationQueryParametersError, message)
+}
 
 /// Refuses a URL that is signed for longer than S3 lets one be.
 pub(super) fn check(uri: &Uri) -> S3Result<()> {
@@ -65,8 +124,13 @@ fn pairs(query: &str) -> impl Iterator<Item = (&str, &str)> {
 }
 
 /// As s3s decodes names and values; what is not text is none of ours.
-fn decoded(text: &str) -> Cow<'_, str> {
+pub(super) fn decoded(text: &str) -> Cow<'_, str> {
     percent_decode_str(text).decode_utf8_lossy()
+}
+
+/// The same where a plus matters, which s3s takes for a space.
+fn form_decoded(text: &str) -> String {
+    decoded(&text.replace('+', " ")).into_owned()
 }
 
 #[cfg(test)]

@@ -17,11 +17,13 @@ use verbs3_telemetry::Tracer;
 use super::arriving::Arriving;
 use super::document;
 use super::form::{self, Forms, Posted};
+use super::host;
 use super::inbound::Inbound;
 use super::outbound::{Admission, Ending, Outbound};
 use super::presigned;
 use super::progress::Progress;
 use super::sigv2;
+use super::sigv4::{self, UnsignedHeaders};
 use crate::answer::{REQUEST_ID, passed};
 use crate::cors::Cors;
 use crate::exchange::Exchange;
@@ -123,6 +125,9 @@ impl Front {
         method: &Method,
         scheme: &'static str,
     ) -> HttpResponse {
+        if let Err(refused) = host::check(request.uri(), request.headers()) {
+            return answer_of(refused);
+        }
         let signed_body = has_sha256(&request);
         let prepared = if form::is_form(request.method(), request.headers()) {
             // In a box: every other request's future would carry its room.
@@ -199,6 +204,12 @@ impl Front {
         sigv2::check(&mut parts.uri, &parts.headers, self.forms.sigv2, self.clock_skew_max)
             .inspect_err(|_| self.metrics.denied("sigv2"))?;
         presigned::check(&parts.uri)?;
+        sigv4::check(&parts.uri, &parts.headers).inspect_err(|error| {
+            if error.source().is_some_and(|source| source.is::<UnsignedHeaders>()) {
+                self.metrics.denied("unsigned_header");
+                exchange.counted.store(true, Ordering::Relaxed);
+            }
+        })?;
         let body = if body.is_end_stream() {
             Body::empty()
         } else {
@@ -291,7 +302,7 @@ impl Front {
 
     /// Counts what s3s refused by itself: signatures, clocks, keys.
     fn note_denial(&self, exchange: &Exchange, code: Option<&str>) {
-        if exchange.row.get().is_some() {
+        if exchange.row.get().is_some() || exchange.counted.load(Ordering::Relaxed) {
             return;
         }
         let reason = match code {
@@ -335,6 +346,10 @@ pub(super) fn slow_down() -> S3Error {
 
 /// An error as S3 writes it.
 fn answer_of(error: S3Error) -> HttpResponse {
+    let unsigned = error.source().and_then(|source| source.downcast_ref::<UnsignedHeaders>()).cloned();
+    if let Some(UnsignedHeaders { names }) = unsigned {
+        return sigv4::answer(&error, &names);
+    }
     error.to_http_response().unwrap_or_else(|_| {
         let mut response = HttpResponse::new(Body::empty());
         *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;

@@ -1,16 +1,20 @@
 //! Signature version 2: whether it is taken at all, and what s3s does not check of it. Verifies no signature.
 
-use http::{HeaderMap, Uri, header};
+use http::{HeaderMap, HeaderName, Uri, header};
 use s3s::dto::{Timestamp, TimestampFormat};
 use s3s::{S3Error, S3ErrorCode, S3Result};
 use time::{Duration, OffsetDateTime};
+
+use super::presigned::decoded;
 
 /// S3's answer in every region that has come up since 2014.
 pub(super) fn allowed(enabled: bool) -> S3Result<()> {
     if enabled {
         return Ok(());
     }
-    let message = "The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256. (gateway.sigv2 is off.)";
+    // botocore signs URLs and forms so where the region is an old one or none, unless it is told otherwise.
+    let message = "The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256; with boto3, \
+                   Config(signature_version=\"s3v4\"). (gateway.sigv2 is off.)";
     Err(S3Error::with_message(S3ErrorCode::InvalidRequest, message))
 }
 
@@ -18,8 +22,10 @@ pub(super) fn allowed(enabled: bool) -> S3Result<()> {
 /// Forms are seen to where they are read.
 pub(super) fn check(uri: &mut Uri, headers: &HeaderMap, enabled: bool, skew_max: std::time::Duration) -> S3Result<()> {
     let mut parameters = uri.query().unwrap_or_default().split('&').filter_map(|pair| pair.split('=').next());
-    if parameters.any(|name| matches!(name, "Signature" | "AWSAccessKeyId")) {
+    // Decoded, as s3s compares them.
+    if parameters.any(|name| matches!(&*decoded(name), "Signature" | "AWSAccessKeyId")) {
         allowed(enabled)?;
+        check_covered(uri, headers)?;
         return as_signed(uri);
     }
     let by_header = headers.get_all(header::AUTHORIZATION).iter().any(|value| value.as_bytes().starts_with(b"AWS "));
@@ -37,7 +43,46 @@ pub(super) fn check(uri: &mut Uri, headers: &HeaderMap, enabled: bool, skew_max:
         let message = "The difference between the request time and the current time is too large.";
         return Err(S3Error::with_message(S3ErrorCode::RequestTimeTooSkewed, message));
     }
+    check_covered(uri, headers)?;
     as_signed(uri)
+}
+
+/// Sub-resources that stand outside what version 2 signs: they could be put behind any signed URL.
+const UNSIGNED: [&str; 10] = [
+    "attributes",
+    "encryption",
+    "intelligent-tiering",
+    "legal-hold",
+    "metadataTable",
+    "ownershipControls",
+    "policyStatus",
+    "publicAccessBlock",
+    "retention",
+    "session",
+];
+/// Of headers besides `x-amz-*`, those that version 2 signs.
+const SIGNED_HEADERS: [HeaderName; 3] = [header::CONTENT_TYPE, HeaderName::from_static("content-md5"), header::DATE];
+
+/// Refuses what s3s would obey and not verify: sub-resources that are not signed, and whatever comes twice, which it takes for
+/// absent when it verifies.
+fn check_covered(uri: &Uri, headers: &HeaderMap) -> S3Result<()> {
+    let open = |what: &str| {
+        let message = format!("Signature version 2 does not cover {what}. Please use AWS4-HMAC-SHA256.");
+        Err(S3Error::with_message(S3ErrorCode::InvalidRequest, message))
+    };
+    let pairs = uri.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
+    let mut names: Vec<_> = pairs.map(|pair| decoded(pair.split('=').next().unwrap_or_default())).collect();
+    names.sort_unstable();
+    if names.windows(2).any(|pair| pair[0] == pair[1]) {
+        return open("a parameter that comes twice");
+    }
+    if let Some(name) = names.iter().find(|name| UNSIGNED.contains(&&***name)) {
+        return open(&format!("the parameter {name}"));
+    }
+    match SIGNED_HEADERS.iter().find(|name| headers.get_all(*name).iter().nth(1).is_some()) {
+        Some(name) => open(&format!("two headers {name}")),
+        None => Ok(()),
+    }
 }
 
 /// A bucket's path is signed with a slash at its end, also where it is sent without: so do botocore (`authPath`), s3cmd and the
@@ -79,7 +124,12 @@ mod tests {
     #[test]
     fn both_forms_are_refused_by_default_and_nothing_else_is() {
         let (mut plain, none) = (Uri::from_static("/b/k"), HeaderMap::new());
-        for query in ["/b/k?AWSAccessKeyId=a&Expires=1&Signature=b", "/b/k?x=1&Signature="] {
+        for query in [
+            "/b/k?AWSAccessKeyId=a&Expires=1&Signature=b",
+            "/b/k?x=1&Signature=",
+            "/b/k?AWSAccessKey%49d=a&Expires=1&%53ignature=b",
+            "/b/k?%53%69%67%6e%61%74%75%72%65",
+        ] {
             let error = check(&mut query.parse().unwrap(), &none, false, SKEW).unwrap_err();
             assert_eq!(*error.code(), S3ErrorCode::InvalidRequest);
             assert!(check(&mut query.parse().unwrap(), &none, true, SKEW).is_ok());
@@ -107,6 +157,32 @@ mod tests {
         assert_eq!(*check(&mut uri, &headers, true, SKEW).unwrap_err().code(), S3ErrorCode::AccessDenied);
         assert_eq!(moment("Tue, 27 Mar 2007 19:36:42 +0000"), moment("Tue, 27 Mar 2007 19:36:42 GMT"));
         assert!(moment("Tue, 27 Mar 2007 19:36:42 +0000").is_some());
+    }
+
+    #[test]
+    fn what_version_2_leaves_unsigned_is_refused() {
+        let refused = |query: &str, headers: &HeaderMap| {
+            let mut uri: Uri = format!("/b/k?AWSAccessKeyId=a&Expires=1&Signature=b{query}").parse().unwrap();
+            check(&mut uri, headers, true, SKEW).is_err()
+        };
+        let none = HeaderMap::new();
+        for query in ["&legal-hold", "&retention=", "&%65ncryption", "&acl&acl", "&acl&%61cl=", "&policy&x&policy=1"] {
+            assert!(refused(query, &none), "{query}");
+        }
+        for query in
+            ["", "&acl", "&versionId=1", "&prefix=legal-hold", "&uploadId=1&partNumber=2", "&response-expires=a"]
+        {
+            assert!(!refused(query, &none), "{query}");
+        }
+        let mut headers = HeaderMap::new();
+        headers.append(header::CONTENT_TYPE, "a/b".parse().unwrap());
+        assert!(!refused("", &headers));
+        headers.append(header::CONTENT_TYPE, "c/d".parse().unwrap());
+        assert!(refused("", &headers));
+        let mut by_header = dated("date", OffsetDateTime::now_utc());
+        assert!(check(&mut Uri::from_static("/b/k?retention"), &by_header, true, SKEW).is_err());
+        by_header.append("date", by_header["date"].clone());
+        assert!(check(&mut Uri::from_static("/b/k"), &by_header, true, SKEW).is_err());
     }
 
     #[test]

@@ -66,6 +66,8 @@ fn right(row: &Row) -> &'static str {
         Right::write => "write",
         Right::list => "list",
         Right::delete => "delete",
+        Right::acl => "acl",
+        Right::lock => "lock",
         Right::admin => "admin",
         Right::seen => "any",
     }

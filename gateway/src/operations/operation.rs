@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use s3s::{S3, S3Request, S3Response, S3Result};
 
-use super::rewrite::Names;
+use super::rewrite::{Destination, Names};
 
 /// What an identity may be allowed to do.
 #[allow(non_camel_case_types)]
@@ -13,6 +13,11 @@ pub enum Right {
     write,
     list,
     delete,
+    /// To say who else may do what with an object.
+    acl,
+    /// To say until when an object may not be changed.
+    lock,
+    /// Of the bucket as a whole. Includes `acl` and `lock`.
     admin,
     /// Any right on the mount.
     seen,
@@ -89,6 +94,8 @@ pub(crate) trait Operation: Sized + Send + 'static {
     fn key(&mut self) -> Option<&mut String>;
     /// The prefix that a listing is about.
     fn prefix(&self) -> &str;
+    /// The buckets that the input has the store write to, besides its own.
+    fn destinations(&mut self) -> Vec<Destination<'_>>;
     /// Rewrites names other than bucket and key from the client's to the UFS's.
     fn inward(&mut self, names: &Names<'_>);
     /// Rewrites names in the answer from the UFS's to the client's.

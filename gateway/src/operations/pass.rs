@@ -110,9 +110,8 @@ impl Core {
         // A batch delete asks for each of its keys (`batch`), and needs to see the mount.
         let right = if row.announces == Announces::keys { Right::seen } else { row.right };
         self.allow(&identity, &mount, subject, right)?;
-        let bypasses = request.headers.get("x-amz-bypass-governance-retention");
-        if bypasses.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"true")) {
-            self.allow(&identity, &mount, "", Right::admin)?;
+        if changes(row) {
+            self.allow_headers(&identity, &mount, subject, &request.headers)?;
         }
         if row.scope == Scope::settings && mount.is_prefix() {
             self.metrics.denied("prefix_mount");
@@ -125,6 +124,7 @@ impl Core {
             let message = format!("the mount {} is read-only", mount.name);
             return Err(S3Error::with_message(S3ErrorCode::AccessDenied, message));
         }
+        self.allow_destinations(&identity, &mount, &mut request.input)?;
         Ok(Entry { exchange, identity, mount })
     }
 
@@ -141,7 +141,7 @@ impl Core {
             return Ok(());
         }
         self.metrics.denied("policy");
-        Err(access_denied())
+        Err(super::rights::refusal(identity, mount, subject, right))
     }
 
     /// From the client's names to the UFS's.
@@ -224,7 +224,7 @@ fn failed<T>(result: &S3Result<T>) -> Option<String> {
 
 fn changes(row: &Row) -> bool {
     match row.right {
-        Right::write | Right::delete => true,
+        Right::write | Right::delete | Right::acl | Right::lock => true,
         Right::admin => !row.method.starts_with("get_") && !row.method.starts_with("list_"),
         Right::read | Right::list | Right::seen => false,
     }

@@ -2,12 +2,21 @@
 //! fields in which inputs and outputs carry names. Does not know who may see what.
 //!
 //! Each module here is the *names* column of the table: `listed` is the prefix that a listing is about, `inward` rewrites what
-//! the client sent (beyond bucket and key, which `pass` rewrites for all), `outward` what the UFS answered.
+//! the client sent (beyond bucket and key, which `pass` rewrites for all), `outward` what the UFS answered. `destinations` are other
+//! buckets that the input names; `rights` judges and rewrites them.
 
 use percent_encoding::percent_decode_str;
 use s3s::dto::{CommonPrefix, EncodingType};
 
 use crate::mount::Mount;
+
+mod destinations;
+
+pub(crate) use destinations::Destination;
+pub(super) use destinations::{
+    create_bucket_metadata_table_configuration, put_bucket_analytics_configuration, put_bucket_inventory_configuration,
+    put_bucket_logging, put_bucket_replication, restore_object,
+};
 
 /// The two sides of a mount.
 pub(crate) struct Names<'a> {
@@ -119,7 +128,10 @@ fn is_url(encoding: &Option<EncodingType>) -> bool {
 
 /// Nothing but bucket and key.
 pub(super) mod plain {
-    use super::Names;
+    use super::{Destination, Names};
+    pub fn destinations<T>(_: &mut T) -> Vec<Destination<'_>> {
+        Vec::new()
+    }
     pub fn listed<T>(_: &T) -> &str {
         ""
     }
@@ -129,7 +141,7 @@ pub(super) mod plain {
 
 pub(super) mod create_bucket {
     use super::Names;
-    pub use super::plain::{inward, listed};
+    pub use super::plain::{destinations, inward, listed};
     use s3s::dto::CreateBucketOutput;
 
     pub fn outward(output: &mut CreateBucketOutput, names: &Names<'_>) {
@@ -141,7 +153,7 @@ pub(super) mod create_bucket {
 
 pub(super) mod create_multipart_upload {
     use super::Names;
-    pub use super::plain::{inward, listed};
+    pub use super::plain::{destinations, inward, listed};
     use s3s::dto::CreateMultipartUploadOutput;
 
     pub fn outward(output: &mut CreateMultipartUploadOutput, names: &Names<'_>) {
@@ -152,7 +164,7 @@ pub(super) mod create_multipart_upload {
 
 pub(super) mod complete_multipart_upload {
     use super::Names;
-    pub use super::plain::{inward, listed};
+    pub use super::plain::{destinations, inward, listed};
     use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
     use s3s::dto::CompleteMultipartUploadOutput;
 
@@ -175,7 +187,7 @@ pub(super) mod complete_multipart_upload {
 
 pub(super) mod get_object_attributes {
     use super::Names;
-    pub use super::plain::{listed, outward};
+    pub use super::plain::{destinations, listed, outward};
     use s3s::dto::{GetObjectAttributesInput, ObjectAttributes};
 
     /// The names of the wanted attributes, one by one: s3s takes each header for one name, and SDKs write all into one header.
@@ -188,7 +200,7 @@ pub(super) mod get_object_attributes {
 
 pub(super) mod list_parts {
     use super::Names;
-    pub use super::plain::{inward, listed};
+    pub use super::plain::{destinations, inward, listed};
     use s3s::dto::ListPartsOutput;
 
     pub fn outward(output: &mut ListPartsOutput, names: &Names<'_>) {
@@ -199,7 +211,7 @@ pub(super) mod list_parts {
 
 pub(super) mod delete_objects {
     use super::Names;
-    pub use super::plain::listed;
+    pub use super::plain::{destinations, listed};
     use s3s::dto::{DeleteObjectsInput, DeleteObjectsOutput};
 
     pub fn inward(input: &mut DeleteObjectsInput, names: &Names<'_>) {
@@ -213,6 +225,7 @@ pub(super) mod delete_objects {
 }
 
 pub(super) mod list_objects {
+    pub use super::plain::destinations;
     use super::{Names, is_url};
     use s3s::dto::{ListObjectsInput, ListObjectsOutput};
 
@@ -237,6 +250,7 @@ pub(super) mod list_objects {
 }
 
 pub(super) mod list_objects_v2 {
+    pub use super::plain::destinations;
     use super::{Names, is_url};
     use s3s::dto::{ListObjectsV2Input, ListObjectsV2Output};
 
@@ -263,6 +277,7 @@ pub(super) mod list_objects_v2 {
 }
 
 pub(super) mod list_object_versions {
+    pub use super::plain::destinations;
     use super::{Names, is_url};
     use s3s::dto::{ListObjectVersionsInput, ListObjectVersionsOutput};
 
@@ -288,6 +303,7 @@ pub(super) mod list_object_versions {
 }
 
 pub(super) mod list_multipart_uploads {
+    pub use super::plain::destinations;
     use super::{Names, is_url};
     use s3s::dto::{ListMultipartUploadsInput, ListMultipartUploadsOutput};
 

@@ -14,7 +14,7 @@ fn names_are_s3s_own() {
 #[test]
 fn what_changes_an_object_announces_it() {
     for row in TABLE.iter().filter(|row| row.scope == Scope::object) {
-        let changes = matches!(row.right, Right::write | Right::delete);
+        let changes = matches!(row.right, Right::write | Right::delete | Right::acl | Right::lock);
         // Parts and uploads are no object yet.
         let unseen =
             ["upload_part", "upload_part_copy", "create_multipart_upload", "abort_multipart_upload", "list_parts"];
@@ -41,6 +41,13 @@ fn administration_needs_admin_and_the_whole_bucket() {
         let row = TABLE.iter().find(|row| row.method == method).unwrap();
         assert_eq!((row.right, row.scope), (Right::admin, Scope::settings), "{method}");
     }
+}
+
+#[test]
+fn who_may_write_may_neither_open_nor_lock() {
+    let with = |right: Right| TABLE.iter().filter(move |row| row.right == right).map(|row| row.method);
+    assert_eq!(with(Right::acl).collect::<Vec<_>>(), ["put_object_acl"]);
+    assert_eq!(with(Right::lock).collect::<Vec<_>>(), ["put_object_legal_hold", "put_object_retention"]);
 }
 
 #[test]

@@ -82,6 +82,17 @@ async fn what_a_put_may_not_do_a_form_may_not_either() {
 }
 
 #[tokio::test]
+async fn headers_around_a_form_are_not_obeyed() {
+    let stage = Stage::start().await;
+    stage.put("/data/secret", b"hush").await;
+    let document = form("k", "v");
+    let slipped = "x-amz-copy-source: data/secret\r\nx-amz-object-lock-legal-hold: ON\r\ncontent-type";
+    let head = head(&stage, "data", document.len()).replacen("content-type", slipped, 1);
+    assert_eq!(stage.exchange(&head, document.as_bytes()).await.status, 204);
+    assert_eq!(stage.get("/data/k").await.body, b"v");
+}
+
+#[tokio::test]
 async fn forms_share_a_bound_and_give_their_memory_back() {
     let stage = Stage::start_with(|setup| {
         setup.options.post_object_bytes_max = 100_000;

@@ -60,6 +60,26 @@ async fn answers_that_have_no_body_have_none() {
     }
 }
 
+#[tokio::test]
+async fn a_host_besides_the_authority_is_refused() {
+    let stage = Stage::start().await;
+    stage.put("/data/x", b"hello").await;
+    let mut sender = connect(&stage, 1 << 20).await;
+    // Signed for one host and sent to another: which of the two the signature is held against must not matter.
+    for (host, status) in [(stage.host(), StatusCode::OK), ("data.s3.example.com".to_owned(), StatusCode::BAD_REQUEST)]
+    {
+        let (head, _) = Request::new("GET", "/data/x").signed(&host);
+        let mut asked = http::Request::builder().uri(format!("http://{}/data/x", stage.host()));
+        for (name, value) in head.lines().skip(1).filter_map(|line| line.split_once(':')) {
+            if name != "connection" {
+                asked = asked.header(name, value.trim());
+            }
+        }
+        let answer = sender.send_request(asked.body(Empty::new()).unwrap()).await.unwrap();
+        assert_eq!(answer.status(), status, "{host}");
+    }
+}
+
 fn gauge(stage: &Stage, name: &str) -> f64 {
     let families = stage.registry.gather();
     let family = families.iter().find(|family| family.name() == format!("verbs3_gateway_{name}")).unwrap();

@@ -17,6 +17,8 @@ mod mounts;
 mod oddities;
 mod passing;
 mod remote;
+mod rights;
 mod signing;
 mod stage;
 mod telemetry;
+mod unsigned;

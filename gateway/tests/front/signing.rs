@@ -32,6 +32,8 @@ pub struct Request {
     pub access_key: String,
     pub secret_key: String,
     pub time: OffsetDateTime,
+    /// Of the scope.
+    pub service: &'static str,
 }
 
 /// What chunks are signed with.
@@ -54,6 +56,7 @@ impl Request {
             access_key: ACCESS_KEY.to_owned(),
             secret_key: SECRET_KEY.to_owned(),
             time: OffsetDateTime::now_utc(),
+            service: "s3",
         }
     }
 
@@ -84,10 +87,10 @@ impl Request {
     fn seed(&self, stamp: &str) -> Seed {
         let day = &stamp[..8];
         let key = hmac(format!("AWS4{}", self.secret_key).as_bytes(), day);
-        let key = hmac(&hmac(&hmac(&key, REGION), "s3"), "aws4_request");
+        let key = hmac(&hmac(&hmac(&key, REGION), self.service), "aws4_request");
         Seed {
             signature: String::new(),
-            scope: format!("{day}/{REGION}/s3/aws4_request"),
+            scope: format!("{day}/{REGION}/{}/aws4_request", self.service),
             stamp: stamp.to_owned(),
             key,
         }

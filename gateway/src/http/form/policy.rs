@@ -11,15 +11,23 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use hmac::{Hmac, KeyInit, Mac};
 use s3s::post_policy::{PostPolicy, PostPolicyCondition as Condition};
 use s3s::{S3Error, S3ErrorCode, S3Result};
+use serde::Deserialize;
 use sha1::Sha1;
 use sha2::Sha256;
 use subtle::ConstantTimeEq;
-use time::OffsetDateTime;
+use time::format_description::FormatItem;
+use time::macros::format_description;
+use time::{OffsetDateTime, PrimitiveDateTime};
 
 use super::fields::Form;
 use crate::auth::{Identities, Identity};
 use crate::http::sigv2;
 use crate::operations::access_denied;
+
+/// `20260131T235959Z`.
+const DATE: &[FormatItem<'_>] = format_description!("[year][month][day]T[hour][minute][second]Z");
+const DATE_BYTES: usize = 16;
+const DAY_BYTES: usize = 8;
 
 /// Fields that a policy need not speak of.
 const EXEMPT: [&str; 4] = ["policy", "x-amz-signature", "signature", "awsaccesskeyid"];
@@ -35,7 +43,11 @@ pub(super) fn signer(form: &Form, identities: &Identities, v2: bool) -> S3Result
         let [end, service, region, day, access_key] = scope[..] else {
             return Err(argument("the field x-amz-credential is not ACCESS_KEY/DATE/REGION/s3/aws4_request"));
         };
-        if (end, service) != ("aws4_request", "s3") || !field("x-amz-date")?.starts_with(day) {
+        let date = field("x-amz-date")?;
+        if date.len() != DATE_BYTES || PrimitiveDateTime::parse(date, DATE).is_err() {
+            return Err(argument("X-Amz-Date must be in the ISO8601 Long Format \"yyyyMMdd'T'HHmmss'Z'\""));
+        }
+        if (end, service) != ("aws4_request", "s3") || date[..DAY_BYTES] != *day {
             return Err(argument("the field x-amz-credential does not fit x-amz-date, or is not for s3"));
         }
         (access_key, Signed::V4 { day, region })
@@ -80,9 +92,8 @@ fn v4(secret: &str, day: &str, region: &str, policy: &str) -> String {
 /// Holds the form against its policy. `bucket` is the one that the form was sent to.
 pub(super) fn check(form: &Form, bucket: &str, now: OffsetDateTime) -> S3Result<()> {
     let text = form.get("policy").ok_or_else(|| missing("policy"))?;
-    let policy = PostPolicy::from_base64(text).map_err(|error| {
-        S3Error::with_message(S3ErrorCode::InvalidPolicyDocument, format!("Invalid Policy: {error}"))
-    })?;
+    let policy = PostPolicy::from_base64(text).map_err(|error| invalid(&error.to_string()))?;
+    check_expiration(text)?;
     if now >= OffsetDateTime::from(policy.expiration) {
         return Err(refused("Policy expired."));
     }
@@ -124,6 +135,24 @@ pub(super) fn check(form: &Form, bucket: &str, now: OffsetDateTime) -> S3Result<
         Some((name, _)) => Err(refused(&format!("Extra input fields: {name}"))),
         None => Ok(()),
     }
+}
+
+/// s3s takes any character between day and time, and small letters: `2030-01-01 00:00:00z`. S3 takes ISO 8601 alone.
+fn check_expiration(policy: &str) -> S3Result<()> {
+    #[derive(Deserialize)]
+    struct Dated {
+        expiration: String,
+    }
+    let document = BASE64.decode(policy).map_err(|error| invalid(&error.to_string()))?;
+    let Dated { expiration } = serde_json::from_slice(&document).map_err(|error| invalid(&error.to_string()))?;
+    if expiration.as_bytes().get(10) == Some(&b'T') && !expiration.contains(char::is_lowercase) {
+        return Ok(());
+    }
+    Err(invalid(&format!("Invalid 'expiration' value: '{expiration}'")))
+}
+
+fn invalid(why: &str) -> S3Error {
+    S3Error::with_message(S3ErrorCode::InvalidPolicyDocument, format!("Invalid Policy: {why}"))
 }
 
 /// Of a Content-Type that is a list, each part has to begin so.

@@ -61,6 +61,10 @@ fn only_ignored_and_signing_fields_go_unspoken_of() {
         ("submit", "AccessDenied"),
         ("x-amz-meta-a", "AccessDenied"),
         ("x-amz-server-side-encryption", "AccessDenied"),
+        ("acl", "AccessDenied"),
+        ("x-amz-acl", "AccessDenied"),
+        ("x-amz-object-lock-mode", "AccessDenied"),
+        ("tagging", "AccessDenied"),
     ] {
         assert_eq!(verdict(&form(conditions, &[("key", "k"), (field, "v")], 1)), wanted, "{field}");
     }
@@ -79,6 +83,30 @@ fn a_policy_ends_when_it_says() {
     assert!(check(&form, "b", at("2029-12-31T23:59:59Z")).is_ok());
     let error = check(&form, "b", at("2030-01-01T00:00:00Z")).unwrap_err();
     assert_eq!(error.message(), Some("Invalid according to Policy: Policy expired."));
+}
+
+#[test]
+fn a_policy_with_a_malformed_date_is_refused() {
+    for (expiration, wanted) in [
+        ("2030-01-01T00:00:00Z", ""),
+        ("2030-01-01T00:00:00.000Z", ""),
+        ("2030-01-01T00:00:00+00:00", ""),
+        ("2030-01-01 00:00:00Z", "InvalidPolicyDocument"),
+        ("2030-01-01 00:00:00.123456+00:00", "InvalidPolicyDocument"),
+        ("2030-01-01t00:00:00Z", "InvalidPolicyDocument"),
+        ("2030-01-01T00:00:00z", "InvalidPolicyDocument"),
+        ("2030-01-01_00:00:00Z", "InvalidPolicyDocument"),
+        ("2030-01-01T00:00:00", "InvalidPolicyDocument"),
+        ("2030-13-01T00:00:00Z", "InvalidPolicyDocument"),
+        ("2030-01-01", "InvalidPolicyDocument"),
+        ("", "InvalidPolicyDocument"),
+    ] {
+        let policy =
+            format!("{{\"expiration\": \"{expiration}\", \"conditions\": [[\"starts-with\", \"$key\", \"\"]]}}");
+        let fields = vec![("key".to_owned(), "k".to_owned()), ("policy".to_owned(), BASE64.encode(policy))];
+        let form = Form { fields, file: Bytes::new(), file_name: String::new() };
+        assert_eq!(verdict(&form), wanted, "{expiration:?}");
+    }
 }
 
 #[test]
@@ -118,6 +146,10 @@ fn a_form_is_signed_by_a_known_key_and_whole() {
         ("x-amz-credential", "AK/20291231/eu-1/sts/aws4_request", "InvalidArgument"),
         ("x-amz-credential", "AK/20291230/eu-1/s3/aws4_request", "InvalidArgument"),
         ("x-amz-algorithm", "none", "InvalidArgument"),
+        ("x-amz-date", "20291231", "InvalidArgument"),
+        ("x-amz-date", "20291231T000000", "InvalidArgument"),
+        ("x-amz-date", "20291231 000000Z", "InvalidArgument"),
+        ("x-amz-date", "20291231T256199Z", "InvalidArgument"),
     ] {
         assert_eq!(changed(name, value), code, "{name}={value}");
     }

@@ -1,0 +1,141 @@
+//! What a signature of version 4 has to cover, and what it has to be for. s3s verifies a signature over the headers that its
+//! sender lists, and obeys the others, too. Owns the demand that `host` and every `x-amz-*` header is listed, that the scope is
+//! S3's, and that a request is signed in one way ("Authenticating Requests", S3 reference). Verifies no signature.
+//!
+//! All of it comes before s3s, so that requests signed by header and by URL pass one place. A form's fields are held against its
+//! policy (`form::policy`), and the headers that a form comes with are dropped.
+
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, StatusCode, Uri};
+use s3s::{Body, HttpResponse, S3Error, S3ErrorCode, S3Result};
+
+use super::presigned::{self, SignedUrl};
+
+const ALGORITHM: &str = "AWS4-HMAC-SHA256";
+const AMZ: &str = "x-amz-";
+/// Need not be listed: its value is the last line of what a header signs. In a URL's request it only narrows what body is taken.
+const PAYLOAD_HASH: &str = "x-amz-content-sha256";
+
+/// Headers that nobody has signed, in S3's form: `x-amz-acl, x-amz-meta-a`. The source of an [`S3Error`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("headers that were not signed: {names}")]
+pub(super) struct UnsignedHeaders {
+    pub names: String,
+}
+
+/// Refuses a request whose signature leaves open what S3 wants covered. A request that nobody has signed passes: s3s refuses it.
+pub(super) fn check(uri: &Uri, headers: &HeaderMap) -> S3Result<()> {
+    let by_url = presigned::read(uri)?;
+    let mut values = headers.get_all(AUTHORIZATION).iter();
+    let by_header = values.next();
+    if values.next().is_some() || (by_header.is_some() && by_url.is_some()) {
+        return Err(signed_twice());
+    }
+    match (by_header, by_url) {
+        (None, None) => Ok(()),
+        (None, Some(SignedUrl::V4 { credential, headers: listed })) => {
+            check_scope(&credential).map_err(|why| {
+                let message = format!("Error parsing the X-Amz-Credential parameter; {why}");
+                S3Error::with_message(S3ErrorCode::AuthorizationQueryParametersError, message)
+            })?;
+            check_listed(headers, Some(&listed))
+        }
+        // Version 2 signs every such header that is text.
+        (None, Some(SignedUrl::V2)) => check_listed(headers, None),
+        (Some(value), _) if value.as_bytes().starts_with(b"AWS ") => check_listed(headers, None),
+        (Some(value), _) => {
+            let (credential, listed) = read_header(value)?;
+            check_scope(credential).map_err(|why| malformed(&why))?;
+            check_listed(headers, Some(listed))
+        }
+    }
+}
+
+/// Credential and listed headers of an Authorization header. Takes less than s3s does, never more: what is read here as listed
+/// must be what s3s puts under the signature.
+fn read_header(value: &HeaderValue) -> S3Result<(&str, &str)> {
+    let text = value.to_str().map_err(|_| malformed("it is not text"))?;
+    let Some(rest) = text.strip_prefix(ALGORITHM) else {
+        return Err(if text.starts_with("AWS4-") {
+            let message =
+                "The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256.";
+            S3Error::with_message(S3ErrorCode::InvalidRequest, message)
+        } else {
+            S3Error::with_message(S3ErrorCode::InvalidArgument, "Unsupported Authorization Type")
+        });
+    };
+    let mut parts = rest.split(',');
+    let mut part = |name: &str| parts.next()?.trim_start().strip_prefix(name)?.strip_prefix('=');
+    let (credential, listed, signature) = (part("Credential"), part("SignedHeaders"), part("Signature"));
+    match (credential, listed, signature, parts.next()) {
+        (Some(credential), Some(listed), Some(_), None) => Ok((credential, listed)),
+        _ => Err(malformed("it is not \"AWS4-HMAC-SHA256 Credential=…, SignedHeaders=…, Signature=…\"")),
+    }
+}
+
+/// `KEY/DATE/REGION/s3/aws4_request`. Any region is taken: clients of one endpoint are configured with many, and a key of the
+/// identities file is good in all of them.
+fn check_scope(credential: &str) -> Result<(), String> {
+    let mut parts = credential.split('/');
+    let mut next = || parts.next();
+    let (Some(_), Some(_), Some(_), Some(service), Some(end)) = (next(), next(), next(), next(), next()) else {
+        return Err("the Credential is not \"<YOUR-AKID>/YYYYMMDD/REGION/SERVICE/aws4_request\".".to_owned());
+    };
+    if service != "s3" {
+        return Err(format!("incorrect service {service:?}. This endpoint belongs to \"s3\"."));
+    }
+    if end != "aws4_request" || next().is_some() {
+        return Err(format!("incorrect terminal {end:?}. This endpoint uses \"aws4_request\"."));
+    }
+    Ok(())
+}
+
+/// `listed`: the names that the signature covers, divided by semicolons; `None`: all of them, and no host. s3s passes over
+/// values that are not UTF-8 when it verifies, so those are covered by nothing.
+fn check_listed(headers: &HeaderMap, listed: Option<&str>) -> S3Result<()> {
+    let covers = |name: &str| listed.is_none_or(|listed| listed.split(';').any(|found| found == name));
+    let signed = |name: &str, value: &HeaderValue| covers(name) && std::str::from_utf8(value.as_bytes()).is_ok();
+    let amz = headers.iter().map(|(name, value)| (name.as_str(), value)).filter(|(name, _)| name.starts_with(AMZ));
+    let open = amz.filter(|(name, value)| *name != PAYLOAD_HASH && !signed(name, value)).map(|(name, _)| name);
+    let mut open: Vec<&str> = open.collect();
+    if !covers("host") {
+        open.push("host");
+    }
+    if open.is_empty() {
+        return Ok(());
+    }
+    open.sort_unstable();
+    open.dedup();
+    let unsigned = UnsignedHeaders { names: open.join(", ") };
+    let mut error = S3Error::with_source(S3ErrorCode::AccessDenied, Box::new(unsigned));
+    error.set_message("There were headers present in the request which were not signed");
+    Err(error)
+}
+
+/// A refusal with S3's element for the names, which s3s's errors have no room for.
+pub(super) fn answer(error: &S3Error, names: &str) -> HttpResponse {
+    let (code, message) = (error.code().as_str(), error.message().unwrap_or_default());
+    // A header's name may have an ampersand, but no other character that XML minds.
+    let names = names.replace('&', "&amp;");
+    let mut response = HttpResponse::new(Body::from(format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>{code}</Code><Message>{message}</Message>\
+         <HeadersNotSigned>{names}</HeadersNotSigned></Error>"
+    )));
+    *response.status_mut() = error.status_code().unwrap_or(StatusCode::FORBIDDEN);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
+    response
+}
+
+fn malformed(why: &str) -> S3Error {
+    let message = format!("The authorization header is malformed; {why}");
+    S3Error::with_message(S3ErrorCode::AuthorizationHeaderMalformed, message)
+}
+
+pub(super) fn signed_twice() -> S3Error {
+    let message = "Only one auth mechanism allowed; only the X-Amz-Algorithm query parameter, Signature query string \
+                   parameter or the Authorization header should be specified";
+    S3Error::with_message(S3ErrorCode::InvalidArgument, message)
+}
+
+#[cfg(test)]
+mod tests;

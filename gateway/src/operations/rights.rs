@@ -1,0 +1,154 @@
+//! Rights that a request needs besides its row's: for headers that do more than write, and for other buckets that its document
+//! names. Owns which header needs which right, and that a named bucket is a mount of the asking identity. The row's own right
+//! is asked by `pass`, a copy's source by `copy`.
+
+use http::HeaderMap;
+use s3s::{S3Error, S3ErrorCode, S3Result};
+
+use super::pass::{access_denied, no_such_bucket};
+use super::{Core, Destination, Operation, Right};
+use crate::auth::Identity;
+use crate::mount::Mount;
+
+/// Canned ACLs that open an object to nobody but its writer and the bucket's owner. Clients send them by default (s3fs, rclone).
+const CLOSED_ACLS: [&[u8]; 2] = [b"private", b"bucket-owner-full-control"];
+
+impl Core {
+    /// Asks for the rights that headers of a write need.
+    pub(super) fn allow_headers(
+        &self,
+        identity: &Identity,
+        mount: &Mount,
+        key: &str,
+        headers: &HeaderMap,
+    ) -> S3Result<()> {
+        let mut needed = headers.iter().filter_map(|(name, value)| right_of_header(name.as_str(), value.as_bytes()));
+        needed.try_for_each(|right| self.allow(identity, mount, key, right))
+    }
+
+    /// Takes the buckets that the input names for mounts: asks for the rights on them, and puts the UFS's names in their place.
+    pub(super) fn allow_destinations<R: Operation>(
+        &self,
+        identity: &Identity,
+        mount: &Mount,
+        input: &mut R,
+    ) -> S3Result<()> {
+        for destination in input.destinations() {
+            match destination {
+                Destination::Bucket { name, deletes } => {
+                    let (arn, bucket) = parts_of(name).ok_or_else(|| self.refuse_destination::<R>("no bucket"))?;
+                    let target = self.mounts.resolve(bucket).ok_or_else(no_such_bucket)?;
+                    // All keys: the store chooses them.
+                    self.allow(identity, &target, "", Right::write)?;
+                    if deletes {
+                        self.allow(identity, &target, "", Right::delete)?;
+                    }
+                    if target.is_prefix() || target.read_only {
+                        return Err(self.refuse_destination::<R>("a mount of a part of a bucket, or a read-only one"));
+                    }
+                    if target.ufs.name() != mount.ufs.name() {
+                        return Err(self.refuse_destination::<R>("a mount of another store"));
+                    }
+                    *name = format!("{arn}{}", target.bucket);
+                }
+                Destination::Foreign(what) => return Err(self.refuse_destination::<R>(what)),
+            }
+        }
+        Ok(())
+    }
+
+    fn refuse_destination<R: Operation>(&self, what: &str) -> S3Error {
+        self.metrics.denied("destination");
+        let message =
+            format!("{} names {what} as its destination: nothing can be written there from here", R::row().name);
+        S3Error::with_message(S3ErrorCode::NotImplemented, message)
+    }
+}
+
+fn right_of_header(name: &str, value: &[u8]) -> Option<Right> {
+    match name.strip_prefix("x-amz-")? {
+        "acl" => (!CLOSED_ACLS.contains(&value)).then_some(Right::acl),
+        name if name.starts_with("grant-") => Some(Right::acl),
+        name if name.starts_with("object-lock-") => Some(Right::lock),
+        // Who may lock an object should not thereby be able to unlock it.
+        "bypass-governance-retention" => (!value.eq_ignore_ascii_case(b"false")).then_some(Right::admin),
+        _ => None,
+    }
+}
+
+/// What stands before a bucket's name, and the name: of `arn:aws:s3:::name`, or of a name alone.
+fn parts_of(text: &str) -> Option<(String, &str)> {
+    if !text.starts_with("arn:") {
+        return Some((String::new(), text));
+    }
+    let mut parts = text.splitn(6, ':');
+    let (_, partition, service) = (parts.next()?, parts.next()?, parts.next()?);
+    let (region, account, bucket) = (parts.next()?, parts.next()?, parts.next()?);
+    let plain = service == "s3" && region.is_empty() && account.is_empty() && !bucket.contains(['/', ':']);
+    plain.then(|| (format!("arn:{partition}:s3:::"), bucket))
+}
+
+/// A denial. Who may write and lacks a right that `write` once included is told which.
+pub(super) fn refusal(identity: &Identity, mount: &Mount, subject: &str, right: Right) -> S3Error {
+    let name = match right {
+        Right::acl => "acl",
+        Right::lock => "lock",
+        Right::read | Right::write | Right::list | Right::delete | Right::admin | Right::seen => {
+            return access_denied();
+        }
+    };
+    if !identity.allows(&mount.name, subject, Right::write) {
+        return access_denied();
+    }
+    let message = format!("Access Denied: this needs the right \"{name}\" besides \"write\" in the identities file");
+    S3Error::with_message(S3ErrorCode::AccessDenied, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_that_do_more_than_write_need_more() {
+        for (name, value, right) in [
+            ("x-amz-acl", "public-read", Some(Right::acl)),
+            ("x-amz-acl", "authenticated-read", Some(Right::acl)),
+            ("x-amz-acl", "", Some(Right::acl)),
+            ("x-amz-acl", "private", None),
+            ("x-amz-acl", "bucket-owner-full-control", None),
+            ("x-amz-grant-full-control", "id=a", Some(Right::acl)),
+            ("x-amz-object-lock-mode", "COMPLIANCE", Some(Right::lock)),
+            ("x-amz-object-lock-retain-until-date", "2030-01-01T00:00:00Z", Some(Right::lock)),
+            ("x-amz-object-lock-legal-hold", "ON", Some(Right::lock)),
+            ("x-amz-bypass-governance-retention", "true", Some(Right::admin)),
+            ("x-amz-bypass-governance-retention", "True", Some(Right::admin)),
+            ("x-amz-bypass-governance-retention", "1", Some(Right::admin)),
+            ("x-amz-bypass-governance-retention", "false", None),
+            ("x-amz-meta-acl", "public-read", None),
+            ("x-amz-tagging", "a=b", None),
+            ("content-type", "a/b", None),
+        ] {
+            assert_eq!(right_of_header(name, value.as_bytes()), right, "{name}: {value}");
+        }
+    }
+
+    #[test]
+    fn a_bucket_is_named_by_itself_or_by_its_arn() {
+        for (text, arn, bucket) in [
+            ("train", "", "train"),
+            ("arn:aws:s3:::train", "arn:aws:s3:::", "train"),
+            ("arn:aws-cn:s3:::train", "arn:aws-cn:s3:::", "train"),
+        ] {
+            assert_eq!(parts_of(text), Some((arn.to_owned(), bucket)), "{text}");
+        }
+        for text in [
+            "arn:aws:s3:eu-1:123456789012:accesspoint/train",
+            "arn:aws:s3tables:eu-1:1:bucket/train",
+            "arn:aws:s3:::train/folder",
+            "arn:aws:s3",
+            "arn:",
+        ] {
+            assert_eq!(parts_of(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Rights beyond reading and writing: ACLs, locks, and buckets that a document names. Real requests; where the store must have
+//! seen something, it is a store that remembers.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use s3s::dto::*;
+use s3s::{S3, S3Request, S3Response, S3Result};
+use verbs3_gateway::auth::Identities;
+use verbs3_gateway::mount::Mount;
+use verbs3_ufs::{Ufs, UfsLimits};
+
+use crate::signing::Request;
+use crate::stage::{Stage, mount};
+
+/// The buckets that the store was told to write to.
+#[derive(Clone, Default)]
+struct Remembering(Arc<Mutex<Vec<String>>>);
+
+#[async_trait]
+impl S3 for Remembering {
+    async fn put_bucket_replication(
+        &self,
+        request: S3Request<PutBucketReplicationInput>,
+    ) -> S3Result<S3Response<PutBucketReplicationOutput>> {
+        let rules = request.input.replication_configuration.rules;
+        self.0.lock().extend(rules.into_iter().map(|rule| rule.destination.bucket));
+        Ok(S3Response::new(PutBucketReplicationOutput::default()))
+    }
+
+    async fn put_bucket_logging(
+        &self,
+        request: S3Request<PutBucketLoggingInput>,
+    ) -> S3Result<S3Response<PutBucketLoggingOutput>> {
+        let target = request.input.bucket_logging_status.logging_enabled;
+        self.0.lock().extend(target.map(|target| target.target_bucket));
+        Ok(S3Response::new(PutBucketLoggingOutput::default()))
+    }
+
+    async fn restore_object(&self, _: S3Request<RestoreObjectInput>) -> S3Result<S3Response<RestoreObjectOutput>> {
+        self.0.lock().push("restored".to_owned());
+        Ok(S3Response::new(RestoreObjectOutput::default()))
+    }
+}
+
+fn rules(path: &Path, rules: &[(&str, &str, &str)]) -> Arc<Identities> {
+    let owner = "[[identity]]\naccess_key = \"AKOWNER\"\nsecret_key = \"owner-secret\"\n\
+                 [[identity.allow]]\nmount = \"*\"\nrights = [\"read\", \"write\", \"delete\", \"admin\"]\n\
+                 [[identity]]\naccess_key = \"AKOTHER\"\nsecret_key = \"other-secret\"\n";
+    let rules = rules.iter().map(|(mount, prefix, rights)| {
+        format!("[[identity.allow]]\nmount = \"{mount}\"\nprefix = \"{prefix}\"\nrights = [{rights}]\n")
+    });
+    fs::write(path, owner.to_owned() + &rules.collect::<String>()).unwrap();
+    Identities::load(path).unwrap()
+}
+
+fn other(method: &'static str, path: &str) -> Request {
+    Request::new(method, path).by("AKOTHER", "other-secret")
+}
+
+const ALL: &str = "\"read\", \"write\", \"list\", \"delete\"";
+
+/// What opens or locks, each with the right that it needs.
+fn more_than_writes() -> Vec<(Request, &'static str)> {
+    let put = |path: &str| other("PUT", path).header("content-length", "0");
+    vec![
+        (put("/data/mine/x").query("acl=").header("x-amz-acl", "public-read"), "acl"),
+        (put("/data/mine/y").header("x-amz-acl", "public-read"), "acl"),
+        (put("/data/mine/y").header("x-amz-grant-read", "uri=all"), "acl"),
+        (put("/data/mine/y").header("x-amz-copy-source", "/data/mine/x").header("x-amz-acl", "public-read"), "acl"),
+        (other("POST", "/data/mine/y").query("uploads=").header("x-amz-grant-full-control", "id=a"), "acl"),
+        (put("/data/mine/x").query("retention="), "lock"),
+        (put("/data/mine/x").query("legal-hold="), "lock"),
+        (put("/data/mine/y").header("x-amz-object-lock-legal-hold", "ON"), "lock"),
+        (
+            put("/data/mine/y")
+                .header("x-amz-object-lock-mode", "COMPLIANCE")
+                .header("x-amz-object-lock-retain-until-date", "2099-01-01T00:00:00Z"),
+            "lock",
+        ),
+        (other("POST", "/data/mine/y").query("uploads=").header("x-amz-object-lock-legal-hold", "ON"), "lock"),
+    ]
+}
+
+#[tokio::test]
+async fn who_may_write_may_neither_open_nor_lock() {
+    let folder = tempfile::tempdir().unwrap();
+    let identities = rules(&folder.path().join("identities.toml"), &[("data", "mine/", ALL)]);
+    let stage = Stage::start_with(|setup| setup.identities = identities).await;
+    stage.put("/data/mine/x", b"hello").await;
+    let before = stage.told().len();
+    let document = |request: &Request| match request.query.as_str() {
+        "retention=" => {
+            "<Retention><Mode>COMPLIANCE</Mode><RetainUntilDate>2099-01-01T00:00:00Z</RetainUntilDate></Retention>"
+        }
+        "legal-hold=" => "<LegalHold><Status>ON</Status></LegalHold>",
+        _ => "",
+    };
+    for (mut request, right) in more_than_writes() {
+        let body = document(&request);
+        request.headers.retain(|(name, _)| name != "content-length");
+        let request = request.header("content-length", &body.len().to_string());
+        let answer = stage.send(&request, body.as_bytes()).await;
+        assert_eq!(answer.error(), (403, "AccessDenied".to_owned()), "{:?}", request.headers);
+        assert!(answer.text().contains(&format!("the right &quot;{right}&quot;")), "{}", answer.text());
+    }
+    let bypass = other("DELETE", "/data/mine/x").header("x-amz-bypass-governance-retention", "true");
+    assert_eq!(stage.send(&bypass, b"").await.error(), (403, "AccessDenied".to_owned()));
+    assert!(!stage.visible("data", "mine/y").await && stage.visible("data", "mine/x").await);
+    assert_eq!(stage.told().len(), before, "a home was told of it");
+    // The default of many clients opens nothing.
+    let closed = other("PUT", "/data/mine/y").header("content-length", "0").header("x-amz-acl", "private");
+    assert_eq!(stage.send(&closed, b"").await.status, 200);
+}
+
+#[tokio::test]
+async fn the_rights_open_what_they_are_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let allow = format!("{ALL}, \"acl\", \"lock\"");
+    let identities = rules(&folder.path().join("identities.toml"), &[("data", "mine/", &allow)]);
+    let stage = Stage::start_with(|setup| setup.identities = identities).await;
+    stage.put("/data/mine/x", b"hello").await;
+    for (request, _) in more_than_writes() {
+        // What the local store makes of it is its own.
+        assert_ne!(stage.send(&request, b"").await.status, 403, "{:?}", request.headers);
+    }
+    let theirs =
+        other("PUT", "/data/theirs").query("acl=").header("content-length", "0").header("x-amz-acl", "private");
+    assert_eq!(stage.send(&theirs, b"").await.status, 403);
+    let bypass = other("DELETE", "/data/mine/x").header("x-amz-bypass-governance-retention", "true");
+    assert_eq!(stage.send(&bypass, b"").await.status, 403, "who locks could unlock");
+}
+
+fn replication(bucket: &str) -> String {
+    format!(
+        "<ReplicationConfiguration><Role>r</Role><Rule><Status>Enabled</Status><Destination><Bucket>{bucket}</Bucket>\
+         </Destination></Rule></ReplicationConfiguration>"
+    )
+}
+
+fn logging(bucket: &str) -> String {
+    format!(
+        "<BucketLoggingStatus><LoggingEnabled><TargetBucket>{bucket}</TargetBucket><TargetPrefix>logs/</TargetPrefix>\
+         </LoggingEnabled></BucketLoggingStatus>"
+    )
+}
+
+/// A stage whose identity AKOTHER administers `here`, may write and delete in `there`, write in `half`, and nothing elsewhere.
+async fn administered(folder: &Path, told: &Remembering) -> Stage {
+    let identities = rules(
+        &folder.join("identities.toml"),
+        &[
+            ("here", "", "\"write\", \"admin\""),
+            ("there", "", "\"write\", \"delete\""),
+            ("half", "", "\"write\""),
+            ("narrow", "logs/", "\"write\", \"delete\""),
+            ("part", "", "\"write\", \"delete\""),
+            ("shut", "", "\"write\", \"delete\""),
+            ("loose", "", "\"write\", \"delete\""),
+        ],
+    );
+    let ufs = Ufs::new("remembering".to_owned(), Arc::new(told.clone()), UfsLimits::default());
+    Stage::start_with(|setup| {
+        setup.identities = identities;
+        setup.mounts = vec![
+            mount("here", ufs.clone(), "real-here", ""),
+            mount("there", ufs.clone(), "real-there", ""),
+            mount("half", ufs.clone(), "real-half", ""),
+            mount("narrow", ufs.clone(), "real-narrow", ""),
+            mount("part", ufs.clone(), "real-part", "team/"),
+            Mount { read_only: true, ..mount("shut", ufs.clone(), "real-shut", "") },
+            mount("secret", ufs, "real-secret", ""),
+        ];
+    })
+    .await
+}
+
+#[tokio::test]
+async fn an_admin_reaches_no_other_bucket_by_a_document() {
+    let (folder, told) = (tempfile::tempdir().unwrap(), Remembering::default());
+    let stage = administered(folder.path(), &told).await;
+    let send = async |query: &str, document: String| {
+        let request = other("PUT", "/here").query(query).header("content-length", &document.len().to_string());
+        stage.send(&request, document.as_bytes()).await
+    };
+    for (bucket, status) in [
+        ("arn:aws:s3:::secret", 403),
+        ("arn:aws:s3:::real-secret", 404),
+        ("real-there", 404),
+        ("arn:aws:s3:::half", 403),
+        ("arn:aws:s3:::narrow", 403),
+        ("arn:aws:s3:::part", 501),
+        ("arn:aws:s3:::shut", 501),
+        ("arn:aws:s3:::loose", 501),
+        ("arn:aws:s3:eu-1:1:accesspoint/there", 501),
+    ] {
+        let answer = send("replication=", replication(bucket)).await;
+        assert_eq!(answer.status, status, "{bucket}: {}", answer.text());
+    }
+    for (bucket, status) in [("secret", 403), ("real-there", 404), ("narrow", 403), ("part", 501)] {
+        let answer = send("logging=", logging(bucket)).await;
+        assert_eq!(answer.status, status, "{bucket}: {}", answer.text());
+    }
+    assert_eq!(told.0.lock().as_slice(), [""; 0], "the store was asked");
+
+    assert_eq!(send("replication=", replication("arn:aws:s3:::there")).await.status, 200);
+    assert_eq!(send("logging=", logging("half")).await.status, 200);
+    assert_eq!(told.0.lock().as_slice(), ["arn:aws:s3:::real-there", "real-half"]);
+}
+
+#[tokio::test]
+async fn a_restore_writes_nowhere_else() {
+    let (folder, told) = (tempfile::tempdir().unwrap(), Remembering::default());
+    let stage = administered(folder.path(), &told).await;
+    let send = async |document: &str| {
+        let request = other("POST", "/here/k").query("restore=").header("content-length", &document.len().to_string());
+        stage.send(&request, document.as_bytes()).await
+    };
+    let elsewhere = "<RestoreRequest><Type>SELECT</Type><OutputLocation><S3><BucketName>there</BucketName><Prefix>p</Prefix></S3>\
+                     </OutputLocation></RestoreRequest>";
+    let answer = send(elsewhere).await;
+    assert_eq!(answer.error(), (501, "NotImplemented".to_owned()));
+    assert!(answer.text().contains("OutputLocation"), "{}", answer.text());
+    assert_eq!(told.0.lock().as_slice(), [""; 0], "the store was asked");
+    assert!(send("<RestoreRequest><Days>1</Days></RestoreRequest>").await.status < 300);
+    assert_eq!(told.0.lock().as_slice(), ["restored"]);
+}
