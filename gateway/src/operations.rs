@@ -30,7 +30,7 @@ mod rewrite;
 
 pub use operation::Right;
 pub(crate) use operation::{Announces, Operation, Row, Scope, Way};
-pub(crate) use pass::{Core, access_denied, no_such_bucket};
+pub(crate) use pass::{Core, Entry, access_denied, no_such_bucket};
 pub(crate) use rewrite::Names;
 
 use operation::operation_name;

@@ -12,6 +12,7 @@ mod forms;
 mod http2;
 mod identities;
 mod lenient;
+mod memory;
 mod mounts;
 mod oddities;
 mod passing;
