@@ -65,8 +65,13 @@ pub struct GatewayLimits {
     pub requests_in_flight_max: u32,
     /// Size of all request headers. Default: `"64KiB"`. Range: `"8KiB"` to `"1MiB"`.
     pub header_max: ByteSize,
-    /// Largest chunk of an aws-chunked upload: one chunk is held until its signature is checked. Default: `"16MiB"`. Range: `"64KiB"` to `"64MiB"`.
-    pub aws_chunk_max: ByteSize,
+    /// Memory for the bodies of all requests under way: some 620 KiB for each upload under the default bounds, or its length where that is
+    /// less, and documents whole; beyond it they get 503 SlowDown. Not less than twice `xml_max`. Default: `"256MiB"`. Range: `"1MiB"` to `"64GiB"`.
+    pub bodies_max: ByteSize,
+    /// What an HTTP/2 connection may send of bodies before they are read; one request may send a quarter. Default: `"512KiB"`. Range: `"256KiB"` to `"64MiB"`.
+    pub http2_window: ByteSize,
+    /// Memory for small answers that wait for HTTP/2 clients to take them; beyond it they count as requests under way. Default: `"64MiB"`. Range: `"64KiB"` to `"64GiB"`.
+    pub http2_answers_max: ByteSize,
     /// Largest XML document in a request: 10,000 parts, or 1,000 keys of 1 KiB, need 4 MiB. Default: `"4MiB"`. Range: `"64KiB"` to `"64MiB"`.
     pub xml_max: ByteSize,
     /// Largest upload by an HTML form: held whole in memory. Default: `"64MiB"`. Range: `"64KiB"` to `"1GiB"`.
@@ -209,7 +214,9 @@ impl Default for GatewayLimits {
             connections_max: 8192,
             requests_in_flight_max: 4096,
             header_max: ByteSize::kib(64),
-            aws_chunk_max: ByteSize::mib(16),
+            bodies_max: ByteSize::mib(256),
+            http2_window: ByteSize::kib(512),
+            http2_answers_max: ByteSize::mib(64),
             xml_max: ByteSize::mib(4),
             form_max: ByteSize::mib(64),
             forms_max: ByteSize::mib(128),

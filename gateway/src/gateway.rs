@@ -14,12 +14,13 @@ use verbs3_telemetry::Tracer;
 
 use crate::auth::{Access, Identities, Keys};
 use crate::cors::Cors;
-use crate::http::{Admin, Domains, Forms, Front, Lenient, Listener, Readiness, Server, form_memory};
+use crate::http::{Admin, Domains, Forms, Front, InboundBounds, Lenient, Listener, Readiness, Server, form_memory};
 use crate::metrics::Metrics;
 use crate::mount::Mounts;
 use crate::operations::{Core, Operations};
 use crate::read::Reader;
 use crate::write::Homes;
+use crate::write::body_budget::BodyBudget;
 
 /// Bounds and choices of a gateway.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,8 +38,12 @@ pub struct GatewayOptions {
     /// For a client that does not read its answer.
     pub write_stall_max: Duration,
     pub tls_handshake_max: Duration,
-    /// Largest aws-chunked chunk: s3s holds each whole in memory.
-    pub aws_chunk_bytes_max: u64,
+    /// Memory for the bodies of all requests under way, without forms; beyond it 503 SlowDown.
+    pub bodies_bytes_max: u64,
+    /// What an HTTP/2 connection may send of bodies before they are read; one request may send a quarter.
+    pub http2_window_bytes: u32,
+    /// Memory of small answers that wait for HTTP/2 clients; beyond it they stay requests under way.
+    pub http2_answers_bytes_max: u64,
     /// Largest XML document in a request.
     pub xml_bytes_max: usize,
     /// Largest form upload: held whole in memory.
@@ -64,7 +69,9 @@ impl Default for GatewayOptions {
             body_idle_max: Duration::from_secs(60),
             write_stall_max: Duration::from_secs(60),
             tls_handshake_max: Duration::from_secs(10),
-            aws_chunk_bytes_max: 16 * 1024 * 1024,
+            bodies_bytes_max: 256 * 1024 * 1024,
+            http2_window_bytes: 512 * 1024,
+            http2_answers_bytes_max: 64 * 1024 * 1024,
             // S3's largest document: 10,000 parts of a CompleteMultipartUpload, or 1,000 keys of 1 KiB.
             xml_bytes_max: 4 * 1024 * 1024,
             post_object_bytes_max: 64 * 1024 * 1024,
@@ -153,12 +160,15 @@ impl Gateway {
             memory: form_memory(options.post_objects_bytes_max),
             held: metrics.form_bytes.clone(),
         };
+        let bodies = inbound_bounds(&options, &metrics);
+        metrics.http2_answers_max.set(i64::try_from(options.http2_answers_bytes_max).unwrap_or(i64::MAX));
+        let answers = BodyBudget::new(options.http2_answers_bytes_max, metrics.http2_answers.clone());
         let front = Front {
             service: outer.build(),
             metrics,
             in_flight: Arc::new(Semaphore::new(options.requests_in_flight_max)),
-            chunk_bytes_max: options.aws_chunk_bytes_max,
-            body_idle_max: options.body_idle_max,
+            bodies,
+            answers,
             forms,
             clock_skew_max: options.clock_skew_max,
             tracer: OnceLock::new(),
@@ -198,6 +208,25 @@ impl Gateway {
         self.stop_admin.cancel();
         self.admin_tasks.close();
         self.admin_tasks.wait().await;
+    }
+}
+
+/// Most that the UFS's client queues of a body before the connection takes it: hyper's buffer of 408 KiB, and one frame.
+const STORE_QUEUE_BYTES: u64 = 480 * 1024;
+
+/// HTTP/2's frames, as hyper takes them.
+const FRAME_BYTES: u64 = 16 * 1024;
+
+/// What each body may hold. Of an object's: what the socket's buffer or the HTTP/2 window takes ahead, the frame that is held back
+/// (as long as that buffer at most, or one of HTTP/2's), and what waits for the UFS.
+fn inbound_bounds(options: &GatewayOptions, metrics: &Metrics) -> InboundBounds {
+    metrics.body_memory_max.set(i64::try_from(options.bodies_bytes_max).unwrap_or(i64::MAX));
+    let ahead = (2 * options.header_bytes_max as u64).max(u64::from(options.http2_window_bytes / 4) + FRAME_BYTES);
+    InboundBounds {
+        idle_max: options.body_idle_max,
+        budget: BodyBudget::new(options.bodies_bytes_max, metrics.body_memory.clone()),
+        upload_bytes: ahead + STORE_QUEUE_BYTES,
+        document_bytes_max: options.xml_bytes_max as u64,
     }
 }
 

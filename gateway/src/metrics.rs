@@ -7,6 +7,7 @@ use prometheus::{Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, 
 
 use crate::operations;
 pub use crate::read::metrics::TABLE as READ_TABLE;
+use crate::write::chunk_guard::ChunkRefusal;
 
 /// Status classes, by their first digit; 0 for requests that never got an answer.
 const CLASSES: [&str; 6] = ["none", "1xx", "2xx", "3xx", "4xx", "5xx"];
@@ -60,6 +61,15 @@ table! {
         "Request bodies that were not what was promised, by reason. Nothing of them was stored.";
     chunked_refused: IntCounterVec, "verbs3_gateway_chunk_guard_refused_total", ["reason"],
         "aws-chunked bodies whose framing was refused, by reason.";
+    body_memory: IntGauge, "verbs3_gateway_body_memory_bytes", [],
+        "Memory taken by bodies of requests under way: uploads and documents, without forms.";
+    body_memory_max: IntGauge, "verbs3_gateway_body_memory_bytes_max", [], "The configured bound; beyond it 503 SlowDown.";
+    http2_queued_bytes: IntGauge, "verbs3_gateway_http2_queued_bytes", [],
+        "Bytes of answers that wait for the windows of HTTP/2 clients.";
+    http2_answers: IntGauge, "verbs3_gateway_http2_answer_bytes", [],
+        "Memory of small answers over HTTP/2 that are no requests under way any more.";
+    http2_answers_max: IntGauge, "verbs3_gateway_http2_answer_bytes_max", [],
+        "The configured bound; beyond it such an answer stays a request under way until it is sent.";
     form_bytes: IntGauge, "verbs3_gateway_form_bytes", [], "Memory taken by form uploads under way.";
     form_bytes_max: IntGauge, "verbs3_gateway_form_bytes_max", [], "The configured bound; beyond it 503 SlowDown.";
     tls_errors: IntCounter, "verbs3_gateway_tls_errors_total", [],
@@ -88,7 +98,12 @@ pub(crate) struct Metrics {
     pub in_flight_max: IntGauge,
     denied: IntCounterVec,
     bodies_refused: IntCounterVec,
-    pub chunked_refused: IntCounterVec,
+    chunked_refused: IntCounterVec,
+    pub body_memory: IntGauge,
+    pub body_memory_max: IntGauge,
+    pub http2_queued_bytes: IntGauge,
+    pub http2_answers: IntGauge,
+    pub http2_answers_max: IntGauge,
     pub form_bytes: IntGauge,
     pub form_bytes_max: IntGauge,
     pub tls_errors: IntCounter,
@@ -113,6 +128,11 @@ impl Metrics {
             denied,
             bodies_refused,
             chunked_refused,
+            body_memory,
+            body_memory_max,
+            http2_queued_bytes,
+            http2_answers,
+            http2_answers_max,
             form_bytes,
             form_bytes_max,
             tls_errors,
@@ -134,6 +154,11 @@ impl Metrics {
             denied,
             bodies_refused,
             chunked_refused,
+            body_memory,
+            body_memory_max,
+            http2_queued_bytes,
+            http2_answers,
+            http2_answers_max,
             form_bytes,
             form_bytes_max,
             tls_errors,
@@ -167,6 +192,9 @@ impl Metrics {
     }
 
     pub fn body_refused(&self, reason: Option<&str>) {
+        if let Some(framing) = reason.filter(|reason| ChunkRefusal::REASONS.contains(reason)) {
+            self.chunked_refused.with_label_values(&[framing]).inc();
+        }
         self.bodies_refused.with_label_values(&[reason.unwrap_or("home_unreachable")]).inc();
     }
 }

@@ -32,7 +32,7 @@ mod rights;
 
 pub use operation::Right;
 pub(crate) use operation::{Announces, Operation, Row, Scope, Way};
-pub(crate) use pass::{Core, access_denied, no_such_bucket};
+pub(crate) use pass::{Core, Entry, access_denied, no_such_bucket};
 pub(crate) use rewrite::{Destination, Names};
 
 use operation::operation_name;

@@ -2,8 +2,11 @@
 //! these steps. Does not hold bodies, does not retry, and does not know the cache.
 
 pub(crate) mod announce;
+pub(crate) mod body_budget;
 pub(crate) mod checks;
 pub(crate) mod chunk_guard;
+mod chunk_signing;
+pub(crate) mod chunked;
 pub(crate) mod decoders;
 pub(crate) mod put;
 pub(crate) mod verified;

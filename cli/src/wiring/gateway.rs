@@ -170,7 +170,9 @@ fn gateway_options(
         connections_max,
         requests_in_flight_max,
         header_max,
-        aws_chunk_max,
+        bodies_max,
+        http2_window,
+        http2_answers_max,
         xml_max,
         form_max,
         forms_max,
@@ -185,7 +187,10 @@ fn gateway_options(
         body_idle_max: body_idle.0,
         write_stall_max: write_stall.0,
         tls_handshake_max: tls_handshake.0,
-        aws_chunk_bytes_max: aws_chunk_max.0,
+        bodies_bytes_max: bodies_max.0,
+        // Checked: 64 MiB at most.
+        http2_window_bytes: u32::try_from(http2_window.0).unwrap_or(u32::MAX),
+        http2_answers_bytes_max: http2_answers_max.0,
         xml_bytes_max: xml_max.as_usize(),
         post_object_bytes_max: form_max.0,
         // Fields and boundaries come on top of a file.

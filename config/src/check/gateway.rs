@@ -96,7 +96,9 @@ fn check_limits(limits: &GatewayLimits, findings: &mut Findings) {
         connections_max,
         requests_in_flight_max,
         header_max,
-        aws_chunk_max,
+        bodies_max,
+        http2_window,
+        http2_answers_max,
         xml_max,
         form_max,
         forms_max,
@@ -105,7 +107,13 @@ fn check_limits(limits: &GatewayLimits, findings: &mut Findings) {
     findings.range(at("connections_max"), *connections_max, 1, 1_000_000);
     findings.range(at("requests_in_flight_max"), *requests_in_flight_max, 1, 1_000_000);
     findings.range(at("header_max"), *header_max, ByteSize::kib(8), ByteSize::mib(1));
-    findings.range(at("aws_chunk_max"), *aws_chunk_max, ByteSize::kib(64), ByteSize::mib(64));
+    findings.range(at("bodies_max"), *bodies_max, ByteSize::mib(1), ByteSize::mib(64 * 1024));
+    findings.range(at("http2_window"), *http2_window, ByteSize::kib(256), ByteSize::mib(64));
+    findings.range(at("http2_answers_max"), *http2_answers_max, ByteSize::kib(64), ByteSize::mib(64 * 1024));
+    if bodies_max.0 / 2 < xml_max.0 {
+        let why = format!("{bodies_max} is less than twice xml_max ({xml_max}): such a document would not fit");
+        findings.error(at("bodies_max"), why);
+    }
     findings.range(at("xml_max"), *xml_max, ByteSize::kib(64), ByteSize::mib(64));
     findings.range(at("form_max"), *form_max, ByteSize::kib(64), ByteSize::mib(1024));
     findings.range(at("forms_max"), *forms_max, ByteSize::kib(64), ByteSize::mib(64 * 1024));

@@ -22,6 +22,11 @@ pub(super) fn checks(method: &Method, uri: &Uri, headers: &HeaderMap) -> S3Resul
     length.map(|length| Checks::of(length, headers, None)).transpose()
 }
 
+/// Whether a body is an object's, or a part's.
+pub(super) fn is_upload(method: &Method, uri: &Uri) -> bool {
+    *method == Method::PUT && !is_document(method, uri.query().unwrap_or_default())
+}
+
 fn is_document(method: &Method, query: &str) -> bool {
     let mut names = query.split('&').filter_map(|pair| pair.split('=').next()).filter(|name| !name.is_empty());
     match *method {

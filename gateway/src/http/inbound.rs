@@ -1,5 +1,5 @@
-//! A request's body as it comes from the socket: counted, bounded in time between frames, guarded if it is aws-chunked, and
-//! checked if it is a document. Owns the fault slot's writing. Does not verify the bytes of objects.
+//! A request's body as it comes from the socket: counted, bounded in time between frames and in memory, and checked if it is a
+//! document. Owns the fault slot's writing. Does not verify the bytes of objects.
 
 use std::future::Future as _;
 use std::pin::Pin;
@@ -8,21 +8,32 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::HeaderMap;
+use http::request::Parts;
 use http_body::{Body, Frame, SizeHint};
-use s3s::{S3Error, S3ErrorCode, S3Result, StdError};
+use s3s::StdError;
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::arriving::Arriving;
+use super::document;
+use crate::exchange::Exchange;
 use crate::metrics::Metrics;
+use crate::write::body_budget::{BodyBudget, BodyReservation};
 use crate::write::checks::{BodyFault, Checks};
-use crate::write::chunk_guard::ChunkScanner;
 use crate::write::verified::FaultSlot;
+
+/// Bounds of all bodies of a gateway.
+pub(crate) struct InboundBounds {
+    pub idle_max: Duration,
+    pub budget: Arc<BodyBudget>,
+    /// Of an object's body, whatever its length: in the socket's buffer, held back, and on its way to the UFS.
+    pub upload_bytes: u64,
+    /// Of a document, which s3s holds whole.
+    pub document_bytes_max: u64,
+}
 
 /// See the module.
 pub(crate) struct Inbound {
     inner: Arriving,
-    scanner: Option<ChunkScanner>,
     /// Of a document.
     checks: Option<Checks>,
     got: u64,
@@ -31,29 +42,39 @@ pub(crate) struct Inbound {
     idle: Option<Pin<Box<Sleep>>>,
     waiting: bool,
     fault: FaultSlot,
+    /// `None`: memory was taken elsewhere, or is already.
+    reservation: Option<Arc<BodyReservation>>,
     metrics: Arc<Metrics>,
     over: bool,
 }
 
+impl InboundBounds {
+    /// The memory that a request's body needs. An aws-chunked document may be held twice: unwrapped, and a chunk of it.
+    pub fn reservation(&self, parts: &Parts) -> Arc<BodyReservation> {
+        let length = parts.headers.get("content-length").and_then(|length| length.to_str().ok()?.parse().ok());
+        let bound = match document::is_upload(&parts.method, &parts.uri) {
+            true => self.upload_bytes,
+            false => self.document_bytes_max.saturating_mul(2),
+        };
+        BodyReservation::new(self.budget.clone(), length.map_or(bound, |length: u64| length.min(bound)))
+    }
+}
+
 impl Inbound {
+    /// `exchange` gets its faults, and has its memory if that is counted here.
     pub fn new(
         inner: Arriving,
-        headers: &HeaderMap,
         checks: Option<Checks>,
-        chunk_bytes_max: u64,
         idle_max: Duration,
-        fault: FaultSlot,
+        exchange: &Exchange,
         metrics: Arc<Metrics>,
-    ) -> S3Result<Self> {
-        let scanner = decoded_length(headers)?.map(|declared| ChunkScanner::new(declared, chunk_bytes_max));
+    ) -> Self {
+        let (fault, reservation) = (exchange.fault.clone(), exchange.body.get().cloned());
         let (got, idle, waiting, over) = (0, None, false, false);
-        Ok(Self { inner, scanner, checks, got, idle_max, idle, waiting, fault, metrics, over })
+        Self { inner, checks, got, idle_max, idle, waiting, fault, reservation, metrics, over }
     }
 
     fn fail(&mut self, fault: BodyFault) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
-        if let BodyFault::Chunks(refusal) = &fault {
-            self.metrics.chunked_refused.with_label_values(&[refusal.reason()]).inc();
-        }
         self.over = true;
         *self.fault.lock() = Some(fault.clone());
         Poll::Ready(Some(Err(Box::new(fault))))
@@ -67,17 +88,11 @@ impl Inbound {
             if let Some(checks) = &mut self.checks {
                 checks.update(data);
             }
-            if let Some(Err(refusal)) = self.scanner.as_mut().map(|scanner| scanner.scan(data)) {
-                return self.fail(refusal.into());
-            }
         }
         Poll::Ready(Some(Ok(frame)))
     }
 
     fn end(&mut self) -> Result<(), BodyFault> {
-        if let Some(scanner) = self.scanner.take() {
-            scanner.finish()?;
-        }
         self.checks.take().map_or(Ok(()), |checks| checks.finish(self.got))
     }
 
@@ -92,21 +107,6 @@ impl Inbound {
     }
 }
 
-/// What an aws-chunked body will hold; `None` if this is not one. No body that s3s may unwrap goes unscanned: s3s reads `5x` as 5.
-fn decoded_length(headers: &HeaderMap) -> S3Result<Option<u64>> {
-    let forms = headers.get_all("x-amz-content-sha256");
-    if !forms.iter().any(|form| form.as_bytes().starts_with(b"STREAMING-")) {
-        return Ok(None);
-    }
-    let mut lengths = headers.get_all("x-amz-decoded-content-length").iter();
-    let Some(length) = lengths.next() else { return Err(S3ErrorCode::MissingContentLength.into()) };
-    let digits = length.to_str().ok().filter(|text| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()));
-    match digits.and_then(|digits| digits.parse().ok()) {
-        Some(length) if lengths.next().is_none() => Ok(Some(length)),
-        _ => Err(S3Error::with_message(S3ErrorCode::InvalidRequest, "x-amz-decoded-content-length is not one number")),
-    }
-}
-
 impl Body for Inbound {
     type Data = Bytes;
     type Error = StdError;
@@ -115,6 +115,12 @@ impl Body for Inbound {
         let this = self.get_mut();
         if this.over {
             return Poll::Ready(None);
+        }
+        // Nobody asks for a frame before the request's signature was verified.
+        if let Some(reservation) = this.reservation.take()
+            && !reservation.ensure()
+        {
+            return this.fail(BodyFault::Busy);
         }
         match Pin::new(&mut this.inner).poll_frame(cx) {
             Poll::Ready(Some(Ok(frame))) => this.frame(frame),
@@ -137,8 +143,8 @@ impl Body for Inbound {
     }
 
     fn is_end_stream(&self) -> bool {
-        // A guarded body is not over before it was found complete.
-        self.over || (self.scanner.is_none() && self.checks.is_none() && self.inner.is_end_stream())
+        // A checked body is not over before it was found complete.
+        self.over || (self.checks.is_none() && self.inner.is_end_stream())
     }
 
     fn size_hint(&self) -> SizeHint {

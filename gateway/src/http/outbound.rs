@@ -14,10 +14,12 @@ use tokio::sync::OwnedSemaphorePermit;
 use tracing::Level;
 use verbs3_telemetry::{Facts, Value};
 
+use super::outbound_queue::{AnswerRest, QueuedAnswer};
 use super::progress::{Progress, Turn};
 use crate::exchange::Exchange;
 use crate::metrics::Metrics;
 use crate::operations::TABLE;
+use crate::write::body_budget::{BodyBudget, BodyPlace};
 
 /// Bodies of this length at most, in memory whole, hold no admission: they cost no more than the connection that they wait for.
 const SMALL_BYTES: usize = 64 * 1024;
@@ -60,21 +62,52 @@ pub(crate) struct Ending {
 /// See the module.
 pub(crate) struct Outbound {
     inner: s3s::Body,
-    turn: Turn,
+    turn: Option<Turn>,
+    /// Over HTTP/2.
+    queued: Option<Arc<QueuedAnswer>>,
+    place: Option<BodyPlace>,
     ending: Ending,
 }
 
 impl Outbound {
     pub fn new(inner: s3s::Body, mut ending: Ending, progress: Arc<Progress>) -> Self {
-        if inner.bytes().is_some_and(|bytes| bytes.len() <= SMALL_BYTES) {
+        if small_bytes(&inner).is_some() {
             ending.admission = None;
         }
+        Self::of(inner, ending, progress)
+    }
+
+    /// Over HTTP/2, where many answers may wait on one connection: what holds no admission holds some of `budget`.
+    pub fn queued(inner: s3s::Body, mut ending: Ending, progress: Arc<Progress>, budget: &BodyBudget) -> Self {
+        let place = small_bytes(&inner).and_then(|bytes| budget.take(bytes as u64));
+        if place.is_some() {
+            ending.admission = None;
+        }
+        let queued = QueuedAnswer::new(ending.metrics.http2_queued_bytes.clone());
+        let mut outbound = Self::of(inner, ending, progress);
+        (outbound.place, outbound.queued) = (place, Some(queued));
+        outbound
+    }
+
+    fn of(inner: s3s::Body, ending: Ending, progress: Arc<Progress>) -> Self {
         let mut turn = Turn::new(progress);
         if !inner.is_end_stream() {
             turn.of_client();
         }
-        Self { inner, turn, ending }
+        Self { inner, turn: Some(turn), queued: None, place: None, ending }
     }
+
+    fn pass_turn(&mut self, to_client: bool) {
+        match &mut self.turn {
+            Some(turn) if to_client => turn.of_client(),
+            Some(turn) => turn.of_server(),
+            None => {}
+        }
+    }
+}
+
+fn small_bytes(body: &s3s::Body) -> Option<usize> {
+    body.bytes().map(|bytes| bytes.len()).filter(|&bytes| bytes <= SMALL_BYTES)
 }
 
 impl Ending {
@@ -132,15 +165,19 @@ impl Body for Outbound {
         match &polled {
             Poll::Ready(Some(Ok(frame))) => {
                 this.ending.bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
-                this.turn.of_client();
+                this.pass_turn(true);
             }
             Poll::Ready(None) => {
                 this.ending.complete = true;
-                this.turn.of_server();
+                // What is queued is the client's to take.
+                this.pass_turn(this.queued.is_some());
             }
-            Poll::Ready(Some(Err(_))) | Poll::Pending => this.turn.of_server(),
+            Poll::Ready(Some(Err(_))) | Poll::Pending => this.pass_turn(false),
         }
-        polled
+        match &this.queued {
+            Some(queued) => polled.map_ok(|frame| frame.map_data(|data| queued.enqueue(data))),
+            None => polled,
+        }
     }
 
     fn is_end_stream(&self) -> bool {
@@ -156,6 +193,14 @@ impl Drop for Outbound {
     fn drop(&mut self) {
         // hyper does not ask for the end of a body whose length it knows.
         self.ending.complete |= self.inner.is_end_stream() || self.ending.method == Method::HEAD;
+        if let (Some(queued), Some(turn)) = (self.queued.take(), self.turn.take()) {
+            queued.hold_rest(AnswerRest {
+                _body: std::mem::take(&mut self.inner),
+                _turn: turn,
+                _admission: self.ending.admission.take(),
+                _place: self.place.take(),
+            });
+        }
     }
 }
 

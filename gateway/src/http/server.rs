@@ -99,6 +99,8 @@ impl Server {
             .http2()
             .timer(TokioTimer::new())
             .max_concurrent_streams(STREAMS_MAX)
+            .initial_connection_window_size(options.http2_window_bytes)
+            .initial_stream_window_size(options.http2_window_bytes / 4)
             .max_header_list_size(u32::try_from(options.header_bytes_max).unwrap_or(u32::MAX))
             .keep_alive_interval(options.header_read_max)
             .keep_alive_timeout(options.header_read_max);

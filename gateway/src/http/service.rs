@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header};
 use http_body::Body as _;
 use s3s::host::S3Host as _;
 use s3s::service::S3Service;
@@ -18,7 +18,8 @@ use super::arriving::Arriving;
 use super::document;
 use super::form::{self, Forms, Posted};
 use super::host;
-use super::inbound::Inbound;
+use super::inbound::{Inbound, InboundBounds};
+use super::lent::{self, LentBody};
 use super::outbound::{Admission, Ending, Outbound};
 use super::presigned;
 use super::progress::Progress;
@@ -29,6 +30,7 @@ use crate::cors::Cors;
 use crate::exchange::Exchange;
 use crate::metrics::Metrics;
 use crate::request::{RequestContext, RequestId};
+use crate::write::body_budget::BodyBudget;
 use crate::write::checks::BodyFault;
 
 const HOST_ID: HeaderName = HeaderName::from_static("x-amz-id-2");
@@ -48,8 +50,9 @@ pub(crate) struct Front {
     pub service: S3Service,
     pub metrics: Arc<Metrics>,
     pub in_flight: Arc<Semaphore>,
-    pub chunk_bytes_max: u64,
-    pub body_idle_max: Duration,
+    pub bodies: InboundBounds,
+    /// Memory for answers that wait for HTTP/2 and are no requests under way any more.
+    pub answers: Arc<BodyBudget>,
     pub forms: Forms,
     /// Of signatures that s3s does not measure itself.
     pub clock_skew_max: Duration,
@@ -68,6 +71,7 @@ impl Front {
     ) -> Result<Response<Outbound>, HttpError> {
         let expects = request.headers().contains_key(header::EXPECT);
         let unasked = expects && request.body().is_end_stream();
+        let version = request.version();
         let foreign = self.foreign(&request);
         let id = RequestId::generate();
         let trace = self.tracer.get().and_then(|tracer| tracer.begin(request.headers()));
@@ -90,7 +94,9 @@ impl Front {
                 match &foreign {
                     Some(Foreign { bucket, page: None }) => Box::pin(self.preflight(bucket, request.headers())).await,
                     Some(Foreign { page: Some(_), .. }) | None => {
-                        self.answered(request, &exchange, &ending.method, scheme).await
+                        let answered = self.answered(request, &exchange, &ending.method, scheme).await;
+                        exchange.drop_body();
+                        answered
                     }
                 }
             }
@@ -114,7 +120,10 @@ impl Front {
         if unasked || (expects && ending.status >= 400) {
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
-        Ok(response.map(|body| Outbound::new(body, ending, progress)))
+        Ok(response.map(|body| match version {
+            Version::HTTP_2 => Outbound::queued(body, ending, progress, &self.answers),
+            _ => Outbound::new(body, ending, progress),
+        }))
     }
 
     /// An admitted request through s3s.
@@ -213,11 +222,18 @@ impl Front {
         let body = if body.is_end_stream() {
             Body::empty()
         } else {
-            let (fault, metrics) = (exchange.fault.clone(), self.metrics.clone());
             let checks = document::checks(&parts.method, &parts.uri, &parts.headers)?;
-            let (chunk_max, idle_max) = (self.chunk_bytes_max, self.body_idle_max);
-            let inbound = Inbound::new(body, &parts.headers, checks, chunk_max, idle_max, fault, metrics)?;
-            Body::http_body(inbound)
+            let declared = lent::decoded_length(&parts.headers)?;
+            let _ = exchange.body.set(self.bodies.reservation(&parts));
+            let inbound = Inbound::new(body, checks, self.bodies.idle_max, exchange, self.metrics.clone());
+            match declared {
+                None => Body::http_body(inbound),
+                Some(declared) => {
+                    *exchange.chunked.lock() = Some(inbound);
+                    let chunk_bytes_max = self.bodies.document_bytes_max;
+                    Body::http_body(LentBody::new(exchange.clone(), declared, chunk_bytes_max))
+                }
+            }
         };
         parts.extensions.insert(exchange.clone());
         parts.extensions.insert(exchange.cx.clone());
@@ -232,8 +248,7 @@ impl Front {
         scheme: &str,
     ) -> S3Result<(Request<Body>, Option<Posted>)> {
         let (mut parts, body) = request.into_parts();
-        let (fault, metrics) = (exchange.fault.clone(), self.metrics.clone());
-        let body = Inbound::new(body, &parts.headers, None, self.chunk_bytes_max, self.body_idle_max, fault, metrics)?;
+        let body = Inbound::new(body, None, self.bodies.idle_max, exchange, self.metrics.clone());
         parts.extensions.insert(exchange.clone());
         parts.extensions.insert(exchange.cx.clone());
         let (put, posted) = self.forms.read(parts, body, exchange, scheme).await?;
@@ -335,7 +350,7 @@ fn has_sha256(request: &Request<Arriving>) -> bool {
     request.headers().get("x-amz-content-sha256").is_some_and(|value| value.len() == 64)
 }
 
-pub(super) fn slow_down() -> S3Error {
+pub(crate) fn slow_down() -> S3Error {
     let mut error = S3Error::with_message(S3ErrorCode::SlowDown, "Please reduce your request rate.");
     let retry = (header::RETRY_AFTER, HeaderValue::from_static("1"));
     error.set_headers(

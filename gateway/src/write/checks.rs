@@ -8,7 +8,9 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use http::HeaderMap;
 use md5::{Digest, Md5};
 use s3s::checksum::ChecksumHasher;
-use s3s::{S3Error, S3ErrorCode, S3Result, TrailingHeaders};
+use s3s::{S3Error, S3ErrorCode, S3Result};
+
+use super::chunked::ProvenTrailers;
 
 /// Checksum algorithms that s3s can compute, by header name, and the length of their digests.
 const ALGORITHMS: [(&str, usize); 5] = [
@@ -38,6 +40,8 @@ pub enum BodyFault {
     Sha256,
     #[error(transparent)]
     Chunks(#[from] super::chunk_guard::ChunkRefusal),
+    #[error("there is no memory for the body: please reduce your request rate")]
+    Busy,
     #[error("the body did not arrive within {idle_ms} ms")]
     Idle { idle_ms: u64 },
     #[error("the body broke off: {reason}")]
@@ -55,6 +59,7 @@ impl BodyFault {
             Self::ChunkSignature => "chunk_signature",
             Self::Sha256 => "sha256",
             Self::Chunks(refusal) => refusal.reason(),
+            Self::Busy => "busy",
             Self::Idle { .. } => "idle",
             Self::Broken { .. } => "broken",
         }
@@ -73,6 +78,7 @@ impl BodyFault {
             Self::Chunks(Refusal::TooLong { .. } | Refusal::TooShort { .. } | Refusal::EndedEarly) => {
                 S3ErrorCode::IncompleteBody
             }
+            Self::Busy => return crate::http::slow_down(),
             Self::Idle { .. } => S3ErrorCode::RequestTimeout,
         };
         let mut error = S3Error::with_message(code, self.to_string());
@@ -95,12 +101,12 @@ pub struct Checks {
     hashes: bool,
     expected: Vec<(&'static str, Vec<u8>)>,
     trailers: Vec<&'static str>,
-    trailing: Option<TrailingHeaders>,
+    trailing: Option<ProvenTrailers>,
 }
 
 impl Checks {
     /// Reads the promises from the headers. A promise that can't be understood is refused at once.
-    pub fn of(declared: u64, headers: &HeaderMap, trailing: Option<TrailingHeaders>) -> S3Result<Self> {
+    pub fn of(declared: u64, headers: &HeaderMap, trailing: Option<ProvenTrailers>) -> S3Result<Self> {
         let mut checks = Self {
             declared,
             md5: None,
@@ -188,9 +194,10 @@ impl Checks {
         }
         for &name in &self.trailers {
             let digest = self.trailing.as_ref().and_then(|trailing| {
-                trailing.read(|headers| headers.get(name).and_then(|value| BASE64.decode(value.as_bytes()).ok()))
+                let trailers = trailing.lock();
+                trailers.as_ref()?.get(name).and_then(|value| BASE64.decode(value.as_bytes()).ok())
             });
-            self.expected.push((name, digest.flatten().ok_or(BodyFault::Trailer { name })?));
+            self.expected.push((name, digest.ok_or(BodyFault::Trailer { name })?));
         }
         let sums = self.hasher.finalize();
         for (name, expected) in self.expected {

@@ -1,15 +1,35 @@
-//! Bounds aws-chunked bodies before s3s sees them. Owns the scan of the chunk framing: sizes, total, end. Does not verify
-//! signatures or checksums, and changes no byte.
+//! The framing of aws-chunked bodies: sizes, total, trailers, end. Owns the scan, piece by piece as bytes come. Does not verify
+//! signatures or checksums (`chunked`), changes no byte, and holds no more than one line of framing.
 //!
-//! s3s buffers each chunk whole and takes a body that ends between two chunks for complete, so a client could make it hold
-//! any amount of memory, or have 5 bytes stored of 11,000 that it announced (FACTS 3.3).
+//! s3s takes a body that ends between two chunks for complete, so 5 bytes could be stored of 11,000 that a client announced
+//! (FACTS 3.3): documents are scanned here before s3s unwraps them, objects are unwrapped by `chunked`.
 
-use bytes::Bytes;
+use bytes::{Buf as _, Bytes};
 
 /// Longest line of framing: a chunk header or a trailer. s3s allows 1 KiB for a header; trailers are a name and a digest.
 const LINE_BYTES_MAX: usize = 1024;
 /// All trailers together. s3s allows the same.
 const TRAILERS_BYTES_MAX: usize = 16 * 1024;
+
+/// The header of a chunk's signature, and how many hexadecimal digits follow it.
+const SIGNATURE: &[u8] = b"chunk-signature=";
+const SIGNATURE_DIGITS: usize = 64;
+/// The one line that may follow the empty line after the trailers: minio-go writes it there.
+const TRAILER_SIGNATURE: &[u8] = b"x-amz-trailer-signature:";
+
+/// A chunk's signature as the client wrote it: hexadecimal digits.
+pub(super) type ChunkSignature = [u8; SIGNATURE_DIGITS];
+
+/// What the scan comes upon, in the order of the body.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum ChunkStep {
+    /// A chunk begins. One of no bytes is the last.
+    Begin { bytes: u64, signature: Option<ChunkSignature> },
+    /// Some of the chunk's data; `ends`: its last.
+    Data { piece: Bytes, ends: bool },
+    /// A trailer's line, which is not empty.
+    Trailer(Vec<u8>),
+}
 
 /// Why a chunked body was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -27,6 +47,9 @@ pub enum ChunkRefusal {
 }
 
 impl ChunkRefusal {
+    /// All labels of the metric.
+    pub const REASONS: [&str; 5] = ["chunk_too_large", "malformed", "too_long", "too_short", "ended_early"];
+
     /// The label of the metric.
     pub fn reason(&self) -> &'static str {
         match self {
@@ -49,7 +72,7 @@ enum Place {
     DataEnd(u8),
     /// After the final chunk: trailer lines up to an empty one.
     Trailer,
-    /// After the empty line: nothing may follow.
+    /// After the empty line: nothing may follow but more of them and the trailers' signature.
     End,
 }
 
@@ -70,30 +93,47 @@ impl ChunkScanner {
         Self { place: Place::Header, line: Vec::new(), chunk_bytes_max, declared, got: 0, trailers_bytes: 0 }
     }
 
+    #[cfg(test)]
+    pub(super) fn held_bytes(&self) -> usize {
+        self.line.len()
+    }
+
     /// Looks at the next bytes of the body, in order.
     pub fn scan(&mut self, bytes: &Bytes) -> Result<(), ChunkRefusal> {
-        let mut rest: &[u8] = bytes;
+        let mut rest = bytes.clone();
+        while self.step(&mut rest)?.is_some() {}
+        Ok(())
+    }
+
+    /// Takes from the next bytes of the body up to something worth telling. `None`: all were taken.
+    pub(super) fn step(&mut self, rest: &mut Bytes) -> Result<Option<ChunkStep>, ChunkRefusal> {
         while !rest.is_empty() {
-            rest = match self.place {
-                Place::Header => self.header(rest)?,
+            match self.place {
+                Place::Header => {
+                    if let Some(line) = self.line(rest)? {
+                        return self.begin(line).map(Some);
+                    }
+                }
                 Place::Data(left) => {
-                    let taken = left.min(rest.len() as u64);
-                    self.place = if taken == left { Place::DataEnd(0) } else { Place::Data(left - taken) };
-                    // `taken` is at most `rest.len()`, a usize.
-                    &rest[taken as usize..]
+                    let taken = usize::try_from(left).unwrap_or(usize::MAX).min(rest.len());
+                    let left = left - taken as u64;
+                    self.place = if left == 0 { Place::DataEnd(0) } else { Place::Data(left) };
+                    return Ok(Some(ChunkStep::Data { piece: rest.split_to(taken), ends: left == 0 }));
                 }
                 Place::DataEnd(seen) => {
-                    if rest[0] != b"\r\n"[usize::from(seen)] {
+                    if rest.get_u8() != b"\r\n"[usize::from(seen)] {
                         return Err(ChunkRefusal::Malformed { what: "a chunk's data is not followed by CR LF" });
                     }
                     self.place = if seen == 0 { Place::DataEnd(1) } else { Place::Header };
-                    &rest[1..]
                 }
-                Place::Trailer => self.trailer(rest)?,
-                Place::End => return Err(ChunkRefusal::Malformed { what: "bytes follow the end of the chunks" }),
-            };
+                Place::Trailer | Place::End => {
+                    if let Some(line) = self.trailer(rest)? {
+                        return Ok(Some(ChunkStep::Trailer(line)));
+                    }
+                }
+            }
         }
-        Ok(())
+        Ok(None)
     }
 
     /// To be called at the body's end.
@@ -105,62 +145,80 @@ impl ChunkScanner {
         }
     }
 
-    /// Takes bytes up to a line's end; `None` while the line goes on.
-    fn line<'a>(&mut self, bytes: &'a [u8]) -> Result<(Option<Vec<u8>>, &'a [u8]), ChunkRefusal> {
-        let end = bytes.iter().position(|&byte| byte == b'\n');
-        let (part, rest) = end.map_or((bytes, &bytes[bytes.len()..]), |at| bytes.split_at(at + 1));
+    /// Takes bytes up to a line's end, LF, which stays on it; `None` while the line goes on.
+    fn line(&mut self, rest: &mut Bytes) -> Result<Option<Vec<u8>>, ChunkRefusal> {
+        let end = memchr::memchr(b'\n', rest);
+        let part = rest.split_to(end.map_or(rest.len(), |at| at + 1));
         if self.line.len() + part.len() > LINE_BYTES_MAX {
             return Err(ChunkRefusal::Malformed { what: "a line of framing is longer than 1024 bytes" });
         }
-        self.line.extend_from_slice(part);
-        if end.is_none() {
-            return Ok((None, rest));
-        }
-        let mut line = std::mem::take(&mut self.line);
-        line.pop();
-        if line.pop().is_some_and(|byte| byte != b'\r') {
-            return Err(ChunkRefusal::Malformed { what: "a line of framing does not end with CR LF" });
-        }
-        Ok((Some(line), rest))
+        self.line.extend_from_slice(&part);
+        Ok(end.map(|_| std::mem::take(&mut self.line)))
     }
 
-    fn header<'a>(&mut self, bytes: &'a [u8]) -> Result<&'a [u8], ChunkRefusal> {
-        let (line, rest) = self.line(bytes)?;
-        let Some(line) = line else { return Ok(rest) };
-        let digits = line.split(|&byte| byte == b';').next().unwrap_or_default();
-        let size = std::str::from_utf8(digits)
+    fn begin(&mut self, line: Vec<u8>) -> Result<ChunkStep, ChunkRefusal> {
+        let line = line
+            .strip_suffix(b"\r\n")
+            .ok_or(ChunkRefusal::Malformed { what: "a line of framing does not end with CR LF" })?;
+        let mut fields = line.splitn(2, |&byte| byte == b';');
+        let bytes = std::str::from_utf8(fields.next().unwrap_or_default())
             .ok()
-            .filter(|digits| (1..=8).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_hexdigit()))
+            .filter(|digits| (1..=16).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_hexdigit()))
             .and_then(|digits| u64::from_str_radix(digits, 16).ok())
             .ok_or(ChunkRefusal::Malformed { what: "a chunk does not start with its size" })?;
-        if size > self.chunk_bytes_max {
-            return Err(ChunkRefusal::ChunkTooLarge { bytes: size, max: self.chunk_bytes_max });
+        let signature = match fields.next() {
+            None => None,
+            Some(extension) => Some(
+                extension
+                    .strip_prefix(SIGNATURE)
+                    .and_then(|digits| ChunkSignature::try_from(digits).ok())
+                    .ok_or(ChunkRefusal::Malformed { what: "a chunk's size is followed by no signature" })?,
+            ),
+        };
+        if bytes > self.chunk_bytes_max {
+            return Err(ChunkRefusal::ChunkTooLarge { bytes, max: self.chunk_bytes_max });
         }
-        self.got += size;
+        self.got = self.got.saturating_add(bytes);
         if self.got > self.declared {
             return Err(ChunkRefusal::TooLong { declared: self.declared });
         }
-        if size == 0 && self.got < self.declared {
+        if bytes == 0 && self.got < self.declared {
             return Err(ChunkRefusal::TooShort { got: self.got, declared: self.declared });
         }
-        self.place = if size == 0 { Place::Trailer } else { Place::Data(size) };
-        Ok(rest)
+        self.place = if bytes == 0 { Place::Trailer } else { Place::Data(bytes) };
+        Ok(ChunkStep::Begin { bytes, signature })
     }
 
-    fn trailer<'a>(&mut self, bytes: &'a [u8]) -> Result<&'a [u8], ChunkRefusal> {
-        let (line, rest) = self.line(bytes)?;
-        let Some(line) = line else { return Ok(rest) };
-        self.trailers_bytes += line.len();
+    /// Lines end by CR LF, or by LF alone: minio-go writes `name:value\n\r\n`, and then the trailers' signature.
+    fn trailer(&mut self, rest: &mut Bytes) -> Result<Option<Vec<u8>>, ChunkRefusal> {
+        let before = rest.len();
+        let line = self.line(rest)?;
+        self.trailers_bytes += before - rest.len();
         if self.trailers_bytes > TRAILERS_BYTES_MAX {
             return Err(ChunkRefusal::Malformed { what: "the trailers are longer than 16 KiB" });
         }
+        let seen = line.as_ref().unwrap_or(&self.line);
+        if self.place == Place::End && !may_follow_end(seen) {
+            return Err(ChunkRefusal::Malformed { what: "bytes follow the end of the chunks" });
+        }
+        let Some(mut line) = line else { return Ok(None) };
+        line.pop();
+        line.pop_if(|byte| *byte == b'\r');
         if line.is_empty() {
             self.place = Place::End;
-        } else if !line.contains(&b':') {
+            return Ok(None);
+        }
+        if !line.contains(&b':') {
             return Err(ChunkRefusal::Malformed { what: "a trailer is not a name and a value" });
         }
-        Ok(rest)
+        Ok(Some(line))
     }
+}
+
+/// Whether a line, or what there is of it, is empty or the trailers' signature.
+fn may_follow_end(line: &[u8]) -> bool {
+    let length = line.len().min(TRAILER_SIGNATURE.len());
+    b"\r\n".starts_with(line) || line == b"\n" || line[..length].eq_ignore_ascii_case(&TRAILER_SIGNATURE[..length])
 }
 
 #[cfg(test)]
@@ -184,13 +242,29 @@ mod tests {
 
     #[test]
     fn signed_chunks_pass() {
-        assert_eq!(scan(b"5;chunk-signature=aa\r\nhello\r\n0;chunk-signature=bb\r\n\r\n", 5), Ok(()));
+        let (one, two) = ("a".repeat(64), "b".repeat(64));
+        let body = format!("5;chunk-signature={one}\r\nhello\r\n0;chunk-signature={two}\r\n\r\n");
+        assert_eq!(scan(body.as_bytes(), 5), Ok(()));
+        let short = body.replace(&one, &one[1..]);
+        assert!(matches!(scan(short.as_bytes(), 5), Err(ChunkRefusal::Malformed { .. })));
     }
 
     #[test]
     fn unsigned_chunks_with_a_trailer_pass_with_and_without_the_last_empty_line() {
         assert_eq!(scan(b"5\r\nhello\r\n0\r\nx-amz-checksum-crc32:NhCmhg==\r\n\r\n", 5), Ok(()));
         assert_eq!(scan(b"5\r\nhello\r\n0\r\nx-amz-checksum-crc32:NhCmhg==\r\n", 5), Ok(()));
+    }
+
+    /// minio-go ends a trailer by LF, and writes the trailers' signature after an empty line.
+    #[test]
+    fn trailers_of_minio_go_pass() {
+        assert_eq!(scan(b"5\r\nhello\r\n0\r\nx-amz-checksum-crc32c:mnG7TA==\n\r\n", 5), Ok(()));
+        assert_eq!(scan(b"5\r\nhello\r\n0\r\nx-amz-checksum-crc32c:mnG7TA==\n\r\n\r\n", 5), Ok(()));
+        let signed = b"0\r\nx-amz-checksum-crc32:AA==\n\r\nx-amz-trailer-signature:abc\r\n\r\n";
+        assert_eq!(scan(signed, 0), Ok(()));
+        for garbage in [&b"0\r\na:b\n\r\nx-amz-trailer-sig:abc\r\n\r\n"[..], b"0\r\na:b\n\r\nc:d\r\n"] {
+            assert!(matches!(scan(garbage, 0), Err(ChunkRefusal::Malformed { .. })), "{garbage:?}");
+        }
     }
 
     #[test]
@@ -213,7 +287,7 @@ mod tests {
 
     #[test]
     fn trailing_garbage_is_refused() {
-        assert!(matches!(scan(b"5\r\nhello\r\n0\r\n\r\nx", 5), Err(ChunkRefusal::Malformed { .. })));
+        assert!(matches!(scan(b"5\r\nhello\r\n0\r\n\r\ny", 5), Err(ChunkRefusal::Malformed { .. })));
         assert!(matches!(scan(b"5\r\nhello\r\n0\r\ngarbage\r\n\r\n", 5), Err(ChunkRefusal::Malformed { .. })));
     }
 
@@ -226,9 +300,17 @@ mod tests {
 
     #[test]
     fn framing_that_is_not_framing_is_refused() {
-        for body in
-            [&b"\r\nhello"[..], b"xyz\r\n", b"-1\r\n", b"+5\r\nhello\r\n", b"5\nhello\r\n", b"5\r\nhelloXX0\r\n\r\n"]
-        {
+        for body in [
+            &b"\r\nhello"[..],
+            b"5;\r\nhello\r\n",
+            b"5;x=y\r\nhello\r\n",
+            b"12345678901234567\r\n",
+            b"xyz\r\n",
+            b"-1\r\n",
+            b"+5\r\nhello\r\n",
+            b"5\nhello\r\n",
+            b"5\r\nhelloXX0\r\n\r\n",
+        ] {
             assert!(matches!(scan(body, 5), Err(ChunkRefusal::Malformed { .. })), "{body:?}");
         }
         let endless = vec![b'5'; LINE_BYTES_MAX + 1];

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::chunk_guard::ChunkScanner;
+use super::chunk_guard::{ChunkScanner, ChunkStep};
 
 /// The framing of an aws-chunked body, its first two bytes apart: the length that it announces. Where it is cut into packets
 /// makes no difference.
@@ -17,4 +17,11 @@ pub fn chunks(bytes: &[u8]) {
     let cut = (0..body.len()).step_by(step).map(|at| body.slice(at..(at + step).min(body.len())));
     let in_pieces = cut.into_iter().try_for_each(|piece| pieces.scan(&piece)).and_then(|()| pieces.finish()).is_ok();
     assert_eq!(as_one, in_pieces, "cut every {step} bytes");
+    if as_one {
+        let (mut again, mut rest, mut held) = (ChunkScanner::new(declared, 1024), body, 0);
+        while let Ok(Some(step)) = again.step(&mut rest) {
+            held += if let ChunkStep::Data { piece, .. } = step { piece.len() as u64 } else { 0 };
+        }
+        assert_eq!(held, declared, "what is whole holds what it announced");
+    }
 }

@@ -1,14 +1,16 @@
 //! PutObject and UploadPart: a body goes to the UFS as it comes, once, and is never sent again. Owns the steps from
 //! the request's headers to the report. Does not verify (`checks`, `verified`) or announce (`announce`) by itself.
 
+use http::HeaderMap;
 use s3s::dto::{ChecksumAlgorithm, PutObjectInput, PutObjectOutput, StreamingBlob, UploadPartInput, UploadPartOutput};
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 use verbs3_protocol::WriteOutcome;
 
 use super::announce::Write;
-use super::checks::Checks;
+use super::checks::{BodyFault, Checks};
+use super::chunked::{ChunkedBody, ProvenTrailers};
 use super::verified::VerifiedBody;
-use crate::operations::{Announces, Core, Operation};
+use crate::operations::{Announces, Core, Entry, Operation};
 
 /// What the two operations have in common.
 pub(crate) trait Upload: Operation {
@@ -58,9 +60,12 @@ pub(crate) async fn upload_part(
 
 async fn upload<R: Upload>(core: &Core, mut request: S3Request<R>) -> S3Result<S3Response<R::Output>> {
     let entry = core.enter(&mut request)?;
-    let body = request.input.body().take().unwrap_or_else(|| StreamingBlob::from(s3s::Body::empty()));
     let declared = declared_length(&request)?;
-    let checks = Checks::of(declared, &request.headers, request.trailing_headers.clone())?;
+    let (body, trailers) = take_body(&entry, &mut request, declared)?;
+    let checks = Checks::of(declared, &request.headers, trailers)?;
+    // Proven here, and not sent on: the UFS gets a plain body.
+    request.headers.remove("x-amz-trailer");
+    request.trailing_headers = None;
     *request.input.content_length() = Some(i64::try_from(declared).map_err(|_| S3ErrorCode::EntityTooLarge)?);
     request.input.content_encoding().map(strip_aws_chunked);
     if let Some(algorithm) = checks.trailing_algorithm() {
@@ -110,10 +115,32 @@ async fn upload<R: Upload>(core: &Core, mut request: S3Request<R>) -> S3Result<S
     core.conclude::<R>(&entry, result, raw)
 }
 
+/// The body, and the trailers that it will have had. What s3s makes of an aws-chunked one is not read: it would hold chunks whole.
+fn take_body<R: Upload>(
+    entry: &Entry,
+    request: &mut S3Request<R>,
+    declared: u64,
+) -> S3Result<(StreamingBlob, Option<ProvenTrailers>)> {
+    let body = request.input.body().take();
+    if !entry.exchange.reserve_body() {
+        return Err(BodyFault::Busy.into_error());
+    }
+    if is_streaming(&request.headers) {
+        let framed = entry.exchange.chunked.lock().take();
+        let (body, trailers) = ChunkedBody::new(framed, request, declared)?;
+        return Ok((StreamingBlob::new(body), Some(trailers)));
+    }
+    Ok((body.unwrap_or_else(|| StreamingBlob::from(s3s::Body::empty())), None))
+}
+
+fn is_streaming(headers: &HeaderMap) -> bool {
+    headers.get("x-amz-content-sha256").is_some_and(|value| value.as_bytes().starts_with(b"STREAMING-"))
+}
+
 /// How many bytes the object will have, by what the client says. S3 takes no body of unknown length: 411.
 fn declared_length<R: Upload>(request: &S3Request<R>) -> S3Result<u64> {
     let header = |name: &str| request.headers.get(name).and_then(|value| value.to_str().ok());
-    let streaming = header("x-amz-content-sha256").is_some_and(|value| value.starts_with("STREAMING-"));
+    let streaming = is_streaming(&request.headers);
     if streaming && request.trailing_headers.is_none() {
         // s3s unwraps chunks only under SigV4 in headers; otherwise the framing itself would be stored.
         let message = "aws-chunked bodies need a SigV4 Authorization header";

@@ -186,10 +186,11 @@ impl ByteStream for VerifiedBody {
 /// What an error of the stream above the socket means. s3s keeps its types to itself, so their texts are read; a test drives
 /// each through s3s, so that a change of the texts does not pass unnoticed.
 fn fault_of(error: &(dyn std::error::Error + Send + Sync + 'static)) -> BodyFault {
+    if let Some(fault) = error.downcast_ref::<BodyFault>() {
+        return fault.clone();
+    }
     let text = error.to_string();
-    if text.contains("AwsChunkedStreamError: SignatureMismatch") {
-        BodyFault::ChunkSignature
-    } else if text.contains("UploadStreamError: Sha256Mismatch") {
+    if text.contains("UploadStreamError: Sha256Mismatch") {
         BodyFault::Sha256
     } else {
         BodyFault::Broken { reason: text }

@@ -109,3 +109,36 @@ async fn answers_in_memory_hold_no_admission_while_their_client_waits() {
     assert_eq!(stage.put("/data/x", b"hello").await.status, 200);
     drop(unread);
 }
+
+/// The body is over for hyper once its last frame is in the queue, which a client that grants no window never empties.
+#[tokio::test]
+async fn an_answer_is_under_way_until_its_queue_is_empty() {
+    let stage = Stage::start().await;
+    stage.put("/data/x", &vec![7; 100_000]).await;
+    let mut sender = connect(&stage, 1000).await;
+    let unread = ask(&stage, &mut sender, Request::new("GET", "/data/x")).await;
+    until(|| gauge(&stage, "http2_queued_bytes") > 90_000.0).await;
+    assert!(gauge(&stage, "requests_in_flight") > 0.5);
+    assert_eq!(unread.into_body().collect().await.unwrap().to_bytes().len(), 100_000);
+    until(|| gauge(&stage, "requests_in_flight") < 0.5 && gauge(&stage, "http2_queued_bytes") < 0.5).await;
+}
+
+#[tokio::test]
+async fn small_answers_that_nobody_takes_are_bounded() {
+    let stage = Stage::start_with(|setup| {
+        setup.options.requests_in_flight_max = 2;
+        setup.options.http2_answers_bytes_max = 1024;
+    })
+    .await;
+    let mut sender = connect(&stage, 0).await;
+    let mut unread = Vec::new();
+    for _ in 0..3 {
+        unread.push(ask(&stage, &mut sender, Request::new("GET", "/data/absent")).await);
+    }
+    assert!(unread.iter().all(|answer| answer.status() == StatusCode::NOT_FOUND));
+    assert!(gauge(&stage, "http2_answer_bytes") > 1023.0 && gauge(&stage, "requests_in_flight") > 1.5);
+    assert_eq!(stage.put("/data/x", b"hello").await.error(), (503, "SlowDown".to_owned()));
+    drop((unread, sender));
+    until(|| gauge(&stage, "requests_in_flight") < 0.5 && gauge(&stage, "http2_answer_bytes") < 0.5).await;
+    assert_eq!(stage.put("/data/x", b"hello").await.status, 200);
+}

@@ -13,6 +13,7 @@ mod http2;
 mod identities;
 mod if_range;
 mod lenient;
+mod memory;
 mod mounts;
 mod oddities;
 mod passing;

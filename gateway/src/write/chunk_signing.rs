@@ -1,0 +1,122 @@
+//! Signatures of the chunks and trailers of an aws-chunked body: each signs the one before it, the first the request's own
+//! ("Signature calculations for transferring a payload in multiple chunks", S3 reference). Owns the chain. The request's own
+//! signature has been verified by s3s.
+
+use hmac::{Hmac, KeyInit, Mac};
+use http::HeaderMap;
+use http::header::AUTHORIZATION;
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+use zeroize::Zeroizing;
+
+/// SHA-256 of nothing, which stands in a chunk's string to sign for headers that chunks don't have.
+const EMPTY_SHA256: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+
+/// The chain so far.
+pub(super) struct ChunkSigner {
+    /// Of `x-amz-date`.
+    stamp: String,
+    /// `DAY/REGION/SERVICE/aws4_request`.
+    scope: String,
+    key: Zeroizing<Vec<u8>>,
+    /// The signature before the next one, in hexadecimal.
+    previous: String,
+}
+
+impl ChunkSigner {
+    /// Of a request whose Authorization header proved true with this secret. `None`: it has none of version 4.
+    pub fn of(headers: &HeaderMap, secret: &str) -> Option<Self> {
+        let authorization = headers.get(AUTHORIZATION)?.to_str().ok()?.strip_prefix("AWS4-HMAC-SHA256")?;
+        let field = |name: &str| {
+            let (_, rest) = authorization.split_once(name)?;
+            rest.split([',', ' ']).next()
+        };
+        let (_, scope) = field("Credential=")?.split_once('/')?;
+        let mut parts = scope.split('/');
+        let first = format!("AWS4{secret}");
+        let key = parts.try_fold(Zeroizing::new(first.into_bytes()), |key, part| hmac(&key, part))?;
+        Some(Self {
+            stamp: headers.get("x-amz-date")?.to_str().ok()?.to_owned(),
+            scope: scope.to_owned(),
+            key,
+            previous: authorization.rsplit_once("Signature=")?.1.trim_end().to_owned(),
+        })
+    }
+
+    /// Whether the next chunk, whose data has this SHA-256, is signed so. The chain goes on from it.
+    pub fn accept_chunk(&mut self, digest: &[u8], given: &[u8]) -> bool {
+        let rest = format!("{EMPTY_SHA256}\n{}", hex::encode(digest));
+        self.accept("AWS4-HMAC-SHA256-PAYLOAD", &rest, given)
+    }
+
+    /// The same for the trailers: `name:value\n` of each, in the order of their names.
+    pub fn accept_trailers(&mut self, trailers: &[u8], given: &[u8]) -> bool {
+        let rest = hex::encode(Sha256::digest(trailers));
+        self.accept("AWS4-HMAC-SHA256-TRAILER", &rest, given)
+    }
+
+    fn accept(&mut self, algorithm: &str, rest: &str, given: &[u8]) -> bool {
+        let to_sign = format!("{algorithm}\n{}\n{}\n{}\n{rest}", self.stamp, self.scope, self.previous);
+        let Some(signature) = hmac(&self.key, &to_sign) else { return false };
+        self.previous = hex::encode(&*signature);
+        self.previous.as_bytes().ct_eq(given).into()
+    }
+}
+
+fn hmac(key: &[u8], text: &str) -> Option<Zeroizing<Vec<u8>>> {
+    let mut mac = Hmac::<Sha256>::new_from_slice(key).ok()?;
+    mac.update(text.as_bytes());
+    Some(Zeroizing::new(mac.finalize().into_bytes().to_vec()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn signer(signature: &str) -> ChunkSigner {
+        let authorization = format!(
+            "AWS4-HMAC-SHA256 Credential=AKIAIOSFODNN7EXAMPLE/20130524/us-east-1/s3/aws4_request,\
+             SignedHeaders=host;x-amz-date,Signature={signature}"
+        );
+        let headers = HeaderMap::from_iter([
+            (AUTHORIZATION, authorization.parse().unwrap()),
+            ("x-amz-date".parse().unwrap(), "20130524T000000Z".parse().unwrap()),
+        ]);
+        ChunkSigner::of(&headers, "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY").unwrap()
+    }
+
+    /// The worked examples of the S3 reference, with and without trailers.
+    #[test]
+    fn the_references_own_examples_are_accepted() {
+        let parts = [vec![b'a'; 65_536], vec![b'a'; 1024], Vec::new()];
+        let mut plain = signer("4f232c4386841ef735655705268965c44a0e4690baa4adea153f7db9fa80a0a9");
+        let mut trailed = signer("106e2a8a18243abcf37539882f36619c00e2dfc72633413f02d3b74544bfeb8e");
+        let of_plain = [
+            "ad80c730a21e5b8d04586a2213dd63b9a0e99e0e2307b0ade35a65485a288648",
+            "0055627c9e194cb4542bae2aa5492e3c1575bbb81b612b7d234b86a503ef5497",
+            "b6c6ea8a5354eaf15b3cb7646744f4275b71ea724fed81ceb9323e279d449df9",
+        ];
+        let of_trailed = [
+            "b474d8862b1487a5145d686f57f013e54db672cee1c953b3010fb58501ef5aa2",
+            "1c1344b170168f8e65b41376b44b20fe354e373826ccbbe2c1d40a8cae51e5c7",
+            "2ca2aba2005185cf7159c6277faf83795951dd77a3a99e6e65d5c9f85863f992",
+        ];
+        for ((part, one), other) in parts.iter().zip(of_plain).zip(of_trailed) {
+            assert!(plain.accept_chunk(&Sha256::digest(part), one.as_bytes()));
+            assert!(trailed.accept_chunk(&Sha256::digest(part), other.as_bytes()));
+        }
+        let signature = "d81f82fc3505edab99d459891051a732e8730629a2e4a59689829ca17fe2e435";
+        assert!(trailed.accept_trailers(b"x-amz-checksum-crc32c:sOO8/Q==\n", signature.as_bytes()));
+    }
+
+    #[test]
+    fn a_chain_that_was_left_is_not_found_again() {
+        let mut signer = signer("4f232c4386841ef735655705268965c44a0e4690baa4adea153f7db9fa80a0a9");
+        let second = "0055627c9e194cb4542bae2aa5492e3c1575bbb81b612b7d234b86a503ef5497";
+        assert!(!signer.accept_chunk(&Sha256::digest([b'a'; 1024]), second.as_bytes()), "out of its order");
+        let first = "ad80c730a21e5b8d04586a2213dd63b9a0e99e0e2307b0ade35a65485a288648";
+        assert!(!signer.accept_chunk(&Sha256::digest([b'a'; 65_536]), first.as_bytes()));
+        assert!(!signer.accept_chunk(&Sha256::digest([b'a'; 65_536]), b""));
+    }
+}
