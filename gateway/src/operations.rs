@@ -19,6 +19,7 @@ use async_trait::async_trait;
 use s3s::dto::*;
 use s3s::{S3, S3Request, S3Response, S3Result};
 
+mod attributes;
 mod batch;
 mod buckets;
 mod copy;

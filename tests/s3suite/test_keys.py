@@ -9,7 +9,7 @@ ODD = {
     "japanese": "日本語", "emoji": "🦀/🦀", "combining": "e\u0301", "dot": ".hidden", "dots": "a...b", "double_slash": "a//b",
     "trailing_slash": "dir/", "leading_slash": "/a", "only_slash_inside": "a/b/c/d/e/f/g/h", "trailing_space": "a ", "trailing_dot": "a.",
     "looks_like_query": "a?list-type=2", "looks_like_escape_of_slash": "a%2Fb", "longest": "k" * 1024, "long_unicode": "ä" * 512,
-    "one_character": "z",
+    "one_character": "z", "spaces_alone": "   ",
 }
 
 

@@ -31,6 +31,7 @@ def test_without_a_content_type_it_is_binary(s3, s3r, bucket, check):
 METADATA = {
     "one": {"colour": "blue"}, "several": {"a": "1", "b": "2", "c-d": "3"}, "spaces_inside": {"a": "x y  z"}, "empty": {"a": ""},
     "punctuation": {"a": "=,;:\"'/\\%20+&"}, "long": {"a": "v" * 1500}, "upper_case_value": {"a": "MiXed"},
+    "encoded_word": {"a": "=?UTF-8?B?Z3LDvG4=?="},
 }
 
 

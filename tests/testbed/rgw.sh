@@ -1,15 +1,20 @@
 #!/usr/bin/env bash
-#! Owns a real S3 store for tests: Ceph RGW 18.2, one mon, one OSD on a file, one radosgw, all on 127.0.0.1.
+#! Owns a real S3 store for tests: Ceph RGW, one mon, one OSD on a file, one radosgw, all on 127.0.0.1. Version 18.2, or 20.2 with
+#! VERBS3_RGW=20.2 (by hand: Debian sid, where it comes from, moves).
 #! Deliberately not here: what the tests ask of it (tests/s3suite), and anything that survives `stop` except DIR itself.
 #
-# Ceph comes from Debian trixie, in a chroot under the cache folder; every cluster runs in a mount namespace of its
+# Ceph comes from Debian (trixie or sid), in a chroot under the cache folder; every cluster runs in a mount namespace of its
 # own with the chroot read-only, so that several clusters share one chroot, nothing is left mounted, and nothing of
 # the machine's own packages changes (except mmdebstrap, installed by apt-get where it is missing).
 set -euo pipefail
 
 SELF=$(readlink -f "${BASH_SOURCE[0]}")
 CACHE=${VERBS3_CACHE_DIR:-$HOME/.cache/verbs3}
-SUITE=trixie
+case ${VERBS3_RGW:-18.2} in
+  18.2) SUITE=trixie ;;
+  20.2) SUITE=sid ;;
+  *) echo "rgw: VERBS3_RGW is 18.2 or 20.2, not '$VERBS3_RGW'" >&2; exit 2 ;;
+esac
 PACKAGES=ceph-mon,ceph-osd,radosgw,ceph-common
 # Raise when the recipe of the chroot changes, so that cached ones are not taken for it.
 RECIPE=1
@@ -59,6 +64,8 @@ install() {
   url=$(mirror)
   [ -n "$url" ] || die "no Debian mirror (an http address ending in /debian) in /etc/apt/sources.list or sources.list.d: add one"
   proxy=$(apt-config dump 2>/dev/null | sed -n 's/^Acquire::http::Proxy "\(.*\)";/\1/p')
+  # A mirror of what moves may be behind.
+  if [ "$SUITE" = sid ]; then options+=(--aptopt='Acquire::Check-Valid-Until "false"'); fi
   if [ -n "$proxy" ]; then options+=(--aptopt="Acquire::http::Proxy \"$proxy\""); fi
   say "making the chroot of $SUITE with $PACKAGES from $url in $CHROOT"
   rm -rf --one-file-system "$CHROOT.partial" "$CHROOT"

@@ -3,6 +3,7 @@
 #
 #   suite.sh dev DIR    against `verbs3 dev` on its embedded store
 #   suite.sh rgw DIR    against Ceph RGW directly, then through two gateways and two workers; compared case by case
+#                       (18.2; by hand with VERBS3_RGW=20.2, where cases fail that rgw.toml expects to go as in 18.2)
 #
 # DIR takes logs, configurations and records. Exit status 0 only if every case passed and no difference was unexpected.
 set -uo pipefail

@@ -1,9 +1,12 @@
 //! S3 stores behind a network: one [`s3s::S3`] over aws-sdk-s3 that passes every operation on faithfully. Owns the options
 //! and the wiring; what is done to a request is in `store`, to a connection in `connection`, to credentials in `credentials`.
 
+mod blank_key;
 mod connection;
 mod credentials;
 mod listen;
+mod passed;
+mod select;
 mod store;
 mod upload;
 

@@ -10,6 +10,7 @@ use verbs3_protocol::WriteOutcome;
 use verbs3_ufs::RawAnswer;
 use verbs3_ufs::capture::{self, RemoteFailure};
 
+use super::attributes;
 use super::{Announces, Names, Operation, Right, Row, Scope};
 use crate::answer;
 use crate::auth::Identity;
@@ -203,6 +204,9 @@ impl Core {
             Ok(mut response) => {
                 R::outward(&mut response.output, &entry.names());
                 answer::keep_headers(&mut response.headers, raw.as_ref());
+                if let Some(whole) = attributes::whole_answer(&response, raw) {
+                    entry.exchange.cx.put_answer(whole);
+                }
                 Ok(response)
             }
             Err(error) => Err(answer::of_ufs(&entry.exchange.cx, &entry.names(), error, raw)),

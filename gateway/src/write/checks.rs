@@ -9,17 +9,24 @@ use http::HeaderMap;
 use md5::{Digest, Md5};
 use s3s::checksum::ChecksumHasher;
 use s3s::{S3Error, S3ErrorCode, S3Result};
+use sha2::Sha512;
 
 use super::chunked::ProvenTrailers;
 
-/// Checksum algorithms that s3s can compute, by header name, and the length of their digests.
-const ALGORITHMS: [(&str, usize); 5] = [
+/// Checksum algorithms that are verified here, by header name, and the length of their digests.
+const ALGORITHMS: [(&str, usize); 7] = [
     ("x-amz-checksum-crc32", 4),
     ("x-amz-checksum-crc32c", 4),
     ("x-amz-checksum-crc64nvme", 8),
     ("x-amz-checksum-sha1", 20),
     ("x-amz-checksum-sha256", 32),
+    ("x-amz-checksum-sha512", 64),
+    (MD5_SUM, 16),
 ];
+const MD5_SUM: &str = "x-amz-checksum-md5";
+/// Checksums that only the UFS can verify: they are passed on as they come, in headers alone.
+const OF_UFS: [(&str, usize); 3] =
+    [("x-amz-checksum-xxhash3", 8), ("x-amz-checksum-xxhash64", 8), ("x-amz-checksum-xxhash128", 16)];
 /// Headers of the same family that carry no digest.
 const NOT_DIGESTS: [&str; 3] = ["x-amz-checksum-algorithm", "x-amz-checksum-type", "x-amz-checksum-mode"];
 
@@ -99,6 +106,9 @@ pub struct Checks {
     md5: Option<(Md5, Vec<u8>)>,
     hasher: ChecksumHasher,
     hashes: bool,
+    /// Of algorithms that s3s has no hasher for.
+    sha512: Option<Sha512>,
+    md5_sum: Option<Md5>,
     expected: Vec<(&'static str, Vec<u8>)>,
     trailers: Vec<&'static str>,
     trailing: Option<ProvenTrailers>,
@@ -112,6 +122,8 @@ impl Checks {
             md5: None,
             hasher: ChecksumHasher::default(),
             hashes: false,
+            sha512: None,
+            md5_sum: None,
             expected: Vec::new(),
             trailers: Vec::new(),
             trailing,
@@ -127,9 +139,13 @@ impl Checks {
             if NOT_DIGESTS.contains(&name.as_str()) {
                 continue;
             }
-            let (name, bytes) = algorithm(name.as_str())?;
+            let of_ufs = OF_UFS.into_iter().find(|(known, _)| *known == name.as_str());
+            let (name, bytes) = of_ufs.map_or_else(|| algorithm(name.as_str()), Ok)?;
             let digest = BASE64.decode(value.as_bytes()).ok().filter(|digest| digest.len() == bytes);
             let digest = digest.ok_or_else(|| invalid(format!("Value for {name} header is invalid.")))?;
+            if of_ufs.is_some() {
+                continue;
+            }
             checks.hash_with(name);
             checks.expected.push((name, digest));
         }
@@ -150,13 +166,15 @@ impl Checks {
     }
 
     /// The algorithm that trailing checksums use, as `x-amz-sdk-checksum-algorithm` spells it.
+    /// `None` also for those that the UFS's client can't compute on the way: they are proven here, and not stored.
     pub fn trailing_algorithm(&self) -> Option<&'static str> {
-        self.trailers.first().map(|name| match *name {
-            "x-amz-checksum-crc32" => "CRC32",
-            "x-amz-checksum-crc32c" => "CRC32C",
-            "x-amz-checksum-crc64nvme" => "CRC64NVME",
-            "x-amz-checksum-sha1" => "SHA1",
-            _ => "SHA256",
+        self.trailers.iter().find_map(|name| match *name {
+            "x-amz-checksum-crc32" => Some("CRC32"),
+            "x-amz-checksum-crc32c" => Some("CRC32C"),
+            "x-amz-checksum-crc64nvme" => Some("CRC64NVME"),
+            "x-amz-checksum-sha1" => Some("SHA1"),
+            "x-amz-checksum-sha256" => Some("SHA256"),
+            _ => None,
         })
     }
 
@@ -168,6 +186,8 @@ impl Checks {
             "x-amz-checksum-crc32c" => self.hasher.crc32c = Some(Crc32c::new()),
             "x-amz-checksum-crc64nvme" => self.hasher.crc64nvme = Some(Crc64Nvme::new()),
             "x-amz-checksum-sha1" => self.hasher.sha1 = Some(Sha1::new()),
+            "x-amz-checksum-sha512" => self.sha512 = Some(Sha512::new()),
+            MD5_SUM => self.md5_sum = Some(Md5::new()),
             _ => self.hasher.sha256 = Some(Sha256::new()),
         }
     }
@@ -176,6 +196,12 @@ impl Checks {
     pub fn update(&mut self, bytes: &[u8]) {
         if let Some((md5, _)) = &mut self.md5 {
             md5.update(bytes);
+        }
+        if let Some(md5) = &mut self.md5_sum {
+            md5.update(bytes);
+        }
+        if let Some(sha512) = &mut self.sha512 {
+            sha512.update(bytes);
         }
         if self.hashes {
             self.hasher.update(bytes);
@@ -200,12 +226,16 @@ impl Checks {
             self.expected.push((name, digest.ok_or(BodyFault::Trailer { name })?));
         }
         let sums = self.hasher.finalize();
+        let sha512 = self.sha512.map(|hasher| BASE64.encode(hasher.finalize()));
+        let md5_sum = self.md5_sum.map(|hasher| BASE64.encode(hasher.finalize()));
         for (name, expected) in self.expected {
             let computed = match name {
                 "x-amz-checksum-crc32" => &sums.checksum_crc32,
                 "x-amz-checksum-crc32c" => &sums.checksum_crc32c,
                 "x-amz-checksum-crc64nvme" => &sums.checksum_crc64nvme,
                 "x-amz-checksum-sha1" => &sums.checksum_sha1,
+                "x-amz-checksum-sha512" => &sha512,
+                MD5_SUM => &md5_sum,
                 _ => &sums.checksum_sha256,
             };
             let computed = computed.as_ref().and_then(|value| BASE64.decode(value).ok());
@@ -243,7 +273,12 @@ mod tests {
     }
 
     /// Digests of "hello", made with python's hashlib, zlib and the CRC catalogue's algorithms.
-    const HELLO: [(&str, &str); 5] = [
+    const HELLO: [(&str, &str); 7] = [
+        ("x-amz-checksum-md5", "XUFAKrxLKna5cZ2REBfFkg=="),
+        (
+            "x-amz-checksum-sha512",
+            "m3HSJL1i83hdltRq0+o9czGb+8KJDKra4t/3JRlnPKcjI8PZm6XBHXx6zG4UuMXaDEZjR1wuXDre9G9zvN7AQw==",
+        ),
         ("content-md5", "XUFAKrxLKna5cZ2REBfFkg=="),
         ("x-amz-checksum-crc32", "NhCmhg=="),
         ("x-amz-checksum-crc32c", "mnG7TA=="),
@@ -272,6 +307,8 @@ mod tests {
             ("content-md5", "nonsense", "InvalidDigest"),
             ("x-amz-checksum-crc32", "AAAA", "InvalidRequest"),
             ("x-amz-checksum-xxhash", "AAAA", "NotImplemented"),
+            ("x-amz-checksum-xxhash64", "AAAA", "InvalidRequest"),
+            ("x-amz-trailer", "x-amz-checksum-xxhash64", "NotImplemented"),
             ("x-amz-trailer", "x-amz-checksum-nothing", "NotImplemented"),
         ] {
             let headers: HeaderMap = [(name.parse().unwrap(), value.parse().unwrap())].into_iter().collect();

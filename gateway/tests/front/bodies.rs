@@ -137,3 +137,21 @@ async fn a_part_is_verified_and_not_announced() {
     assert_eq!(stage.told(), ["announce key visible=false", "report key Done"]);
     assert_eq!(stage.get("/data/key").await.body, b"hello");
 }
+
+/// s3s knows neither algorithm; what nobody can verify is not acknowledged.
+#[tokio::test]
+async fn checksums_of_newer_algorithms_are_verified_or_refused() {
+    let stage = Stage::start().await;
+    let sha512 = "m3HSJL1i83hdltRq0+o9czGb+8KJDKra4t/3JRlnPKcjI8PZm6XBHXx6zG4UuMXaDEZjR1wuXDre9G9zvN7AQw==";
+    for (name, value) in [("x-amz-checksum-sha512", sha512), ("x-amz-checksum-md5", "XUFAKrxLKna5cZ2REBfFkg==")] {
+        let wrong = stage.send(&put(b"hellO").header(name, value), b"hellO").await;
+        assert_eq!(wrong.error(), (400, "BadDigest".to_owned()), "{name}");
+        assert!(!stage.visible("data", "key").await);
+        let right = stage.send(&put(b"hello").header(name, value), b"hello").await;
+        assert_eq!(right.status, 200, "{name}: {}", right.text());
+        assert_eq!(stage.send(&Request::new("DELETE", "/data/key"), b"").await.status, 204);
+    }
+    let unknown = stage.send(&put(b"hello").header("x-amz-checksum-xxhash64", "AAAAAAAAAAA="), b"hello").await;
+    assert_eq!(unknown.error(), (501, "NotImplemented".to_owned()));
+    assert!(!stage.visible("data", "key").await);
+}

@@ -13,6 +13,7 @@ use s3s::{S3, S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 use verbs3_ufs::capture::RemoteFailure;
 use verbs3_ufs::{RawAnswer, Ufs, UfsLimits};
 
+use crate::remote::stages;
 use crate::signing::Request;
 use crate::stage::{Stage, mount};
 
@@ -151,4 +152,62 @@ async fn writes_to_unknown_subresources_change_nothing() {
     assert_eq!(stage.put("/loose/k", b"there").await.status, 200);
     let named = Request::new("DELETE", "/data/k").query("x-id=DeleteObject");
     assert_eq!(stage.send(&named, b"").await.status, 204);
+}
+
+/// S3 writes the ETag of this document without its quotes, and s3s with them.
+#[tokio::test]
+async fn attributes_are_the_stores_own_document() {
+    let (front, behind) = stages().await;
+    assert_eq!(behind.put("/data/x", b"hello").await.status, 200);
+    for path in ["/data/x", "/far/x"] {
+        if path == "/data/x" {
+            assert_eq!(front.put(path, b"hello").await.status, 200);
+        }
+        let request = Request::new("GET", path).query("attributes=");
+        let answer = front.send(&request.header("x-amz-object-attributes", "ETag,ObjectSize,Checksum"), b"").await;
+        let text = answer.text();
+        assert_eq!((answer.status, answer.headers["content-type"].as_str()), (200, "application/xml"), "{text}");
+        assert!(text.contains("<ETag>5d41402abc4b2a76b9719d911017c592</ETag>"), "{text}");
+        assert!(text.contains("<ObjectSize>5</ObjectSize>") && text.contains("<ChecksumCRC64NVME>"), "{text}");
+        assert!(answer.headers.contains_key("last-modified"), "{:?}", answer.headers);
+    }
+}
+
+#[tokio::test]
+async fn keys_of_spaces_alone_are_keys() {
+    let (front, behind) = stages().await;
+    for (mount, stage) in [("data", &front), ("far", &behind)] {
+        let path = format!("/{mount}/%20%20");
+        let put = front.put(&path, b"hello").await;
+        assert_eq!(put.status, 200, "{mount}: {}", put.text());
+        assert_eq!(front.get(&path).await.text(), "hello", "{mount}");
+        let listed = front.send(&Request::new("GET", &format!("/{mount}")), b"").await.text();
+        assert!(listed.contains("<Key>  </Key>"), "{mount}: {listed}");
+        let document = b"<Delete><Object><Key>  </Key></Object></Delete>";
+        let delete = Request::new("POST", &format!("/{mount}")).query("delete=");
+        let delete = delete.header("content-length", &document.len().to_string());
+        let deleted = front.send(&delete, document).await;
+        assert_eq!(deleted.status, 200, "{mount}: {}", deleted.text());
+        assert!(deleted.text().contains("<Key>  </Key>"), "{mount}: {}", deleted.text());
+        assert!(!stage.visible("data", "  ").await, "{mount}");
+    }
+}
+
+/// By raw UTF-8 and by encoded words (RFC 2047), which s3s would decode.
+#[tokio::test]
+async fn metadata_outside_ascii_reaches_the_store_as_it_was_written() {
+    let (front, behind) = stages().await;
+    let put = Request::new("PUT", "/far/x").header("content-length", "5");
+    let put = put.header("x-amz-meta-raw", "grün").header("x-amz-meta-word", "=?UTF-8?B?Z3LDvG4=?=");
+    let answer = front.send(&put, b"hello").await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert!(behind.visible("data", "x").await);
+    let words = behind.get("/data/x").await.headers;
+    let through = front.get("/far/x").await.headers;
+    assert_eq!(words["x-amz-meta-word"], "=?UTF-8?B?Z3LDvG4=?=");
+    assert_eq!(words["x-amz-meta-raw"], "=?UTF-8?B?Z3LDvG4=?=", "S3 answers metadata outside ASCII in words");
+    assert_eq!(
+        (&through["x-amz-meta-raw"], &through["x-amz-meta-word"]),
+        (&words["x-amz-meta-raw"], &words["x-amz-meta-word"])
+    );
 }

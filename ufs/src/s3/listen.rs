@@ -2,6 +2,8 @@
 //! headers that the typed request can't carry, and keeps the framing of uploads out of `Content-Encoding`. Decides nothing about
 //! errors.
 
+use std::borrow::Cow;
+
 use aws_smithy_runtime_api::box_error::BoxError;
 use aws_smithy_runtime_api::client::interceptors::Intercept;
 use aws_smithy_runtime_api::client::interceptors::context::{
@@ -16,6 +18,7 @@ use aws_smithy_types::config_bag::ConfigBag;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
+use super::blank_key::put_back;
 use super::upload::Cut;
 use crate::capture::{ERROR_BODY_BYTES_MAX, note, note_body};
 use crate::error::RawAnswer;
@@ -28,8 +31,11 @@ const DOCUMENT_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Operations whose body is data of any length.
 const DATA: [&str; 3] = ["GetObject", "GetObjectTorrent", "SelectObjectContent"];
 
+/// Operations whose successful answers are kept as documents too: what the SDK does not know of them would be lost.
+const WHOLE: [&str; 1] = ["GetObjectAttributes"];
+
 /// Headers that one call wants on its request; an empty value takes the SDK's own one away.
-pub(super) type ExtraHeaders = Vec<(&'static str, String)>;
+pub(super) type ExtraHeaders = Vec<(Cow<'static, str>, String)>;
 
 tokio::task_local! {
     static EXTRA: ExtraHeaders;
@@ -88,11 +94,14 @@ impl Intercept for Listen {
             // The HTTP client says nothing of an empty body; Ceph answers UploadPartCopy without a length by 411.
             request.headers_mut().insert("content-length", "0");
         }
+        if let Some(uri) = put_back(context.request().uri()) {
+            context.request_mut().set_uri(uri)?;
+        }
         let extra = EXTRA.try_with(Clone::clone).unwrap_or_default();
         for (name, value) in extra {
             let headers = context.request_mut().headers_mut();
             if value.is_empty() {
-                headers.remove(name);
+                headers.remove(&*name);
             } else {
                 headers.try_insert(name, value)?;
             }
@@ -155,10 +164,14 @@ impl Intercept for Listen {
         _: &RuntimeComponents,
         cfg: &mut ConfigBag,
     ) -> Result<(), BoxError> {
+        let response = context.response();
         if context.output_or_error().is_ok() {
+            let kept = cfg.load::<Metadata>().is_some_and(|metadata| WHOLE.contains(&metadata.name()));
+            if let Some(body) = response.body().bytes().filter(|_| kept) {
+                note_body(body);
+            }
             return Ok(());
         }
-        let response = context.response();
         match response.body().bytes() {
             Some(body) => note_body(body),
             // A document that broke off says nothing, whatever its status promised.

@@ -13,8 +13,11 @@ use s3s::{S3, S3Error, S3ErrorCode, S3Request, S3Response, S3Result, s3_error};
 use s3s_aws::Proxy;
 use s3s_aws::conv::{AwsConversion, try_from_aws, try_into_aws};
 
+use super::blank_key::{blank_key_of, take_blank, with_blank};
 use super::connection::NoPlace;
 use super::listen::{ExtraHeaders, with_headers, without_framing};
+use super::passed;
+use super::select::select_content;
 use super::upload::{BodyError, Upload};
 use crate::body::chain;
 use crate::capture::{RemoteFailure, is_error, observe};
@@ -93,7 +96,9 @@ impl RemoteStore {
         }
         // The SDK would call an object of no type application/octet-stream; what it is then called is the store's choice.
         let untyped = input.content_type.is_none();
-        let headers = if untyped { vec![("content-type", String::new())] } else { Vec::new() };
+        let mut headers = passed::checksums(&req.headers, has_checksum!(input));
+        headers.extend(passed::metadata(&req.headers));
+        headers.extend(untyped.then(|| ("content-type".into(), String::new())));
         self.upload(headers, error, self.proxy.put_object(req)).await
     }
 
@@ -105,7 +110,9 @@ impl RemoteStore {
         if !self.trailing_checksums && !has_checksum!(input) {
             input.checksum_algorithm = None;
         }
-        self.upload(Vec::new(), error, self.proxy.upload_part(req)).await
+        let mut headers = passed::checksums(&req.headers, has_checksum!(input));
+        headers.push(passed::part_type(&req.headers));
+        self.upload(headers, error, self.proxy.upload_part(req)).await
     }
 
     async fn create_upload(
@@ -113,14 +120,26 @@ impl RemoteStore {
         mut req: S3Request<CreateMultipartUploadInput>,
     ) -> S3Result<S3Response<CreateMultipartUploadOutput>> {
         without_aws_chunked(&mut req.input.content_encoding);
-        self.pass(Vec::new(), self.proxy.create_multipart_upload(req)).await
+        self.pass(passed::metadata(&req.headers), self.proxy.create_multipart_upload(req)).await
+    }
+
+    async fn copy(&self, req: S3Request<CopyObjectInput>) -> S3Result<S3Response<CopyObjectOutput>> {
+        self.pass(passed::metadata(&req.headers), self.proxy.copy_object(req)).await
+    }
+
+    async fn select(
+        &self,
+        req: S3Request<SelectObjectContentInput>,
+    ) -> S3Result<S3Response<SelectObjectContentOutput>> {
+        let call = async { select_content(&self.client, req.input).await.map(S3Response::new) };
+        self.pass(Vec::new(), call).await
     }
 
     async fn get(&self, mut req: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
         // Set in the input, the SDK would check the body itself; the client does, from the headers that it gets.
         let mode = req.input.checksum_mode.take();
         let mut headers = weak_condition(&mut req.input.if_match);
-        headers.extend(mode.map(|mode| ("x-amz-checksum-mode", mode.as_str().to_owned())));
+        headers.extend(mode.map(|mode| ("x-amz-checksum-mode".into(), mode.as_str().to_owned())));
         self.pass(headers, self.proxy.get_object(req)).await
     }
 
@@ -277,7 +296,7 @@ fn without_aws_chunked(encoding: &mut Option<ContentEncoding>) {
 /// The conversion to the SDK's input makes a weak etag strong, and a condition that must fail would hold.
 fn weak_condition(if_match: &mut Option<ETagCondition>) -> ExtraHeaders {
     match if_match.take() {
-        Some(ETagCondition::ETag(ETag::Weak(value))) => vec![("if-match", format!("W/\"{value}\""))],
+        Some(ETagCondition::ETag(ETag::Weak(value))) => vec![("if-match".into(), format!("W/\"{value}\""))],
         other => {
             *if_match = other;
             Vec::new()
@@ -286,7 +305,7 @@ fn weak_condition(if_match: &mut Option<ETagCondition>) -> ExtraHeaders {
 }
 
 /// What the proxy does with an error of the SDK.
-fn sdk_error<E, R>(error: aws_sdk_s3::error::SdkError<E, R>) -> S3Error
+pub(super) fn sdk_error<E, R>(error: aws_sdk_s3::error::SdkError<E, R>) -> S3Error
 where
     E: ProvideErrorMetadata + StdErrorTrait + Send + Sync + 'static,
     R: std::fmt::Debug + Send + Sync + 'static,
@@ -408,6 +427,12 @@ macro_rules! dispatch {
     (complete_multipart_upload $self:ident $req:ident) => {
         $self.complete($req).await
     };
+    (copy_object $self:ident $req:ident) => {
+        $self.copy($req).await
+    };
+    (select_object_content $self:ident $req:ident) => {
+        $self.select($req).await
+    };
     (get_object $self:ident $req:ident) => {
         $self.get($req).await
     };
@@ -438,9 +463,13 @@ macro_rules! remote {
     ($($op:ident $input:ident $output:ident,)*) => {
         #[async_trait::async_trait]
         impl S3 for RemoteStore {
-            $(async fn $op(&self, req: S3Request<$input>) -> S3Result<S3Response<$output>> {
-                dispatch!($op self req)
-            })*
+            $(
+                #[allow(unused_mut)]
+                async fn $op(&self, mut req: S3Request<$input>) -> S3Result<S3Response<$output>> {
+                    let blank: Option<String> = blank_key_of!($op req);
+                    with_blank(blank, async move { dispatch!($op self req) }).await
+                }
+            )*
         }
     };
 }

@@ -3,6 +3,7 @@
 
 #[path = "../loopback/mod.rs"]
 mod loopback;
+mod passed;
 mod silent;
 
 use std::sync::Arc;

@@ -10,6 +10,8 @@ use crate::local::blob::{BlobWriter, Extent, Unfinished};
 use crate::local::checksum::{Algorithm, BodyHasher, Checksums, parse_content_md5};
 use crate::local::store::{LocalStore, disk_failed};
 
+use super::not_implemented;
+
 /// What the client says of its body.
 pub struct Claims {
     pub length: Option<i64>,
@@ -41,6 +43,7 @@ impl Received {
 
 pub async fn receive(store: &LocalStore, body: Option<StreamingBlob>, claims: Claims) -> S3Result<Received> {
     claims.checksums.check_shape()?;
+    claims.refuse_unverified()?;
     let md5 = claims.md5.as_deref().map(parse_content_md5).transpose()?;
     let expected = claims.expected_length()?;
     if expected.is_some_and(|n| n > store.inner.options.put_bytes_max) {
@@ -114,6 +117,14 @@ impl Claims {
             return Ok(Some(decoded.to_str().ok().and_then(|v| v.parse().ok()).ok_or_else(bad)?));
         }
         self.length.map(|n| u64::try_from(n).map_err(|_| bad())).transpose()
+    }
+
+    /// A checksum that nobody has verified must not be acknowledged. The gateway verifies all others that this store does not keep.
+    fn refuse_unverified(&self) -> S3Result<()> {
+        match self.headers.keys().find(|name| name.as_str().starts_with("x-amz-checksum-xxhash")) {
+            Some(name) => Err(not_implemented(&format!("the checksum {name}"))),
+            None => Ok(()),
+        }
     }
 
     /// The checksums that `x-amz-trailer` promises.
