@@ -279,9 +279,8 @@ fn broken(body: StreamingBlob, bytes: usize) -> StreamingBlob {
         });
         std::future::ready(Some(cut).filter(|cut| cut.as_ref().is_ok_and(|data| !data.is_empty())))
     });
-    let error = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
-    let end = futures::stream::iter([Err(StdError::from(error))]);
-    StreamingBlob::wrap(beginning.chain(end))
+    let end = futures::stream::iter([Err(StdError::from("the connection broke"))]);
+    StreamingBlob::wrap(beginning.chain(end).map(|item| item.map_err(std::io::Error::other)))
 }
 
 #[async_trait]
