@@ -48,14 +48,14 @@ impl Exchange {
 
     /// Takes memory for the body, if it has none yet. False: there is none left.
     pub fn reserve_body(&self) -> bool {
-        self.body.get().is_none_or(|body| body.ensure())
+        self.body.get().is_none_or(|body| body.ensure_place())
     }
 
     /// The operation is over, and with it whatever there was of its body.
     pub fn drop_body(&self) {
         self.chunked.lock().take();
         if let Some(body) = self.body.get() {
-            body.release();
+            body.release_place();
         }
     }
 }

@@ -3,6 +3,7 @@
 
 mod admin;
 mod arriving;
+mod body_loan;
 mod date;
 pub(crate) mod decoders;
 mod document;
@@ -10,7 +11,6 @@ mod form;
 mod host;
 mod inbound;
 mod lenient;
-mod lent;
 mod outbound;
 mod outbound_queue;
 mod presigned;

@@ -2,10 +2,10 @@
 //! and the wiring; what is done to a request is in `store`, to a connection in `connection`, to credentials in `credentials`.
 
 mod blank_key;
+mod client_headers;
 mod connection;
 mod credentials;
 mod listen;
-mod passed;
 mod select;
 mod store;
 mod upload;

@@ -50,7 +50,7 @@ pub(crate) struct Inbound {
 
 impl InboundBounds {
     /// The memory that a request's body needs. An aws-chunked document may be held twice: unwrapped, and a chunk of it.
-    pub fn reservation(&self, parts: &Parts) -> Arc<BodyReservation> {
+    pub fn make_reservation(&self, parts: &Parts) -> Arc<BodyReservation> {
         let length = parts.headers.get("content-length").and_then(|length| length.to_str().ok()?.parse().ok());
         let bound = match document::is_upload(&parts.method, &parts.uri) {
             true => self.upload_bytes,
@@ -118,7 +118,7 @@ impl Body for Inbound {
         }
         // Nobody asks for a frame before the request's signature was verified.
         if let Some(reservation) = this.reservation.take()
-            && !reservation.ensure()
+            && !reservation.ensure_place()
         {
             return this.fail(BodyFault::Busy);
         }

@@ -74,22 +74,22 @@ impl Outbound {
         if small_bytes(&inner).is_some() {
             ending.admission = None;
         }
-        Self::of(inner, ending, progress)
+        Self::begin_answer(inner, ending, progress)
     }
 
     /// Over HTTP/2, where many answers may wait on one connection: what holds no admission holds some of `budget`.
-    pub fn queued(inner: s3s::Body, mut ending: Ending, progress: Arc<Progress>, budget: &BodyBudget) -> Self {
-        let place = small_bytes(&inner).and_then(|bytes| budget.take(bytes as u64));
+    pub fn over_http2(inner: s3s::Body, mut ending: Ending, progress: Arc<Progress>, budget: &BodyBudget) -> Self {
+        let place = small_bytes(&inner).and_then(|bytes| budget.take_memory(bytes as u64));
         if place.is_some() {
             ending.admission = None;
         }
         let queued = QueuedAnswer::new(ending.metrics.http2_queued_bytes.clone());
-        let mut outbound = Self::of(inner, ending, progress);
+        let mut outbound = Self::begin_answer(inner, ending, progress);
         (outbound.place, outbound.queued) = (place, Some(queued));
         outbound
     }
 
-    fn of(inner: s3s::Body, ending: Ending, progress: Arc<Progress>) -> Self {
+    fn begin_answer(inner: s3s::Body, ending: Ending, progress: Arc<Progress>) -> Self {
         let mut turn = Turn::new(progress);
         if !inner.is_end_stream() {
             turn.of_client();
@@ -175,7 +175,7 @@ impl Body for Outbound {
             Poll::Ready(Some(Err(_))) | Poll::Pending => this.pass_turn(false),
         }
         match &this.queued {
-            Some(queued) => polled.map_ok(|frame| frame.map_data(|data| queued.enqueue(data))),
+            Some(queued) => polled.map_ok(|frame| frame.map_data(|data| queued.enqueue_frame(data))),
             None => polled,
         }
     }

@@ -40,7 +40,7 @@ impl QueuedAnswer {
     }
 
     /// The same bytes, counted until they are dropped.
-    pub fn enqueue(self: &Arc<Self>, data: Bytes) -> Bytes {
+    pub fn enqueue_frame(self: &Arc<Self>, data: Bytes) -> Bytes {
         self.queued.add(bytes_of(&data));
         Bytes::from_owner(QueuedFrame { data, answer: self.clone() })
     }

@@ -15,11 +15,11 @@ use tracing::{Instrument, debug_span, error};
 use verbs3_telemetry::Tracer;
 
 use super::arriving::Arriving;
+use super::body_loan::{BodyLoan, decoded_length};
 use super::document;
 use super::form::{self, Forms, Posted};
 use super::host;
 use super::inbound::{Inbound, InboundBounds};
-use super::lent::{self, LentBody};
 use super::outbound::{Admission, Ending, Outbound};
 use super::presigned;
 use super::progress::Progress;
@@ -121,7 +121,7 @@ impl Front {
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         Ok(response.map(|body| match version {
-            Version::HTTP_2 => Outbound::queued(body, ending, progress, &self.answers),
+            Version::HTTP_2 => Outbound::over_http2(body, ending, progress, &self.answers),
             _ => Outbound::new(body, ending, progress),
         }))
     }
@@ -223,15 +223,15 @@ impl Front {
             Body::empty()
         } else {
             let checks = document::checks(&parts.method, &parts.uri, &parts.headers)?;
-            let declared = lent::decoded_length(&parts.headers)?;
-            let _ = exchange.body.set(self.bodies.reservation(&parts));
+            let declared = decoded_length(&parts.headers)?;
+            let _ = exchange.body.set(self.bodies.make_reservation(&parts));
             let inbound = Inbound::new(body, checks, self.bodies.idle_max, exchange, self.metrics.clone());
             match declared {
                 None => Body::http_body(inbound),
                 Some(declared) => {
                     *exchange.chunked.lock() = Some(inbound);
                     let chunk_bytes_max = self.bodies.document_bytes_max;
-                    Body::http_body(LentBody::new(exchange.clone(), declared, chunk_bytes_max))
+                    Body::http_body(BodyLoan::new(exchange.clone(), declared, chunk_bytes_max))
                 }
             }
         };

@@ -15,12 +15,12 @@ pub(super) fn whole_answer<T: Any>(response: &S3Response<T>, raw: Option<RawAnsw
     let output = (&response.output as &dyn Any).downcast_ref::<GetObjectAttributesOutput>()?;
     match raw {
         Some(raw) => Some(raw).filter(|raw| !raw.body.is_empty()),
-        None => written(output, &response.headers),
+        None => write_document(output, &response.headers),
     }
 }
 
 /// Of a store within this process.
-fn written(output: &GetObjectAttributesOutput, headers: &HeaderMap) -> Option<RawAnswer> {
+fn write_document(output: &GetObjectAttributesOutput, headers: &HeaderMap) -> Option<RawAnswer> {
     let mut document = Vec::with_capacity(256);
     let mut writer = Serializer::new(&mut document);
     writer.decl().ok()?;

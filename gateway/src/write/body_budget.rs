@@ -31,7 +31,7 @@ impl BodyBudget {
     }
 
     /// `None`: there is not so much left. What is larger than all of it is alone.
-    pub fn take(&self, bytes: u64) -> Option<BodyPlace> {
+    pub fn take_memory(&self, bytes: u64) -> Option<BodyPlace> {
         let units = u32::try_from(bytes.min(self.bytes_max).div_ceil(UNIT_BYTES).max(1)).ok()?;
         let permit = self.memory.clone().try_acquire_many_owned(units).ok()?;
         let bytes = i64::from(units) * UNIT_BYTES as i64;
@@ -60,16 +60,16 @@ impl BodyReservation {
     }
 
     /// Whether the body has its place, which is taken now if it has not.
-    pub fn ensure(&self) -> bool {
+    pub fn ensure_place(&self) -> bool {
         let mut place = self.place.lock();
         if place.is_none() {
-            *place = self.budget.take(self.bytes);
+            *place = self.budget.take_memory(self.bytes);
         }
         place.is_some()
     }
 
     /// Nothing of the body is held any more.
-    pub fn release(&self) {
+    pub fn release_place(&self) {
         *self.place.lock() = None;
     }
 }
@@ -85,12 +85,12 @@ mod tests {
         let budget = BodyBudget::new(8 << 10, held.clone());
         let first = BodyReservation::new(budget.clone(), 6 << 10);
         let second = BodyReservation::new(budget.clone(), 3 << 10);
-        assert!(held.get() == 0 && first.ensure() && first.ensure() && !second.ensure());
+        assert!(held.get() == 0 && first.ensure_place() && first.ensure_place() && !second.ensure_place());
         assert_eq!(held.get(), 6 << 10);
-        first.release();
-        assert!(second.ensure());
+        first.release_place();
+        assert!(second.ensure_place());
         drop((first, second));
         assert_eq!(held.get(), 0);
-        assert!(budget.take(u64::MAX).is_some(), "what is larger than all is taken alone");
+        assert!(budget.take_memory(u64::MAX).is_some(), "what is larger than all is taken alone");
     }
 }

@@ -101,17 +101,17 @@ impl ChunkScanner {
     /// Looks at the next bytes of the body, in order.
     pub fn scan(&mut self, bytes: &Bytes) -> Result<(), ChunkRefusal> {
         let mut rest = bytes.clone();
-        while self.step(&mut rest)?.is_some() {}
+        while self.next_step(&mut rest)?.is_some() {}
         Ok(())
     }
 
     /// Takes from the next bytes of the body up to something worth telling. `None`: all were taken.
-    pub(super) fn step(&mut self, rest: &mut Bytes) -> Result<Option<ChunkStep>, ChunkRefusal> {
+    pub(super) fn next_step(&mut self, rest: &mut Bytes) -> Result<Option<ChunkStep>, ChunkRefusal> {
         while !rest.is_empty() {
             match self.place {
                 Place::Header => {
                     if let Some(line) = self.line(rest)? {
-                        return self.begin(line).map(Some);
+                        return self.begin_chunk(line).map(Some);
                     }
                 }
                 Place::Data(left) => {
@@ -156,7 +156,7 @@ impl ChunkScanner {
         Ok(end.map(|_| std::mem::take(&mut self.line)))
     }
 
-    fn begin(&mut self, line: Vec<u8>) -> Result<ChunkStep, ChunkRefusal> {
+    fn begin_chunk(&mut self, line: Vec<u8>) -> Result<ChunkStep, ChunkRefusal> {
         let line = line
             .strip_suffix(b"\r\n")
             .ok_or(ChunkRefusal::Malformed { what: "a line of framing does not end with CR LF" })?;

@@ -46,16 +46,16 @@ impl ChunkSigner {
     /// Whether the next chunk, whose data has this SHA-256, is signed so. The chain goes on from it.
     pub fn accept_chunk(&mut self, digest: &[u8], given: &[u8]) -> bool {
         let rest = format!("{EMPTY_SHA256}\n{}", hex::encode(digest));
-        self.accept("AWS4-HMAC-SHA256-PAYLOAD", &rest, given)
+        self.accept_signature("AWS4-HMAC-SHA256-PAYLOAD", &rest, given)
     }
 
     /// The same for the trailers: `name:value\n` of each, in the order of their names.
     pub fn accept_trailers(&mut self, trailers: &[u8], given: &[u8]) -> bool {
         let rest = hex::encode(Sha256::digest(trailers));
-        self.accept("AWS4-HMAC-SHA256-TRAILER", &rest, given)
+        self.accept_signature("AWS4-HMAC-SHA256-TRAILER", &rest, given)
     }
 
-    fn accept(&mut self, algorithm: &str, rest: &str, given: &[u8]) -> bool {
+    fn accept_signature(&mut self, algorithm: &str, rest: &str, given: &[u8]) -> bool {
         let to_sign = format!("{algorithm}\n{}\n{}\n{}\n{rest}", self.stamp, self.scope, self.previous);
         let Some(signature) = hmac(&self.key, &to_sign) else { return false };
         self.previous = hex::encode(&*signature);

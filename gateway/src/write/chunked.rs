@@ -79,9 +79,9 @@ impl<B> ChunkedBody<B> {
 
     /// The next piece of data in what has come.
     fn unwrap_rest(&mut self) -> Result<Option<Bytes>, BodyFault> {
-        while let Some(step) = self.scanner.step(&mut self.rest)? {
+        while let Some(step) = self.scanner.next_step(&mut self.rest)? {
             match step {
-                ChunkStep::Begin { bytes, signature } => self.proof.begin(bytes, signature)?,
+                ChunkStep::Begin { bytes, signature } => self.proof.begin_chunk(bytes, signature)?,
                 ChunkStep::Data { piece, ends } => {
                     self.proof.hash_data(&piece, ends)?;
                     self.passed += piece.len() as u64;
@@ -93,30 +93,30 @@ impl<B> ChunkedBody<B> {
         Ok(None)
     }
 
-    fn end(&mut self) -> Result<(), BodyFault> {
+    fn end_body(&mut self) -> Result<(), BodyFault> {
         self.scanner.finish()?;
-        self.proof.finish()
+        self.proof.finish_trailers()
     }
 }
 
 impl ChunkProof {
-    fn begin(&mut self, bytes: u64, signature: Option<ChunkSignature>) -> Result<(), BodyFault> {
+    fn begin_chunk(&mut self, bytes: u64, signature: Option<ChunkSignature>) -> Result<(), BodyFault> {
         if self.signed && signature.is_none() {
             return Err(ChunkRefusal::Malformed { what: "a chunk is not signed" }.into());
         }
         self.expected = signature;
-        if bytes == 0 { self.compare() } else { Ok(()) }
+        if bytes == 0 { self.compare_signature() } else { Ok(()) }
     }
 
     fn hash_data(&mut self, data: &[u8], ends: bool) -> Result<(), BodyFault> {
         if self.expected.is_some() {
             self.hash.update(data);
         }
-        if ends { self.compare() } else { Ok(()) }
+        if ends { self.compare_signature() } else { Ok(()) }
     }
 
     /// At a chunk's end.
-    fn compare(&mut self) -> Result<(), BodyFault> {
+    fn compare_signature(&mut self) -> Result<(), BodyFault> {
         let Some(expected) = self.expected.take() else { return Ok(()) };
         let digest = self.hash.finalize_reset();
         if self.signer.accept_chunk(&digest, &expected) { Ok(()) } else { Err(BodyFault::ChunkSignature) }
@@ -136,7 +136,7 @@ impl ChunkProof {
     }
 
     /// At the body's end: the trailers' signature, and what they say.
-    fn finish(&mut self) -> Result<(), BodyFault> {
+    fn finish_trailers(&mut self) -> Result<(), BodyFault> {
         self.trailers.sort_by(|one, other| one.0.cmp(&other.0));
         if let Some(given) = &self.trailers_signature {
             let canonical: String = self.trailers.iter().map(|(name, value)| format!("{name}:{value}\n")).collect();
@@ -179,7 +179,7 @@ impl<B: Body<Data = Bytes, Error = StdError> + Unpin> Stream for ChunkedBody<B> 
                 Ok(Some(frame)) => this.rest = frame.into_data().unwrap_or_default(),
                 Ok(None) => {
                     this.over = true;
-                    if let Err(fault) = this.end() {
+                    if let Err(fault) = this.end_body() {
                         return Poll::Ready(Some(Err(fault.into())));
                     }
                 }

@@ -19,7 +19,7 @@ pub fn chunks(bytes: &[u8]) {
     assert_eq!(as_one, in_pieces, "cut every {step} bytes");
     if as_one {
         let (mut again, mut rest, mut held) = (ChunkScanner::new(declared, 1024), body, 0);
-        while let Ok(Some(step)) = again.step(&mut rest) {
+        while let Ok(Some(step)) = again.next_step(&mut rest) {
             held += if let ChunkStep::Data { piece, .. } = step { piece.len() as u64 } else { 0 };
         }
         assert_eq!(held, declared, "what is whole holds what it announced");

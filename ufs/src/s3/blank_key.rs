@@ -25,12 +25,12 @@ pub(super) async fn with_blank<F: Future>(key: Option<String>, call: F) -> F::Ou
 }
 
 /// The request's target with the key in the stand-in's place; `None`: none was taken.
-pub(super) fn put_back(uri: &str) -> Option<String> {
+pub(super) fn put_key_back(uri: &str) -> Option<String> {
     let key = BLANK.try_with(Clone::clone).ok()?;
-    restored(uri, &key)
+    restore_key(uri, &key)
 }
 
-fn restored(uri: &str, key: &str) -> Option<String> {
+fn restore_key(uri: &str, key: &str) -> Option<String> {
     let (path, query) = uri.split_once('?').map_or((uri, None), |(path, query)| (path, Some(query)));
     let before = path.strip_suffix(STAND_IN)?;
     let query = query.map_or_else(String::new, |query| format!("?{query}"));
@@ -80,10 +80,10 @@ mod tests {
             ("http://b.h/verbs3-blank-key", "\t", "http://b.h/%09"),
             ("http://h/b/verbs3-blank-key", "\u{3000}", "http://h/b/%E3%80%80"),
         ] {
-            assert_eq!(restored(uri, key).as_deref(), Some(wanted));
+            assert_eq!(restore_key(uri, key).as_deref(), Some(wanted));
         }
         let mut key = " a".to_owned();
         assert!(take_blank(&mut key).is_none() && key == " a");
-        assert!(put_back("http://h/b/verbs3-blank-key").is_none(), "none was taken");
+        assert!(put_key_back("http://h/b/verbs3-blank-key").is_none(), "none was taken");
     }
 }

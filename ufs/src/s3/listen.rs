@@ -18,7 +18,7 @@ use aws_smithy_types::config_bag::ConfigBag;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
-use super::blank_key::put_back;
+use super::blank_key::put_key_back;
 use super::upload::Cut;
 use crate::capture::{ERROR_BODY_BYTES_MAX, note, note_body};
 use crate::error::RawAnswer;
@@ -94,7 +94,7 @@ impl Intercept for Listen {
             // The HTTP client says nothing of an empty body; Ceph answers UploadPartCopy without a length by 411.
             request.headers_mut().insert("content-length", "0");
         }
-        if let Some(uri) = put_back(context.request().uri()) {
+        if let Some(uri) = put_key_back(context.request().uri()) {
             context.request_mut().set_uri(uri)?;
         }
         let extra = EXTRA.try_with(Clone::clone).unwrap_or_default();

@@ -14,9 +14,9 @@ use s3s_aws::Proxy;
 use s3s_aws::conv::{AwsConversion, try_from_aws, try_into_aws};
 
 use super::blank_key::{blank_key_of, take_blank, with_blank};
+use super::client_headers::{checksum_headers, metadata_headers, part_type_header};
 use super::connection::NoPlace;
 use super::listen::{ExtraHeaders, with_headers, without_framing};
-use super::passed;
 use super::select::select_content;
 use super::upload::{BodyError, Upload};
 use crate::body::chain;
@@ -96,8 +96,8 @@ impl RemoteStore {
         }
         // The SDK would call an object of no type application/octet-stream; what it is then called is the store's choice.
         let untyped = input.content_type.is_none();
-        let mut headers = passed::checksums(&req.headers, has_checksum!(input));
-        headers.extend(passed::metadata(&req.headers));
+        let mut headers = checksum_headers(&req.headers, has_checksum!(input));
+        headers.extend(metadata_headers(&req.headers));
         headers.extend(untyped.then(|| ("content-type".into(), String::new())));
         self.upload(headers, error, self.proxy.put_object(req)).await
     }
@@ -110,8 +110,8 @@ impl RemoteStore {
         if !self.trailing_checksums && !has_checksum!(input) {
             input.checksum_algorithm = None;
         }
-        let mut headers = passed::checksums(&req.headers, has_checksum!(input));
-        headers.push(passed::part_type(&req.headers));
+        let mut headers = checksum_headers(&req.headers, has_checksum!(input));
+        headers.push(part_type_header(&req.headers));
         self.upload(headers, error, self.proxy.upload_part(req)).await
     }
 
@@ -120,11 +120,11 @@ impl RemoteStore {
         mut req: S3Request<CreateMultipartUploadInput>,
     ) -> S3Result<S3Response<CreateMultipartUploadOutput>> {
         without_aws_chunked(&mut req.input.content_encoding);
-        self.pass(passed::metadata(&req.headers), self.proxy.create_multipart_upload(req)).await
+        self.pass(metadata_headers(&req.headers), self.proxy.create_multipart_upload(req)).await
     }
 
     async fn copy(&self, req: S3Request<CopyObjectInput>) -> S3Result<S3Response<CopyObjectOutput>> {
-        self.pass(passed::metadata(&req.headers), self.proxy.copy_object(req)).await
+        self.pass(metadata_headers(&req.headers), self.proxy.copy_object(req)).await
     }
 
     async fn select(

@@ -3,7 +3,7 @@
 
 #[path = "../loopback/mod.rs"]
 mod loopback;
-mod passed;
+mod losses;
 mod silent;
 
 use std::sync::Arc;

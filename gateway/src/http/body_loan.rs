@@ -16,7 +16,7 @@ use crate::write::checks::BodyFault;
 use crate::write::chunk_guard::ChunkScanner;
 
 /// See the module.
-pub(crate) struct LentBody {
+pub(crate) struct BodyLoan {
     exchange: Arc<Exchange>,
     scanner: ChunkScanner,
     over: bool,
@@ -37,7 +37,7 @@ pub(super) fn decoded_length(headers: &HeaderMap) -> S3Result<Option<u64>> {
     }
 }
 
-impl LentBody {
+impl BodyLoan {
     /// Of the body in `exchange`. `chunk_bytes_max`: s3s holds a chunk whole.
     pub fn new(exchange: Arc<Exchange>, declared: u64, chunk_bytes_max: u64) -> Self {
         Self { exchange, scanner: ChunkScanner::new(declared, chunk_bytes_max), over: false }
@@ -50,7 +50,7 @@ impl LentBody {
     }
 }
 
-impl Body for LentBody {
+impl Body for BodyLoan {
     type Data = Bytes;
     type Error = StdError;
 

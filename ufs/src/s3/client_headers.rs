@@ -18,7 +18,7 @@ const CHECKSUMS: [&str; 5] = [
 ];
 
 /// Metadata as the client wrote it. s3s decodes encoded words (RFC 2047), and the store would keep and answer other bytes.
-pub(super) fn metadata(headers: &HeaderMap) -> ExtraHeaders {
+pub(super) fn metadata_headers(headers: &HeaderMap) -> ExtraHeaders {
     let written = headers.iter().filter(|(name, _)| name.as_str().starts_with("x-amz-meta-"));
     let written = written.filter_map(|(name, value)| Some((name, std::str::from_utf8(value.as_bytes()).ok()?)));
     written
@@ -29,7 +29,7 @@ pub(super) fn metadata(headers: &HeaderMap) -> ExtraHeaders {
 
 /// What goes with the checksums of an upload. `known`: the typed input has one. Ceph RGW 20.2 keeps a checksum only if
 /// `x-amz-sdk-checksum-algorithm` comes with it; the SDK sets that header only for checksums that it computes.
-pub(super) fn checksums(headers: &HeaderMap, known: bool) -> ExtraHeaders {
+pub(super) fn checksum_headers(headers: &HeaderMap, known: bool) -> ExtraHeaders {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
     let mut passed: ExtraHeaders = CHECKSUMS.iter().filter_map(|&name| Some((Cow::from(name), text(name)?))).collect();
     if (known || !passed.is_empty())
@@ -42,7 +42,7 @@ pub(super) fn checksums(headers: &HeaderMap, known: bool) -> ExtraHeaders {
 
 /// A part's type, which the typed input has no field for. Without one the SDK says application/octet-stream, and Ceph RGW 20.2 keeps
 /// what is said of a part for reads of that part.
-pub(super) fn part_type(headers: &HeaderMap) -> (Cow<'static, str>, String) {
+pub(super) fn part_type_header(headers: &HeaderMap) -> (Cow<'static, str>, String) {
     let kind = headers.get("content-type").and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     ("content-type".into(), kind.to_owned())
 }
@@ -66,7 +66,7 @@ mod tests {
             ("x-amz-meta-word", b"=?UTF-8?B?w6k=?="),
             ("x-amz-acl", "é".as_bytes()),
         ]);
-        let mut passed = metadata(&headers);
+        let mut passed = metadata_headers(&headers);
         passed.sort();
         let wanted = [("x-amz-meta-raw", "é"), ("x-amz-meta-word", "=?UTF-8?B?w6k=?=")];
         assert_eq!(passed, wanted.map(|(name, value)| (name.into(), value.to_owned())));
@@ -75,9 +75,9 @@ mod tests {
     #[test]
     fn an_algorithm_goes_only_with_a_checksum() {
         let named = map(&[("x-amz-sdk-checksum-algorithm", b"CRC32")]);
-        assert!(checksums(&named, false).is_empty());
-        assert_eq!(checksums(&named, true), [("x-amz-sdk-checksum-algorithm".into(), "CRC32".to_owned())]);
+        assert!(checksum_headers(&named, false).is_empty());
+        assert_eq!(checksum_headers(&named, true), [("x-amz-sdk-checksum-algorithm".into(), "CRC32".to_owned())]);
         let other = map(&[("x-amz-sdk-checksum-algorithm", b"SHA512"), ("x-amz-checksum-sha512", b"AA==")]);
-        assert_eq!(checksums(&other, false).len(), 2);
+        assert_eq!(checksum_headers(&other, false).len(), 2);
     }
 }
