@@ -3,6 +3,7 @@
 
 mod admin;
 mod arriving;
+mod caller;
 mod date;
 pub(crate) mod decoders;
 mod document;
@@ -13,17 +14,21 @@ mod lenient;
 mod outbound;
 mod presigned;
 mod progress;
+mod rate_floor;
 mod server;
 mod service;
 mod sigv2;
 mod stall;
 mod tls;
 
-pub use admin::{Admin, Readiness};
+pub use admin::{Admin, AdminLimits, Readiness};
+pub(crate) use caller::Caller;
 pub(crate) use form::{Forms, memory as form_memory};
 pub(crate) use host::Domains;
+pub(crate) use inbound::InboundOptions;
 pub(crate) use lenient::Lenient;
+pub use rate_floor::RateMin;
 pub(crate) use server::Server;
 pub use server::{ListenError, Listener};
-pub(crate) use service::Front;
+pub(crate) use service::{Front, slow_down};
 pub use tls::{TlsError, TlsFiles};

@@ -1,4 +1,5 @@
-//! A request's body as it comes from the socket: counted, bounded in time between frames, guarded if it is aws-chunked, and
+//! A request's body as it comes from the socket: counted, bounded in time between frames and in
+//! slowness, guarded if it is aws-chunked, and
 //! checked if it is a document. Owns the fault slot's writing. Does not verify the bytes of objects.
 
 use std::future::Future as _;
@@ -14,10 +15,20 @@ use s3s::{S3Error, S3ErrorCode, S3Result, StdError};
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::arriving::Arriving;
+use super::rate_floor::{RateFloor, RateMin};
 use crate::metrics::Metrics;
 use crate::write::checks::{BodyFault, Checks};
 use crate::write::chunk_guard::ChunkScanner;
 use crate::write::verified::FaultSlot;
+
+/// What is demanded of bodies.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct InboundOptions {
+    pub chunk_bytes_max: u64,
+    /// Between two frames.
+    pub idle_max: Duration,
+    pub rate_min: RateMin,
+}
 
 /// See the module.
 pub(crate) struct Inbound {
@@ -30,6 +41,7 @@ pub(crate) struct Inbound {
     /// Made when the socket first has nothing to give.
     idle: Option<Pin<Box<Sleep>>>,
     waiting: bool,
+    floor: RateFloor,
     fault: FaultSlot,
     metrics: Arc<Metrics>,
     over: bool,
@@ -40,14 +52,15 @@ impl Inbound {
         inner: Arriving,
         headers: &HeaderMap,
         checks: Option<Checks>,
-        chunk_bytes_max: u64,
-        idle_max: Duration,
+        options: InboundOptions,
         fault: FaultSlot,
         metrics: Arc<Metrics>,
     ) -> S3Result<Self> {
+        let InboundOptions { chunk_bytes_max, idle_max, rate_min } = options;
+        let floor = RateFloor::new(rate_min);
         let scanner = decoded_length(headers)?.map(|declared| ChunkScanner::new(declared, chunk_bytes_max));
         let (got, idle, waiting, over) = (0, None, false, false);
-        Ok(Self { inner, scanner, checks, got, idle_max, idle, waiting, fault, metrics, over })
+        Ok(Self { inner, scanner, checks, got, idle_max, idle, waiting, floor, fault, metrics, over })
     }
 
     fn fail(&mut self, fault: BodyFault) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
@@ -64,6 +77,9 @@ impl Inbound {
         if let Some(data) = frame.data_ref() {
             self.metrics.bytes_in.inc_by(data.len() as u64);
             self.got += data.len() as u64;
+            if self.floor.arrive(data.len() as u64, Instant::now()) {
+                return self.fail(BodyFault::Slow);
+            }
             if let Some(checks) = &mut self.checks {
                 checks.update(data);
             }
@@ -82,6 +98,7 @@ impl Inbound {
     }
 
     fn idle(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.floor.wait(Instant::now());
         let idle_max = self.idle_max;
         let timer = self.idle.get_or_insert_with(|| Box::pin(sleep(idle_max)));
         if !self.waiting {

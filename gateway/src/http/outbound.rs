@@ -8,12 +8,11 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::{Method, Uri};
 use http_body::{Body, Frame, SizeHint};
-use prometheus::IntGauge;
 use s3s::StdError;
-use tokio::sync::OwnedSemaphorePermit;
 use tracing::Level;
 use verbs3_telemetry::{Facts, Value};
 
+use super::caller::CallerVisit;
 use super::progress::{Progress, Turn};
 use crate::exchange::Exchange;
 use crate::metrics::Metrics;
@@ -21,25 +20,6 @@ use crate::operations::TABLE;
 
 /// Bodies of this length at most, in memory whole, hold no admission: they cost no more than the connection that they wait for.
 const SMALL_BYTES: usize = 64 * 1024;
-
-/// A request's place among those under way.
-pub(crate) struct Admission {
-    _permit: OwnedSemaphorePermit,
-    in_flight: IntGauge,
-}
-
-impl Admission {
-    pub fn new(permit: OwnedSemaphorePermit, in_flight: IntGauge) -> Self {
-        in_flight.inc();
-        Self { _permit: permit, in_flight }
-    }
-}
-
-impl Drop for Admission {
-    fn drop(&mut self) {
-        self.in_flight.dec();
-    }
-}
 
 /// What is counted and logged of a request when it ends: when this is dropped, be it that the client went away before there
 /// was an answer.
@@ -54,7 +34,7 @@ pub(crate) struct Ending {
     pub code: Option<Box<str>>,
     pub bytes: u64,
     pub complete: bool,
-    pub admission: Option<Admission>,
+    pub _visit: CallerVisit,
 }
 
 /// See the module.
@@ -65,9 +45,9 @@ pub(crate) struct Outbound {
 }
 
 impl Outbound {
-    pub fn new(inner: s3s::Body, mut ending: Ending, progress: Arc<Progress>) -> Self {
+    pub fn new(inner: s3s::Body, ending: Ending, progress: Arc<Progress>) -> Self {
         if inner.bytes().is_some_and(|bytes| bytes.len() <= SMALL_BYTES) {
-            ending.admission = None;
+            ending.exchange.release_places();
         }
         let mut turn = Turn::new(progress);
         if !inner.is_end_stream() {
@@ -105,7 +85,7 @@ impl Ending {
             }
             None => attributes.push(("url.path", text(self.uri.path()))),
         }
-        if let Some(identity) = self.exchange.identity.get() {
+        if let Some(identity) = self.exchange.identity() {
             attributes.push(("user.name", text(identity.name())));
         }
         if let Some(code) = &self.code {
@@ -161,6 +141,7 @@ impl Drop for Outbound {
 
 impl Drop for Ending {
     fn drop(&mut self) {
+        self.exchange.release_places();
         let cx = &self.exchange.cx;
         let operation = self.exchange.row.get().copied();
         let seconds = cx.started().elapsed().as_secs_f64();
@@ -194,7 +175,7 @@ impl Drop for Ending {
                     cache = verdict,
                     transport,
                     seconds,
-                    principal = self.exchange.identity.get().map_or("", |identity| identity.name()),
+                    principal = self.exchange.identity().map_or("", |identity| identity.name()),
                     "request",
                 )
             }};

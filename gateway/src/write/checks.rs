@@ -40,6 +40,8 @@ pub enum BodyFault {
     Chunks(#[from] super::chunk_guard::ChunkRefusal),
     #[error("the body did not arrive within {idle_ms} ms")]
     Idle { idle_ms: u64 },
+    #[error("the body came more slowly than this endpoint waits for")]
+    Slow,
     #[error("the body broke off: {reason}")]
     Broken { reason: String },
 }
@@ -56,6 +58,7 @@ impl BodyFault {
             Self::Sha256 => "sha256",
             Self::Chunks(refusal) => refusal.reason(),
             Self::Idle { .. } => "idle",
+            Self::Slow => "slow",
             Self::Broken { .. } => "broken",
         }
     }
@@ -73,7 +76,7 @@ impl BodyFault {
             Self::Chunks(Refusal::TooLong { .. } | Refusal::TooShort { .. } | Refusal::EndedEarly) => {
                 S3ErrorCode::IncompleteBody
             }
-            Self::Idle { .. } => S3ErrorCode::RequestTimeout,
+            Self::Idle { .. } | Self::Slow => S3ErrorCode::RequestTimeout,
         };
         let mut error = S3Error::with_message(code, self.to_string());
         if error.status_code().is_none() {

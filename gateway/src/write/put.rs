@@ -58,6 +58,7 @@ pub(crate) async fn upload_part(
 
 async fn upload<R: Upload>(core: &Core, mut request: S3Request<R>) -> S3Result<S3Response<R::Output>> {
     let entry = core.enter(&mut request)?;
+    let _share = entry.exchange.take_upload_share(&entry.mount.ufs)?;
     let body = request.input.body().take().unwrap_or_else(|| StreamingBlob::from(s3s::Body::empty()));
     let declared = declared_length(&request)?;
     let checks = Checks::of(declared, &request.headers, request.trailing_headers.clone())?;

@@ -17,5 +17,7 @@ mod oddities;
 mod passing;
 mod remote;
 mod signing;
+mod slow;
 mod stage;
+mod strangers;
 mod telemetry;
