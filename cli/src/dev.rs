@@ -86,7 +86,8 @@ pub async fn run(mut config: Config, demo_only: bool, started: Started) -> anyho
             .collect(),
     };
     let inside = coordinator::start(parts, &registry).await?;
-    let serving = gateway::serve(&gateway, mounts, tier, identities, &registry, exported).await?;
+    let around = gateway::Around { registry: &registry, telemetry: exported, admin: gateway::admin_limits(&process) };
+    let serving = gateway::serve(&gateway, mounts, tier, identities, around).await?;
 
     banner::serving(serving.listen, serving.admin, dir, key.as_ref());
     started.ready(serving.listen, Some(serving.admin))?;

@@ -78,7 +78,8 @@ where
 
 fn runtime(process: &Process) -> anyhow::Result<tokio::runtime::Runtime> {
     // `drain_for` is the business of what drains.
-    let Process { threads, drain_for: _ } = process;
+    let Process { threads, drain_for: _, admin_connections_max: _, admin_per_address_max: _, admin_deadline: _ } =
+        process;
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     builder.enable_all().thread_name("verbs3");
     if *threads > 0 {

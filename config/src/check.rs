@@ -97,9 +97,12 @@ pub(crate) fn check(config: &Config, roles: &[Role], environment: &Environment) 
     if dev.dir.as_os_str().is_empty() {
         findings.error("dev.dir", "is empty; name a folder");
     }
-    let Process { threads, drain_for } = process;
+    let Process { threads, drain_for, admin_connections_max, admin_per_address_max, admin_deadline } = process;
     findings.range("process.threads", *threads, 0, 1024);
     findings.range("process.drain_for", *drain_for, Period::millis(0), Period::seconds(3600));
+    findings.range("process.admin_connections_max", *admin_connections_max, 4, 65_536);
+    findings.range("process.admin_per_address_max", *admin_per_address_max, 1, 65_536);
+    findings.range("process.admin_deadline", *admin_deadline, Period::seconds(1), Period::seconds(300));
     let Log { level, format: _ } = log;
     if level.trim().is_empty() {
         findings.error("log.level", "is empty; write a level, such as \"info\"");

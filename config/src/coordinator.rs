@@ -42,6 +42,13 @@ pub struct Coordinator {
     /// Connections to `listen`: each worker has one or two; each gateway two, and up to `gateway.tier.relays_max` more while it
     /// reaches some worker by way of the coordinators alone. Over it workers can't renew their leases either. Default: `32768`. Range: `16` to `1000000`.
     pub connections_max: u32,
+    /// Connections over which nothing has been proved yet. Beyond it, and where `connections_max` are open, the oldest of the busiest
+    /// address gives way to a new one, if it is older than a second; else the new one is closed. Default: `1024`. Range: `16` to `1000000`.
+    pub unproven_connections_max: u32,
+    /// The same of one address (of IPv6, of a network of 64 bits). Default: `256`. Range: `1` to `1000000`.
+    pub unproven_per_address_max: u32,
+    /// From the beginning of a connection until a proof, or the token of notifications, has been shown over it. Default: `"10s"`. Range: `"1s"` to `"5m"`.
+    pub proof_deadline: Period,
     /// File with the token that stores show in bucket notifications (`POST /v1/notifications`): `Authorization: Bearer TOKEN`, or
     /// `?token=TOKEN`; white space at its end is ignored. None: notifications need the cluster's proof. Default: none.
     pub notification_token_file: Option<PathBuf>,
@@ -108,6 +115,9 @@ impl Default for Coordinator {
             clock_skew: Period::seconds(60),
             workers_max: 4000,
             connections_max: 32768,
+            unproven_connections_max: 1024,
+            unproven_per_address_max: 256,
+            proof_deadline: Period::seconds(10),
             notification_token_file: None,
             wait_max: Period::seconds(30),
             relays_max: 4096,

@@ -61,6 +61,31 @@ pub struct GatewayTls {
 pub struct GatewayLimits {
     /// Connections of clients. Default: `8192`. Range: `1` to `1000000`.
     pub connections_max: u32,
+    /// The same of one address (of IPv6, of a network of 64 bits). The ranks of a node may all come from one. Default: `8192`. Range: `1` to `1000000`.
+    pub connections_per_address_max: u32,
+    /// Connections over which no signature has held yet. Beyond it, and where `connections_max` are open, the oldest of the busiest
+    /// address gives way to a new one, if it is older than a second; else the new one is closed. Default: `4096`. Range: `1` to `1000000`.
+    pub unproven_connections_max: u32,
+    /// The same of one address. Default: `2048`. Range: `1` to `1000000`.
+    pub unproven_per_address_max: u32,
+    /// Forms and preflights under way whose sender is not known yet; they take no place of `requests_in_flight_max`. Default: `64`.
+    /// Range: `1` to `65536`.
+    pub unproven_requests_max: u32,
+    /// What one identity may hold, in percent, of `requests_in_flight_max` and of `gateway.read.bypass_in_flight_max`; beyond it, it gets
+    /// 503 SlowDown. An identity that is the only one has all. Default: `90`. Range: `1` to `100`.
+    pub identity_share_percent: u32,
+    /// Uploads under way of one identity to one store, of whose connections (`connections_max` of its `[ufs.limits]`) each holds one; beyond
+    /// it 503 SlowDown. An identity that is the only one has no such bound. Default: `448`. Range: `1` to `65536`.
+    pub uploads_per_identity_max: u32,
+    /// Bytes a second that a request's body must come at, while it is waited for; else 400 RequestTimeout. `"0B"`: any. Default: `"16KiB"`.
+    /// Range: `"0B"` to `"1GiB"`.
+    pub upload_rate_min: ByteSize,
+    /// Bytes a second that each answer's body must be taken at, while it is there to be taken; else the connection is cut. `"0B"`: any.
+    /// Default: `"16KiB"`. Range: `"0B"` to `"1GiB"`.
+    pub download_rate_min: ByteSize,
+    /// CORS configurations that stores are asked for at once because of preflights, which anyone can send, a quarter of them by one
+    /// address; and as many because of requests that are signed. Default: `8`. Range: `1` to `1024`.
+    pub cors_lookups_max: u32,
     /// Requests under way, each until its body's last byte. Default: `4096`. Range: `1` to `1000000`.
     pub requests_in_flight_max: u32,
     /// Size of all request headers. Default: `"64KiB"`. Range: `"8KiB"` to `"1MiB"`.
@@ -86,12 +111,19 @@ pub struct GatewayLimits {
 pub struct GatewayTimeouts {
     /// For the headers of a request to arrive, also on a connection that is kept open between requests. Default: `"1m"`. Range: `"1s"` to `"1h"`.
     pub header: Period,
+    /// From the beginning of a connection until the signature of a request holds: handshakes, pings and unsigned requests renew
+    /// nothing. Also for the fields of a form. Default: `"30s"`. Range: `"1s"` to `"1h"`.
+    pub proof: Period,
     /// For a TLS handshake. Default: `"10s"`. Range: `"1s"` to `"5m"`.
     pub tls_handshake: Period,
     /// Between two pieces of a request's body. Default: `"1m"`. Range: `"1s"` to `"1h"`.
     pub body_idle: Period,
     /// For a client that does not read its answer. Default: `"1m"`. Range: `"1s"` to `"1h"`.
     pub write_stall: Period,
+    /// Of waiting, over which `gateway.limits.upload_rate_min` and `download_rate_min` are measured. Default: `"30s"`. Range: `"1s"` to `"10m"`.
+    pub rate_window: Period,
+    /// For a store's answer that says what a bucket's CORS configuration is. Default: `"5s"`. Range: `"100ms"` to `"1m"`.
+    pub cors_lookup: Period,
     /// How far a client's clock may be off, as S3 has it. Default: `"15m"`. Range: `"1s"` to `"1d"`.
     pub clock_skew: Period,
 }
@@ -212,6 +244,15 @@ impl Default for GatewayLimits {
     fn default() -> Self {
         Self {
             connections_max: 8192,
+            connections_per_address_max: 8192,
+            unproven_connections_max: 4096,
+            unproven_per_address_max: 2048,
+            unproven_requests_max: 64,
+            identity_share_percent: 90,
+            uploads_per_identity_max: 448,
+            upload_rate_min: ByteSize::kib(16),
+            download_rate_min: ByteSize::kib(16),
+            cors_lookups_max: 8,
             requests_in_flight_max: 4096,
             header_max: ByteSize::kib(64),
             bodies_max: ByteSize::mib(256),
@@ -228,9 +269,12 @@ impl Default for GatewayTimeouts {
     fn default() -> Self {
         Self {
             header: Period::seconds(60),
+            proof: Period::seconds(30),
             tls_handshake: Period::seconds(10),
             body_idle: Period::seconds(60),
             write_stall: Period::seconds(60),
+            rate_window: Period::seconds(30),
+            cors_lookup: Period::seconds(5),
             clock_skew: Period::seconds(900),
         }
     }

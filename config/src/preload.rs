@@ -14,6 +14,9 @@ pub struct CoordinatorPreload {
     pub jobs_running_max: u32,
     /// Jobs that are remembered; the oldest that are over make room for new ones. Default: `100`. Range: `1` to `1000`.
     pub jobs_max: u32,
+    /// Jobs of bucket notifications (`warm=true`) among these that wait or run. Beyond it a notification gets 503; what it names is
+    /// invalidated all the same. Default: `20`. Range: `1` to `1000`.
+    pub notified_jobs_max: u32,
     /// Blocks of one UFS that all jobs together have workers load at once. Default: `64`. Range: `1` to `65536`.
     pub blocks_per_ufs_max: u32,
     /// Objects that one job has under way. Default: `64`. Range: `1` to `65536`.
@@ -33,6 +36,7 @@ impl Default for CoordinatorPreload {
         Self {
             jobs_running_max: 4,
             jobs_max: 100,
+            notified_jobs_max: 20,
             blocks_per_ufs_max: 64,
             objects_max: 64,
             patience: Period::seconds(300),

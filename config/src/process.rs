@@ -12,6 +12,13 @@ pub struct Process {
     pub threads: u16,
     /// How long requests under way may take to end after SIGTERM, before they are cut. Default: `"30s"`. Range: `"0"` to `"1h"`.
     pub drain_for: Period,
+    /// Connections to the address of `/metrics`, `/healthz` and `/readyz`; each is for one question. Beyond it the oldest of the
+    /// busiest address gives way, so that nobody keeps probes out. Default: `64`. Range: `4` to `65536`.
+    pub admin_connections_max: u32,
+    /// The same of one address, whose own oldest gives way. Default: `16`. Range: `1` to `65536`.
+    pub admin_per_address_max: u32,
+    /// For such a connection, from its beginning to its answer's end. Default: `"10s"`. Range: `"1s"` to `"5m"`.
+    pub admin_deadline: Period,
 }
 
 /// A `memory` table: an arena, mapped once at start.
@@ -45,7 +52,13 @@ pub enum LogFormat {
 
 impl Default for Process {
     fn default() -> Self {
-        Self { threads: 0, drain_for: Period::seconds(30) }
+        Self {
+            threads: 0,
+            drain_for: Period::seconds(30),
+            admin_connections_max: 64,
+            admin_per_address_max: 16,
+            admin_deadline: Period::seconds(10),
+        }
     }
 }
 

@@ -33,8 +33,11 @@ pub struct Tcp {
     pub send_stall_max: Period,
     /// Connections that a worker accepts. Default: `16384`. Range: `1` to `1000000`.
     pub connections_max: u32,
-    /// Connections to a worker that have not proved the secret yet. Default: `256`. Range: `1` to `65536`.
+    /// Connections to a worker that have not proved the secret yet; beyond it the oldest of the busiest address gives way, if it is
+    /// older than a second. Default: `256`. Range: `1` to `65536`.
     pub handshakes_max: u32,
+    /// The same of one address (of IPv6, of a network of 64 bits). Default: `64`. Range: `1` to `65536`.
+    pub handshakes_per_address_max: u32,
 }
 
 impl Default for Tcp {
@@ -52,6 +55,7 @@ impl Default for Tcp {
             send_stall_max: Period::seconds(30),
             connections_max: 16_384,
             handshakes_max: 256,
+            handshakes_per_address_max: 64,
         }
     }
 }

@@ -20,8 +20,11 @@ pub struct Verbs {
     /// Queue pairs of this process: of a gateway to all workers, of a worker from all gateways. Over it calls go over tcp.
     /// Default: `4096`. Range: `1` to `1000000`.
     pub connections_max: u32,
-    /// Connections to a worker that have not proved the secret yet. Default: `64`. Range: `1` to `65536`.
+    /// Connections to a worker that have not proved the secret yet; beyond it the oldest of the busiest address gives way, if it is
+    /// older than a second. Default: `64`. Range: `1` to `65536`.
     pub handshakes_max: u32,
+    /// The same of one address (of IPv6, of a network of 64 bits). Default: `32`. Range: `1` to `65536`.
+    pub handshakes_per_address_max: u32,
     /// Receive buffers of one connection that the peer has credits for, at most. Default: `32`. Range: `4` to `4096`.
     pub receive_count: u16,
     /// Length of each; smaller replies ride inside. The smaller of both sides' holds. Default: `"8KiB"`. Range: `"1KiB"` to `"64KiB"`.
@@ -89,6 +92,7 @@ impl Default for Verbs {
             port: 9403,
             connections_max: 4096,
             handshakes_max: 64,
+            handshakes_per_address_max: 32,
             receive_count: 32,
             receive_buffer: ByteSize::kib(8),
             shared_receive: Feature::Auto,

@@ -10,7 +10,7 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use verbs3_coordinator_client::clock::{BootClock, Moment, SharedClock};
-use verbs3_coordinator_client::proof::{Secret, Seen};
+use verbs3_coordinator_client::proof::{Recipient, Secret, Seen};
 
 use crate::claim::{ClaimError, claim};
 use crate::cluster::{Cluster, ClusterOptions};
@@ -38,6 +38,12 @@ pub struct CoordinatorOptions {
     /// How far clocks may be apart in requests that change something.
     pub clock_skew: Duration,
     pub connections_max: usize,
+    /// Connections over which nothing has been proved yet. Beyond it the oldest gives way.
+    pub unproven_connections_max: usize,
+    /// The same of one address.
+    pub unproven_per_address_max: usize,
+    /// From a connection's beginning until something is proved.
+    pub proof_deadline: Duration,
     /// Longest time that a request may ask to wait for news.
     pub wait_max: Duration,
     /// Of writers' words to workers that they can't reach.
@@ -69,6 +75,8 @@ pub struct Coordinator {
     pub(crate) clock: SharedClock,
     pub(crate) metrics: Metrics,
     pub(crate) seen: Seen,
+    /// What this run of this coordinator calls itself.
+    pub(crate) recipient: Recipient,
     pub(crate) published: Published,
     pub(crate) hot_published: HotPublished,
     /// `None`: another leads, or nobody does.
@@ -97,6 +105,7 @@ impl Coordinator {
         let metrics = Metrics::new(registry)?;
         Ok(Arc::new(Self {
             seen: Seen::new(options.clock_skew),
+            recipient: Recipient::draw(),
             desk: Desk::new(options.relays, metrics.clone()),
             metrics,
             options,

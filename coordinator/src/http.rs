@@ -1,6 +1,7 @@
 //! The API: HTTP/1.1, JSON, every request and answer proved by the cluster's secret.
 //!
-//! Owns connections, proofs and bounds; what is asked and answered is [`routes`]'.
+//! Owns connections, proofs and bounds; what is asked and answered is [`routes`]'. Who has proved nothing yet has a deadline that
+//! nothing renews, gives way when places are wanted, and has no body read.
 
 mod objects;
 mod openapi;
@@ -23,15 +24,24 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 use verbs3_coordinator_client::api::{REQUEST_BYTES_MAX, Refused, RefusedKind};
-use verbs3_coordinator_client::proof::{ANSWER_HEADER, Proof, ProofError, REQUEST_HEADER, Said, Secret, wall_clock_ms};
+use verbs3_coordinator_client::proof::{
+    ANSWER_HEADER, Proof, ProofError, RECIPIENT_HEADER, REQUEST_HEADER, SaidHead, Secret, wall_clock_ms,
+};
+use verbs3_doors::{RoomLimits, WaitingGuest, WaitingRoom};
 
 use crate::coordinator::Coordinator;
 pub(crate) use relay::Desk;
 
 const HEADER_READ_MAX: Duration = Duration::from_secs(10);
 const BODY_READ_MAX: Duration = Duration::from_secs(10);
+/// Who came less than this ago gives way to nobody: a whole cluster may be started at once.
+const STRANGER_GRACE: Duration = Duration::from_secs(1);
+/// For the end of a connection whose place another one has been given.
+const DISPLACE_MAX: Duration = Duration::from_secs(1);
 
 /// What a route answers.
 pub(crate) struct Answer {
@@ -62,7 +72,7 @@ impl Answer {
     }
 
     fn refused(status: StatusCode, kind: RefusedKind, reason: impl Into<String>) -> Self {
-        Self::refusal(status, &Refused { kind, reason: reason.into(), leader: None, now_ms: None })
+        Self::refusal(status, &Refused { kind, reason: reason.into(), leader: None, now_ms: None, recipient: None })
     }
 
     fn refusal(status: StatusCode, refused: &Refused) -> Self {
@@ -82,48 +92,70 @@ impl Coordinator {
     /// Until the coordinator stops, then ends with its connections: waiting requests are cut, and their askers go elsewhere.
     pub(crate) async fn serve(self: Arc<Self>, socket: TcpListener) {
         let places = Arc::new(Semaphore::new(self.options.connections_max));
+        let strangers = WaitingRoom::new(RoomLimits {
+            places_max: self.options.unproven_connections_max,
+            per_address_max: self.options.unproven_per_address_max,
+            grace: STRANGER_GRACE,
+        });
         while let Some(accepted) = self.stop.run_until_cancelled(socket.accept()).await {
-            match (accepted, places.clone().try_acquire_owned()) {
-                (Ok((stream, _)), Ok(place)) => {
-                    let _ = stream.set_nodelay(true);
-                    let coordinator = self.clone();
-                    self.tasks.spawn(async move {
-                        coordinator.metrics.connections.inc();
-                        coordinator.stop.run_until_cancelled(coordinator.connection(stream)).await;
-                        coordinator.metrics.connections.dec();
-                        drop(place);
-                    });
-                }
-                (Ok(_), Err(_)) => tracing::warn!("a connection was closed: coordinator.connections_max are open"),
-                (Err(error), _) => {
+            let (stream, address) = match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
                     tracing::warn!(%error, "a connection could not be accepted");
                     tokio::time::sleep(Duration::from_millis(50)).await;
+                    continue;
                 }
+            };
+            let place = places.clone().try_acquire_owned().ok();
+            if place.is_none() && !strangers.displace_guest() {
+                tracing::warn!("a connection was closed: coordinator.connections_max are open");
+                continue;
             }
+            let Some(guest) = strangers.admit_guest(address.ip()) else {
+                tracing::debug!(%address, "a connection was closed: too many are open that have proved nothing");
+                continue;
+            };
+            let _ = stream.set_nodelay(true);
+            let (coordinator, places) = (self.clone(), places.clone());
+            self.tasks.spawn(async move {
+                let Some(_place) = place_of(place, places).await else { return };
+                coordinator.metrics.connections.inc();
+                coordinator.stop.run_until_cancelled(coordinator.connection(stream, guest)).await;
+                coordinator.metrics.connections.dec();
+            });
         }
     }
 
-    async fn connection(&self, stream: TcpStream) {
-        let service = service_fn(|request| async move { Ok::<_, Infallible>(self.answer(request).await) });
+    async fn connection(&self, stream: TcpStream, guest: WaitingGuest) {
+        let door = Doorway { guest, known: CancellationToken::new() };
+        let served = &door;
+        let service = service_fn(|request| async move { Ok::<_, Infallible>(self.answer(request, served).await) });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEADER_READ_MAX)
             .serve_connection(TokioIo::new(stream), service);
-        if let Err(error) = connection.await {
-            tracing::debug!(%error, "a connection ended early");
+        let cut = |reason: &'static str| {
+            self.metrics.connections_cut.with_label_values(&[reason]).inc();
+            tracing::debug!(reason, "a connection is cut: nothing has been proved over it");
+        };
+        tokio::select! {
+            ended = connection => {
+                if let Err(error) = ended {
+                    tracing::debug!(%error, "a connection ended early");
+                }
+            }
+            () = door.guest.displaced() => cut("displaced"),
+            () = door.overstay(self.options.proof_deadline) => cut("unproven"),
         }
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Response<UnsyncBoxBody<Bytes, Infallible>> {
-        let (proof, route, answer) = match self.proven(request).await {
+    async fn answer(&self, request: Request<Incoming>, door: &Doorway) -> Response<UnsyncBoxBody<Bytes, Infallible>> {
+        let (proof, route, answer) = match self.proven(request, door).await {
             Ok((asked, proof)) => {
                 let (route, answer) = self.route(&asked).await;
                 (proof, route, answer)
             }
-            Err((proof, answer)) => {
-                self.metrics.unproven.inc();
-                (proof, "unproven", answer)
-            }
+            Err((proof, answer)) => (proof, "unproven", answer),
         };
         let Answer { status, body, lines } = answer;
         self.metrics.requests.with_label_values(&[route, status.as_str()]).inc();
@@ -139,37 +171,84 @@ impl Coordinator {
         let headers = response.headers_mut();
         let kind = if is_lines { "application/x-ndjson" } else { "application/json" };
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+        if let Ok(recipient) = HeaderValue::from_str(&self.recipient.0) {
+            headers.insert(RECIPIENT_HEADER, recipient);
+        }
         if let Some(Ok(header)) = header.map(|header| HeaderValue::from_str(&header)) {
             headers.insert(ANSWER_HEADER, header);
         }
         response
     }
 
-    async fn proven(&self, request: Request<Incoming>) -> Result<(Asked, Option<Proof>), (Option<Proof>, Answer)> {
+    /// The body is read last: of who knows the secret, or the token.
+    async fn proven(
+        &self,
+        request: Request<Incoming>,
+        door: &Doorway,
+    ) -> Result<(Asked, Option<Proof>), (Option<Proof>, Answer)> {
         let (head, body) = request.into_parts();
-        let body = tokio::time::timeout(BODY_READ_MAX, Limited::new(body, REQUEST_BYTES_MAX).collect()).await;
-        let Ok(Ok(body)) = body else {
-            let reason = format!("the body is longer than {REQUEST_BYTES_MAX} bytes, or did not come");
-            return Err((None, Answer::refused(StatusCode::PAYLOAD_TOO_LARGE, RefusedKind::Malformed, reason)));
-        };
-        let body = body.to_bytes();
         if self.is_let_in(&head) {
+            door.let_in();
+            let body = read_body(body).await.map_err(|answer| (None, answer))?;
             return Ok((asked(head, body), None));
         }
         let path_and_query = head.uri.path_and_query().map_or("/", |path| path.as_str());
-        let said = Said { method: head.method.as_str(), path_and_query, body: &body };
+        let said = SaidHead { method: head.method.as_str(), path_and_query };
         let header = head.headers.get(REQUEST_HEADER).and_then(|header| header.to_str().ok());
-        let proof = self.options.secret.check(said, header).map_err(|error| (None, unproven(error)))?;
+        let proof = self.options.secret.check(said, header).map_err(|error| (None, self.unproven(error)))?;
+        let is_addressed = proof.recipient == self.recipient;
+        if is_addressed && self.seen.is_timely(&proof, wall_clock_ms()) {
+            door.let_in();
+        }
+        // Also where it will be refused: who has a long body on its way would not hear why.
+        let body = read_body(body).await.map_err(|answer| (Some(proof.clone()), answer))?;
+        if !proof.covers(&body) {
+            return Err((None, self.unproven(ProofError::Wrong)));
+        }
         let now = wall_clock_ms();
-        let timely = if may_be_repeated(&head) {
+        let timely = if !is_addressed {
+            Err(ProofError::Recipient)
+        } else if may_be_repeated(&head) {
             self.seen.is_timely(&proof, now).then_some(()).ok_or(ProofError::Clock)
         } else {
             let admitted = self.seen.admit(&proof, now);
             self.metrics.proofs_kept.set(i64::try_from(self.seen.count()).unwrap_or(i64::MAX));
             admitted
         };
-        timely.map_err(|error| (Some(proof.clone()), unproven(error)))?;
+        timely.map_err(|error| {
+            let mut answer = self.refusal_of(error);
+            // Both at once: each correction is a round trip.
+            if error == ProofError::Recipient && !self.seen.is_timely(&proof, now) {
+                answer.now_ms = Some(now);
+            }
+            (Some(proof.clone()), Answer::refusal(StatusCode::UNAUTHORIZED, &answer))
+        })?;
         Ok((asked(head, body), Some(proof)))
+    }
+
+    fn unproven(&self, error: ProofError) -> Answer {
+        Answer::refusal(StatusCode::UNAUTHORIZED, &self.refusal_of(error))
+    }
+
+    fn refusal_of(&self, error: ProofError) -> Refused {
+        // Everybody asks for the name once.
+        if error != ProofError::Recipient {
+            self.metrics.unproven.inc();
+        }
+        let refused = Refused {
+            kind: RefusedKind::Unproven,
+            reason: error.to_string(),
+            leader: None,
+            now_ms: None,
+            recipient: None,
+        };
+        match error {
+            ProofError::Clock => Refused { kind: RefusedKind::Clock, now_ms: Some(wall_clock_ms()), ..refused },
+            ProofError::Recipient => {
+                Refused { kind: RefusedKind::Recipient, recipient: Some(self.recipient.clone()), ..refused }
+            }
+            ProofError::Missing | ProofError::Wrong | ProofError::Replayed => refused,
+        }
     }
 
     /// Stores that send notifications prove nothing, but may know a token.
@@ -214,10 +293,41 @@ fn proven_lines(secret: Secret, proof: Proof, lines: BoxStream<'static, Bytes>) 
     UnsyncBoxBody::new(StreamBody::new(frames))
 }
 
-fn unproven(error: ProofError) -> Answer {
-    let (kind, now_ms) = match error {
-        ProofError::Clock => (RefusedKind::Clock, Some(wall_clock_ms())),
-        ProofError::Missing | ProofError::Wrong | ProofError::Replayed => (RefusedKind::Unproven, None),
-    };
-    Answer::refusal(StatusCode::UNAUTHORIZED, &Refused { kind, reason: error.to_string(), leader: None, now_ms })
+/// What is known of who is at the other end of a connection.
+struct Doorway {
+    guest: WaitingGuest,
+    /// Something was proved.
+    known: CancellationToken,
+}
+
+impl Doorway {
+    fn let_in(&self) {
+        self.guest.let_in();
+        self.known.cancel();
+    }
+
+    /// Returns when a stranger has been here for too long. Never for who has proved something.
+    async fn overstay(&self, proof_deadline: Duration) {
+        if timeout(proof_deadline, self.known.cancelled()).await.is_ok() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// The place of a connection. `None`: the one that was to give way has not in time.
+async fn place_of(place: Option<OwnedSemaphorePermit>, places: Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
+    match place {
+        Some(place) => Some(place),
+        None => timeout(DISPLACE_MAX, places.acquire_owned()).await.ok()?.ok(),
+    }
+}
+
+async fn read_body(body: Incoming) -> Result<Bytes, Answer> {
+    match timeout(BODY_READ_MAX, Limited::new(body, REQUEST_BYTES_MAX).collect()).await {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(_)) | Err(_) => {
+            let reason = format!("the body is longer than {REQUEST_BYTES_MAX} bytes, or did not come");
+            Err(Answer::refused(StatusCode::PAYLOAD_TOO_LARGE, RefusedKind::Malformed, reason))
+        }
+    }
 }

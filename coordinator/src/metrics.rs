@@ -40,6 +40,11 @@ pub const TABLE: &[Row] = &[
     ("verbs3_coordinator_hot_lists_total", &[], "Lists of hot blocks that this coordinator has told"),
     ("verbs3_coordinator_connections", &[], "Open connections to the API"),
     (
+        "verbs3_coordinator_connections_cut_total",
+        &["reason"],
+        "Connections cut, by reason: unproven (nothing was proved in time), displaced (the same, and others wanted the place)",
+    ),
+    (
         "verbs3_coordinator_relays_total",
         &["outcome"],
         "Announcements and reports of gateways for workers that these can't reach, by outcome (done, unleased, refused, other_map, no_lease, silent, full)",
@@ -63,6 +68,7 @@ pub(crate) struct Metrics {
     pub(crate) proofs_kept: IntGauge,
     pub(crate) store_failures: IntCounter,
     pub(crate) connections: IntGauge,
+    pub(crate) connections_cut: IntCounterVec,
     pub(crate) relays: IntCounterVec,
     pub(crate) relays_waiting: IntGauge,
     pub(crate) relays_bytes: IntGauge,
@@ -93,6 +99,8 @@ impl Metrics {
         registry.register(Box::new(requests.clone()))?;
         let relays = IntCounterVec::new(opts("verbs3_coordinator_relays_total")?, &["outcome"])?;
         registry.register(Box::new(relays.clone()))?;
+        let connections_cut = IntCounterVec::new(opts("verbs3_coordinator_connections_cut_total")?, &["reason"])?;
+        registry.register(Box::new(connections_cut.clone()))?;
         Ok(Self {
             leader: gauge("verbs3_coordinator_leader")?,
             elections: counter("verbs3_coordinator_elections_total")?,
@@ -107,6 +115,7 @@ impl Metrics {
             proofs_kept: gauge("verbs3_coordinator_proofs_kept")?,
             store_failures: counter("verbs3_coordinator_store_failures_total")?,
             connections: gauge("verbs3_coordinator_connections")?,
+            connections_cut,
             relays,
             relays_waiting: gauge("verbs3_coordinator_relays_waiting")?,
             relays_bytes: gauge("verbs3_coordinator_relays_bytes")?,

@@ -1,9 +1,10 @@
 //! Cross-origin requests, as the UFS's own configuration of the bucket has them: the preflights of browsers, which nobody signs, and
-//! the headers of the answers that follow. Owns what is remembered of configurations, for a short time, and the bound on asking for
-//! them. Grants no access: it says which origins may read the answers that others get.
+//! the headers of the answers that follow. Owns what is remembered of configurations, for a short time, and the bounds on asking for
+//! them: strangers have places of their own, and each address a share of these. Grants no access: it says which origins may read the answers that others get.
 
 mod rules;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,9 @@ use moka::future::Cache;
 use s3s::dto::GetBucketCorsInput;
 use s3s::{S3Error, S3ErrorCode, S3Result};
 use tokio::sync::Semaphore;
+use tokio::time::timeout;
 use tracing::debug;
+use verbs3_doors::KeyShares;
 use verbs3_ufs::capture::{self, RemoteFailure, observe};
 use verbs3_ufs::request;
 
@@ -23,8 +26,8 @@ use crate::mount::{Mount, Mounts};
 
 /// Configurations that are remembered; a browser's application uses a handful of buckets.
 const REMEMBERED_MAX: u64 = 1024;
-/// Configurations that are asked for at once: anyone can send a preflight.
-const LOOKUPS_MAX: usize = 8;
+/// One address of strangers has one part in so many of their places.
+const ADDRESSES_MIN: usize = 4;
 
 /// What the UFS says of a bucket.
 #[derive(Debug, Clone)]
@@ -33,11 +36,34 @@ enum Known {
     NoBucket,
 }
 
+/// Who wants to know.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Asker {
+    /// Its signature holds.
+    Known,
+    /// Anyone can send a preflight.
+    Stranger(IpAddr),
+}
+
+/// Bounds of the questions to the UFS.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CorsOptions {
+    /// How long a configuration is believed.
+    pub ttl: Duration,
+    /// Configurations that strangers have asked for at once; as many are for those who are known.
+    pub lookups_max: usize,
+    /// For the answer to one.
+    pub lookup_max: Duration,
+}
+
 /// See the module.
 pub(crate) struct Cors {
     mounts: Mounts,
     known: Cache<String, Known>,
+    options: CorsOptions,
     lookups: Semaphore,
+    strangers: Semaphore,
+    by_address: Arc<KeyShares<IpAddr>>,
     metrics: Arc<Metrics>,
 }
 
@@ -47,9 +73,11 @@ pub(crate) struct Cors {
 struct Unknown(String);
 
 impl Cors {
-    pub fn new(mounts: Mounts, ttl: Duration, metrics: Arc<Metrics>) -> Self {
-        let known = Cache::builder().max_capacity(REMEMBERED_MAX).time_to_live(ttl).build();
-        Self { mounts, known, lookups: Semaphore::new(LOOKUPS_MAX), metrics }
+    pub fn new(mounts: Mounts, options: CorsOptions, metrics: Arc<Metrics>) -> Self {
+        let known = Cache::builder().max_capacity(REMEMBERED_MAX).time_to_live(options.ttl).build();
+        let places = || Semaphore::new(options.lookups_max);
+        let by_address = KeyShares::new(options.lookups_max.div_ceil(ADDRESSES_MIN));
+        Self { mounts, known, options, lookups: places(), strangers: places(), by_address, metrics }
     }
 
     /// Forgets a bucket's configuration, because it changes or the bucket does.
@@ -58,7 +86,7 @@ impl Cors {
     }
 
     /// The answer to `OPTIONS`.
-    pub async fn preflight(&self, bucket: &str, request: &HeaderMap) -> S3Result<HeaderMap> {
+    pub async fn preflight(&self, bucket: &str, asker: Asker, request: &HeaderMap) -> S3Result<HeaderMap> {
         let Some(origin) = request.get(header::ORIGIN) else {
             return Err(error("BadRequest", 400, "Insufficient information. Origin request header needed."));
         };
@@ -67,7 +95,7 @@ impl Cors {
             let message = format!("Invalid Access-Control-Request-Method: {}", method.unwrap_or("null"));
             return Err(error("BadRequest", 400, message));
         };
-        let rules = match self.configuration(bucket).await {
+        let rules = match self.configuration(bucket, asker).await {
             Ok(Known::Rules(rules)) => rules,
             Ok(Known::NoBucket) => return Err(crate::operations::no_such_bucket()),
             Err(_) => return Err(unavailable()),
@@ -83,8 +111,14 @@ impl Cors {
     }
 
     /// Adds to an answer what lets a page of `origin` read it. An answer for which the configuration can't be had goes without.
-    pub async fn decorate(&self, bucket: &str, origin: &HeaderValue, method: &Method, answer: &mut HeaderMap) {
-        match self.configuration(bucket).await {
+    pub async fn decorate(
+        &self,
+        bucket: &str,
+        asker: Asker,
+        (origin, method): (&HeaderValue, &Method),
+        answer: &mut HeaderMap,
+    ) {
+        match self.configuration(bucket, asker).await {
             Ok(Known::Rules(rules)) => {
                 for (name, value) in &rules.headers(origin, method.as_str(), &[]).unwrap_or_default() {
                     // The object's own `Vary` counts as well.
@@ -101,17 +135,30 @@ impl Cors {
     }
 
     /// Asked of the UFS once for all who wait for it.
-    async fn configuration(&self, bucket: &str) -> Result<Known, Unknown> {
+    async fn configuration(&self, bucket: &str, asker: Asker) -> Result<Known, Unknown> {
         let Some(mount) = self.mounts.resolve(bucket) else { return Ok(Known::NoBucket) };
-        let found = self.known.try_get_with(key(&mount), self.ask(&mount)).await;
+        let found = self.known.try_get_with(key(&mount), self.look_up(&mount, asker)).await;
         found.map_err(|error| Unknown::clone(&error))
     }
 
-    async fn ask(&self, mount: &Mount) -> Result<Known, Unknown> {
-        let Ok(_place) = self.lookups.try_acquire() else {
+    /// Asks in a place, and for a bounded time.
+    async fn look_up(&self, mount: &Mount, asker: Asker) -> Result<Known, Unknown> {
+        let full = || {
             self.metrics.denied("cors_lookups");
-            return Err(Unknown(format!("{LOOKUPS_MAX} others are being asked for")));
+            Unknown("too many others are being asked for".to_owned())
         };
+        let (places, _share) = match asker {
+            Asker::Known => (&self.lookups, None),
+            Asker::Stranger(address) => (&self.strangers, Some(self.by_address.take_share(&address).ok_or_else(full)?)),
+        };
+        let _place = places.try_acquire().map_err(|_| full())?;
+        match timeout(self.options.lookup_max, self.ask(mount)).await {
+            Ok(found) => found,
+            Err(_) => Err(Unknown("the ufs does not answer in time".to_owned())),
+        }
+    }
+
+    async fn ask(&self, mount: &Mount) -> Result<Known, Unknown> {
         let input = GetBucketCorsInput { bucket: mount.bucket.clone(), ..GetBucketCorsInput::default() };
         let (result, raw) = observe(mount.ufs.s3().get_bucket_cors(request(Method::GET, input))).await;
         let failure = match result {

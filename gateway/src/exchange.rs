@@ -1,23 +1,32 @@
 //! What the front of the gateway knows of one request, beside what `request` keeps for all: the operation, who asks, what it is
-//! about, and why its body was refused. Put into the request's extensions by `http` as `Arc<Exchange>`.
+//! about, why its body was refused, and which of the gateway's bounds it counts against. Put into the request's extensions by `http`
+//! as `Arc<Exchange>`.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
+use prometheus::IntGauge;
+use s3s::{S3Error, S3Result};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use verbs3_doors::{KeyShare, KeyShares};
+use verbs3_ufs::Ufs;
 
-use crate::auth::Identity;
-use crate::http::Inbound;
+use crate::auth::{Identities, Identity};
+use crate::http::{Caller, Inbound, slow_down};
+use crate::metrics::Metrics;
 use crate::request::RequestContext;
 use crate::write::body_budget::BodyReservation;
 use crate::write::verified::FaultSlot;
 
 pub(crate) struct Exchange {
     pub cx: Arc<RequestContext>,
+    /// Whose connection it came over.
+    pub caller: Arc<Caller>,
     /// Set once the request has been parsed and its signature verified.
     /// Its place in the table.
     pub row: OnceLock<usize>,
-    pub identity: OnceLock<Arc<Identity>>,
+    identity: OnceLock<Arc<Identity>>,
     /// Bucket and key for the log.
     pub target: OnceLock<(Box<str>, Box<str>)>,
     pub fault: FaultSlot,
@@ -29,12 +38,80 @@ pub(crate) struct Exchange {
     pub entered: AtomicBool,
     /// Its refusal has been counted, under a reason that its code does not tell.
     pub counted: AtomicBool,
+    place: Mutex<Option<RequestPlace>>,
+    shares: Arc<IdentityShares>,
+    share: Mutex<Option<KeyShare<String>>>,
+}
+
+/// What one of several identities may hold of what all share, so that it can't keep the others out. One that is alone has all.
+pub(crate) struct IdentityShares {
+    pub identities: Arc<Identities>,
+    /// Requests under way, by identity.
+    pub requests: Arc<KeyShares<String>>,
+    /// Uploads under way, by UFS and identity: each holds a connection to the UFS for as long as its client likes.
+    pub uploads: Arc<KeyShares<(String, String)>>,
+    pub metrics: Arc<Metrics>,
+}
+
+impl IdentityShares {
+    fn over(&self) -> S3Error {
+        self.metrics.denied("identity_share");
+        slow_down()
+    }
+
+    fn is_alone(&self) -> bool {
+        self.identities.count() <= 1
+    }
+}
+
+/// Never none of them.
+pub(crate) fn share_of(places: usize, percent: u32) -> usize {
+    (places.saturating_mul(percent as usize) / 100).max(1)
+}
+
+/// Places for requests under way.
+#[derive(Clone)]
+pub(crate) struct RequestPlaces {
+    places: Arc<Semaphore>,
+    taken: IntGauge,
+}
+
+/// A request's place among those under way; given back on drop.
+pub(crate) struct RequestPlace {
+    _permit: OwnedSemaphorePermit,
+    taken: IntGauge,
+}
+
+/// What a request counts against; given back on drop.
+pub(crate) struct RequestPlaceAndShare {
+    _place: Option<RequestPlace>,
+    _share: Option<KeyShare<String>>,
+}
+
+impl RequestPlaces {
+    pub fn new(places_max: usize, taken: IntGauge) -> Self {
+        Self { places: Arc::new(Semaphore::new(places_max.min(Semaphore::MAX_PERMITS))), taken }
+    }
+
+    /// `None`: all are taken.
+    pub fn take_place(&self) -> Option<RequestPlace> {
+        let permit = self.places.clone().try_acquire_owned().ok()?;
+        self.taken.inc();
+        Some(RequestPlace { _permit: permit, taken: self.taken.clone() })
+    }
+}
+
+impl Drop for RequestPlace {
+    fn drop(&mut self) {
+        self.taken.dec();
+    }
 }
 
 impl Exchange {
-    pub fn new(cx: Arc<RequestContext>) -> Self {
+    pub fn new(cx: Arc<RequestContext>, caller: Arc<Caller>, shares: Arc<IdentityShares>) -> Self {
         Self {
             cx,
+            caller,
             row: OnceLock::new(),
             identity: OnceLock::new(),
             target: OnceLock::new(),
@@ -43,6 +120,9 @@ impl Exchange {
             body: OnceLock::new(),
             entered: AtomicBool::new(false),
             counted: AtomicBool::new(false),
+            place: Mutex::new(None),
+            shares,
+            share: Mutex::new(None),
         }
     }
 
@@ -57,5 +137,46 @@ impl Exchange {
         if let Some(body) = self.body.get() {
             body.release_place();
         }
+    }
+
+    /// Who asks; `None`: nobody has proven that yet.
+    pub fn identity(&self) -> Option<&Arc<Identity>> {
+        self.identity.get()
+    }
+
+    /// The request's signature holds: so is its connection's caller known. `Err`: this identity has too many under way.
+    pub fn recognise_identity(&self, identity: Arc<Identity>) -> S3Result<()> {
+        self.caller.prove();
+        let name = identity.name().to_owned();
+        let _ = self.identity.set(identity);
+        if self.shares.is_alone() {
+            return Ok(());
+        }
+        self.cx.set_principal(&name);
+        let share = self.shares.requests.take_share(&name).ok_or_else(|| self.shares.over())?;
+        *self.share.lock() = Some(share);
+        Ok(())
+    }
+
+    /// For as long as an upload takes. `Err`: this identity has too many under way to this UFS.
+    pub fn take_upload_share(&self, ufs: &Ufs) -> S3Result<Option<KeyShare<(String, String)>>> {
+        let Some(name) = self.cx.principal() else { return Ok(None) };
+        let share = self.shares.uploads.take_share(&(ufs.name().to_owned(), name.to_owned()));
+        share.map(Some).ok_or_else(|| self.shares.over())
+    }
+
+    /// Counts against one bound, and no more against the one before.
+    pub fn hold_place(&self, place: RequestPlace) {
+        *self.place.lock() = Some(place);
+    }
+
+    /// Counts against none: the request is over, or what is left of it costs nothing.
+    pub fn release_places(&self) {
+        drop(self.take_places());
+    }
+
+    /// What the request counts against, for who outlives it.
+    pub fn take_places(&self) -> RequestPlaceAndShare {
+        RequestPlaceAndShare { _place: self.place.lock().take(), _share: self.share.lock().take() }
     }
 }

@@ -6,15 +6,19 @@ use std::time::Duration;
 use prometheus::Registry;
 use s3s::config::{S3Config, S3ConfigProvider, StaticConfigProvider};
 use s3s::service::S3ServiceBuilder;
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use verbs3_client::Tier;
+use verbs3_doors::KeyShares;
 use verbs3_telemetry::Tracer;
 
 use crate::auth::{Access, Identities, Keys};
-use crate::cors::Cors;
-use crate::http::{Admin, Domains, Forms, Front, InboundBounds, Lenient, Listener, Readiness, Server, form_memory};
+use crate::cors::{Cors, CorsOptions};
+use crate::exchange::{IdentityShares, RequestPlaces, share_of};
+use crate::http::{
+    Admin, AdminLimits, Domains, Forms, Front, InboundBounds, Lenient, Listener, RateMin, Readiness, Server,
+    form_memory,
+};
 use crate::metrics::Metrics;
 use crate::mount::Mounts;
 use crate::operations::{Core, Operations};
@@ -30,6 +34,16 @@ pub struct GatewayOptions {
     /// Requests under way, until their body's last byte; beyond it 503 SlowDown.
     pub requests_in_flight_max: usize,
     pub connections_max: usize,
+    /// Of one address.
+    pub connections_per_address_max: usize,
+    /// Connections over which no signature has held yet. Beyond it the oldest gives way.
+    pub unproven_connections_max: usize,
+    /// The same of one address.
+    pub unproven_per_address_max: usize,
+    /// Requests that wait for something before their signature is known to be right: forms and preflights. Beyond it 503 SlowDown.
+    pub unproven_requests_max: usize,
+    /// From a connection's beginning until a signature holds; nothing renews it.
+    pub proof_max: Duration,
     /// For a request's head, also on a connection kept open between requests.
     pub header_read_max: Duration,
     pub header_bytes_max: usize,
@@ -37,6 +51,14 @@ pub struct GatewayOptions {
     pub body_idle_max: Duration,
     /// For a client that does not read its answer.
     pub write_stall_max: Duration,
+    /// The slowest that a request's body may come, of the time in which it is waited for.
+    pub upload_rate_min: RateMin,
+    /// The slowest that an answer's body may be taken, each of those that are the client's to take.
+    pub download_rate_min: RateMin,
+    /// What one of several identities may hold of requests under way.
+    pub identity_share_percent: u32,
+    /// Uploads of one of several identities to one UFS.
+    pub uploads_per_identity_max: usize,
     pub tls_handshake_max: Duration,
     /// Memory for the bodies of all requests under way, without forms; beyond it 503 SlowDown.
     pub bodies_bytes_max: u64,
@@ -56,7 +78,15 @@ pub struct GatewayOptions {
     pub clock_skew_max: Duration,
     /// How long a bucket's CORS configuration is believed.
     pub cors_ttl: Duration,
+    /// Configurations that are asked of UFSs at once for strangers; and as many for others.
+    pub cors_lookups_max: usize,
+    /// For the answer to one.
+    pub cors_lookup_max: Duration,
+    pub admin: AdminLimits,
 }
+
+/// 1 MiB in a minute.
+const RATE_MIN: RateMin = RateMin { bytes_per_second: 16 << 10, window: Duration::from_secs(30) };
 
 impl Default for GatewayOptions {
     fn default() -> Self {
@@ -64,10 +94,19 @@ impl Default for GatewayOptions {
             domains: Vec::new(),
             requests_in_flight_max: 4096,
             connections_max: 8192,
+            connections_per_address_max: 8192,
+            unproven_connections_max: 4096,
+            unproven_per_address_max: 2048,
+            unproven_requests_max: 64,
+            proof_max: Duration::from_secs(30),
             header_read_max: Duration::from_secs(60),
             header_bytes_max: 64 * 1024,
             body_idle_max: Duration::from_secs(60),
             write_stall_max: Duration::from_secs(60),
+            upload_rate_min: RATE_MIN,
+            download_rate_min: RATE_MIN,
+            identity_share_percent: 90,
+            uploads_per_identity_max: 448,
             tls_handshake_max: Duration::from_secs(10),
             bodies_bytes_max: 256 * 1024 * 1024,
             http2_window_bytes: 512 * 1024,
@@ -80,6 +119,9 @@ impl Default for GatewayOptions {
             // As S3.
             clock_skew_max: Duration::from_secs(15 * 60),
             cors_ttl: Duration::from_secs(5),
+            cors_lookups_max: 8,
+            cors_lookup_max: Duration::from_secs(5),
+            admin: AdminLimits::default(),
         }
     }
 }
@@ -95,6 +137,7 @@ pub struct Gateway {
     stop_admin: CancellationToken,
     tasks: TaskTracker,
     admin_tasks: TaskTracker,
+    admin_limits: AdminLimits,
 }
 
 impl Gateway {
@@ -135,7 +178,12 @@ impl Gateway {
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         tasks.spawn(identities.clone().follow(stop.clone()));
 
-        let cors = Arc::new(Cors::new(mounts.clone(), options.cors_ttl, metrics.clone()));
+        let asking = CorsOptions {
+            ttl: options.cors_ttl,
+            lookups_max: options.cors_lookups_max,
+            lookup_max: options.cors_lookup_max,
+        };
+        let cors = Arc::new(Cors::new(mounts.clone(), asking, metrics.clone()));
         let core = Core { mounts, homes, reader, metrics: metrics.clone(), cors: cors.clone() };
         let operations = Operations(Arc::new(core));
         let config: Arc<dyn S3ConfigProvider> = Arc::new(StaticConfigProvider::new(Arc::new(s3_config(&options))));
@@ -152,6 +200,14 @@ impl Gateway {
         let mut outer = service();
         outer.set_route(Lenient { inner: service().build(), identities: identities.clone() });
         metrics.form_bytes_max.set(i64::try_from(options.post_objects_bytes_max).unwrap_or(i64::MAX));
+        let requests = RequestPlaces::new(options.requests_in_flight_max, metrics.in_flight.clone());
+        let requests_max = share_of(options.requests_in_flight_max, options.identity_share_percent);
+        let shares = IdentityShares {
+            identities: identities.clone(),
+            requests: KeyShares::new(requests_max),
+            uploads: KeyShares::new(options.uploads_per_identity_max),
+            metrics: metrics.clone(),
+        };
         let forms = Forms {
             identities,
             domains: Domains::new(&options.domains),
@@ -159,16 +215,20 @@ impl Gateway {
             file_bytes_max: options.post_object_bytes_max,
             memory: form_memory(options.post_objects_bytes_max),
             held: metrics.form_bytes.clone(),
+            proof_max: options.proof_max,
+            requests: requests.clone(),
         };
         let bodies = inbound_bounds(&options, &metrics);
         metrics.http2_answers_max.set(i64::try_from(options.http2_answers_bytes_max).unwrap_or(i64::MAX));
         let answers = BodyBudget::new(options.http2_answers_bytes_max, metrics.http2_answers.clone());
         let front = Front {
             service: outer.build(),
+            in_flight: requests,
+            unproven: RequestPlaces::new(options.unproven_requests_max, metrics.requests_unproven.clone()),
             metrics,
-            in_flight: Arc::new(Semaphore::new(options.requests_in_flight_max)),
             bodies,
             answers,
+            shares: Arc::new(shares),
             forms,
             clock_skew_max: options.clock_skew_max,
             tracer: OnceLock::new(),
@@ -178,7 +238,8 @@ impl Gateway {
         let server = Server::new(front.clone(), &options, stop.clone());
         let stop_admin = CancellationToken::new();
         let registry = registry.clone();
-        Ok(Self { server, front, registry, stop, stop_admin, tasks, admin_tasks: TaskTracker::new() })
+        let (admin_tasks, admin_limits) = (TaskTracker::new(), options.admin);
+        Ok(Self { server, front, registry, stop, stop_admin, tasks, admin_tasks, admin_limits })
     }
 
     /// Has requests traced from now on. The first tracer stays.
@@ -194,7 +255,8 @@ impl Gateway {
     /// Serves `/metrics`, `/healthz` and `/readyz`. Not ready once the shutdown has begun.
     pub fn serve_admin(&self, socket: tokio::net::TcpListener, mut readiness: Vec<Readiness>) {
         readiness.push(Readiness::until_shutdown(self.stop.clone()));
-        let admin = Admin { registry: self.registry.clone(), readiness, stop: self.stop_admin.clone() };
+        let (registry, stop) = (self.registry.clone(), self.stop_admin.clone());
+        let admin = Admin { registry, readiness, stop, limits: self.admin_limits };
         self.admin_tasks.spawn(admin.serve(socket));
     }
 
@@ -224,6 +286,7 @@ fn inbound_bounds(options: &GatewayOptions, metrics: &Metrics) -> InboundBounds 
     let ahead = (2 * options.header_bytes_max as u64).max(u64::from(options.http2_window_bytes / 4) + FRAME_BYTES);
     InboundBounds {
         idle_max: options.body_idle_max,
+        rate_min: options.upload_rate_min,
         budget: BodyBudget::new(options.bodies_bytes_max, metrics.body_memory.clone()),
         upload_bytes: ahead + STORE_QUEUE_BYTES,
         document_bytes_max: options.xml_bytes_max as u64,

@@ -17,7 +17,7 @@ pub mod read;
 pub mod request;
 mod write;
 
-pub use self::http::{Admin, ListenError, Listener, Readiness, TlsError, TlsFiles};
+pub use self::http::{Admin, AdminLimits, ListenError, Listener, RateMin, Readiness, TlsError, TlsFiles};
 pub use gateway::{Gateway, GatewayOptions};
 pub use operations::Right;
 pub use write::{Announcement, HomeUnreachable, Homes, Way};

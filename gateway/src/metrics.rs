@@ -82,9 +82,15 @@ table! {
     connections_max: IntGauge, "verbs3_gateway_connections_max", [],
         "The configured bound; beyond it connections are closed at once.";
     connections_refused: IntCounter, "verbs3_gateway_connections_refused_total", [],
-        "Connections closed because of the bound.";
+        "Connections closed because of a bound: on all, on those of one address, or on those of strangers.";
     connections_stalled: IntCounter, "verbs3_gateway_connections_stalled_total", [],
         "Connections cut because the client did not read.";
+    connections_unproven: IntGauge, "verbs3_gateway_connections_unproven", [],
+        "Open connections over which no signature has held yet.";
+    connections_cut: IntCounterVec, "verbs3_gateway_connections_cut_total", ["reason"],
+        "Connections cut, by reason: unproven (no signature held in time), displaced (the same, and others wanted its place), idle (HTTP/2 without requests), slow (answers were taken below the minimum rate).";
+    requests_unproven: IntGauge, "verbs3_gateway_requests_unproven", [],
+        "Forms and preflights under way whose sender is not known yet.";
 }
 
 pub(crate) struct Metrics {
@@ -113,6 +119,9 @@ pub(crate) struct Metrics {
     pub connections_max: IntGauge,
     pub connections_refused: IntCounter,
     pub connections_stalled: IntCounter,
+    pub connections_unproven: IntGauge,
+    connections_cut: IntCounterVec,
+    pub requests_unproven: IntGauge,
 }
 
 impl Metrics {
@@ -142,6 +151,9 @@ impl Metrics {
             connections_max,
             connections_refused,
             connections_stalled,
+            connections_unproven,
+            connections_cut,
+            requests_unproven,
         } = Rows::new(registry)?;
         Ok(Self {
             requests,
@@ -168,6 +180,9 @@ impl Metrics {
             connections_max,
             connections_refused,
             connections_stalled,
+            connections_unproven,
+            connections_cut,
+            requests_unproven,
         })
     }
 
@@ -189,6 +204,11 @@ impl Metrics {
 
     pub fn denied(&self, reason: &str) {
         self.denied.with_label_values(&[reason]).inc();
+    }
+
+    /// A connection, for another reason than that its client does not read.
+    pub fn cut(&self, reason: &str) {
+        self.connections_cut.with_label_values(&[reason]).inc();
     }
 
     pub fn body_refused(&self, reason: Option<&str>) {

@@ -89,7 +89,12 @@ impl Reader {
         let in_flight = (metrics.bytes_in_flight.clone(), metrics.bypasses_in_flight.clone());
         let shared = Shared {
             admission: Admission::new(options.bytes_in_flight_max, options.admission_wait_max, in_flight.0),
-            places: BypassPlaces::new(options.ufs_bypass_in_flight_max, options.ufs_bypass_wait_max, in_flight.1),
+            places: BypassPlaces::new(
+                options.ufs_bypass_in_flight_max,
+                options.ufs_bypass_share_percent,
+                options.ufs_bypass_wait_max,
+                in_flight.1,
+            ),
             sequences: Sequences::new(options.sequences_max, u64::from(options.read_ahead_bytes_max)),
             metrics,
             tier,

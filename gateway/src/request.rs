@@ -158,7 +158,7 @@ impl RequestContext {
         self.started
     }
 
-    /// Who asks, once the signature has been verified. Set once; later calls are ignored.
+    /// Who asks, once the signature has been verified, where there is more than one who can. Set once; later calls are ignored.
     pub fn set_principal(&self, name: &str) {
         let _ = self.principal.set(name.to_owned());
     }

@@ -26,7 +26,7 @@ use prometheus::Histogram;
 pub use handshake::Secret;
 
 pub(crate) use frame::{FrameError, HEADER_BYTES, Header, Kind, SEGMENT_BYTES, SEGMENTS_MAX, Segment};
-pub(crate) use gate::{Closer, Gate};
+pub(crate) use gate::{Closer, Gate, GateLimits};
 pub(crate) use handshake::{Agreed, Exchange, HandshakeError, Terms, check_name, request};
 pub(crate) use outgoing::Outgoing;
 pub(crate) use requester::connect;

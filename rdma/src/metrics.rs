@@ -70,7 +70,7 @@ table! {
     bytes_out: IntCounterVec, "verbs3_rdma_bytes_out_total", ["transport"],
         "Payload bytes that were given to a transport to push.";
     handshakes_failed: IntCounterVec, "verbs3_rdma_handshakes_failed_total", ["reason"],
-        "Handshakes that failed, by reason (version, secret, full, draining, deadline, malformed, lost).";
+        "Handshakes that failed, by reason (version, secret, full, draining, deadline, displaced, malformed, lost).";
     protocol_violations: IntCounterVec, "verbs3_rdma_protocol_violations_total", ["side"],
         "Connections cut because the peer broke the protocol.";
     quarantined_bytes: IntGauge, "verbs3_rdma_landings_quarantined_bytes", [],

@@ -6,6 +6,7 @@ Owns the proof in Python, written from coordinator/client/src/proof.rs. Knows no
     python proof.py CLUSTER.toml PATH   prints what it answers to GET PATH
 """
 
+import functools
 import hashlib
 import hmac
 import json
@@ -24,6 +25,12 @@ URL = CLUSTER["coordinators"][0]
 KEY = f"{CLUSTER['name']}\n{CLUSTER['secret']}".encode()
 
 
+@functools.cache
+def recipient():
+    """What the coordinator calls itself since its start: proofs are for it alone, and it tells everybody."""
+    return requests.get(URL + "/", timeout=60).headers["x-verbs3-coordinator"]
+
+
 def mac(*parts):
     made = hmac.new(KEY, digestmod="sha256")
     for part in parts:
@@ -37,8 +44,9 @@ class Proof(requests.auth.AuthBase):
         if isinstance(body, str):
             body = body.encode()
         said = (request.method.encode(), request.path_url.encode(), now.to_bytes(8, "big"), nonce.encode())
-        proof = mac(b"verbs3 coordinator request 1", *said, hashlib.sha256(body).digest())
-        request.headers["x-verbs3-proof"] = f"{now}.{nonce}.{proof}"
+        digest, to = hashlib.sha256(body), recipient()
+        proof = mac(b"verbs3 coordinator request 2", *said, to.encode(), digest.digest())
+        request.headers["x-verbs3-proof"] = f"{now}.{nonce}.{to}.{digest.hexdigest()}.{proof}"
         return request
 
 

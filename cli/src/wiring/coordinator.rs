@@ -19,6 +19,7 @@ use verbs3_coordinator_client::proof::Secret;
 use verbs3_coordinator_client::{Client, ClientOptions};
 use verbs3_gateway::{Admin, Readiness};
 
+use super::gateway::admin_limits;
 use super::listen::Place;
 use super::preload::Settings;
 use crate::process::Started;
@@ -42,7 +43,7 @@ pub async fn run(config: Config, started: Started) -> anyhow::Result<()> {
         tcp,
         verbs,
         dev: _,
-        process: _,
+        process,
         log: _,
         telemetry,
     } = config;
@@ -72,9 +73,9 @@ pub async fn run(config: Config, started: Started) -> anyhow::Result<()> {
     let ready = serving.clone();
     let readiness =
         vec![Readiness::until_shutdown(started.stop.clone()), Readiness::new("map", move || ready.is_ready())];
-    let over = CancellationToken::new();
+    let (over, limits) = (CancellationToken::new(), admin_limits(&process));
     // Joined below, once all else has ended.
-    let admin = tokio::spawn(Admin { registry, readiness, stop: over.clone() }.serve(admin_socket));
+    let admin = tokio::spawn(Admin { registry, readiness, stop: over.clone(), limits }.serve(admin_socket));
     started.ready(listen, Some(admin_address))?;
     started.stop.cancelled().await;
     serving.shutdown().await;
@@ -153,6 +154,9 @@ pub fn options(coordinator: &Coordinator, cluster: &Cluster, listen: SocketAddr)
         clock_skew,
         workers_max,
         connections_max,
+        unproven_connections_max,
+        unproven_per_address_max,
+        proof_deadline,
         notification_token_file,
         wait_max,
         relays_max,
@@ -182,6 +186,9 @@ pub fn options(coordinator: &Coordinator, cluster: &Cluster, listen: SocketAddr)
         leadership: leadership.0,
         clock_skew: clock_skew.0,
         connections_max: *connections_max as usize,
+        unproven_connections_max: *unproven_connections_max as usize,
+        unproven_per_address_max: *unproven_per_address_max as usize,
+        proof_deadline: proof_deadline.0,
         wait_max: wait_max.0,
         relays: RelayOptions {
             words_max: *relays_max as usize,

@@ -11,11 +11,12 @@ use tokio_util::sync::CancellationToken;
 use verbs3_client::Tier;
 use verbs3_config::{
     AttributesTtl, Coherence, Config, Gateway, GatewayLimits, GatewayRead, GatewayTimeouts, GatewayTls, Memory, Mount,
+    Process,
 };
 use verbs3_gateway::auth::Identities;
 use verbs3_gateway::mount::{self, Freshness, Mounts};
 use verbs3_gateway::read::{Reader, ReaderOptions};
-use verbs3_gateway::{GatewayOptions, Listener, Readiness, TlsFiles};
+use verbs3_gateway::{AdminLimits, GatewayOptions, Listener, RateMin, Readiness, TlsFiles};
 use verbs3_telemetry::Telemetry;
 use verbs3_ufs::Ufs;
 
@@ -69,7 +70,8 @@ pub async fn run(config: Config, started: Started) -> anyhow::Result<()> {
     let Some(file) = &gateway.identities else { bail!("gateway.identities is missing") };
     let identities = Identities::load(file)?;
     let exported = super::telemetry::start(&telemetry, ("verbs3-gateway", &instance()), &registry)?;
-    let serving = serve(&gateway, mounts(&mount, &stores)?, tier, identities, &registry, exported).await?;
+    let around = Around { registry: &registry, telemetry: exported, admin: admin_limits(&process) };
+    let serving = serve(&gateway, mounts(&mount, &stores)?, tier, identities, around).await?;
     started.ready(serving.listen, Some(serving.admin))?;
     started.stop.cancelled().await;
     serving.end(process.drain_for.0).await;
@@ -84,14 +86,30 @@ pub async fn run(config: Config, started: Started) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What a gateway is measured and looked at by.
+pub struct Around<'a> {
+    pub registry: &'a Registry,
+    pub telemetry: Option<Telemetry>,
+    pub admin: AdminLimits,
+}
+
+/// Bounds of the admin endpoints of any process.
+pub fn admin_limits(process: &Process) -> AdminLimits {
+    let Process { threads: _, drain_for: _, admin_connections_max, admin_per_address_max, admin_deadline } = process;
+    AdminLimits {
+        connections_max: *admin_connections_max as usize,
+        per_address_max: *admin_per_address_max as usize,
+        deadline: admin_deadline.0,
+    }
+}
+
 /// Binds both addresses and serves. The tier is the gateway's from here on.
 pub async fn serve(
     config: &Gateway,
     mounts: Mounts,
     tier: Arc<Tier>,
     identities: Arc<Identities>,
-    registry: &Registry,
-    telemetry: Option<Telemetry>,
+    Around { registry, telemetry, admin: admin_limits }: Around<'_>,
 ) -> anyhow::Result<Serving> {
     // Identities, memory, tier and peers have become arguments.
     let Gateway {
@@ -111,8 +129,11 @@ pub async fn serve(
         tier: _,
         peers: _,
     } = config;
-    let reader = Reader::new(reader_options(read, memory), tier.clone(), registry)?;
+    let reading =
+        ReaderOptions { ufs_bypass_share_percent: limits.identity_share_percent, ..reader_options(read, memory) };
+    let reader = Reader::new(reading, tier.clone(), registry)?;
     let options = gateway_options(domains, (*sigv2, cors_ttl.0), limits, timeouts);
+    let options = GatewayOptions { admin: admin_limits, ..options };
     let http = Place {
         address: *listen,
         address_setting: "gateway.listen",
@@ -168,6 +189,15 @@ fn gateway_options(
 ) -> GatewayOptions {
     let GatewayLimits {
         connections_max,
+        connections_per_address_max,
+        unproven_connections_max,
+        unproven_per_address_max,
+        unproven_requests_max,
+        identity_share_percent,
+        uploads_per_identity_max,
+        upload_rate_min,
+        download_rate_min,
+        cors_lookups_max,
         requests_in_flight_max,
         header_max,
         bodies_max,
@@ -177,15 +207,25 @@ fn gateway_options(
         form_max,
         forms_max,
     } = limits;
-    let GatewayTimeouts { header, tls_handshake, body_idle, write_stall, clock_skew } = timeouts;
+    let GatewayTimeouts { header, proof, tls_handshake, body_idle, write_stall, rate_window, cors_lookup, clock_skew } =
+        timeouts;
     GatewayOptions {
         domains: domains.to_vec(),
         requests_in_flight_max: *requests_in_flight_max as usize,
         connections_max: *connections_max as usize,
+        connections_per_address_max: *connections_per_address_max as usize,
+        unproven_connections_max: *unproven_connections_max as usize,
+        unproven_per_address_max: *unproven_per_address_max as usize,
+        unproven_requests_max: *unproven_requests_max as usize,
+        proof_max: proof.0,
         header_read_max: header.0,
         header_bytes_max: header_max.as_usize(),
         body_idle_max: body_idle.0,
         write_stall_max: write_stall.0,
+        upload_rate_min: RateMin { bytes_per_second: upload_rate_min.0, window: rate_window.0 },
+        download_rate_min: RateMin { bytes_per_second: download_rate_min.0, window: rate_window.0 },
+        identity_share_percent: *identity_share_percent,
+        uploads_per_identity_max: *uploads_per_identity_max as usize,
         tls_handshake_max: tls_handshake.0,
         bodies_bytes_max: bodies_max.0,
         // Checked: 64 MiB at most.
@@ -198,6 +238,9 @@ fn gateway_options(
         sigv2,
         clock_skew_max: clock_skew.0,
         cors_ttl,
+        cors_lookups_max: *cors_lookups_max as usize,
+        cors_lookup_max: cors_lookup.0,
+        admin: AdminLimits::default(),
     }
 }
 
@@ -217,6 +260,7 @@ fn reader_options(read: &GatewayRead, memory: &Memory) -> ReaderOptions {
         bytes_in_flight_max: bytes_in_flight_max.unwrap_or(memory.capacity).0,
         admission_wait_max: admission_wait_max.0,
         ufs_bypass_in_flight_max: *bypass_in_flight_max as usize,
+        ufs_bypass_share_percent: 100,
         ufs_bypass_wait_max: bypass_wait_max.0,
         resume_wait_max: resume_wait_max.0,
         read_ahead_bytes_max: u32::try_from(read_ahead_max.0).unwrap_or(u32::MAX),

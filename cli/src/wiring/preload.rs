@@ -98,6 +98,7 @@ fn options(preload: &CoordinatorPreload, geometry: Geometry) -> PreloadOptions {
     let CoordinatorPreload {
         jobs_running_max,
         jobs_max,
+        notified_jobs_max,
         blocks_per_ufs_max,
         objects_max,
         patience,
@@ -108,6 +109,7 @@ fn options(preload: &CoordinatorPreload, geometry: Geometry) -> PreloadOptions {
     PreloadOptions {
         jobs_running_max: *jobs_running_max as usize,
         jobs_max: *jobs_max as usize,
+        notified_jobs_max: *notified_jobs_max as usize,
         blocks_per_ufs_max: *blocks_per_ufs_max as usize,
         objects_max: *objects_max as usize,
         reads_max: usize::try_from(memory.0 / (2 * u64::from(geometry.block_bytes))).unwrap_or(usize::MAX).max(1),

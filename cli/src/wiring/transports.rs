@@ -93,12 +93,13 @@ impl Servers {
         let socket = shm.as_ref().and_then(|shm| ShmWay::of_this_host(shm.path()).ok());
         let addresses = Rails(rails.iter().map(VerbsServer::address).collect());
         let ways = Told::new(move || Ways { shm: socket.clone(), rails: addresses.now() });
-        let Tcp { connections_max, handshakes_max, .. } = tcp;
+        let Tcp { connections_max, handshakes_max, handshakes_per_address_max, .. } = tcp;
         let options = TcpServerOptions {
             tcp: tcp_options,
             ways: ways.clone(),
             connections_max: *connections_max as usize,
             handshakes_max: *handshakes_max as usize,
+            handshakes_per_address_max: *handshakes_per_address_max as usize,
             drain_deadline,
             runtimes,
         };
@@ -198,6 +199,7 @@ fn serve_rails(
             verbs: verbs_options(verbs, calls.clone(), polling.as_ref()),
             connections_max: (verbs.connections_max as usize).div_ceil(places.len()),
             handshakes_max: usize::from(u16::try_from(verbs.handshakes_max).unwrap_or(u16::MAX)),
+            handshakes_per_address_max: verbs.handshakes_per_address_max as usize,
             drain_deadline,
         };
         let at = (place.clone(), verbs.port);
@@ -283,6 +285,7 @@ fn verbs_options(verbs: &Verbs, calls: CallOptions, polling: Option<&PinnedRunti
         // The cap of the peers, and the server's.
         connections_max: _,
         handshakes_max: _,
+        handshakes_per_address_max: _,
         receive_count,
         receive_buffer,
         shared_receive,
@@ -337,6 +340,7 @@ fn tcp_options(tcp: &Tcp, cluster: &Cluster, name: &str) -> anyhow::Result<TcpOp
         // The server's.
         connections_max: _,
         handshakes_max: _,
+        handshakes_per_address_max: _,
     } = tcp;
     let secret = cluster.resolve_secret()?.context("cluster.secret is missing")?;
     let calls = CallOptions {

@@ -18,6 +18,7 @@ use verbs3_rdma::arena::Arena;
 use verbs3_telemetry::Telemetry;
 use verbs3_ufs::Ufs;
 
+use super::gateway::admin_limits;
 use super::lease::Tenant;
 use super::listen::Place;
 use super::tier::members;
@@ -75,9 +76,9 @@ pub async fn run(config: Config, started: Started) -> anyhow::Result<()> {
     let socket = control.listen()?;
     let admin_address = socket.local_addr()?;
     let readiness = vec![Readiness::until_shutdown(started.stop.clone())];
-    let over = CancellationToken::new();
+    let (over, limits) = (CancellationToken::new(), admin_limits(&process));
     // Joined below, once all else has ended.
-    let admin = tokio::spawn(Admin { registry, readiness, stop: over.clone() }.serve(socket));
+    let admin = tokio::spawn(Admin { registry, readiness, stop: over.clone(), limits }.serve(socket));
     // Once gateways can connect, and until they need not any more.
     let tenancy = match coordinators {
         Some(client) => {

@@ -17,6 +17,9 @@ pub(super) fn check(coordinator: &Coordinator, roles: &[Role], findings: &mut Fi
         clock_skew,
         workers_max,
         connections_max,
+        unproven_connections_max,
+        unproven_per_address_max,
+        proof_deadline,
         notification_token_file: _,
         wait_max,
         relays_max,
@@ -43,6 +46,9 @@ pub(super) fn check(coordinator: &Coordinator, roles: &[Role], findings: &mut Fi
     findings.range(at("clock_skew"), *clock_skew, Period::seconds(1), Period::seconds(3600));
     findings.range(at("workers_max"), *workers_max, 1, 4000);
     findings.range(at("connections_max"), *connections_max, 16, 1_000_000);
+    findings.range(at("unproven_connections_max"), *unproven_connections_max, 16, 1_000_000);
+    findings.range(at("unproven_per_address_max"), *unproven_per_address_max, 1, 1_000_000);
+    findings.range(at("proof_deadline"), *proof_deadline, Period::seconds(1), Period::seconds(300));
     findings.range(at("wait_max"), *wait_max, Period::seconds(1), Period::seconds(600));
     findings.range(at("relays_max"), *relays_max, 0, 1_000_000);
     findings.range(at("relays_memory"), *relays_memory, ByteSize::mib(2), ByteSize::mib(1024));

@@ -94,6 +94,15 @@ fn check_tls(tls: &GatewayTls, findings: &mut Findings) {
 fn check_limits(limits: &GatewayLimits, findings: &mut Findings) {
     let GatewayLimits {
         connections_max,
+        connections_per_address_max,
+        unproven_connections_max,
+        unproven_per_address_max,
+        unproven_requests_max,
+        identity_share_percent,
+        uploads_per_identity_max,
+        upload_rate_min,
+        download_rate_min,
+        cors_lookups_max,
         requests_in_flight_max,
         header_max,
         bodies_max,
@@ -105,6 +114,15 @@ fn check_limits(limits: &GatewayLimits, findings: &mut Findings) {
     } = limits;
     let at = |field: &str| format!("gateway.limits.{field}");
     findings.range(at("connections_max"), *connections_max, 1, 1_000_000);
+    findings.range(at("connections_per_address_max"), *connections_per_address_max, 1, 1_000_000);
+    findings.range(at("unproven_connections_max"), *unproven_connections_max, 1, 1_000_000);
+    findings.range(at("unproven_per_address_max"), *unproven_per_address_max, 1, 1_000_000);
+    findings.range(at("unproven_requests_max"), *unproven_requests_max, 1, 65_536);
+    findings.range(at("identity_share_percent"), *identity_share_percent, 1, 100);
+    findings.range(at("uploads_per_identity_max"), *uploads_per_identity_max, 1, 65_536);
+    findings.range(at("upload_rate_min"), *upload_rate_min, ByteSize(0), ByteSize::mib(1024));
+    findings.range(at("download_rate_min"), *download_rate_min, ByteSize(0), ByteSize::mib(1024));
+    findings.range(at("cors_lookups_max"), *cors_lookups_max, 1, 1024);
     findings.range(at("requests_in_flight_max"), *requests_in_flight_max, 1, 1_000_000);
     findings.range(at("header_max"), *header_max, ByteSize::kib(8), ByteSize::mib(1));
     findings.range(at("bodies_max"), *bodies_max, ByteSize::mib(1), ByteSize::mib(64 * 1024));
@@ -124,9 +142,13 @@ fn check_limits(limits: &GatewayLimits, findings: &mut Findings) {
 }
 
 fn check_timeouts(timeouts: &GatewayTimeouts, findings: &mut Findings) {
-    let GatewayTimeouts { header, tls_handshake, body_idle, write_stall, clock_skew } = timeouts;
+    let GatewayTimeouts { header, proof, tls_handshake, body_idle, write_stall, rate_window, cors_lookup, clock_skew } =
+        timeouts;
     let (second, hour) = (Period::seconds(1), Period::seconds(3600));
     findings.range("gateway.timeouts.header", *header, second, hour);
+    findings.range("gateway.timeouts.proof", *proof, second, hour);
+    findings.range("gateway.timeouts.rate_window", *rate_window, second, Period::seconds(600));
+    findings.range("gateway.timeouts.cors_lookup", *cors_lookup, Period::millis(100), Period::seconds(60));
     findings.range("gateway.timeouts.tls_handshake", *tls_handshake, second, Period::seconds(300));
     findings.range("gateway.timeouts.body_idle", *body_idle, second, hour);
     findings.range("gateway.timeouts.write_stall", *write_stall, second, hour);

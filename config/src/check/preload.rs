@@ -8,6 +8,7 @@ pub(super) fn check(preload: &CoordinatorPreload, findings: &mut Findings) {
     let CoordinatorPreload {
         jobs_running_max,
         jobs_max,
+        notified_jobs_max,
         blocks_per_ufs_max,
         objects_max,
         patience,
@@ -18,6 +19,7 @@ pub(super) fn check(preload: &CoordinatorPreload, findings: &mut Findings) {
     let at = |name: &str| format!("coordinator.preload.{name}");
     findings.range(at("jobs_running_max"), *jobs_running_max, 1, 64);
     findings.range(at("jobs_max"), *jobs_max, 1, 1000);
+    findings.range(at("notified_jobs_max"), *notified_jobs_max, 1, 1000);
     findings.range(at("blocks_per_ufs_max"), *blocks_per_ufs_max, 1, 65_536);
     findings.range(at("objects_max"), *objects_max, 1, 65_536);
     findings.range(at("patience"), *patience, Period::seconds(1), Period::seconds(86_400));

@@ -22,6 +22,7 @@ pub(super) fn check(verbs: &Verbs, worker: &Worker, gateway: &Gateway, findings:
         port,
         connections_max,
         handshakes_max,
+        handshakes_per_address_max,
         receive_count,
         receive_buffer,
         shared_receive: _,
@@ -43,6 +44,7 @@ pub(super) fn check(verbs: &Verbs, worker: &Worker, gateway: &Gateway, findings:
     findings.range(at("port"), *port, 1, 65_535);
     findings.range(at("connections_max"), *connections_max, 1, 1_000_000);
     findings.range(at("handshakes_max"), *handshakes_max, 1, 65_536);
+    findings.range(at("handshakes_per_address_max"), *handshakes_per_address_max, 1, 65_536);
     findings.range(at("receive_count"), *receive_count, 4, 4096);
     findings.range(at("receive_buffer"), *receive_buffer, ByteSize::kib(1), ByteSize::kib(64));
     findings.range(at("shared_receives"), *shared_receives, 64, 32_768);

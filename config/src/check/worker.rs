@@ -120,6 +120,7 @@ pub(super) fn check_tcp(tcp: &Tcp, findings: &mut Findings) {
         send_stall_max,
         connections_max,
         handshakes_max,
+        handshakes_per_address_max,
     } = tcp;
     let at = |field: &str| format!("tcp.{field}");
     check_device("tcp.bind_device", bind_device.as_deref(), findings);
@@ -133,6 +134,7 @@ pub(super) fn check_tcp(tcp: &Tcp, findings: &mut Findings) {
     findings.range(at("send_stall_max"), *send_stall_max, Period::seconds(1), Period::seconds(600));
     findings.range(at("connections_max"), *connections_max, 1, 1_000_000);
     findings.range(at("handshakes_max"), *handshakes_max, 1, 65_536);
+    findings.range(at("handshakes_per_address_max"), *handshakes_per_address_max, 1, 65_536);
 }
 
 fn check_place(advertise: Option<&str>, zone: &str, findings: &mut Findings) {

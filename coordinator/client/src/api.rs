@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use verbs3_protocol::{Epoch, Heard, KeyHash, Membership, MembershipChange, Word, WorkerId, WriteId};
 
 use crate::hot::{HotBlock, HotView, HotWish};
+use crate::proof::Recipient;
 use crate::tenure::up;
 
 /// Every path begins with it.
@@ -290,9 +291,12 @@ pub struct Refused {
     /// With [`RefusedKind::NotLeader`]: who is.
     #[serde(default)]
     pub leader: Option<String>,
-    /// With [`RefusedKind::Clock`]: milliseconds since 1970, here.
+    /// With [`RefusedKind::Clock`], and with [`RefusedKind::Recipient`] where the clocks differ too: milliseconds since 1970, here.
     #[serde(default)]
     pub now_ms: Option<u64>,
+    /// With [`RefusedKind::Recipient`]: whom to address.
+    #[serde(default)]
+    pub recipient: Option<Recipient>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -302,6 +306,8 @@ pub enum RefusedKind {
     NotLeader,
     /// 401: the proof's time is too far from this host's.
     Clock,
+    /// 401: the proof is for another coordinator, or for this one before it was started again.
+    Recipient,
     /// 401.
     Unproven,
     /// 404: the worker has to register.

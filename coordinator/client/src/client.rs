@@ -1,6 +1,7 @@
 //! Asks the coordinators: any of them, or their leader. Each question has a deadline and goes to one after another until one
 //! answers; who answered last is asked first.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
@@ -16,12 +17,16 @@ use serde::de::DeserializeOwned;
 use tokio::time::{Instant, timeout_at};
 
 use crate::api::{REQUEST_BYTES_MAX, Refused, RefusedKind};
-use crate::proof::{ANSWER_HEADER, REQUEST_HEADER, Said, Secret, wall_clock_ms};
+use crate::proof::{ANSWER_HEADER, REQUEST_HEADER, Recipient, Said, Secret, wall_clock_ms};
 
 /// Longest answer that is read: a map of some ten thousand workers.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 /// Hints of who leads that one question follows.
 const HINTS_MAX: usize = 4;
+/// Questions to one coordinator that it may correct: whom they are for, and what time it is.
+const CORRECTIONS_MAX: usize = 2;
+/// Coordinators whose names are remembered. A cluster has some; hints could name any number.
+const RECIPIENTS_MAX: usize = 64;
 
 #[derive(Debug, Clone)]
 pub struct ClientOptions {
@@ -66,6 +71,8 @@ pub struct Client {
     preferred: Mutex<String>,
     /// What the coordinators' clocks are ahead of ours.
     ahead_ms: AtomicI64,
+    /// What coordinators call themselves, by URL. Each says so when it is asked for the first time after its start.
+    recipients: Mutex<HashMap<String, Recipient>>,
 }
 
 /// What came of one question to one coordinator.
@@ -74,7 +81,7 @@ enum Once {
     /// Says who leads, if that is known, and why it does not answer itself.
     Elsewhere(Option<String>, String),
     /// Worth asking the same one again.
-    ClockCorrected,
+    Corrected,
     Failed(AskError),
 }
 
@@ -88,7 +95,13 @@ impl Client {
         let count = options.coordinators.len().max(1);
         let first = options.coordinators.get(rand::random_range(0..count));
         let preferred = Mutex::new(first.cloned().unwrap_or_default());
-        Self { options, http, preferred, ahead_ms: AtomicI64::new(0) }
+        let recipients = Mutex::default();
+        Self { options, http, preferred, ahead_ms: AtomicI64::new(0), recipients }
+    }
+
+    /// What the coordinator at `url` called itself last. `None`: it was not asked yet.
+    pub fn recipient(&self, url: &str) -> Option<Recipient> {
+        self.recipients.lock().get(url).cloned()
     }
 
     /// A client of each coordinator alone, to see which of them answer.
@@ -144,13 +157,18 @@ impl Client {
         let others = self.options.coordinators.iter().filter(|url| **url != preferred).cloned();
         let mut order: Vec<String> = others.collect();
         order.insert(0, preferred);
-        let (mut hints, mut corrected, mut at) = (0, false, 0);
+        let (mut hints, mut corrections, mut at) = (0, 0, 0);
         let mut last = AskError::Away("cluster.coordinators is empty".to_owned());
         while let Some(url) = order.get(at).cloned() {
-            at += 1;
             let until = Instant::now() + self.options.deadline + wait;
             let once = timeout_at(until, self.once(&url, &method, path, body.clone())).await;
-            match once.unwrap_or_else(|_| Once::Failed(AskError::Away(format!("{url} was silent")))) {
+            let once = once.unwrap_or_else(|_| Once::Failed(AskError::Away(format!("{url} was silent"))));
+            if matches!(once, Once::Corrected) && corrections < CORRECTIONS_MAX {
+                corrections += 1;
+                continue;
+            }
+            (at, corrections) = (at + 1, 0);
+            match once {
                 Once::Answer(status, body) => {
                     self.preferred.lock().clone_from(&url);
                     return decoded(&url, status, &body);
@@ -160,11 +178,9 @@ impl Client {
                     order.insert(at, leader);
                 }
                 Once::Elsewhere(_, reason) => last = AskError::Away(format!("{url}: {reason}")),
-                Once::ClockCorrected if !corrected => {
-                    corrected = true;
-                    at -= 1;
+                Once::Corrected => {
+                    last = AskError::Away(format!("{url} does not accept the name or time that it said"))
                 }
-                Once::ClockCorrected => last = AskError::Away(format!("{url} does not accept the time that it said")),
                 Once::Failed(error) => last = error,
             }
         }
@@ -179,7 +195,8 @@ impl Client {
         };
         let said = Said { method: method.as_str(), path_and_query: path, body: &body };
         let time = wall_clock_ms().saturating_add_signed(self.ahead_ms.load(Ordering::Relaxed));
-        let (header, proof) = self.options.secret.prove(said, time);
+        let recipient = self.recipients.lock().get(url).cloned().unwrap_or_else(Recipient::unknown);
+        let (header, proof) = self.options.secret.prove(said, &recipient, time);
         let request = Request::builder()
             .method(method)
             .uri(uri)
@@ -220,11 +237,21 @@ impl Client {
                 return Once::Failed(AskError::Senseless { url: url.to_owned(), reason });
             }
         };
-        match (refused.kind, refused.now_ms) {
+        if let Some(there) =
+            refused.now_ms.filter(|_| matches!(refused.kind, RefusedKind::Clock | RefusedKind::Recipient))
+        {
+            self.ahead_ms.store(there.wrapping_sub(wall_clock_ms()).cast_signed(), Ordering::Relaxed);
+        }
+        match (refused.kind, refused.recipient) {
             (RefusedKind::NotLeader, _) => Once::Elsewhere(refused.leader, refused.reason),
-            (RefusedKind::Clock, Some(there)) => {
-                self.ahead_ms.store(there.wrapping_sub(wall_clock_ms()).cast_signed(), Ordering::Relaxed);
-                Once::ClockCorrected
+            (RefusedKind::Clock, _) if refused.now_ms.is_some() => Once::Corrected,
+            (RefusedKind::Recipient, Some(recipient)) => {
+                let mut recipients = self.recipients.lock();
+                if recipients.len() >= RECIPIENTS_MAX {
+                    recipients.clear();
+                }
+                recipients.insert(url.to_owned(), recipient);
+                Once::Corrected
             }
             (RefusedKind::Unavailable, _) => Once::Failed(AskError::Away(format!("{url}: {}", refused.reason))),
             // The others would say the same.

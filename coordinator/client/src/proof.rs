@@ -1,22 +1,29 @@
 //! Proof of the cluster secret, of requests and of answers.
 //!
-//! A request names a time and a nonce, and an HMAC-SHA256 over both, its method, its path with the query, and its body. An
-//! answer carries an HMAC over the request's nonce, its status and its body. So neither can be made, changed, or used
-//! elsewhere without the secret; a request that changes something can't be used again either ([`Seen`]), unless twice is as good
-//! as once.
+//! A request names a time, a nonce, the coordinator that it is for and the digest of its body, and has an HMAC-SHA256 over these,
+//! its method and its path with the query. So it is proved before its body is read. An answer carries an HMAC over the request's
+//! nonce, its status and its body. So neither can be made, changed, or used elsewhere without the secret; a request that changes
+//! something can't be used again either ([`Seen`]), unless twice is as good as once.
+//!
+//! The coordinator is named by what it drew at its start ([`Recipient`]): a request that was heard is of no use at another
+//! coordinator, nor at the same one once it has been started again and has forgotten what it has seen.
 
 use std::collections::HashSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hmac::{Hmac, KeyInit, Mac};
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-/// Header of requests: `TIME.NONCE.MAC`.
+/// Header of requests: `TIME.NONCE.RECIPIENT.BODY.MAC`.
 pub const REQUEST_HEADER: &str = "x-verbs3-proof";
 /// Header of answers: the MAC.
 pub const ANSWER_HEADER: &str = "x-verbs3-answer-proof";
+
+/// Header of answers: the [`Recipient`]. Proves nothing, and tells nothing.
+pub const RECIPIENT_HEADER: &str = "x-verbs3-coordinator";
 
 const NONCE_BYTES: usize = 16;
 
@@ -62,6 +69,21 @@ impl Secret {
     }
 }
 
+/// One run of one coordinator: 32 hexadecimal digits, drawn at its start.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recipient(pub String);
+
+impl Recipient {
+    pub fn draw() -> Self {
+        Self(hex::encode(rand::random::<[u8; NONCE_BYTES]>()))
+    }
+
+    /// Of who has not asked yet. The coordinator says which it is.
+    pub fn unknown() -> Self {
+        Self(hex::encode([0; NONCE_BYTES]))
+    }
+}
+
 /// What is proved of a request.
 #[derive(Debug, Clone, Copy)]
 pub struct Said<'a> {
@@ -70,11 +92,34 @@ pub struct Said<'a> {
     pub body: &'a [u8],
 }
 
+/// What is known of a request before its body is read.
+#[derive(Debug, Clone, Copy)]
+pub struct SaidHead<'a> {
+    pub method: &'a str,
+    pub path_and_query: &'a str,
+}
+
+impl<'a> Said<'a> {
+    pub fn head(&self) -> SaidHead<'a> {
+        SaidHead { method: self.method, path_and_query: self.path_and_query }
+    }
+}
+
 /// What a request was proved by; its answer refers to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Proof {
     pub time_ms: u64,
     pub nonce: String,
+    pub recipient: Recipient,
+    /// SHA-256.
+    body: [u8; 32],
+}
+
+impl Proof {
+    /// Whether this is the body that was proved.
+    pub fn covers(&self, body: &[u8]) -> bool {
+        bool::from(Sha256::digest(body)[..].ct_eq(&self.body[..]))
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -87,6 +132,8 @@ pub enum ProofError {
     Clock,
     #[error("the request was seen before")]
     Replayed,
+    #[error("the request is for another coordinator, or for this one before it was started again")]
+    Recipient,
 }
 
 /// Milliseconds since 1970.
@@ -96,27 +143,32 @@ pub fn wall_clock_ms() -> u64 {
 }
 
 impl Secret {
-    /// The header of a request that is sent at `time_ms`, and what its answer will refer to.
-    pub fn prove(&self, said: Said<'_>, time_ms: u64) -> (String, Proof) {
-        let proof = Proof { time_ms, nonce: hex::encode(rand::random::<[u8; NONCE_BYTES]>()) };
-        let mac = hex::encode(self.of_request(said, &proof));
-        (format!("{}.{}.{mac}", proof.time_ms, proof.nonce), proof)
+    /// The header of a request that is sent to `recipient` at `time_ms`, and what its answer will refer to.
+    pub fn prove(&self, said: Said<'_>, recipient: &Recipient, time_ms: u64) -> (String, Proof) {
+        let nonce = hex::encode(rand::random::<[u8; NONCE_BYTES]>());
+        let body = Sha256::digest(said.body).into();
+        let proof = Proof { time_ms, nonce, recipient: recipient.clone(), body };
+        let mac = hex::encode(self.of_request(said.head(), &proof));
+        let Proof { time_ms, nonce, recipient: Recipient(recipient), body } = &proof;
+        (format!("{time_ms}.{nonce}.{recipient}.{}.{mac}", hex::encode(body)), proof)
     }
 
-    /// Checks a request's header, but for its time and for whether it was seen before.
-    pub fn check(&self, said: Said<'_>, header: Option<&str>) -> Result<Proof, ProofError> {
+    /// Checks a request's header, but for its time, for whom it is, for whether it was seen before, and for its body.
+    pub fn check(&self, head: SaidHead<'_>, header: Option<&str>) -> Result<Proof, ProofError> {
         let header = header.ok_or(ProofError::Missing)?;
-        let mut parts = header.split('.');
-        let (Some(time), Some(nonce), Some(mac), None) = (parts.next(), parts.next(), parts.next(), parts.next())
-        else {
-            return Err(ProofError::Missing);
-        };
+        let parts: Vec<&str> = header.splitn(6, '.').collect();
+        let [time, nonce, recipient, body, mac] = parts[..] else { return Err(ProofError::Missing) };
         let (Ok(time_ms), Ok(mac)) = (time.parse(), hex::decode(mac)) else { return Err(ProofError::Wrong) };
-        if nonce.len() != 2 * NONCE_BYTES {
+        let mut digest = [0; 32];
+        if nonce.len() != 2 * NONCE_BYTES
+            || recipient.len() != 2 * NONCE_BYTES
+            || hex::decode_to_slice(body, &mut digest).is_err()
+        {
             return Err(ProofError::Wrong);
         }
-        let proof = Proof { time_ms, nonce: nonce.to_owned() };
-        match bool::from(self.of_request(said, &proof).ct_eq(&mac)) {
+        let recipient = Recipient(recipient.to_owned());
+        let proof = Proof { time_ms, nonce: nonce.to_owned(), recipient, body: digest };
+        match bool::from(self.of_request(head, &proof).ct_eq(&mac)) {
             true => Ok(proof),
             false => Err(ProofError::Wrong),
         }
@@ -145,16 +197,15 @@ impl Secret {
         self.mac(&[b"verbs3 coordinator line 1", proof.nonce.as_bytes(), &number.to_be_bytes(), &Sha256::digest(line)])
     }
 
-    fn of_request(&self, said: Said<'_>, proof: &Proof) -> Vec<u8> {
-        let time = proof.time_ms.to_be_bytes();
-        let body = Sha256::digest(said.body);
+    fn of_request(&self, head: SaidHead<'_>, proof: &Proof) -> Vec<u8> {
         self.mac(&[
-            b"verbs3 coordinator request 1",
-            said.method.as_bytes(),
-            said.path_and_query.as_bytes(),
-            &time,
+            b"verbs3 coordinator request 2",
+            head.method.as_bytes(),
+            head.path_and_query.as_bytes(),
+            &proof.time_ms.to_be_bytes(),
             proof.nonce.as_bytes(),
-            &body,
+            proof.recipient.0.as_bytes(),
+            &proof.body,
         ])
     }
 
@@ -229,35 +280,48 @@ mod tests {
         Secret::new("train", "a secret of some length")
     }
 
+    fn prove(time_ms: u64) -> (String, Proof) {
+        secret().prove(SAID, &Recipient("0123456789abcdef0123456789abcdef".to_owned()), time_ms)
+    }
+
     #[test]
     fn a_proof_holds_for_one_request_alone() {
-        let (header, proof) = secret().prove(SAID, 1000);
-        assert_eq!(secret().check(SAID, Some(&header)), Ok(proof));
+        let (header, proof) = prove(1000);
+        assert_eq!(secret().check(SAID.head(), Some(&header)), Ok(proof.clone()));
         let others = [
             Said { method: "GET", ..SAID },
             Said { path_and_query: "/v1/workers?x=2", ..SAID },
-            Said { body: b"{} ", ..SAID },
             Said { method: "POS", path_and_query: "T/v1/workers?x=1", ..SAID },
         ];
         for said in others {
-            assert_eq!(secret().check(said, Some(&header)), Err(ProofError::Wrong), "{said:?}");
+            assert_eq!(secret().check(said.head(), Some(&header)), Err(ProofError::Wrong), "{said:?}");
         }
+        assert!(proof.covers(b"{}") && !proof.covers(b"{} ") && !proof.covers(b""));
         for other in [Secret::new("train", "another secret"), Secret::new("prod", "a secret of some length")] {
-            assert_eq!(other.check(SAID, Some(&header)), Err(ProofError::Wrong));
+            assert_eq!(other.check(SAID.head(), Some(&header)), Err(ProofError::Wrong));
             assert_ne!(other.cluster_id(), secret().cluster_id());
         }
-        let later = header.replacen("1000.", "1001.", 1);
-        assert_eq!(secret().check(SAID, Some(&later)), Err(ProofError::Wrong));
-        for garbage in ["", "1", "1.2.3", "x.y.z", "1.00.zz", "....."] {
-            assert!(secret().check(SAID, Some(garbage)).is_err());
+        // Another time, recipient or body than was proved.
+        let digest = hex::encode(Sha256::digest(b"{}"));
+        for (from, to) in [
+            ("1000.", "1001."),
+            ("0123456789abcdef.", "fedcba9876543210."),
+            (&digest, &hex::encode(Sha256::digest(b""))),
+        ] {
+            let changed = header.replacen(from, to, 1);
+            assert_ne!(changed, header);
+            assert_eq!(secret().check(SAID.head(), Some(&changed)), Err(ProofError::Wrong), "{to}");
         }
-        assert_eq!(secret().check(SAID, None), Err(ProofError::Missing));
+        for garbage in ["", "1", "1.2.3", "x.y.z", "1.00.zz", "....", "1.2.3.4.5", ".....", &format!("{header}.0")] {
+            assert!(secret().check(SAID.head(), Some(garbage)).is_err());
+        }
+        assert_eq!(secret().check(SAID.head(), None), Err(ProofError::Missing));
     }
 
     #[test]
     fn an_answer_belongs_to_its_request() {
-        let (_, proof) = secret().prove(SAID, 1000);
-        let (_, other) = secret().prove(SAID, 1000);
+        let (_, proof) = prove(1000);
+        let (_, other) = prove(1000);
         let header = secret().prove_answer(&proof, 200, b"map");
         assert!(secret().check_answer(&proof, 200, b"map", Some(&header)));
         assert!(!secret().check_answer(&other, 200, b"map", Some(&header)));
@@ -269,7 +333,7 @@ mod tests {
     #[test]
     fn a_request_is_taken_once_and_in_time() {
         let seen = Seen::new(Duration::from_secs(60));
-        let at = |time_ms| secret().prove(SAID, time_ms).1;
+        let at = |time_ms| prove(time_ms).1;
         let first = at(1_000_000);
         assert_eq!(seen.admit(&first, 1_000_000), Ok(()));
         // As long as its time is believed, whenever that is within the stretches.

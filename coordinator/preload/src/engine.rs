@@ -42,6 +42,10 @@ pub enum EngineError {
     Other(String),
     #[error("{0} jobs wait or run, as many as there may be; stop some")]
     Full(usize),
+    #[error(
+        "{0} jobs of notifications wait or run, as many as there may be (coordinator.preload.notified_jobs_max); send it again later"
+    )]
+    NotifiedFull(usize),
     #[error("there is no job {0}")]
     Unknown(String),
     #[error(transparent)]
@@ -174,6 +178,7 @@ impl Engine {
                 false => Err(EngineError::Other(id)),
             };
         }
+        self.check_notified(&id)?;
         self.make_room().await?;
         // Of a job of this name that was forgotten halfway. It would be taken for this one's.
         self.store.delete(&progress_key(&id)).await?;
@@ -192,6 +197,26 @@ impl Engine {
         self.jobs.lock().insert(id, job);
         self.happened.notify_one();
         Ok((view, true))
+    }
+
+    /// Notifications come at the rate of writes, from whoever has the token: their jobs have places of their own, or people's would
+    /// find none.
+    fn check_notified(&self, id: &str) -> Result<(), EngineError> {
+        if !id.starts_with(NOTIFIED) {
+            return Ok(());
+        }
+        let unfinished = self.notified(|job| job.is_waiting() || job.is_running());
+        if unfinished < self.options.notified_jobs_max {
+            return Ok(());
+        }
+        self.metrics.notified_refused.inc();
+        Err(EngineError::NotifiedFull(unfinished))
+    }
+
+    /// Counts jobs of notifications.
+    fn notified(&self, which: impl Fn(&Job) -> bool) -> usize {
+        let jobs = self.jobs.lock();
+        jobs.iter().filter(|(id, job)| id.starts_with(NOTIFIED) && which(job)).count()
     }
 
     /// As it is now; or, where `news` is given and there is none later, as it is when there is, or after `wait`.
@@ -303,10 +328,12 @@ impl Engine {
         next.map(Duration::from_millis)
     }
 
-    /// The job to run next: of the highest priority, the oldest.
+    /// The job to run next: of the highest priority, the oldest. Those of notifications leave a place to others.
     fn next(&self) -> Option<Arc<Job>> {
+        let has_place = self.notified(Job::is_running) < self.options.jobs_running_max.saturating_sub(1).max(1);
         let jobs = self.jobs.lock();
-        let waiting = jobs.values().filter(|job| job.is_waiting());
+        let may_run = |job: &&Arc<Job>| job.is_waiting() && (has_place || !job.record.id.starts_with(NOTIFIED));
+        let waiting = jobs.values().filter(may_run);
         let order = |job: &&Arc<Job>| {
             let priority = std::cmp::Reverse(job.record.spec.priority);
             (priority, job.record.created_ms)

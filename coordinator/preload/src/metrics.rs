@@ -12,6 +12,11 @@ pub const TABLE: &[(&str, &[&str], &str)] = &[
         "Preload jobs that ended, by how (done, incomplete, failed, stopped)",
     ),
     (
+        "verbs3_preload_notified_refused_total",
+        &[],
+        "Notifications whose objects were not loaded, because coordinator.preload.notified_jobs_max jobs of others wait or run",
+    ),
+    (
         "verbs3_preload_objects_total",
         &["outcome"],
         "Objects that jobs went through, by what became of them (loaded, failed, vanished)",
@@ -33,6 +38,7 @@ pub struct Metrics {
     pub(crate) blocks: IntGauge,
     pub(crate) retries: IntCounter,
     pub(crate) store_failures: IntCounter,
+    pub(crate) notified_refused: IntCounter,
 }
 
 impl Metrics {
@@ -71,6 +77,7 @@ impl Metrics {
             blocks: gauge("verbs3_preload_blocks_in_flight")?,
             retries: counter("verbs3_preload_retries_total")?,
             store_failures: counter("verbs3_preload_store_failures_total")?,
+            notified_refused: counter("verbs3_preload_notified_refused_total")?,
         })
     }
 }

@@ -9,6 +9,8 @@ pub struct PreloadOptions {
     pub jobs_running_max: usize,
     /// Jobs that are remembered. The oldest that are over make room for new ones.
     pub jobs_max: usize,
+    /// Jobs of notifications that wait or run. What comes beyond is refused, and has its objects invalidated all the same.
+    pub notified_jobs_max: usize,
     /// Blocks of one UFS that all jobs together have under way.
     pub blocks_per_ufs_max: usize,
     /// Objects that one job has under way.
@@ -35,6 +37,7 @@ impl Default for PreloadOptions {
         Self {
             jobs_running_max: 4,
             jobs_max: 100,
+            notified_jobs_max: 20,
             blocks_per_ufs_max: 64,
             objects_max: 64,
             reads_max: 8,

@@ -64,7 +64,7 @@ pub(super) fn document() -> Value {
         "openapi": "3.0.3",
         "info": {
             "title": "verbs3 coordinator", "version": env!("CARGO_PKG_VERSION"),
-            "description": "Every request carries `x-verbs3-proof: TIME.NONCE.MAC`: milliseconds since 1970, 32 hexadecimal digits, and an HMAC-SHA256 by the cluster's secret over both and the request; `coordinator/client/src/proof.rs` has the bytes. Answers carry `x-verbs3-answer-proof`. Notifications may carry a token instead: `Authorization: Bearer TOKEN`, or `?token=TOKEN`.",
+            "description": "Every request carries `x-verbs3-proof: TIME.NONCE.RECIPIENT.BODY.MAC`: milliseconds since 1970, 32 hexadecimal digits, the coordinator's own name (any answer's header `x-verbs3-coordinator`; new at each of its starts), the SHA-256 of the body, and an HMAC-SHA256 by the cluster's secret over these and the request; `coordinator/client/src/proof.rs` has the bytes. Answers carry `x-verbs3-answer-proof`. Notifications may carry a token instead: `Authorization: Bearer TOKEN`, or `?token=TOKEN`.",
         },
         "security": [{ "proof": [] }],
         "paths": paths,

@@ -136,7 +136,9 @@ pub(super) fn refused(error: &EngineError) -> Answer {
             (StatusCode::CONFLICT, RefusedKind::Taken)
         }
         EngineError::Unknown(_) => (StatusCode::NOT_FOUND, RefusedKind::Unknown),
-        EngineError::Full(_) | EngineError::Store(JobStoreError::Deposed(_) | JobStoreError::Unavailable(_)) => {
+        EngineError::Full(_)
+        | EngineError::NotifiedFull(_)
+        | EngineError::Store(JobStoreError::Deposed(_) | JobStoreError::Unavailable(_)) => {
             (StatusCode::SERVICE_UNAVAILABLE, RefusedKind::Unavailable)
         }
     };

@@ -264,7 +264,7 @@ impl Coordinator {
             Ok(_) => (None, "no coordinator leads at this moment".to_owned()),
             Err(reason) => (None, format!("no coordinator leads: {reason}")),
         };
-        let refused = Refused { kind: RefusedKind::NotLeader, reason, leader, now_ms: None };
+        let refused = Refused { kind: RefusedKind::NotLeader, reason, leader, now_ms: None, recipient: None };
         Answer::refusal(StatusCode::MISDIRECTED_REQUEST, &refused)
     }
 

@@ -8,6 +8,7 @@ mod hot;
 mod maps;
 mod refused;
 mod relays;
+mod strangers;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -65,6 +66,9 @@ fn options(name: &str, advertise: String) -> CoordinatorOptions {
         leadership: Duration::from_secs(2),
         clock_skew: Duration::from_secs(60),
         connections_max: 100,
+        unproven_connections_max: 100,
+        unproven_per_address_max: 100,
+        proof_deadline: Duration::from_secs(30),
         wait_max: Duration::from_secs(30),
         relays: RelayOptions { words_max: 8, bytes_max: 1 << 20 },
     }
@@ -76,9 +80,15 @@ struct Running {
 }
 
 async fn start(store: SharedStore) -> Running {
-    let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    start_at("127.0.0.1:0", store, |_| {}).await
+}
+
+async fn start_at(address: &str, store: SharedStore, change: impl FnOnce(&mut CoordinatorOptions)) -> Running {
+    let socket = TcpListener::bind(address).await.unwrap();
     let url = format!("http://{}", socket.local_addr().unwrap());
-    let coordinator = Coordinator::new(options("tests", url.clone()), store, &Registry::new()).await.unwrap();
+    let mut options = options("tests", url.clone());
+    change(&mut options);
+    let coordinator = Coordinator::new(options, store, &Registry::new()).await.unwrap();
     coordinator.start(socket);
     Running { url, coordinator }
 }

@@ -14,29 +14,31 @@ use super::*;
 async fn a_proof_is_good_once_but_for_questions_and_for_words_to_workers() {
     let folder = tempfile::tempdir().unwrap();
     let running = start(file_store(&folder)).await;
-    register(&client(&[&running.url], secret()), "a").await;
+    let asking = client(&[&running.url], secret());
+    register(&asking, "a").await;
+    let recipient = asking.recipient(&running.url).unwrap();
     let path = |name: &str| format!("/v1/workers/a/{name}");
     // 400: such a body is none of theirs.
     let cases =
         [("POST", path("renew"), [400, 401]), ("POST", path("leave"), [400, 401]), ("POST", path("relay"), [400, 400])];
     for (method, path, statuses) in cases {
         let said = Said { method, path_and_query: &path, body: EVENT.as_bytes() };
-        let (proof, _) = secret().prove(said, wall_clock_ms());
+        let (proof, _) = secret().prove(said, &recipient, wall_clock_ms());
         let header = format!("{REQUEST_HEADER}: {proof}\r\n");
         for status in statuses {
             assert_eq!(unproven(&running.url, method, &path, &header).await, status, "{path}");
         }
-        let (old, _) = secret().prove(said, wall_clock_ms() - 120_000);
+        let (old, _) = secret().prove(said, &recipient, wall_clock_ms() - 120_000);
         let header = format!("{REQUEST_HEADER}: {old}\r\n");
         assert_eq!(unproven(&running.url, method, &path, &header).await, 401, "{path}, of another time");
     }
     running.coordinator.shutdown().await;
 }
 
-const EVENT: &str = r#"{"Event":"s3:TestEvent"}"#;
+pub const EVENT: &str = r#"{"Event":"s3:TestEvent"}"#;
 
 /// The status of a request that proves nothing by itself.
-async fn unproven(url: &str, method: &str, path: &str, header: &str) -> u16 {
+pub async fn unproven(url: &str, method: &str, path: &str, header: &str) -> u16 {
     let host = url.strip_prefix("http://").unwrap();
     let mut stream = tokio::net::TcpStream::connect(host).await.unwrap();
     let body = EVENT;

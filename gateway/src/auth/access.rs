@@ -51,14 +51,14 @@ impl S3Access for Access {
         let _ = exchange.target.set(target);
         // A form has been authorised by its policy; the PUT that it has become carries no signature (`http::form`). Nor does a mended
         // request, whose first form did (`http::lenient`).
-        if exchange.identity.get().is_none() {
+        if exchange.identity().is_none() {
             // The key may have been withdrawn between the signature's check and now.
             let identity = cx.credentials().and_then(|credentials| self.identities.get(&credentials.access_key));
             let Some(identity) = identity else {
                 self.metrics.denied("anonymous");
                 return Err(access_denied());
             };
-            let _ = exchange.identity.set(identity);
+            exchange.recognise_identity(identity)?;
         }
         query::check(name, cx.uri().query().unwrap_or_default()).inspect_err(|_| self.metrics.denied("unsupported"))
     }

@@ -1,5 +1,8 @@
 //! The admin endpoints of any process: `/metrics`, `/healthz` and `/readyz`, on an address of their own. Owns no state; asks others
 //! for theirs.
+//!
+//! Nobody proves anything here, so nobody may keep a probe out: a connection is for one question, ends soon, and gives way to newer
+//! ones, first those of the same address.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -14,14 +17,28 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use prometheus::{Registry, TextEncoder};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
+use verbs3_doors::{RoomLimits, WaitingRoom};
 
-/// Connections at once; a scraper and a kubelet need two.
-const CONNECTIONS_MAX: usize = 64;
-const HEADER_READ_MAX: Duration = Duration::from_secs(10);
+/// Bounds of the admin endpoints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AdminLimits {
+    /// Connections at once; a scraper and a kubelet need two. Beyond it the oldest of the busiest address gives way.
+    pub connections_max: usize,
+    /// Of one address; beyond it its oldest gives way.
+    pub per_address_max: usize,
+    /// For a connection, from its beginning to its answer's last byte.
+    pub deadline: Duration,
+}
+
+impl Default for AdminLimits {
+    fn default() -> Self {
+        Self { connections_max: 64, per_address_max: 16, deadline: Duration::from_secs(10) }
+    }
+}
 
 /// One thing that must hold before traffic is sent here: a name, and why it does not hold.
 pub struct Readiness {
@@ -47,24 +64,30 @@ pub struct Admin {
     pub readiness: Vec<Readiness>,
     /// Ends the endpoints, with their connections. Not the process's own stop: they outlive the rest, to tell of its end.
     pub stop: CancellationToken,
+    pub limits: AdminLimits,
 }
 
 impl Admin {
     /// Serves until the stop token is cancelled, then ends with its connections.
     pub async fn serve(self, socket: TcpListener) {
+        let AdminLimits { connections_max: places_max, per_address_max, deadline } = self.limits;
+        // A probe is answered at once, so that nobody needs time before it gives way.
+        let room = WaitingRoom::new(RoomLimits { places_max, per_address_max, grace: Duration::ZERO });
         let (admin, tasks) = (Arc::new(self), TaskTracker::new());
-        let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         while let Some(accepted) = admin.stop.run_until_cancelled(socket.accept()).await {
-            match (accepted, places.clone().try_acquire_owned()) {
-                (Ok((stream, _)), Ok(place)) => {
+            match accepted {
+                Ok((stream, address)) => {
+                    let Some(guest) = room.admit_guest(address.ip()) else { continue };
                     let admin = admin.clone();
                     tasks.spawn(async move {
-                        admin.stop.run_until_cancelled(admin.connection(stream)).await;
-                        drop(place);
+                        let served = timeout(deadline, admin.connection(stream));
+                        tokio::select! {
+                            _ = admin.stop.run_until_cancelled(served) => {}
+                            () = guest.displaced() => debug!("an admin connection was closed: others want its place"),
+                        }
                     });
                 }
-                (Ok(_), Err(_)) => debug!("an admin connection was closed: too many are open"),
-                (Err(error), _) => {
+                Err(error) => {
                     warn!(%error, "an admin connection could not be accepted");
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
@@ -81,7 +104,8 @@ impl Admin {
             );
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(HEADER_READ_MAX)
+            .header_read_timeout(self.limits.deadline)
+            .keep_alive(false)
             .serve_connection(TokioIo::new(stream), service);
         if let Err(error) = connection.await {
             debug!(%error, "an admin connection ended early");

@@ -1,4 +1,6 @@
-//! Uploads by an HTML form (POST Object): read whole, authorised by their policy, then sent on as the PUT that they stand for.
+//! Uploads by an HTML form (POST Object): their fields are read and authorised by their policy, then their file is read whole, then
+//! they are sent on as the PUT that they stand for. Before the signature holds, nothing is held but the fields.
+//!
 //! Owns the way from a form to a PUT and from the PUT's answer to a form's. What a PUT does (rights, checks, announcing) is that
 //! operation's. s3s reads forms too, but wrongly in ways that can't be mended behind it (`fields`, `policy`).
 
@@ -7,24 +9,27 @@ mod fields;
 mod policy;
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::BytesMut;
 use http::header::{self, HeaderName};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http_body_util::BodyExt;
+use memchr::memmem;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use prometheus::IntGauge;
 use s3s::host::S3Host as _;
 use s3s::{Body, HttpResponse, S3Error, S3ErrorCode, S3Result};
 use time::OffsetDateTime;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
 
-use self::fields::{Form, FormError};
+use self::fields::{Form, FormError, FormHead};
 use super::Domains;
 use super::inbound::Inbound;
 use crate::auth::Identities;
-use crate::exchange::Exchange;
+use crate::exchange::{Exchange, RequestPlaces};
 use crate::operations::TABLE;
 
 /// All that stands before the file. S3 takes 20 KB of fields ("POST Object", S3 reference); boundaries and headers come on top.
@@ -69,6 +74,10 @@ pub(crate) struct Forms {
     /// Of all forms together, in units of [`PERMIT_BYTES`].
     pub memory: Arc<Semaphore>,
     pub held: IntGauge,
+    /// For the fields, all of them together.
+    pub proof_max: Duration,
+    /// Where a form is held once its signature is known to be right.
+    pub requests: RequestPlaces,
 }
 
 /// What the client wants to hear of a form that has become a PUT. Holds the form's place in memory.
@@ -108,19 +117,24 @@ pub(super) fn is_form(method: &Method, headers: &HeaderMap) -> bool {
 }
 
 impl Forms {
-    /// The bytes that a form's body may have, by its own word: a place in memory is taken before any of it is read.
-    fn place(&self, headers: &HeaderMap) -> S3Result<(Place, usize)> {
+    /// The bytes that a form's body has, by its own word.
+    fn announced(&self, headers: &HeaderMap) -> S3Result<usize> {
         let length = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
         let length = length.ok_or(S3ErrorCode::MissingContentLength)?;
         if length > self.file_bytes_max.saturating_add(2 * FIELDS_BYTES_MAX as u64) {
             return Err(policy::too_large());
         }
+        usize::try_from(length).map_err(|_| policy::too_large())
+    }
+
+    /// Memory for a form of so many bytes: taken before its file is read.
+    fn place(&self, length: usize) -> S3Result<Place> {
+        let length = length as u64;
         let permits = u32::try_from(length.div_ceil(PERMIT_BYTES)).map_err(|_| policy::too_large())?;
         let permit = self.memory.clone().try_acquire_many_owned(permits).map_err(|_| super::service::slow_down())?;
         let bytes = i64::try_from(length).unwrap_or(i64::MAX);
         self.held.add(bytes);
-        let place = Place { _permit: permit, held: self.held.clone(), bytes };
-        Ok((place, usize::try_from(length).unwrap_or(usize::MAX)))
+        Ok(Place { _permit: permit, held: self.held.clone(), bytes })
     }
 
     /// Reads a form and authorises it. The request that comes back is not signed: who sent it stands in the exchange.
@@ -133,29 +147,29 @@ impl Forms {
     ) -> S3Result<(Request<Body>, Posted)> {
         let (bucket, bucket_in_host) = self.bucket(&parts)?;
         let boundary = boundary(&parts.headers).ok_or_else(|| malformed("there is no boundary in its Content-Type"))?;
-        let (place, length) = self.place(&parts.headers)?;
-        let document = collected(body, length, exchange).await?;
-        let mut form = fields::parse(&document, &boundary, FIELDS_BYTES_MAX).map_err(|error| match error {
-            FormError::Malformed(_) => S3Error::with_message(S3ErrorCode::MalformedPOSTRequest, error.to_string()),
-            FormError::FieldsTooLarge { .. } => {
-                S3Error::with_message(S3ErrorCode::MaxPostPreDataLengthExceededError, error.to_string())
-            }
-            FormError::NoFile | FormError::Twice { .. } => policy::argument(&error.to_string()),
-        })?;
-        form.name_file();
-        let identity = policy::signer(&form, &self.identities, self.sigv2)?;
-        if form.file.len() as u64 > self.file_bytes_max {
-            return Err(policy::too_large());
-        }
-        policy::check(&form, &bucket, OffsetDateTime::now_utc())?;
-        let key = form.get("key").ok_or_else(|| policy::missing("key"))?.to_owned();
+        let length = self.announced(&parts.headers)?;
+        let mut document = Document { body, boundary, bytes: BytesMut::new(), length };
+        let head = timeout(self.proof_max, document.read_head(exchange)).await;
+        let mut head = head.map_err(|_| S3ErrorCode::RequestTimeout)??;
+        head.form.name_file();
+        let identity = policy::signer(&head.form, &self.identities, self.sigv2)?;
+        let policy = policy::check_fields(&head.form, &bucket, OffsetDateTime::now_utc())?;
+        let key = head.form.get("key").ok_or_else(|| policy::missing("key"))?.to_owned();
         if key.is_empty() {
             return Err(policy::argument("User key must have a length greater than 0."));
         }
-        let _ = exchange.identity.set(identity);
         if let Some(row) = TABLE.iter().position(|row| row.name == "PostObject") {
             let _ = exchange.row.set(row);
         }
+        // From here on it is held as any request is, and no more among those of strangers.
+        exchange.recognise_identity(identity)?;
+        exchange.hold_place(self.requests.take_place().ok_or_else(super::service::slow_down)?);
+        let place = self.place(length)?;
+        let form = document.read_file(head, exchange).await?;
+        if form.file.len() as u64 > self.file_bytes_max {
+            return Err(policy::too_large());
+        }
+        policy::check_size(&policy, form.file.len() as u64)?;
         let escaped = utf8_percent_encode(&key, IN_PATH).to_string();
         let path = if bucket_in_host { format!("/{escaped}") } else { format!("/{bucket}/{escaped}") };
         let posted = Posted {
@@ -188,14 +202,70 @@ impl Forms {
     }
 }
 
-async fn collected(body: Inbound, length: usize, exchange: &Exchange) -> S3Result<Bytes> {
-    match Limited::new(body, length).collect().await {
-        Ok(whole) if exchange.fault.lock().is_none() => Ok(whole.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(policy::too_large()),
-        Ok(_) | Err(_) => {
-            let fault = exchange.fault.lock().take();
-            Err(fault.map_or_else(|| S3ErrorCode::IncompleteBody.into(), |fault| fault.into_error()))
+/// A form's bytes, as far as they have come.
+struct Document {
+    body: Inbound,
+    boundary: String,
+    bytes: BytesMut,
+    /// All of them.
+    length: usize,
+}
+
+impl Document {
+    /// Takes the next bytes. `false`: there are none.
+    async fn read_piece(&mut self, exchange: &Exchange) -> S3Result<bool> {
+        match self.body.frame().await {
+            None => Ok(false),
+            Some(Ok(frame)) => {
+                let data = frame.into_data().unwrap_or_default();
+                if data.len() > self.length.saturating_sub(self.bytes.len()) {
+                    return Err(policy::too_large());
+                }
+                self.bytes.extend_from_slice(&data);
+                Ok(true)
+            }
+            Some(Err(_)) => {
+                let fault = exchange.fault.lock().take();
+                Err(fault.map_or_else(|| S3ErrorCode::IncompleteBody.into(), |fault| fault.into_error()))
+            }
         }
+    }
+
+    /// Reads until the file begins.
+    async fn read_head(&mut self, exchange: &Exchange) -> S3Result<FormHead> {
+        loop {
+            let before = self.bytes.len();
+            let more = self.read_piece(exchange).await?;
+            // A head ends with an empty line: else it would be parsed anew for every byte of one that comes byte by byte.
+            let ended = memmem::find(&self.bytes[before.saturating_sub(3)..], b"\r\n\r\n").is_some();
+            let too_long = self.bytes.len() > fields::head_bytes_max(FIELDS_BYTES_MAX);
+            if more && !ended && !too_long {
+                continue;
+            }
+            match fields::parse_head(&self.bytes, &self.boundary, FIELDS_BYTES_MAX).map_err(unread)? {
+                Ok(head) => return Ok(head),
+                Err(_) if too_long => return Err(unread(FormError::FieldsTooLarge { max: FIELDS_BYTES_MAX })),
+                Err(_) if more => {}
+                Err(why) => return Err(malformed(why)),
+            }
+        }
+    }
+
+    /// Reads the rest.
+    async fn read_file(mut self, head: FormHead, exchange: &Exchange) -> S3Result<Form> {
+        self.bytes.reserve(self.length.saturating_sub(self.bytes.len()));
+        while self.read_piece(exchange).await? {}
+        fields::complete_form(head, &self.bytes.freeze(), &self.boundary).map_err(unread)
+    }
+}
+
+fn unread(error: FormError) -> S3Error {
+    match error {
+        FormError::Malformed(_) => S3Error::with_message(S3ErrorCode::MalformedPOSTRequest, error.to_string()),
+        FormError::FieldsTooLarge { .. } => {
+            S3Error::with_message(S3ErrorCode::MaxPostPreDataLengthExceededError, error.to_string())
+        }
+        FormError::NoFile | FormError::Twice { .. } => policy::argument(&error.to_string()),
     }
 }
 

@@ -1,5 +1,5 @@
-//! A request's body as it comes from the socket: counted, bounded in time between frames and in memory, and checked if it is a
-//! document. Owns the fault slot's writing. Does not verify the bytes of objects.
+//! A request's body as it comes from the socket: counted, bounded in time between frames, in slowness and in memory, and checked
+//! if it is a document. Owns the fault slot's writing. Does not verify the bytes of objects.
 
 use std::future::Future as _;
 use std::pin::Pin;
@@ -15,6 +15,7 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use super::arriving::Arriving;
 use super::document;
+use super::rate_floor::{RateFloor, RateMin};
 use crate::exchange::Exchange;
 use crate::metrics::Metrics;
 use crate::write::body_budget::{BodyBudget, BodyReservation};
@@ -23,7 +24,9 @@ use crate::write::verified::FaultSlot;
 
 /// Bounds of all bodies of a gateway.
 pub(crate) struct InboundBounds {
+    /// Between two frames.
     pub idle_max: Duration,
+    pub rate_min: RateMin,
     pub budget: Arc<BodyBudget>,
     /// Of an object's body, whatever its length: in the socket's buffer, held back, and on its way to the UFS.
     pub upload_bytes: u64,
@@ -41,6 +44,7 @@ pub(crate) struct Inbound {
     /// Made when the socket first has nothing to give.
     idle: Option<Pin<Box<Sleep>>>,
     waiting: bool,
+    floor: RateFloor,
     fault: FaultSlot,
     /// `None`: memory was taken elsewhere, or is already.
     reservation: Option<Arc<BodyReservation>>,
@@ -65,13 +69,14 @@ impl Inbound {
     pub fn new(
         inner: Arriving,
         checks: Option<Checks>,
-        idle_max: Duration,
+        bounds: &InboundBounds,
         exchange: &Exchange,
         metrics: Arc<Metrics>,
     ) -> Self {
         let (fault, reservation) = (exchange.fault.clone(), exchange.body.get().cloned());
+        let (idle_max, floor) = (bounds.idle_max, RateFloor::new(bounds.rate_min));
         let (got, idle, waiting, over) = (0, None, false, false);
-        Self { inner, checks, got, idle_max, idle, waiting, fault, reservation, metrics, over }
+        Self { inner, checks, got, idle_max, idle, waiting, floor, fault, reservation, metrics, over }
     }
 
     fn fail(&mut self, fault: BodyFault) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
@@ -85,6 +90,9 @@ impl Inbound {
         if let Some(data) = frame.data_ref() {
             self.metrics.bytes_in.inc_by(data.len() as u64);
             self.got += data.len() as u64;
+            if self.floor.arrive(data.len() as u64, Instant::now()) {
+                return self.fail(BodyFault::Slow);
+            }
             if let Some(checks) = &mut self.checks {
                 checks.update(data);
             }
@@ -97,6 +105,7 @@ impl Inbound {
     }
 
     fn idle(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.floor.wait(Instant::now());
         let idle_max = self.idle_max;
         let timer = self.idle.get_or_insert_with(|| Box::pin(sleep(idle_max)));
         if !self.waiting {

@@ -53,7 +53,7 @@ impl S3Route for Lenient {
         let exchange = request.extensions.get::<Arc<Exchange>>().ok_or_else(access_denied)?;
         let signed = request.credentials.as_ref();
         if let Some(identity) = signed.and_then(|signed| self.identities.get(&signed.access_key)) {
-            let _ = exchange.identity.set(identity);
+            exchange.recognise_identity(identity)?;
         }
         Ok(())
     }

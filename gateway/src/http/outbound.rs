@@ -8,12 +8,11 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::{Method, Uri};
 use http_body::{Body, Frame, SizeHint};
-use prometheus::IntGauge;
 use s3s::StdError;
-use tokio::sync::OwnedSemaphorePermit;
 use tracing::Level;
 use verbs3_telemetry::{Facts, Value};
 
+use super::caller::CallerVisit;
 use super::outbound_queue::{AnswerRest, QueuedAnswer};
 use super::progress::{Progress, Turn};
 use crate::exchange::Exchange;
@@ -23,25 +22,6 @@ use crate::write::body_budget::{BodyBudget, BodyPlace};
 
 /// Bodies of this length at most, in memory whole, hold no admission: they cost no more than the connection that they wait for.
 const SMALL_BYTES: usize = 64 * 1024;
-
-/// A request's place among those under way.
-pub(crate) struct Admission {
-    _permit: OwnedSemaphorePermit,
-    in_flight: IntGauge,
-}
-
-impl Admission {
-    pub fn new(permit: OwnedSemaphorePermit, in_flight: IntGauge) -> Self {
-        in_flight.inc();
-        Self { _permit: permit, in_flight }
-    }
-}
-
-impl Drop for Admission {
-    fn drop(&mut self) {
-        self.in_flight.dec();
-    }
-}
 
 /// What is counted and logged of a request when it ends: when this is dropped, be it that the client went away before there
 /// was an answer.
@@ -56,7 +36,7 @@ pub(crate) struct Ending {
     pub code: Option<Box<str>>,
     pub bytes: u64,
     pub complete: bool,
-    pub admission: Option<Admission>,
+    pub _visit: CallerVisit,
 }
 
 /// See the module.
@@ -70,18 +50,18 @@ pub(crate) struct Outbound {
 }
 
 impl Outbound {
-    pub fn new(inner: s3s::Body, mut ending: Ending, progress: Arc<Progress>) -> Self {
+    pub fn new(inner: s3s::Body, ending: Ending, progress: Arc<Progress>) -> Self {
         if small_bytes(&inner).is_some() {
-            ending.admission = None;
+            ending.exchange.release_places();
         }
         Self::begin_answer(inner, ending, progress)
     }
 
     /// Over HTTP/2, where many answers may wait on one connection: what holds no admission holds some of `budget`.
-    pub fn over_http2(inner: s3s::Body, mut ending: Ending, progress: Arc<Progress>, budget: &BodyBudget) -> Self {
+    pub fn over_http2(inner: s3s::Body, ending: Ending, progress: Arc<Progress>, budget: &BodyBudget) -> Self {
         let place = small_bytes(&inner).and_then(|bytes| budget.take_memory(bytes as u64));
         if place.is_some() {
-            ending.admission = None;
+            ending.exchange.release_places();
         }
         let queued = QueuedAnswer::new(ending.metrics.http2_queued_bytes.clone());
         let mut outbound = Self::begin_answer(inner, ending, progress);
@@ -138,7 +118,7 @@ impl Ending {
             }
             None => attributes.push(("url.path", text(self.uri.path()))),
         }
-        if let Some(identity) = self.exchange.identity.get() {
+        if let Some(identity) = self.exchange.identity() {
             attributes.push(("user.name", text(identity.name())));
         }
         if let Some(code) = &self.code {
@@ -197,7 +177,7 @@ impl Drop for Outbound {
             queued.hold_rest(AnswerRest {
                 _body: std::mem::take(&mut self.inner),
                 _turn: turn,
-                _admission: self.ending.admission.take(),
+                _places: self.ending.exchange.take_places(),
                 _place: self.place.take(),
             });
         }
@@ -206,6 +186,7 @@ impl Drop for Outbound {
 
 impl Drop for Ending {
     fn drop(&mut self) {
+        self.exchange.release_places();
         let cx = &self.exchange.cx;
         let operation = self.exchange.row.get().copied();
         let seconds = cx.started().elapsed().as_secs_f64();
@@ -239,7 +220,7 @@ impl Drop for Ending {
                     cache = verdict,
                     transport,
                     seconds,
-                    principal = self.exchange.identity.get().map_or("", |identity| identity.name()),
+                    principal = self.exchange.identity().map_or("", |identity| identity.name()),
                     "request",
                 )
             }};

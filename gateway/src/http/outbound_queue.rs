@@ -10,8 +10,8 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use prometheus::IntGauge;
 
-use super::outbound::Admission;
 use super::progress::Turn;
+use crate::exchange::RequestPlaceAndShare;
 use crate::write::body_budget::BodyPlace;
 
 /// One answer.
@@ -24,7 +24,7 @@ pub(super) struct QueuedAnswer {
 pub(super) struct AnswerRest {
     pub _body: s3s::Body,
     pub _turn: Turn,
-    pub _admission: Option<Admission>,
+    pub _places: RequestPlaceAndShare,
     pub _place: Option<BodyPlace>,
 }
 

@@ -10,8 +10,13 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
+use super::rate_floor::RateMin;
+
 /// Bytes written to the socket that count as an answer's progress: more than pings and other words about the connection.
 const WRITTEN_MIN: u64 = 4096;
+
+/// Looks at a connection in one window of its slowness.
+const LOOKS: u32 = 8;
 
 /// Of one connection.
 pub(crate) struct Progress {
@@ -20,6 +25,8 @@ pub(crate) struct Progress {
     last_ms: AtomicU64,
     /// Written since then.
     written: AtomicU64,
+    /// Written in all.
+    total: AtomicU64,
     /// Bodies whose next step is the client's.
     owed: AtomicUsize,
     /// Nobody reads the rest of the last request's body.
@@ -28,8 +35,14 @@ pub(crate) struct Progress {
 
 impl Progress {
     pub fn new() -> Arc<Self> {
-        let (last_ms, written, owed) = (AtomicU64::new(0), AtomicU64::new(0), AtomicUsize::new(0));
-        Arc::new(Self { began: Instant::now(), last_ms, written, owed, unread: AtomicBool::new(false) })
+        Arc::new(Self {
+            began: Instant::now(),
+            last_ms: AtomicU64::new(0),
+            written: AtomicU64::new(0),
+            total: AtomicU64::new(0),
+            owed: AtomicUsize::new(0),
+            unread: AtomicBool::new(false),
+        })
     }
 
     fn now_ms(&self) -> u64 {
@@ -43,6 +56,7 @@ impl Progress {
 
     /// The socket took so many bytes.
     pub fn wrote(&self, bytes: usize) {
+        self.total.fetch_add(bytes as u64, Ordering::Relaxed);
         if self.written.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64 >= WRITTEN_MIN {
             self.made();
         }
@@ -55,6 +69,35 @@ impl Progress {
     /// Whether the client may be sending what nobody reads.
     pub fn is_unread(&self) -> bool {
         self.unread.load(Ordering::Relaxed)
+    }
+
+    /// Returns once the client has taken less than it must, for each body that was its to take, in a window of such waiting.
+    /// Whether it is waited for is looked at now and then: that is enough to see who is always waited for.
+    pub async fn crawl(&self, min: RateMin) {
+        if min.bytes_per_second == 0 {
+            return std::future::pending().await;
+        }
+        let look_every = min.window / LOOKS;
+        let (mut waited, mut demanded, mut before) =
+            (Duration::ZERO, Duration::ZERO, self.total.load(Ordering::Relaxed));
+        let mut owed = 0;
+        loop {
+            sleep(look_every).await;
+            // At both ends of the stretch, or something has moved within it.
+            let owed_before = std::mem::replace(&mut owed, self.owed.load(Ordering::Relaxed));
+            let bodies = u32::try_from(owed.min(owed_before)).unwrap_or(u32::MAX);
+            if bodies > 0 {
+                waited += look_every;
+                demanded += look_every * bodies;
+            }
+            if waited >= min.window {
+                let total = self.total.load(Ordering::Relaxed);
+                if min.is_missed(total.saturating_sub(before), demanded) {
+                    return;
+                }
+                (waited, demanded, before) = (Duration::ZERO, Duration::ZERO, total);
+            }
+        }
     }
 
     /// Returns once a body has been the client's to take, and none was taken of, for `stall_max`.
@@ -144,6 +187,30 @@ mod tests {
         turn.of_client();
         turn.of_server();
         assert!(!stalls_within(&progress, 1000).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_crawls_is_seen_and_a_slow_store_is_not_its_fault() {
+        const MIN: RateMin = RateMin { bytes_per_second: 1000, window: Duration::from_secs(30) };
+        // Bytes a second, bodies that are the client's to take, whether it crawls.
+        for (bytes, bodies, crawls) in
+            [(500, 1, true), (2000, 1, false), (2000, 4, true), (5000, 4, false), (0, 0, false)]
+        {
+            let progress = Progress::new();
+            let mut turns: Vec<Turn> = (0..4).map(|_| Turn::new(progress.clone())).collect();
+            turns.iter_mut().take(bodies).for_each(Turn::of_client);
+            let taking = async {
+                for _ in 0..600 {
+                    sleep(Duration::from_secs(1)).await;
+                    progress.wrote(bytes);
+                }
+            };
+            let seen = tokio::select! {
+                () = progress.crawl(MIN) => true,
+                () = taking => false,
+            };
+            assert_eq!(seen, crawls, "{bytes} bytes a second, {bodies} bodies");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,8 +1,11 @@
-//! Listeners and connections. Owns sockets, the bound on connections, handshakes, and the order of a shutdown: no new
+//! Listeners and connections. Owns sockets, the bounds on connections, handshakes, and the order of a shutdown: no new
 //! connections, then requests under way end, then what is left is cut.
+//!
+//! Who has not sent a signature that holds is a stranger. Strangers have a deadline that nothing renews, and give way when places are
+//! wanted (`verbs3_doors`).
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,9 +22,12 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
+use verbs3_doors::{KeyShare, KeyShares, RoomLimits, WaitingRoom, address_group};
 
 use super::arriving::Arriving;
+use super::caller::Caller;
 use super::progress::Progress;
+use super::rate_floor::RateMin;
 use super::service::Front;
 use super::stall::StallGuard;
 use super::tls::{Certificates, TlsError, TlsFiles};
@@ -31,6 +37,12 @@ use crate::gateway::GatewayOptions;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Streams of one HTTP/2 connection; S3 clients use a handful.
 const STREAMS_MAX: u32 = 256;
+/// A stranger that came less than this ago gives way to nobody: a whole node's ranks may come in one second.
+const STRANGER_GRACE: Duration = Duration::from_secs(1);
+/// For the end of a connection whose place another one has been given.
+const DISPLACE_MAX: Duration = Duration::from_secs(1);
+/// For an idle client to hear that its connection ends.
+const FAREWELL_MAX: Duration = Duration::from_secs(5);
 
 /// An address that takes connections.
 pub struct Listener {
@@ -79,8 +91,13 @@ struct Shared {
     front: Arc<Front>,
     builder: Builder<TokioExecutor>,
     connections: Arc<Semaphore>,
+    strangers: Arc<WaitingRoom>,
+    by_address: Arc<KeyShares<IpAddr>>,
+    proof_max: Duration,
+    idle_max: Duration,
     handshake_max: Duration,
     stall_max: Duration,
+    download_min: RateMin,
     /// No new connections and requests.
     stop: CancellationToken,
     /// No connections.
@@ -105,9 +122,25 @@ impl Server {
             .keep_alive_interval(options.header_read_max)
             .keep_alive_timeout(options.header_read_max);
         let connections = Arc::new(Semaphore::new(options.connections_max));
-        let (handshake_max, stall_max) = (options.tls_handshake_max, options.write_stall_max);
-        let cut = CancellationToken::new();
-        let shared = Shared { front, builder, connections, handshake_max, stall_max, stop, cut };
+        let limits = RoomLimits {
+            places_max: options.unproven_connections_max,
+            per_address_max: options.unproven_per_address_max,
+            grace: STRANGER_GRACE,
+        };
+        let shared = Shared {
+            front,
+            builder,
+            connections,
+            strangers: WaitingRoom::new(limits),
+            by_address: KeyShares::new(options.connections_per_address_max),
+            proof_max: options.proof_max,
+            idle_max: options.header_read_max,
+            handshake_max: options.tls_handshake_max,
+            stall_max: options.write_stall_max,
+            download_min: options.download_rate_min,
+            stop,
+            cut: CancellationToken::new(),
+        };
         Self { shared: Arc::new(shared), tasks: TaskTracker::new() }
     }
 
@@ -133,37 +166,66 @@ impl Server {
 
 async fn accept(listener: Listener, shared: Arc<Shared>, tasks: TaskTracker) {
     while let Some(accepted) = shared.stop.run_until_cancelled(listener.socket.accept()).await {
-        let socket = match accepted {
-            Ok((socket, _)) => socket,
+        let (socket, address) = match accepted {
+            Ok((socket, address)) => (socket, address.ip()),
             Err(error) => {
                 warn!(%error, "a connection could not be accepted");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
         };
-        let metrics = &shared.front.metrics;
-        let Ok(permit) = shared.connections.clone().try_acquire_owned() else {
-            metrics.connections_refused.inc();
+        let Some(admitted) = admit(&shared, address) else {
+            shared.front.metrics.connections_refused.inc();
             continue;
         };
         if let Err(error) = socket.set_nodelay(true) {
             debug!(%error, "TCP_NODELAY could not be set");
         }
         let tls = listener.tls.as_ref().map(|tls| tls.acceptor());
-        tasks.spawn(connection(socket, tls, shared.clone(), permit));
+        tasks.spawn(connection(socket, tls, shared.clone(), admitted));
     }
 }
 
-async fn connection(socket: TcpStream, tls: Option<TlsAcceptor>, shared: Arc<Shared>, permit: OwnedSemaphorePermit) {
+/// What a connection holds of the bounds.
+struct Admitted {
+    /// `None`: that of a stranger, who is on the way out.
+    permit: Option<OwnedSemaphorePermit>,
+    _share: KeyShare<IpAddr>,
+    caller: Arc<Caller>,
+}
+
+/// `None`: too many are here, of that address or at all, and none of them gives way.
+fn admit(shared: &Shared, address: IpAddr) -> Option<Admitted> {
+    let share = shared.by_address.take_share(&address_group(address))?;
+    let permit = shared.connections.clone().try_acquire_owned().ok();
+    if permit.is_none() && !shared.strangers.displace_guest() {
+        return None;
+    }
+    let guest = shared.strangers.admit_guest(address)?;
+    let caller = Caller::new(address, guest, shared.front.metrics.connections_unproven.clone());
+    Some(Admitted { permit, _share: share, caller })
+}
+
+async fn connection(socket: TcpStream, tls: Option<TlsAcceptor>, shared: Arc<Shared>, admitted: Admitted) {
     let metrics = shared.front.metrics.clone();
+    let Admitted { permit, _share, caller } = admitted;
+    let permit = match permit {
+        Some(permit) => Some(permit),
+        None => timeout(DISPLACE_MAX, shared.connections.clone().acquire_owned()).await.ok().and_then(Result::ok),
+    };
+    let Some(_permit) = permit else {
+        metrics.connections_refused.inc();
+        return;
+    };
     metrics.connections.inc();
     let progress = Progress::new();
     let socket = StallGuard::new(socket, shared.stall_max, metrics.connections_stalled.clone(), progress.clone());
+    let peer = Peer { progress: progress.clone(), caller: caller.clone() };
     let served = async {
         match tls {
-            None => serve(socket, &shared, progress.clone(), "http").await,
+            None => serve(socket, &shared, peer, "http").await,
             Some(tls) => match timeout(shared.handshake_max, tls.accept(socket)).await {
-                Ok(Ok(stream)) => serve(stream, &shared, progress.clone(), "https").await,
+                Ok(Ok(stream)) => serve(stream, &shared, peer, "https").await,
                 Ok(Err(error)) => {
                     metrics.tls_errors.inc();
                     debug!(%error, "a TLS handshake failed");
@@ -178,32 +240,58 @@ async fn connection(socket: TcpStream, tls: Option<TlsAcceptor>, shared: Arc<Sha
             metrics.connections_stalled.inc();
             debug!("a connection is cut: its client takes none of the answers that it asked for");
         }
+        () = progress.crawl(shared.download_min) => {
+            metrics.cut("slow");
+            debug!("a connection is cut: its client takes its answers more slowly than it must");
+        }
+        overstay = caller.overstay(shared.proof_max) => {
+            metrics.cut(overstay.as_str());
+            debug!(reason = overstay.as_str(), "a connection is cut: no signature has held over it");
+        }
     }
     metrics.connections.dec();
-    drop(permit);
 }
 
-async fn serve<S>(socket: S, shared: &Shared, progress: Arc<Progress>, scheme: &'static str)
+/// What all requests of a connection share.
+#[derive(Clone)]
+pub(crate) struct Peer {
+    pub progress: Arc<Progress>,
+    pub caller: Arc<Caller>,
+}
+
+async fn serve<S>(socket: S, shared: &Shared, peer: Peer, scheme: &'static str)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let front = shared.front.clone();
+    let (front, caller) = (shared.front.clone(), peer.caller.clone());
     let service = service_fn(move |request: Request<Incoming>| {
-        let (front, progress) = (front.clone(), progress.clone());
+        let (front, peer) = (front.clone(), peer.clone());
         let version = request.version();
-        let request = request.map(|body| Arriving::new(body, version, &progress));
-        async move { front.serve(request, progress, scheme).await }
+        let request = request.map(|body| Arriving::new(body, version, &peer.progress));
+        async move { front.serve(request, peer, scheme).await }
     });
     let connection = shared.builder.serve_connection(TokioIo::new(socket), service);
     tokio::pin!(connection);
     let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
+        ended = connection.as_mut() => Some(ended),
         () = shared.stop.cancelled() => {
             connection.as_mut().graceful_shutdown();
-            connection.await
+            Some(connection.await)
+        }
+        () = caller.idle(shared.idle_max) => {
+            shared.front.metrics.cut("idle");
+            connection.as_mut().graceful_shutdown();
+            // A request that was on its way when the end was announced is still answered.
+            loop {
+                match timeout(FAREWELL_MAX, connection.as_mut()).await {
+                    Ok(ended) => break Some(ended),
+                    Err(_) if caller.is_busy() => {}
+                    Err(_) => break None,
+                }
+            }
         }
     };
-    if let Err(error) = ended {
+    if let Some(Err(error)) = ended {
         debug!(%error, "a connection ended early");
     }
 }

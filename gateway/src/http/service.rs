@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header};
 use http_body::Body as _;
+use memchr::memmem;
 use s3s::host::S3Host as _;
 use s3s::service::S3Service;
 use s3s::{Body, HttpError, HttpResponse, S3Error, S3ErrorCode, S3Result};
-use tokio::sync::Semaphore;
 use tracing::{Instrument, debug_span, error};
 use verbs3_telemetry::Tracer;
 
@@ -20,14 +20,14 @@ use super::document;
 use super::form::{self, Forms, Posted};
 use super::host;
 use super::inbound::{Inbound, InboundBounds};
-use super::outbound::{Admission, Ending, Outbound};
+use super::outbound::{Ending, Outbound};
 use super::presigned;
-use super::progress::Progress;
+use super::server::Peer;
 use super::sigv2;
 use super::sigv4::{self, UnsignedHeaders};
 use crate::answer::{REQUEST_ID, passed};
-use crate::cors::Cors;
-use crate::exchange::Exchange;
+use crate::cors::{Asker, Cors};
+use crate::exchange::{Exchange, IdentityShares, RequestPlaces};
 use crate::metrics::Metrics;
 use crate::request::{RequestContext, RequestId};
 use crate::write::body_budget::BodyBudget;
@@ -49,10 +49,13 @@ struct Foreign {
 pub(crate) struct Front {
     pub service: S3Service,
     pub metrics: Arc<Metrics>,
-    pub in_flight: Arc<Semaphore>,
+    pub in_flight: RequestPlaces,
+    /// Where requests are held that wait for something before their signature is known to be right.
+    pub unproven: RequestPlaces,
     pub bodies: InboundBounds,
     /// Memory for answers that wait for HTTP/2 and are no requests under way any more.
     pub answers: Arc<BodyBudget>,
+    pub shares: Arc<IdentityShares>,
     pub forms: Forms,
     /// Of signatures that s3s does not measure itself.
     pub clock_skew_max: Duration,
@@ -66,9 +69,10 @@ impl Front {
     pub async fn serve(
         &self,
         request: Request<Arriving>,
-        progress: Arc<Progress>,
+        peer: Peer,
         scheme: &'static str,
     ) -> Result<Response<Outbound>, HttpError> {
+        let visit = peer.caller.begin_request(request.version());
         let expects = request.headers().contains_key(header::EXPECT);
         let unasked = expects && request.body().is_end_stream();
         let version = request.version();
@@ -76,7 +80,7 @@ impl Front {
         let id = RequestId::generate();
         let trace = self.tracer.get().and_then(|tracer| tracer.begin(request.headers()));
         let cx = RequestContext::new(id, Instant::now()).traced(trace);
-        let exchange = Arc::new(Exchange::new(Arc::new(cx)));
+        let exchange = Arc::new(Exchange::new(Arc::new(cx), peer.caller, self.shares.clone()));
         let mut ending = Ending {
             exchange: exchange.clone(),
             metrics: self.metrics.clone(),
@@ -86,13 +90,19 @@ impl Front {
             code: None,
             bytes: 0,
             complete: false,
-            admission: None,
+            _visit: visit,
         };
-        let mut response = match self.in_flight.clone().try_acquire_owned() {
-            Ok(permit) => {
-                ending.admission = Some(Admission::new(permit, self.metrics.in_flight.clone()));
+        let (places, over) = match may_wait_unproven(&request) {
+            true => (&self.unproven, "unproven"),
+            false => (&self.in_flight, "overloaded"),
+        };
+        let mut response = match places.take_place() {
+            Some(place) => {
+                exchange.hold_place(place);
                 match &foreign {
-                    Some(Foreign { bucket, page: None }) => Box::pin(self.preflight(bucket, request.headers())).await,
+                    Some(Foreign { bucket, page: None }) => {
+                        Box::pin(self.preflight(bucket, request.headers(), &exchange)).await
+                    }
                     Some(Foreign { page: Some(_), .. }) | None => {
                         let answered = self.answered(request, &exchange, &ending.method, scheme).await;
                         exchange.drop_body();
@@ -100,13 +110,16 @@ impl Front {
                     }
                 }
             }
-            Err(_) => {
-                self.metrics.denied("overloaded");
+            None => {
+                self.metrics.denied(over);
                 answer_of(slow_down())
             }
         };
-        if let Some(Foreign { bucket, page: Some(origin) }) = &foreign {
-            Box::pin(self.cors.decorate(bucket, origin, &ending.method, response.headers_mut())).await;
+        if let Some(Foreign { bucket, page: Some(origin) }) = &foreign
+            && self.may_look_up(&exchange)
+        {
+            let asker = asker_of(&exchange);
+            Box::pin(self.cors.decorate(bucket, asker, (origin, &ending.method), response.headers_mut())).await;
         }
         self.head(&mut response, &exchange);
         ending.status = response.status().as_u16();
@@ -121,9 +134,22 @@ impl Front {
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         Ok(response.map(|body| match version {
-            Version::HTTP_2 => Outbound::over_http2(body, ending, progress, &self.answers),
-            _ => Outbound::new(body, ending, progress),
+            Version::HTTP_2 => Outbound::over_http2(body, ending, peer.progress, &self.answers),
+            _ => Outbound::new(body, ending, peer.progress),
         }))
+    }
+
+    /// Whether an answer may wait for the bucket's CORS configuration. To strangers it goes without, where too many of them wait.
+    fn may_look_up(&self, exchange: &Exchange) -> bool {
+        if exchange.identity().is_some() {
+            return true;
+        }
+        let place = self.unproven.take_place();
+        let has_place = place.is_some();
+        if let Some(place) = place {
+            exchange.hold_place(place);
+        }
+        has_place
     }
 
     /// An admitted request through s3s.
@@ -196,8 +222,8 @@ impl Front {
     }
 
     /// May a page send what it asks about? Nobody signs this question, and nothing but the bucket's configuration is in the answer.
-    async fn preflight(&self, bucket: &str, request: &HeaderMap) -> HttpResponse {
-        match self.cors.preflight(bucket, request).await {
+    async fn preflight(&self, bucket: &str, request: &HeaderMap, exchange: &Exchange) -> HttpResponse {
+        match self.cors.preflight(bucket, asker_of(exchange), request).await {
             Ok(headers) => {
                 let mut response = HttpResponse::new(Body::empty());
                 *response.headers_mut() = headers;
@@ -225,7 +251,7 @@ impl Front {
             let checks = document::checks(&parts.method, &parts.uri, &parts.headers)?;
             let declared = decoded_length(&parts.headers)?;
             let _ = exchange.body.set(self.bodies.make_reservation(&parts));
-            let inbound = Inbound::new(body, checks, self.bodies.idle_max, exchange, self.metrics.clone());
+            let inbound = Inbound::new(body, checks, &self.bodies, exchange, self.metrics.clone());
             match declared {
                 None => Body::http_body(inbound),
                 Some(declared) => {
@@ -248,7 +274,7 @@ impl Front {
         scheme: &str,
     ) -> S3Result<(Request<Body>, Option<Posted>)> {
         let (mut parts, body) = request.into_parts();
-        let body = Inbound::new(body, None, self.bodies.idle_max, exchange, self.metrics.clone());
+        let body = Inbound::new(body, None, &self.bodies, exchange, self.metrics.clone());
         parts.extensions.insert(exchange.clone());
         parts.extensions.insert(exchange.cx.clone());
         let (put, posted) = self.forms.read(parts, body, exchange, scheme).await?;
@@ -277,7 +303,7 @@ impl Front {
             *response.headers_mut() = passed(&answer.headers);
         } else if response.status() == StatusCode::INTERNAL_SERVER_ERROR && !exchange.entered.load(Ordering::Relaxed) {
             // s3s reads documents whole, and calls whatever goes wrong with their bodies an internal error.
-            let broken = exchange.identity.get().is_some() && signed_body;
+            let broken = exchange.identity().is_some() && signed_body;
             let fault = exchange.fault.lock().take().or_else(|| broken.then_some(BodyFault::Sha256));
             if let Some(fault) = fault {
                 self.metrics.body_refused(Some(fault.reason()));
@@ -343,6 +369,25 @@ fn bare(response: &mut HttpResponse, method: &Method) {
     if !status.is_success() || bodiless {
         // It is of the body that is not sent; a HEAD's success keeps it, since it is the object's.
         response.headers_mut().remove(header::CONTENT_LENGTH);
+    }
+}
+
+/// Whether a request keeps its place for a while though nobody knows whom it is from: all others are refused at once.
+fn may_wait_unproven(request: &Request<Arriving>) -> bool {
+    let (method, headers) = (request.method(), request.headers());
+    *method == Method::OPTIONS || form::is_form(method, headers) || is_for_sts(headers)
+}
+
+/// s3s reads the body of a request for this service before it checks the signature.
+fn is_for_sts(headers: &HeaderMap) -> bool {
+    let mut values = headers.get_all(header::AUTHORIZATION).iter();
+    values.any(|value| memmem::find(value.as_bytes(), b"/sts/").is_some())
+}
+
+fn asker_of(exchange: &Exchange) -> Asker {
+    match exchange.identity() {
+        Some(_) => Asker::Known,
+        None => Asker::Stranger(exchange.caller.address()),
     }
 }
 

@@ -133,7 +133,7 @@ impl Core {
     pub fn who<T>(&self, request: &S3Request<T>) -> S3Result<(Arc<Exchange>, Arc<Identity>)> {
         let exchange = request.extensions.get::<Arc<Exchange>>().cloned().ok_or_else(access_denied)?;
         exchange.entered.store(true, Ordering::Relaxed);
-        let identity = exchange.identity.get().cloned().ok_or_else(access_denied)?;
+        let identity = exchange.identity().cloned().ok_or_else(access_denied)?;
         Ok((exchange, identity))
     }
 

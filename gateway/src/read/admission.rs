@@ -9,6 +9,9 @@ use std::time::Duration;
 use prometheus::IntGauge;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
+use verbs3_doors::{KeyShare, KeyShares};
+
+use crate::exchange::share_of;
 
 /// Unit of a semaphore that counts bytes: 1 KiB, so that 4 TiB fit its 32-bit count.
 const UNIT_BYTES: u64 = 1 << 10;
@@ -88,6 +91,8 @@ impl Admitted {
 #[derive(Clone)]
 pub(super) struct BypassPlaces {
     places: Arc<Semaphore>,
+    /// Of one of several identities.
+    shares: Arc<KeyShares<String>>,
     wait_max: Duration,
     in_flight: IntGauge,
 }
@@ -95,20 +100,27 @@ pub(super) struct BypassPlaces {
 /// A place among them; given back on drop.
 pub(super) struct Place {
     _permit: OwnedSemaphorePermit,
+    _share: Option<KeyShare<String>>,
     in_flight: IntGauge,
 }
 
 impl BypassPlaces {
-    pub(super) fn new(in_flight_max: usize, wait_max: Duration, in_flight: IntGauge) -> Self {
-        let places = Arc::new(Semaphore::new(in_flight_max.clamp(1, Semaphore::MAX_PERMITS)));
-        Self { places, wait_max, in_flight }
+    /// `share_percent`: of the places, for one of several identities.
+    pub(super) fn new(in_flight_max: usize, share_percent: u32, wait_max: Duration, in_flight: IntGauge) -> Self {
+        let in_flight_max = in_flight_max.clamp(1, Semaphore::MAX_PERMITS);
+        let places = Arc::new(Semaphore::new(in_flight_max));
+        Self { places, shares: KeyShares::new(share_of(in_flight_max, share_percent)), wait_max, in_flight }
     }
 
-    /// `None`: none became free in time.
-    pub(super) async fn enter(&self) -> Option<Place> {
+    /// `None`: none became free in time, or `principal` holds all that it may. Who is alone is not named.
+    pub(super) async fn enter(&self, principal: Option<&str>) -> Option<Place> {
+        let share = match principal {
+            Some(name) => Some(self.shares.take_share(&name.to_owned())?),
+            None => None,
+        };
         let permit = timeout(self.wait_max, self.places.clone().acquire_owned()).await.ok()?.ok()?;
         self.in_flight.inc();
-        Some(Place { _permit: permit, in_flight: self.in_flight.clone() })
+        Some(Place { _permit: permit, _share: share, in_flight: self.in_flight.clone() })
     }
 }
 
@@ -148,6 +160,22 @@ mod tests {
         assert_eq!(admission.in_flight.get(), 5 << 10);
         held.resize(&admission, 80 << 10);
         assert_eq!(admission.in_flight.get(), 8 << 10);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_of_several_identities_leaves_places_for_others() {
+        let places = BypassPlaces::new(10, 80, Duration::from_secs(1), IntGauge::new("places", "places").unwrap());
+        let mut held = Vec::new();
+        while let Some(place) = places.enter(Some("greedy")).await {
+            held.push(place);
+        }
+        assert_eq!(held.len(), 8);
+        assert!(places.enter(Some("modest")).await.is_some());
+        held.clear();
+        while let Some(place) = places.enter(None).await {
+            held.push(place);
+        }
+        assert_eq!(held.len(), 10, "who is alone has all");
     }
 
     #[tokio::test]

@@ -36,7 +36,7 @@ impl Reader {
         mut input: GetObjectInput,
     ) -> S3Result<S3Response<GetObjectOutput>> {
         let shared = &self.shared;
-        let Some(place) = shared.places.enter().await else { return Err(no_place(shared)) };
+        let Some(place) = shared.places.enter(cx.principal()).await else { return Err(no_place(shared)) };
         note(shared, cx);
         (input.bucket, input.key) = inward(mount, &input.key)?;
         let mut tried = 0;
@@ -63,7 +63,7 @@ impl Reader {
         mut input: HeadObjectInput,
     ) -> S3Result<S3Response<HeadObjectOutput>> {
         let shared = &self.shared;
-        let Some(_place) = shared.places.enter().await else { return Err(no_place(shared)) };
+        let Some(_place) = shared.places.enter(cx.principal()).await else { return Err(no_place(shared)) };
         note(shared, cx);
         (input.bucket, input.key) = inward(mount, &input.key)?;
         let mut tried = 0;

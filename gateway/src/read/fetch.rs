@@ -395,7 +395,7 @@ impl Subject {
         let Self { shared, cx, mount, object, version, version_named } = self.clone();
         shared.metrics.fallback_spans.inc();
         UfsRest::Opening(Box::pin(async move {
-            let place = shared.places.enter().await.ok_or(FetchError::NoPlace)?;
+            let place = shared.places.enter(cx.principal()).await.ok_or(FetchError::NoPlace)?;
             let wanted = ReadObject {
                 bucket: mount.bucket.clone(),
                 key: object.key.clone(),

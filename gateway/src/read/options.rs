@@ -13,6 +13,8 @@ pub struct ReaderOptions {
     pub admission_wait_max: Duration,
     /// Reads that this gateway does at the UFS past the tier, at once.
     pub ufs_bypass_in_flight_max: usize,
+    /// What one of several identities may hold of these.
+    pub ufs_bypass_share_percent: u32,
     /// How long a read waits for its turn under `ufs_bypass_in_flight_max`.
     pub ufs_bypass_wait_max: Duration,
     /// How long a body that has begun waits for another source of its next byte, before it is cut.
@@ -30,6 +32,7 @@ impl Default for ReaderOptions {
             bytes_in_flight_max: 1 << 30,
             admission_wait_max: Duration::from_secs(5),
             ufs_bypass_in_flight_max: 256,
+            ufs_bypass_share_percent: 90,
             ufs_bypass_wait_max: Duration::from_secs(10),
             resume_wait_max: Duration::from_secs(30),
             read_ahead_bytes_max: 4 << 20,

@@ -51,6 +51,8 @@ pub enum BodyFault {
     Busy,
     #[error("the body did not arrive within {idle_ms} ms")]
     Idle { idle_ms: u64 },
+    #[error("the body came more slowly than this endpoint waits for")]
+    Slow,
     #[error("the body broke off: {reason}")]
     Broken { reason: String },
 }
@@ -68,6 +70,7 @@ impl BodyFault {
             Self::Chunks(refusal) => refusal.reason(),
             Self::Busy => "busy",
             Self::Idle { .. } => "idle",
+            Self::Slow => "slow",
             Self::Broken { .. } => "broken",
         }
     }
@@ -86,7 +89,7 @@ impl BodyFault {
                 S3ErrorCode::IncompleteBody
             }
             Self::Busy => return crate::http::slow_down(),
-            Self::Idle { .. } => S3ErrorCode::RequestTimeout,
+            Self::Idle { .. } | Self::Slow => S3ErrorCode::RequestTimeout,
         };
         let mut error = S3Error::with_message(code, self.to_string());
         if error.status_code().is_none() {

@@ -60,6 +60,7 @@ pub(crate) async fn upload_part(
 
 async fn upload<R: Upload>(core: &Core, mut request: S3Request<R>) -> S3Result<S3Response<R::Output>> {
     let entry = core.enter(&mut request)?;
+    let _share = entry.exchange.take_upload_share(&entry.mount.ufs)?;
     let declared = declared_length(&request)?;
     let (body, trailers) = take_body(&entry, &mut request, declared)?;
     let checks = Checks::of(declared, &request.headers, trailers)?;

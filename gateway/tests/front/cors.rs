@@ -12,7 +12,7 @@ use s3s::{S3, S3Request, S3Response, S3Result, s3_error};
 use verbs3_ufs::{Ufs, UfsLimits};
 
 use crate::signing::Request;
-use crate::stage::{Answer, Stage, mount};
+use crate::stage::{Answer, Stage, mount, until};
 
 const PAGE: &str = "https://page.test";
 
@@ -33,6 +33,9 @@ impl S3 for Configured {
         self.asked.fetch_add(1, Ordering::SeqCst);
         // Long enough for others to ask the same.
         tokio::time::sleep(Duration::from_millis(50)).await;
+        if request.input.bucket.starts_with("silent") {
+            std::future::pending::<()>().await;
+        }
         match (request.input.bucket.as_str(), self.rules.lock().clone()) {
             _ if self.broken.load(Ordering::SeqCst) => Err(s3_error!(InternalError)),
             ("web", Some(rules)) => Ok(S3Response::new(GetBucketCorsOutput { cors_rules: Some(rules) })),
@@ -69,8 +72,13 @@ async fn stage(rules: Option<Vec<CORSRule>>) -> (Stage, Arc<Configured>) {
         setup.mounts = vec![
             mount("web", ufs.clone(), "web", ""),
             mount("part", ufs.clone(), "web", "p/"),
-            mount("gone", ufs, "gone", ""),
+            mount("gone", ufs.clone(), "gone", ""),
         ];
+        for number in 0..8 {
+            let name = format!("silent{number}");
+            setup.mounts.push(mount(&name, ufs.clone(), &name, ""));
+        }
+        setup.options.cors_lookup_max = Duration::from_secs(2);
     })
     .await;
     (stage, store)
@@ -198,4 +206,30 @@ async fn a_store_that_can_not_be_asked_is_told_to_preflights_and_costs_answers_t
     assert_eq!((got.status, got.text().as_str()), (200, "hello"));
     store.broken.store(false, Ordering::SeqCst);
     assert_eq!(preflight(&stage, "h", "/web/k", &of(PAGE, "GET")).await.status, 200, "a failure is not remembered");
+}
+
+/// One address could hold all questions to the store, and with them the headers of everybody's answers.
+#[tokio::test]
+async fn a_stranger_holds_a_share_of_the_lookups_and_not_for_long() {
+    let (stage, _store) = stage(Some(vec![rule(PAGE, "GET")])).await;
+    let held = Request::new("GET", "/web/k").header("origin", PAGE);
+    let paths: Vec<String> = (0..8).map(|number| format!("/silent{number}/k")).collect();
+    let asked = of(PAGE, "GET");
+    let preflights = paths.iter().map(|path| preflight(&stage, "h", path, &asked));
+    let mut strangers = Box::pin(futures::future::join_all(preflights));
+    let known = async {
+        until(|| {
+            let text = prometheus::TextEncoder::new().encode_to_string(&stage.registry.gather()).unwrap();
+            text.contains("verbs3_gateway_denied_total{reason=\"cors_lookups\"} 6")
+        })
+        .await;
+        let answer = stage.send(&held, b"").await;
+        assert_eq!((answer.status, answer.headers["access-control-allow-origin"].as_str()), (200, PAGE));
+    };
+    let answers = tokio::select! {
+        answers = &mut strangers => answers,
+        () = known => strangers.await,
+    };
+    // Six at once, because the address has its share; two when the store has had its time.
+    assert!(answers.iter().all(|answer| answer.status == 503), "{answers:?}");
 }

@@ -40,7 +40,7 @@ async fn presigned_urls_work_until_they_expire() {
     assert_eq!(answer.error(), (403, "SignatureDoesNotMatch".to_owned()));
 }
 
-fn rules(path: &Path, allow: &str) {
+pub fn rules(path: &Path, allow: &str) {
     let owner = "[[identity]]\naccess_key = \"AKOWNER\"\nsecret_key = \"owner-secret\"\n\
                  [[identity.allow]]\nmount = \"*\"\nrights = [\"read\", \"write\", \"list\", \"delete\"]\n";
     let other = format!("[[identity]]\naccess_key = \"AKOTHER\"\nsecret_key = \"other-secret\"\n{allow}");

@@ -20,6 +20,8 @@ mod passing;
 mod remote;
 mod rights;
 mod signing;
+mod slow;
 mod stage;
+mod strangers;
 mod telemetry;
 mod unsigned;

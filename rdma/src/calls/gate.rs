@@ -1,22 +1,39 @@
 //! What every listening side has, whatever it listens on: caps on who is let in, and an end that drains.
 //!
-//! Owns the places, the tasks and the two ways to end them. Accepts nothing itself.
+//! Owns the places, the tasks and the two ways to end them. Accepts nothing itself. Who has not proved the secret gives way to who
+//! comes later, once it has had time to.
 
 use std::future::Future;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use verbs3_doors::{RoomLimits, WaitingGuest, WaitingRoom};
 
 use super::handshake::{self, Agreed, Exchange, HandshakeError, Terms};
 use crate::metrics::metrics;
 
+/// An honest handshake is some round trips. Who came less than this ago gives way to nobody.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// Bounds of a listening side.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct GateLimits {
+    /// Of those who have proved the secret.
+    pub(crate) connections_max: usize,
+    /// Of those who have not.
+    pub(crate) handshakes_max: usize,
+    /// The same of one address.
+    pub(crate) handshakes_per_address_max: usize,
+}
+
 /// Held by the accepting task and by every session.
 pub(crate) struct Gate {
     connections: Arc<Semaphore>,
-    handshakes: Arc<Semaphore>,
+    handshakes: Arc<WaitingRoom>,
     /// No new connection and no new call.
     pub(crate) drain: CancellationToken,
     /// Not even those under way.
@@ -33,10 +50,13 @@ pub(crate) struct Closer {
 }
 
 impl Gate {
-    pub(crate) fn new(connections_max: usize, handshakes_max: usize) -> Self {
+    pub(crate) fn new(limits: GateLimits) -> Self {
+        let GateLimits { connections_max, handshakes_max, handshakes_per_address_max } = limits;
+        let limits =
+            RoomLimits { places_max: handshakes_max, per_address_max: handshakes_per_address_max, grace: GRACE };
         Self {
             connections: Arc::new(Semaphore::new(connections_max)),
-            handshakes: Arc::new(Semaphore::new(handshakes_max)),
+            handshakes: WaitingRoom::new(limits),
             drain: CancellationToken::new(),
             kill: CancellationToken::new(),
             tasks: TaskTracker::new(),
@@ -48,26 +68,27 @@ impl Gate {
         Closer { drain_deadline, drain, kill, tasks }
     }
 
-    /// The right to one handshake; where there is none left, `address` is refused and that is told.
-    pub(crate) fn turn(&self, address: &str) -> Option<OwnedSemaphorePermit> {
-        let turn = self.handshakes.clone().try_acquire_owned().ok();
+    /// The right to one handshake; where there is none left, `address` is refused and that is told. `ip`: where it is known.
+    pub(crate) fn turn(&self, address: &str, ip: Option<IpAddr>) -> Option<WaitingGuest> {
+        let turn = self.handshakes.admit_guest(ip.unwrap_or(Ipv4Addr::UNSPECIFIED.into()));
         if turn.is_none() {
             refused(address, &HandshakeError::Full);
         }
         turn
     }
 
-    /// Runs a handshake to its end, its deadline or the drain. How it failed has been told.
+    /// Runs a handshake to its end, its deadline, the drain, or the moment at which it has to give way. How it failed has been told.
     pub(crate) async fn within<T>(
         &self,
         deadline: Duration,
-        address: &str,
+        (address, turn): (&str, WaitingGuest),
         shake: impl Future<Output = Result<T, HandshakeError>>,
     ) -> Option<T> {
         let limited = tokio::time::timeout(deadline, shake);
         let result = tokio::select! {
             result = limited => result.unwrap_or(Err(HandshakeError::Deadline)),
             () = self.drain.cancelled() => Err(HandshakeError::Draining),
+            () = turn.displaced() => Err(HandshakeError::Displaced),
         };
         result.inspect_err(|error| refused(address, error)).ok()
     }

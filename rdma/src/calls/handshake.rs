@@ -118,6 +118,8 @@ pub(crate) enum HandshakeError {
     Draining,
     #[error("it took longer than the deadline")]
     Deadline,
+    #[error("it had proved nothing yet, and others wanted its turn")]
+    Displaced,
     #[error(
         "{found:?} answers where {expected:?} should; correct that worker's address in cluster.workers, or its own worker.id"
     )]
@@ -137,6 +139,7 @@ impl HandshakeError {
             Self::Full => "full",
             Self::Draining => "draining",
             Self::Deadline => "deadline",
+            Self::Displaced => "displaced",
             Self::OtherName { .. } => "name",
             Self::Malformed(_) => "malformed",
             Self::Lost(_) => "lost",
@@ -149,7 +152,7 @@ impl HandshakeError {
             Self::Secret => 2,
             Self::Full => 3,
             Self::Draining => 4,
-            Self::Deadline | Self::OtherName { .. } | Self::Malformed(_) | Self::Lost(_) => 5,
+            Self::Deadline | Self::Displaced | Self::OtherName { .. } | Self::Malformed(_) | Self::Lost(_) => 5,
         }
     }
 

@@ -11,6 +11,7 @@ use tokio::net::unix::pipe;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::runtime::Handle as Runtime;
 use tokio::sync::OwnedSemaphorePermit;
+use verbs3_doors::WaitingGuest;
 
 use super::owner::{FromBorrower, Owner};
 use super::pass::{self, Offer};
@@ -18,7 +19,7 @@ use super::pins::{self, Pins};
 use super::socket::{self, BindError, SocketFile};
 use super::{PinQuota, ShmOptions};
 use crate::arena::Arena;
-use crate::calls::{self, Agreed, Closer, Gate, HandshakeError, Session, controls_max};
+use crate::calls::{self, Agreed, Closer, Gate, GateLimits, HandshakeError, Session, controls_max};
 use crate::stream::{Intake, Outbox};
 use crate::transport::Service;
 
@@ -33,7 +34,7 @@ pub struct ShmServerOptions {
     /// Established connections in all, and those that have ended and whose requester still looks at the arena. With the
     /// quota it bounds what all requesters can keep pinned.
     pub connections_max: usize,
-    /// Connections that have not proved the secret yet; more are closed at once.
+    /// Connections that have not proved the secret yet. Beyond it the oldest gives way.
     pub handshakes_max: usize,
     /// Longest time that [`ShmServer::shutdown`] waits for calls under way.
     pub drain_deadline: Duration,
@@ -73,7 +74,12 @@ impl ShmServer {
         service: Arc<dyn Service>,
     ) -> Result<Self, BindError> {
         let (listener, file) = socket::listen(path)?;
-        let gate = Gate::new(options.connections_max, options.handshakes_max);
+        // All come from this host, from processes of this user.
+        let gate = Gate::new(GateLimits {
+            connections_max: options.connections_max,
+            handshakes_max: options.handshakes_max,
+            handshakes_per_address_max: options.handshakes_max,
+        });
         let closer = gate.closer(options.drain_deadline);
         let door = Arc::new(Door { gate, options, arena, service });
         // Ends at shutdown or drop, by the `drain` token.
@@ -123,17 +129,16 @@ impl Door {
                 }
             };
             let address = credentials(&stream);
-            if let Some(turn) = self.gate.turn(&address) {
+            if let Some(turn) = self.gate.turn(&address, None) {
                 // Ends with its connection, at the latest when `kill` is cancelled.
                 self.gate.tasks.spawn(self.clone().welcome(stream, address, turn));
             }
         }
     }
 
-    async fn welcome(self: Arc<Self>, mut stream: UnixStream, address: String, turn: OwnedSemaphorePermit) {
+    async fn welcome(self: Arc<Self>, mut stream: UnixStream, address: String, turn: WaitingGuest) {
         let deadline = self.options.shm.calls.connect_deadline;
-        let guest = self.gate.within(deadline, &address, self.shake(&mut stream)).await;
-        drop(turn);
+        let guest = self.gate.within(deadline, (&address, turn), self.shake(&mut stream)).await;
         let Some(guest) = guest else {
             return;
         };

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle as Runtime;
-use tokio::sync::OwnedSemaphorePermit;
+use verbs3_doors::WaitingGuest;
 
 use super::TcpOptions;
-use crate::calls::{self, Closer, Gate, Session, controls_max};
+use crate::calls::{self, Closer, Gate, GateLimits, Session, controls_max};
 use crate::peer::Told;
 use crate::stream::{Intake, Outbox};
 use crate::transport::Service;
@@ -29,8 +29,10 @@ pub struct TcpServerOptions {
     pub ways: Told,
     /// Established connections in all.
     pub connections_max: usize,
-    /// Connections that have not proved the secret yet; more are closed at once.
+    /// Connections that have not proved the secret yet.
     pub handshakes_max: usize,
+    /// The same of one address. Beyond either the oldest gives way.
+    pub handshakes_per_address_max: usize,
     /// Longest time that [`TcpServer::shutdown`] waits for calls under way.
     pub drain_deadline: Duration,
     /// What serves connections, in turn; the runtime that binds where there are none. A runtime of one thread each writes to
@@ -45,6 +47,7 @@ impl TcpServerOptions {
             ways: Told::default(),
             connections_max: 16_384,
             handshakes_max: 256,
+            handshakes_per_address_max: 64,
             drain_deadline: Duration::from_secs(30),
             runtimes: Vec::new(),
         }
@@ -75,7 +78,11 @@ impl TcpServer {
         let failed = |source| BindError { address, source };
         let listener = listen(address, &options.tcp).map_err(failed)?;
         let local_addr = listener.local_addr().map_err(failed)?;
-        let gate = Gate::new(options.connections_max, options.handshakes_max);
+        let gate = Gate::new(GateLimits {
+            connections_max: options.connections_max,
+            handshakes_max: options.handshakes_max,
+            handshakes_per_address_max: options.handshakes_per_address_max,
+        });
         let closer = gate.closer(options.drain_deadline);
         let door = Arc::new(Door { gate, options, service });
         // Ends at shutdown or drop, by the `drain` token.
@@ -124,8 +131,8 @@ impl Door {
                     continue;
                 }
             };
-            let address = address.to_string();
-            let Some(turn) = self.gate.turn(&address) else { continue };
+            let (address, ip) = (address.to_string(), address.ip());
+            let Some(turn) = self.gate.turn(&address, Some(ip)) else { continue };
             // Each ends with its connection, at the latest when `kill` is cancelled.
             let Some(runtime) = runtimes.next() else {
                 self.gate.tasks.spawn(self.clone().welcome(stream, address, turn));
@@ -143,14 +150,13 @@ impl Door {
         }
     }
 
-    async fn welcome(self: Arc<Self>, mut stream: TcpStream, address: String, turn: OwnedSemaphorePermit) {
+    async fn welcome(self: Arc<Self>, mut stream: TcpStream, address: String, turn: WaitingGuest) {
         let calls = &self.options.tcp.calls;
         let shake = async {
             self.options.tcp.tune(&stream)?;
             self.gate.admit(&mut stream, &calls.terms(&self.options.ways.now())).await
         };
-        let welcome = self.gate.within(calls.connect_deadline, &address, shake).await;
-        drop(turn);
+        let welcome = self.gate.within(calls.connect_deadline, (&address, turn), shake).await;
         let Some((agreed, _place)) = welcome else {
             return;
         };

@@ -19,7 +19,7 @@ use super::terms::QueueTerms;
 use super::wire::{Readable, Wire, next_event, watch};
 use super::{VerbsOptions, VerbsServer, VerbsServerOptions, VerbsTransport};
 use crate::arena::{Arena, ArenaOptions};
-use crate::calls::{self, Gate, Header, Inlet, Kind, Outgoing, Secret, Segment};
+use crate::calls::{self, Gate, GateLimits, Header, Inlet, Kind, Outgoing, Secret, Segment};
 use crate::landing::{Fill, Landing};
 use crate::transport::{Connection, Incoming, Reply, Service};
 
@@ -111,7 +111,8 @@ impl Lair {
         wire.with_id(|id| id.accept(&mine.encode(), connect_options(&options))).unwrap();
         expect(&wire.event().await.unwrap(), EventKind::Established).unwrap();
         let mut inlet = WireInlet::new(wire.clone());
-        let (agreed, _) = Gate::new(1, 1).admit(&mut inlet, &options.calls.terms("")).await.unwrap();
+        let limits = GateLimits { connections_max: 1, handshakes_max: 1, handshakes_per_address_max: 1 };
+        let (agreed, _) = Gate::new(limits).admit(&mut inlet, &options.calls.terms("")).await.unwrap();
         Liar { wire, inlet: inlet.bounded(agreed.frame_bytes_max), evil: page(&self.pages, 0xEE) }
     }
 }

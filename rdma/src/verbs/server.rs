@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::Handle as Runtime;
 use tokio::sync::OwnedSemaphorePermit;
+use verbs3_doors::WaitingGuest;
 
 use super::VerbsOptions;
 use super::client::{connect_options, expect};
@@ -21,7 +22,7 @@ use super::sys::{CmEvent, CmId, EventChannel, EventKind, PRIVATE_BYTES_MAX};
 use super::terms::QueueTerms;
 use super::wire::{Readable, Wire, next_event, watch};
 use crate::arena::Arena;
-use crate::calls::{self, Agreed, Closer, Gate, HandshakeError, Session};
+use crate::calls::{self, Agreed, Closer, Gate, GateLimits, HandshakeError, Session};
 use crate::transport::Service;
 
 /// Connect requests that may wait to be looked at.
@@ -35,15 +36,23 @@ pub struct VerbsServerOptions {
     pub verbs: VerbsOptions,
     /// Queue pairs in all; over it requesters are refused, and use tcp.
     pub connections_max: usize,
-    /// Connections that have not proved the secret yet; more are refused at once.
+    /// Connections that have not proved the secret yet.
     pub handshakes_max: usize,
+    /// The same of one address. Beyond either the oldest gives way.
+    pub handshakes_per_address_max: usize,
     /// Longest time that [`VerbsServer::shutdown`] waits for calls under way.
     pub drain_deadline: Duration,
 }
 
 impl VerbsServerOptions {
     pub fn new(verbs: VerbsOptions) -> Self {
-        Self { verbs, connections_max: 1024, handshakes_max: 64, drain_deadline: Duration::from_secs(30) }
+        Self {
+            verbs,
+            connections_max: 1024,
+            handshakes_max: 64,
+            handshakes_per_address_max: 32,
+            drain_deadline: Duration::from_secs(30),
+        }
     }
 }
 
@@ -86,7 +95,12 @@ impl VerbsServer {
         let runtime = options.verbs.runtime();
         let _on = runtime.enter();
         let mut presence = Presence::new(place, options.verbs.reopen_max);
-        let (address, gate) = (RailAddress::default(), Gate::new(options.connections_max, options.handshakes_max));
+        let limits = GateLimits {
+            connections_max: options.connections_max,
+            handshakes_max: options.handshakes_max,
+            handshakes_per_address_max: options.handshakes_per_address_max,
+        };
+        let (address, gate) = (RailAddress::default(), Gate::new(limits));
         let closer = gate.closer(options.drain_deadline);
         let door = Arc::new(Door { gate, options, arena, service, address: address.clone() });
         let opened = Listener::open(presence.place(), port, door.arena.clone(), &door.options.verbs);
@@ -213,7 +227,7 @@ impl Door {
         let Some(id) = event.request else {
             return;
         };
-        let Some(turn) = self.gate.turn("a peer") else {
+        let Some(turn) = self.gate.turn("a peer", id.peer_ip()) else {
             return id.reject(&[]);
         };
         // Ends with its connection, at the latest when `kill` is cancelled.
@@ -225,12 +239,11 @@ impl Door {
         id: CmId,
         private: [u8; PRIVATE_BYTES_MAX],
         rail: Arc<OpenRail>,
-        turn: OwnedSemaphorePermit,
+        turn: WaitingGuest,
     ) {
         let peer = format!("over {}", rail.rail.label());
         let deadline = self.options.verbs.calls.connect_deadline;
-        let welcome = self.gate.within(deadline, &peer, self.shake(id, &private, rail)).await;
-        drop(turn);
+        let welcome = self.gate.within(deadline, (&peer, turn), self.shake(id, &private, rail)).await;
         let Some(Some((wire, inlet, agreed, _place))) = welcome else {
             return;
         };

@@ -125,6 +125,28 @@ async fn connections_and_half_open_handshakes_are_capped() {
     .await;
 }
 
+/// Found by reading: whoever opened so many sockets kept every gateway out, again and again until each deadline.
+#[tokio::test]
+async fn strangers_that_say_nothing_keep_no_requester_out() {
+    within_deadline(async {
+        let mut options = TcpServerOptions { handshakes_max: 3, handshakes_per_address_max: 2, ..server_options() };
+        // Longer than this test takes.
+        options.tcp.calls.connect_deadline = Duration::from_secs(600);
+        let server = serve(silent(), options).await;
+        let mut silent = Vec::new();
+        for _ in 0..2 {
+            silent.push(tokio::net::TcpStream::connect(server.local_addr()).await.unwrap());
+        }
+        let transport = TcpTransport::new(crate::rig::options());
+        // Once the strangers have had their second.
+        while transport.connect(&PeerAddress::from(server.local_addr())).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        RawEnd { stream: silent.remove(0) }.closed().await;
+    })
+    .await;
+}
+
 /// A real requester with one call of `PAGE` bytes, and a server that answers it with a lie.
 async fn requester_cuts(lie: impl Fn(u64) -> Vec<(RawHeader, Vec<u8>)>) {
     within_deadline(async {

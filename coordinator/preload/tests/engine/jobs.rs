@@ -215,6 +215,30 @@ async fn jobs_that_are_over_make_room_and_others_do_not() {
     engine.create(below("stuck")).await.unwrap();
 }
 
+#[tokio::test]
+async fn jobs_of_notifications_leave_places_to_others() {
+    let bed = Bed::new(1);
+    bed.put("k", 5);
+    let options = PreloadOptions { jobs_max: 10, notified_jobs_max: 3, jobs_running_max: 2, ..bed.options() };
+    let (engine, _running) = bed.engine_with(options, jobs()).await;
+    assert_eq!(run(&engine, below("")).await.state, JobState::Done);
+    bed.store.stalls_after.store(1, Ordering::SeqCst);
+    bed.put("stuck", 5);
+    for number in 0..3 {
+        engine.create(Spec { id: Some(format!("notified-{number}")), ..below("stuck") }).await.unwrap();
+    }
+    let full = engine.create(Spec { id: Some("notified-3".into()), ..below("stuck") }).await.unwrap_err();
+    assert!(matches!(full, EngineError::NotifiedFull(3)), "{full}");
+    // Of two that may run, one is left: a job of a person's runs at once.
+    engine.create(Spec { id: Some("mine".into()), ..below("stuck") }).await.unwrap();
+    while engine.get("mine", None, Duration::ZERO).await.unwrap().state != JobState::Running {
+        tokio::task::yield_now().await;
+    }
+    engine.end("notified-0").await.unwrap();
+    assert_eq!(over(&engine, "notified-0").await.state, JobState::Stopped);
+    engine.create(Spec { id: Some("notified-3".into()), ..below("stuck") }).await.unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn no_more_bytes_are_taken_than_the_bandwidth_allows() {
     let bed = Bed::new(2);

@@ -115,8 +115,8 @@ fn jobs() -> Value {
         "Line": whole(json!({ "proof": text(), "said": reference("Job") })),
         "Jobs": whole(json!({ "jobs": list(reference("Job")), "next": maybe(text()) })),
         "Refused": object(&["kind", "reason"], json!({
-            "kind": one_of(&["not_leader", "clock", "unproven", "unknown", "taken", "superseded", "malformed", "unavailable"]),
-            "reason": text(), "leader": maybe(text()), "now_ms": maybe(number()),
+            "kind": one_of(&["not_leader", "clock", "recipient", "unproven", "unknown", "taken", "superseded", "malformed", "unavailable"]),
+            "reason": text(), "leader": maybe(text()), "now_ms": maybe(number()), "recipient": maybe(text()),
         })),
     })
 }

@@ -9,6 +9,7 @@ use verbs3_coordinator_client::api::{
     WorkerView,
 };
 use verbs3_coordinator_client::hot::{HotBlockView, HotView};
+use verbs3_coordinator_client::proof::Recipient;
 use verbs3_preload::api::{
     BlockView, Counters, Failure, Failures, Invalidation, JobState, JobView, JobsPage, Notified, ObjectView, Phase,
     PlaceView, Range, Selection, Spec,
@@ -120,7 +121,13 @@ fn samples() -> BTreeMap<&'static str, Value> {
     // Of those that a job's name is all that is asked of, `ttl` is none.
     let mut without_ttl = value(selection(None));
     without_ttl.as_object_mut().unwrap().remove("ttl");
-    let refused = Refused { kind: RefusedKind::NotLeader, reason: "why".into(), leader: some("l"), now_ms: Some(1) };
+    let refused = Refused {
+        kind: RefusedKind::NotLeader,
+        reason: "why".into(),
+        leader: some("l"),
+        now_ms: Some(1),
+        recipient: Some(Recipient("0".repeat(32))),
+    };
     BTreeMap::from([
         ("Range", value(job.spec.ranges[0])),
         ("Spec", value(&job.spec)),

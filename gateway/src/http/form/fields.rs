@@ -1,5 +1,5 @@
 //! The multipart/form-data document of a form upload, read from memory: its fields, and the file behind them. Owns the syntax
-//! (RFC 7578, RFC 2046 section 5.1). Knows no S3 field.
+//! (RFC 7578, RFC 2046 section 5.1). Knows no S3 field. The fields can be read before the file is there.
 //!
 //! s3s's own parser takes a boundary that is cut by a packet for a wrong one, fails on files whose packets end in a carriage
 //! return, and drops the file's name.
@@ -48,15 +48,52 @@ impl Form {
     }
 }
 
+/// What stands before the file's bytes.
+#[derive(Debug)]
+pub(super) struct FormHead {
+    /// Without its file.
+    pub form: Form,
+    /// Where the file begins in the document.
+    file_at: usize,
+}
+
+/// Bytes in which a head ends, if it is one at all.
+pub(super) fn head_bytes_max(fields_bytes_max: usize) -> usize {
+    fields_bytes_max + 2 * PART_HEAD_BYTES_MAX
+}
+
 /// What lies behind the file is ignored, as S3 does.
 pub(super) fn parse(document: &Bytes, boundary: &str, fields_bytes_max: usize) -> Result<Form, FormError> {
+    let head = parse_head(document, boundary, fields_bytes_max)?.map_err(FormError::Malformed)?;
+    complete_form(head, document, boundary)
+}
+
+/// The form of a head and of the whole document that begins with it.
+pub(super) fn complete_form(head: FormHead, document: &Bytes, boundary: &str) -> Result<Form, FormError> {
+    let FormHead { mut form, file_at } = head;
+    // The delimiter's line break may be the one that ends the headers, where a part is empty.
+    let length = memmem::find(&document[file_at - 2..], format!("\r\n--{boundary}").as_bytes());
+    let end = file_at - 2 + length.ok_or(FormError::Malformed("it ends within a part"))?;
+    form.file = document.slice(file_at..end.max(file_at));
+    Ok(form)
+}
+
+/// Reads up to the file, of which no byte need be there. The inner error: it ends too early, and what is missing may yet come.
+pub(super) fn parse_head(
+    document: &[u8],
+    boundary: &str,
+    fields_bytes_max: usize,
+) -> Result<Result<FormHead, &'static str>, FormError> {
     let first = format!("--{boundary}");
     let delimiter = format!("\r\n--{boundary}");
     let finder = memmem::Finder::new(delimiter.as_bytes());
     // Before the first boundary there may be a preamble.
     let mut at = match document.starts_with(first.as_bytes()) {
         true => first.len(),
-        false => finder.find(document).ok_or(FormError::Malformed("there is no boundary"))? + delimiter.len(),
+        false => match finder.find(document) {
+            Some(at) => at + delimiter.len(),
+            None => return Ok(Err("there is no boundary")),
+        },
     };
     let mut fields: Vec<(String, String)> = Vec::new();
     loop {
@@ -65,33 +102,38 @@ pub(super) fn parse(document: &Bytes, boundary: &str, fields_bytes_max: usize) -
             return Err(FormError::NoFile);
         }
         // Blanks may stand behind a boundary.
-        let line = memmem::find(rest, b"\r\n").ok_or(FormError::Malformed("it ends within a boundary"))?;
+        let Some(line) = memmem::find(rest, b"\r\n") else { return Ok(Err("it ends within a boundary")) };
         if !rest[..line].iter().all(|byte| matches!(byte, b' ' | b'\t')) {
             return Err(FormError::Malformed("there is something else behind a boundary"));
         }
         // A part without headers begins with the empty line itself.
-        let head = memmem::find(&rest[line..rest.len().min(line + PART_HEAD_BYTES_MAX)], b"\r\n\r\n");
-        let head = line + head.ok_or(FormError::Malformed("a part's headers do not end"))?;
-        let part = part(&rest[line..head])?;
-        let content = at + head + 4;
-        // The delimiter's line break may be the one that ends the headers, where a part is empty.
-        let length = finder.find(&document[content - 2..]).ok_or(FormError::Malformed("it ends within a part"))?;
-        let content = content..(content - 2 + length).max(content);
+        let head = &rest[line..rest.len().min(line + PART_HEAD_BYTES_MAX)];
+        let Some(length) = memmem::find(head, b"\r\n\r\n") else {
+            let unended = "a part's headers do not end";
+            return if head.len() < PART_HEAD_BYTES_MAX {
+                Ok(Err(unended))
+            } else {
+                Err(FormError::Malformed(unended))
+            };
+        };
+        let part = part(&head[..length])?;
+        let content = at + line + length + 4;
         if part.name == "file" {
             let name = part.file_name.unwrap_or_default();
             let file_name = name.rsplit(['/', '\\']).next().unwrap_or_default().to_owned();
-            return Ok(Form { fields, file: document.slice(content), file_name });
+            return Ok(Ok(FormHead { form: Form { fields, file: Bytes::new(), file_name }, file_at: content }));
         }
-        if content.end > fields_bytes_max {
+        let Some(length) = finder.find(&document[content - 2..]) else { return Ok(Err("it ends within a part")) };
+        let value = content..(content - 2 + length).max(content);
+        if value.end > fields_bytes_max {
             return Err(FormError::FieldsTooLarge { max: fields_bytes_max });
         }
         if fields.iter().any(|(name, _)| *name == part.name) {
             // The policy could be held against one of them and the other be used.
             return Err(FormError::Twice { name: part.name });
         }
-        at = content.start - 2 + length + delimiter.len();
-        let value =
-            std::str::from_utf8(&document[content]).map_err(|_| FormError::Malformed("a field is not UTF-8"))?;
+        at = content - 2 + length + delimiter.len();
+        let value = std::str::from_utf8(&document[value]).map_err(|_| FormError::Malformed("a field is not UTF-8"))?;
         fields.push((part.name, value.to_owned()));
     }
 }
@@ -184,6 +226,12 @@ mod tests {
         let bytes = Bytes::from(whole);
         for cut in 0..bytes.len() - "--\r\n".len() {
             assert!(parse(&bytes.slice(..cut), "X", 300).is_err(), "cut after {cut} bytes");
+        }
+        // Cut before the file, more may come; from there on nothing more is needed to know who sends it.
+        let head = field("a", "b").len() + FILE.len();
+        for cut in 0..bytes.len() {
+            let read = parse_head(&bytes[..cut], "X", 300).unwrap();
+            assert_eq!(read.is_ok(), cut >= head, "cut after {cut} bytes");
         }
         assert_eq!(read(&format!("{}--X--", field("a", "b"))).unwrap_err(), FormError::NoFile);
         let twice = format!("{}{}{FILE}\r\n--X--", field("a", "b"), field("A", "c"));

@@ -89,12 +89,32 @@ fn v4(secret: &str, day: &str, region: &str, policy: &str) -> String {
     hex::encode(hmac::<Hmac<Sha256>>(&key, policy))
 }
 
-/// Holds the form against its policy. `bucket` is the one that the form was sent to.
+/// Holds the whole form against its policy.
 pub(super) fn check(form: &Form, bucket: &str, now: OffsetDateTime) -> S3Result<()> {
+    check_size(&check_fields(form, bucket, now)?, form.file.len() as u64)
+}
+
+/// Holds the file's length against the policy.
+pub(super) fn check_size(policy: &PostPolicy, size: u64) -> S3Result<()> {
+    for condition in &policy.conditions {
+        match condition {
+            Condition::ContentLengthRange { max, .. } if size > *max => return Err(too_large()),
+            Condition::ContentLengthRange { min, .. } if size < *min => {
+                let message = "Your proposed upload is smaller than the minimum allowed size";
+                return Err(S3Error::with_message(S3ErrorCode::EntityTooSmall, message));
+            }
+            Condition::Eq { .. } | Condition::StartsWith { .. } | Condition::ContentLengthRange { .. } => {}
+        }
+    }
+    Ok(())
+}
+
+/// Holds the form against its policy, but for the file, which need not be there. `bucket` is the one that the form was sent to.
+pub(super) fn check_fields(form: &Form, bucket: &str, now: OffsetDateTime) -> S3Result<PostPolicy> {
     let text = form.get("policy").ok_or_else(|| missing("policy"))?;
     let policy = PostPolicy::from_base64(text).map_err(|error| invalid(&error.to_string()))?;
     check_expiration(text)?;
-    if now >= OffsetDateTime::from(policy.expiration) {
+    if now >= OffsetDateTime::from(policy.expiration.clone()) {
         return Err(refused("Policy expired."));
     }
     let value = |field: &str| match (field, form.get(field)) {
@@ -102,7 +122,6 @@ pub(super) fn check(form: &Form, bucket: &str, now: OffsetDateTime) -> S3Result<
         ("bucket", _) => bucket,
         (_, given) => given.unwrap_or_default(),
     };
-    let size = form.file.len() as u64;
     for condition in &policy.conditions {
         match condition {
             Condition::Eq { field, value: wanted } if value(field) != wanted => {
@@ -112,11 +131,6 @@ pub(super) fn check(form: &Form, bucket: &str, now: OffsetDateTime) -> S3Result<
                 return Err(refused(&format!(
                     "Policy Condition failed: [\"starts-with\", \"${field}\", \"{prefix}\"]"
                 )));
-            }
-            Condition::ContentLengthRange { max, .. } if size > *max => return Err(too_large()),
-            Condition::ContentLengthRange { min, .. } if size < *min => {
-                let message = "Your proposed upload is smaller than the minimum allowed size";
-                return Err(S3Error::with_message(S3ErrorCode::EntityTooSmall, message));
             }
             Condition::Eq { .. } | Condition::StartsWith { .. } | Condition::ContentLengthRange { .. } => {}
         }
@@ -133,7 +147,7 @@ pub(super) fn check(form: &Form, bucket: &str, now: OffsetDateTime) -> S3Result<
         .find(|(name, _)| !EXEMPT.contains(&name.as_str()) && !name.starts_with("x-ignore-") && !spoken_of(name))
     {
         Some((name, _)) => Err(refused(&format!("Extra input fields: {name}"))),
-        None => Ok(()),
+        None => Ok(policy),
     }
 }
 

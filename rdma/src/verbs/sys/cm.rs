@@ -3,7 +3,7 @@
 //! Owns ids, their event channels and queue pairs, and the order of their ends. Knows no frame and no credit.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
@@ -230,6 +230,20 @@ impl CmId {
         // The port lies at the same place in addresses of both families.
         // SAFETY: the id is alive and bound, so its address is set.
         u16::from_be(unsafe { (*self.id.as_ptr()).route.addr.src_addr_union.src_sin.sin_port })
+    }
+
+    /// Where a connection request comes from. `None`: from no IP address.
+    pub(in crate::verbs) fn peer_ip(&self) -> Option<IpAddr> {
+        // SAFETY: the id is alive; librdmacm has written the peer's address, or left zeros.
+        let peer = unsafe { &(*self.id.as_ptr()).route.addr.dst_addr_union };
+        // SAFETY: the family lies at the same place in all members, and any bytes are one.
+        match i32::from(unsafe { peer.dst_addr.sa_family }) {
+            // SAFETY: the family says which member it is; any bytes are an address.
+            libc::AF_INET => Some(Ipv4Addr::from_bits(u32::from_be(unsafe { peer.dst_sin.sin_addr.s_addr })).into()),
+            // SAFETY: as above.
+            libc::AF_INET6 => Some(Ipv6Addr::from(unsafe { peer.dst_sin6.sin6_addr.s6_addr }).into()),
+            _ => None,
+        }
     }
 
     pub(in crate::verbs) fn set_tos(&self, mut tos: u8) -> io::Result<()> {

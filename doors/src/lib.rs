@@ -1,0 +1,10 @@
+//! Bounds on those who have not proven who they are, and on what one of many may hold. Every listening side uses them.
+#![forbid(unsafe_code)]
+
+mod address;
+mod key_shares;
+mod waiting_room;
+
+pub use address::address_group;
+pub use key_shares::{KeyShare, KeyShares};
+pub use waiting_room::{RoomLimits, WaitingGuest, WaitingRoom};

@@ -1,0 +1,182 @@
+//! Who is at the other end of a connection, as far as that is known. Owns two facts: whether a signature has ever held over it, and
+//! since when it carries no request. Cuts nothing: `server` does.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use http::Version;
+use prometheus::IntGauge;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+use verbs3_doors::{WaitingGuest, address_group};
+
+/// Of one connection.
+pub(crate) struct Caller {
+    address: IpAddr,
+    guest: WaitingGuest,
+    proven: AtomicBool,
+    let_in: CancellationToken,
+    unproven: IntGauge,
+    began: Instant,
+    /// Requests under way.
+    active: AtomicUsize,
+    /// When the last one ended, in milliseconds since the beginning.
+    rested_ms: AtomicU64,
+    /// It speaks HTTP/2, of which hyper bounds no silence.
+    multiplexed: AtomicBool,
+}
+
+/// Why a connection of somebody unknown ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Overstay {
+    /// No signature has held in time.
+    Unproven,
+    /// Others wanted the place.
+    Displaced,
+}
+
+impl Overstay {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Unproven => "unproven",
+            Self::Displaced => "displaced",
+        }
+    }
+}
+
+impl Caller {
+    pub fn new(address: IpAddr, guest: WaitingGuest, unproven: IntGauge) -> Arc<Self> {
+        unproven.inc();
+        Arc::new(Self {
+            address: address_group(address),
+            guest,
+            proven: AtomicBool::new(false),
+            let_in: CancellationToken::new(),
+            unproven,
+            began: Instant::now(),
+            active: AtomicUsize::new(0),
+            rested_ms: AtomicU64::new(0),
+            multiplexed: AtomicBool::new(false),
+        })
+    }
+
+    /// The address, or the network that counts as one.
+    pub fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    /// A signature holds.
+    pub fn prove(&self) {
+        if !self.proven.swap(true, Ordering::Relaxed) {
+            self.guest.let_in();
+            self.let_in.cancel();
+            self.unproven.dec();
+        }
+    }
+
+    /// Returns when a caller that nobody knows has been here for too long. Never for one that is known.
+    pub async fn overstay(&self, proof_max: Duration) -> Overstay {
+        tokio::select! {
+            () = self.let_in.cancelled() => std::future::pending().await,
+            () = self.guest.displaced() => Overstay::Displaced,
+            () = sleep(proof_max) => Overstay::Unproven,
+        }
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    pub fn begin_request(self: &Arc<Self>, version: Version) -> CallerVisit {
+        self.multiplexed.store(version >= Version::HTTP_2, Ordering::Relaxed);
+        self.active.fetch_add(1, Ordering::Relaxed);
+        CallerVisit(self.clone())
+    }
+
+    pub fn is_busy(&self) -> bool {
+        self.active.load(Ordering::Relaxed) > 0
+    }
+
+    /// Returns once an HTTP/2 connection has carried no request for `idle_max`. Pings and heads that never end are none.
+    pub async fn idle(&self, idle_max: Duration) {
+        let idle_max_ms = u64::try_from(idle_max.as_millis()).unwrap_or(u64::MAX);
+        let mut wait = idle_max;
+        loop {
+            sleep(wait).await;
+            wait = idle_max;
+            if self.is_busy() || !self.multiplexed.load(Ordering::Relaxed) {
+                continue;
+            }
+            let since_ms = self.now_ms().saturating_sub(self.rested_ms.load(Ordering::Relaxed));
+            if since_ms >= idle_max_ms {
+                return;
+            }
+            // At least 1 ms: the clock is finer than what is kept of it.
+            wait = Duration::from_millis((idle_max_ms - since_ms).max(1));
+        }
+    }
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        if !self.proven.load(Ordering::Relaxed) {
+            self.unproven.dec();
+        }
+    }
+}
+
+/// One request of a caller, until its answer's last byte.
+pub(crate) struct CallerVisit(Arc<Caller>);
+
+impl Drop for CallerVisit {
+    fn drop(&mut self) {
+        self.0.rested_ms.store(self.0.now_ms(), Ordering::Relaxed);
+        self.0.active.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::net::Ipv4Addr;
+
+    use tokio::time::timeout;
+    use verbs3_doors::{RoomLimits, WaitingRoom};
+
+    use super::*;
+
+    const LIMITS: RoomLimits = RoomLimits { places_max: 1, per_address_max: 1, grace: Duration::ZERO };
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    fn caller(room: &Arc<WaitingRoom>) -> Arc<Caller> {
+        let address = Ipv4Addr::LOCALHOST.into();
+        let gauge = IntGauge::new("unproven", "unproven").unwrap();
+        Caller::new(address, room.admit_guest(address).unwrap(), gauge)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_proves_nothing_stays_for_a_bounded_time() {
+        let room = WaitingRoom::new(LIMITS);
+        let stranger = caller(&room);
+        assert_eq!(stranger.overstay(MINUTE).await, Overstay::Unproven);
+        let known = caller(&room);
+        known.prove();
+        known.prove();
+        assert!(timeout(10 * MINUTE, known.overstay(MINUTE)).await.is_err());
+        assert_eq!((known.unproven.get(), room.guests_count()), (0, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_multiplexed_connection_without_requests_is_idle() {
+        let caller = caller(&WaitingRoom::new(LIMITS));
+        let idles = async |minutes| timeout(minutes * MINUTE, caller.idle(MINUTE)).await.is_ok();
+        drop(caller.begin_request(Version::HTTP_11));
+        assert!(!idles(10).await, "hyper bounds the silence of HTTP/1");
+        let visit = caller.begin_request(Version::HTTP_2);
+        assert!(!idles(10).await);
+        drop(visit);
+        assert!(idles(3).await);
+    }
+}

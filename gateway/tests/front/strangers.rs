@@ -1,0 +1,256 @@
+//! Those who have not proven who they are: what they can hold, for how long, and that they keep nobody else out. Raw sockets: no
+//! client would do this.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
+use verbs3_gateway::AdminLimits;
+
+use crate::signing::Request;
+use crate::stage::{Answer, Stage, until};
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// An empty SETTINGS frame (RFC 9113, section 6.5).
+const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
+/// HEADERS of stream 1 without END_HEADERS: CONTINUATION has to follow, and never does.
+const UNENDED_HEADERS: &[u8] = &[0, 0, 1, 1, 0, 0, 0, 0, 1, 0x82];
+/// PING.
+const PING: &[u8] = &[0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
+
+/// Returns when the other side has closed.
+async fn closed(mut socket: TcpStream) {
+    let mut rest = Vec::new();
+    let read = socket.read_to_end(&mut rest);
+    let _ = timeout(Duration::from_secs(60), read).await.expect("the connection is cut");
+}
+
+fn metrics(stage: &Stage) -> String {
+    prometheus::TextEncoder::new().encode_to_string(&stage.registry.gather()).unwrap()
+}
+
+#[tokio::test]
+async fn who_proves_nothing_is_cut_whatever_it_sends() {
+    // Silence, half a preface, a preface, pings, headers without an end, half a request, and whole ones that nobody has signed.
+    let unsigned = b"GET /data/x HTTP/1.1\r\nhost: x\r\n\r\n".as_slice();
+    let openings: [(&[u8], &[u8]); 7] = [
+        (b"", b""),
+        (&PREFACE[..12], b""),
+        (PREFACE, b""),
+        (&[PREFACE, SETTINGS].concat(), PING),
+        (&[PREFACE, SETTINGS, UNENDED_HEADERS].concat(), b""),
+        (b"GET /data/x HT", b""),
+        (unsigned, unsigned),
+    ];
+    // Nothing else ends them in this test's time.
+    let stage = Stage::start_with(|setup| setup.options.proof_max = Duration::from_millis(800)).await;
+    for (opening, every) in openings {
+        let socket = TcpStream::connect(stage.address).await.unwrap();
+        let (read, mut write) = socket.into_split();
+        write.write_all(opening).await.unwrap();
+        let renewing = async {
+            while write.write_all(every).await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            std::future::pending().await
+        };
+        let ended = async {
+            let mut read = read;
+            let mut rest = Vec::new();
+            let _ = read.read_to_end(&mut rest).await;
+        };
+        tokio::select! {
+            () = renewing => {}
+            ended = timeout(Duration::from_secs(30), ended) => ended.expect("the connection is cut"),
+        }
+    }
+    assert!(metrics(&stage).contains("verbs3_gateway_connections_cut_total{reason=\"unproven\"} 7"));
+    until(|| metrics(&stage).contains("verbs3_gateway_connections_unproven 0\n")).await;
+}
+
+#[tokio::test]
+async fn a_tls_connection_without_requests_is_cut() {
+    let folder = tempfile::tempdir().unwrap();
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let files =
+        verbs3_gateway::TlsFiles { certificate: folder.path().join("cert.pem"), key: folder.path().join("key.pem") };
+    std::fs::write(&files.certificate, made.cert.pem()).unwrap();
+    std::fs::write(&files.key, made.signing_key.serialize_pem()).unwrap();
+    let stage = Stage::start_with(|setup| {
+        setup.tls = Some(files);
+        setup.options.proof_max = Duration::from_millis(800);
+    })
+    .await;
+    // No handshake, and one that never ends: a record that is announced and does not come.
+    for opening in [b"".as_slice(), &[22, 3, 1, 2, 0]] {
+        let mut socket = TcpStream::connect(stage.address).await.unwrap();
+        socket.write_all(opening).await.unwrap();
+        closed(socket).await;
+    }
+    // And one that is complete.
+    use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs, pki_types::ServerName};
+    let mut roots = RootCertStore::empty();
+    roots.add(made.cert.der().clone()).unwrap();
+    let config = ClientConfig::builder_with_provider(std::sync::Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let socket = TcpStream::connect(stage.address).await.unwrap();
+    let connector = tokio_rustls::TlsConnector::from(std::sync::Arc::new(config));
+    let mut stream = connector.connect(ServerName::try_from("localhost").unwrap(), socket).await.unwrap();
+    let mut rest = Vec::new();
+    let _ = timeout(Duration::from_secs(30), stream.read_to_end(&mut rest)).await.expect("the connection is cut");
+    assert!(metrics(&stage).contains("verbs3_gateway_connections_cut_total{reason=\"unproven\"} 3"));
+}
+
+#[tokio::test]
+async fn who_has_signed_a_request_may_stay() {
+    let stage = Stage::start_with(|setup| setup.options.proof_max = Duration::from_millis(300)).await;
+    let (head, _) = Request::new("PUT", "/data/x").header("content-length", "5").signed(&stage.host());
+    let mut socket = TcpStream::connect(stage.address).await.unwrap();
+    socket.write_all(head.as_bytes()).await.unwrap();
+    // A body that takes longer than a stranger may stay.
+    for piece in [b"h", b"e", b"l", b"l", b"o"] {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        socket.write_all(piece).await.unwrap();
+    }
+    assert_eq!(Answer::read(socket).await.status, 200);
+    assert!(!metrics(&stage).contains("reason=\"unproven\""));
+}
+
+#[tokio::test]
+async fn strangers_keep_nobody_out() {
+    let stage = Stage::start_with(|setup| setup.options.connections_max = 8).await;
+    assert_eq!(stage.put("/data/x", b"hello").await.status, 200);
+    let mut silent = Vec::new();
+    while let Ok(socket) = TcpStream::connect(stage.address).await {
+        silent.push(socket);
+        if metrics(&stage).contains("verbs3_gateway_connections 8\n") {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    // As soon as the strangers have been there for a second. A refused connection ends without an answer.
+    let began = std::time::Instant::now();
+    loop {
+        let (head, _) = Request::new("GET", "/data/x").signed(&stage.host());
+        let mut socket = TcpStream::connect(stage.address).await.unwrap();
+        let _ = socket.write_all(head.as_bytes()).await;
+        let mut answer = Vec::new();
+        let _ = socket.read_to_end(&mut answer).await;
+        if answer.starts_with(b"HTTP/1.1 200") {
+            break;
+        }
+        assert!(began.elapsed() < Duration::from_secs(60), "strangers hold every connection");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(metrics(&stage).contains("verbs3_gateway_connections_cut_total{reason=\"displaced\"}"));
+}
+
+#[tokio::test]
+async fn one_address_has_its_share_of_connections() {
+    let stage = Stage::start_with(|setup| setup.options.connections_per_address_max = 2).await;
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        held.push(TcpStream::connect(stage.address).await.unwrap());
+    }
+    until(|| metrics(&stage).contains("verbs3_gateway_connections 2\n")).await;
+    closed(TcpStream::connect(stage.address).await.unwrap()).await;
+    assert!(metrics(&stage).contains("verbs3_gateway_connections_refused_total 1"));
+    held.clear();
+    until(|| metrics(&stage).contains("verbs3_gateway_connections 0\n")).await;
+    assert_eq!(stage.put("/data/x", b"hello").await.status, 200);
+}
+
+/// Head of a form, of which nothing follows that anybody has signed.
+fn form_head(stage: &Stage, length: usize) -> String {
+    let host = stage.host();
+    format!(
+        "POST /data HTTP/1.1\r\nhost: {host}\r\ncontent-type: multipart/form-data; boundary=X\r\n\
+         content-length: {length}\r\n\r\n"
+    )
+}
+
+#[tokio::test]
+async fn unsigned_forms_hold_no_place_of_known_requests_and_no_memory() {
+    let stage = Stage::start_with(|setup| {
+        setup.options.requests_in_flight_max = 2;
+        setup.options.unproven_requests_max = 3;
+        setup.options.proof_max = Duration::from_secs(5);
+    })
+    .await;
+    let mut slow = Vec::new();
+    for _ in 0..3 {
+        let mut socket = TcpStream::connect(stage.address).await.unwrap();
+        socket.write_all(form_head(&stage, 60_000_000).as_bytes()).await.unwrap();
+        socket.write_all(b"--X\r\nContent-Disposition: form-data; name=\"key\"\r\n\r\n").await.unwrap();
+        slow.push(socket);
+    }
+    until(|| metrics(&stage).contains("verbs3_gateway_requests_unproven 3\n")).await;
+    let text = metrics(&stage);
+    assert!(text.contains("verbs3_gateway_requests_in_flight 0\n"), "{text}");
+    assert!(text.contains("verbs3_gateway_form_bytes 0\n"), "{text}");
+    // One more stranger is told to come back; who is known is served.
+    assert_eq!(stage.exchange(&form_head(&stage, 100), b"").await.error(), (503, "SlowDown".to_owned()));
+    assert_eq!(stage.put("/data/x", b"hello").await.status, 200);
+    for socket in slow {
+        closed(socket).await;
+    }
+    until(|| metrics(&stage).contains("verbs3_gateway_requests_unproven 0\n")).await;
+}
+
+#[tokio::test]
+async fn a_form_whose_signature_is_wrong_is_refused_before_its_file() {
+    let stage = Stage::start().await;
+    let field =
+        |name: &str, value: &str| format!("--X\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n");
+    let fields = field("key", "k") + &field("signature", "x") + &field("awsaccesskeyid", "x") + &field("policy", "x");
+    let head = "--X\r\nContent-Disposition: form-data; name=\"file\"; filename=\"f\"\r\n\r\n";
+    let mut socket = TcpStream::connect(stage.address).await.unwrap();
+    socket.write_all(form_head(&stage, 60_000_000).as_bytes()).await.unwrap();
+    socket.write_all((fields + head).as_bytes()).await.unwrap();
+    // The answer comes though not a byte of the file has.
+    let mut answer = [0; 12];
+    timeout(Duration::from_secs(30), socket.read_exact(&mut answer)).await.expect("an answer").unwrap();
+    assert!(answer.starts_with(b"HTTP/1.1 40"), "{}", String::from_utf8_lossy(&answer));
+}
+
+#[tokio::test]
+async fn probes_are_answered_while_strangers_hold_admin_connections() {
+    let limits = AdminLimits { connections_max: 8, per_address_max: 6, deadline: Duration::from_secs(60) };
+    let stage = Stage::start_with(|setup| setup.options.admin = limits).await;
+    let admin = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = admin.local_addr().unwrap();
+    stage.gateway.serve_admin(admin, Vec::new());
+    let mut silent = Vec::new();
+    for number in 0..100 {
+        let mut socket = TcpStream::connect(address).await.unwrap();
+        socket.write_all(&b"GET /healthz HT"[..number % 15]).await.unwrap();
+        silent.push(socket);
+    }
+    let mut socket = TcpStream::connect(address).await.unwrap();
+    socket.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    let answer = Answer::read(socket).await;
+    assert_eq!((answer.status, answer.text().as_str()), (200, "ok\n"));
+    // Who was there first has given way.
+    closed(silent.remove(0)).await;
+}
+
+#[tokio::test]
+async fn an_admin_connection_ends_in_time_whatever_it_sends() {
+    let limits = AdminLimits { deadline: Duration::from_millis(500), ..AdminLimits::default() };
+    let stage = Stage::start_with(|setup| setup.options.admin = limits).await;
+    let admin = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = admin.local_addr().unwrap();
+    stage.gateway.serve_admin(admin, Vec::new());
+    let mut socket = TcpStream::connect(address).await.unwrap();
+    socket.write_all(b"GET /healthz HTTP/1.1\r\n").await.unwrap();
+    let trickled = async {
+        while socket.write_all(b"x: y\r\n").await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    timeout(Duration::from_secs(30), trickled).await.expect("the connection is cut");
+}
