@@ -73,7 +73,7 @@ pub struct Mount {
     pub absence_ttl: Duration,
     pub coherence: Coherence,
     pub read_only: bool,
-    /// `false`: everything goes to the UFS, nothing is asked of or told to the tier.
+    /// `false`: everything goes to the UFS, and nothing is asked of the tier. Its homes are told of writes nevertheless.
     pub cached: bool,
 }
 
@@ -187,13 +187,13 @@ impl Mounts {
         self.by_name.get(name).cloned().or_else(|| self.open.as_ref()?.mount(name))
     }
 
-    /// What a write through this mount owes to readers through all others: whether it has to be announced (`None`: nobody caches
-    /// the volume), and if it may go on when it can't be. The store that is mounted as a whole shows every volume of its.
-    pub fn promised(&self, mount: &Mount) -> Option<Coherence> {
+    /// What a write through this mount owes to readers through all others: it is always announced, because other gateways may cache what
+    /// this one does not; and this says if it may go on when it can't be. The store that is mounted as a whole shows every volume of its.
+    pub fn promised(&self, mount: &Mount) -> Coherence {
         let open = self.open.as_ref().map(|open| open.pattern());
         let open = open.filter(|open| open.cached && open.ufs.name() == mount.ufs.name()).map(|open| open.coherence);
         let named = self.cached.get(&mount.volume).copied();
-        Some([named, open].into_iter().flatten().reduce(Coherence::with)?.with(mount.coherence))
+        [named, open].into_iter().flatten().fold(mount.coherence, Coherence::with)
     }
 
     /// Every store behind the mounts, once each.

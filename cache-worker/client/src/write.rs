@@ -177,6 +177,28 @@ impl Tier {
         })
     }
 
+    /// The same of a batch: of `unknown` keys nobody knows how their writes ended, the others are done.
+    pub async fn report_batch(
+        self: &Arc<Self>,
+        mut announced: Announced,
+        unknown: &[String],
+    ) -> Result<(), CoherenceError> {
+        let Some(write) = announced.take() else { return Ok(()) };
+        let (lost, done): (Vec<_>, Vec<_>) = write.keys.iter().cloned().partition(|key| unknown.contains(key));
+        let part = |keys| {
+            let (volume, told) = (write.volume.clone(), Mutex::new(write.told.lock().clone()));
+            Arc::new(Write { id: write.id, volume, keys, told, around: write.around.clone() })
+        };
+        // Each is reported, and its renewal was one.
+        self.metrics.writes_open.inc();
+        let part = |keys, outcome| {
+            let announced = Announced { tier: self.clone(), write: Some(part(keys)), renewal: None };
+            self.report(announced, outcome)
+        };
+        let (done, lost) = tokio::join!(part(done, WriteOutcome::Done), part(lost, WriteOutcome::Unknown));
+        done.and(lost)
+    }
+
     /// Renews until aborted: by the report, or by the end of the write.
     fn renewal(self: &Arc<Self>, write: Arc<Write>) -> AbortHandle {
         let tier = self.clone();

@@ -60,3 +60,18 @@ fn a_ttl_is_never_taken_for_immutable() {
     assert_eq!(Freshness::AlwaysAsk.age_ms_max(), 0);
     assert_eq!(Freshness::Immutable.age_ms_max(), u64::MAX);
 }
+
+#[test]
+fn writes_are_announced_by_the_strictest_promise() {
+    let of = |cached, coherence| Mount { cached, coherence, ..mount("data", "") };
+    let promised = |mounts: Vec<Mount>| {
+        let written = mounts[0].clone();
+        Mounts::new(mounts).unwrap().promised(&written)
+    };
+    // Another gateway may cache what this one does not.
+    assert_eq!(promised(vec![of(false, Coherence::Strict)]), Coherence::Strict);
+    assert_eq!(promised(vec![of(false, Coherence::Ttl)]), Coherence::Ttl);
+    let beside = |coherence| Mount { name: "beside".into(), ..of(true, coherence) };
+    assert_eq!(promised(vec![of(false, Coherence::Ttl), beside(Coherence::Strict)]), Coherence::Strict);
+    assert_eq!(promised(vec![of(true, Coherence::Ttl), beside(Coherence::Ttl)]), Coherence::Ttl);
+}

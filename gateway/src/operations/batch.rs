@@ -6,6 +6,7 @@ use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
 use verbs3_protocol::WriteOutcome;
 
 use super::{Core, Right};
+use crate::write::announce::WriteEnd;
 
 /// S3's own bound on a batch.
 const KEYS_MAX: usize = 1000;
@@ -26,8 +27,8 @@ pub(super) async fn delete_objects(
     } else {
         request.input.delete.objects = allowed;
         core.rewrite(&entry, &mut request)?;
-        let keys = request.input.delete.objects.iter().map(|object| object.key.clone()).collect();
-        core.announced(&entry, request, keys, outcome).await?
+        let keys: Vec<String> = request.input.delete.objects.iter().map(|object| object.key.clone()).collect();
+        core.announced(&entry, request, keys.clone(), |output| ends(output, &keys)).await?
     };
     if !denied.is_empty() {
         response.output.errors.get_or_insert_default().extend(denied.into_iter().map(refusal));
@@ -35,17 +36,23 @@ pub(super) async fn delete_objects(
     Ok(response)
 }
 
-/// A key that the UFS itself stumbled over may be deleted yet, or has been: an attempt may go on behind its answer.
-fn outcome(output: &DeleteObjectsOutput) -> WriteOutcome {
+/// A key that the UFS itself stumbled over may be deleted yet, or has been: an attempt may go on behind its answer. That says nothing of
+/// the others. Stores say `SlowDown` of a key also where some of their disks have deleted it.
+fn ends(output: &DeleteObjectsOutput, keys: &[String]) -> WriteEnd {
     let refused = |error: &Error| {
         let code = error.code.as_ref().and_then(|code| S3ErrorCode::from_bytes(code.as_bytes()));
         // S3's time-out is a 400.
         let code = code.filter(|code| *code != S3ErrorCode::RequestTimeout);
         code.and_then(|code| code.status_code()).is_some_and(|status| status.is_client_error())
     };
-    match output.errors.iter().flatten().all(refused) {
-        true => WriteOutcome::Done,
-        false => WriteOutcome::Unknown,
+    let stumbled = output.errors.iter().flatten().filter(|error| !refused(error));
+    let unknown: Option<Vec<String>> =
+        stumbled.map(|error| error.key.clone().filter(|key| keys.contains(key))).collect();
+    match unknown {
+        // Of whichever key it speaks.
+        None => WriteEnd::Whole(WriteOutcome::Unknown),
+        Some(none) if none.is_empty() => WriteEnd::Whole(WriteOutcome::Done),
+        Some(unknown) => WriteEnd::AllBut(unknown),
     }
 }
 
@@ -63,20 +70,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_that_the_ufs_stumbled_over_leaves_the_outcome_unknown() {
-        for (codes, wanted) in [
-            (&[][..], WriteOutcome::Done),
-            (&[Some("AccessDenied"), Some("NoSuchVersion")], WriteOutcome::Done),
-            (&[Some("AccessDenied"), Some("InternalError")], WriteOutcome::Unknown),
-            (&[Some("ServiceUnavailable")], WriteOutcome::Unknown),
-            (&[Some("SlowDown")], WriteOutcome::Unknown),
-            (&[Some("RequestTimeout")], WriteOutcome::Unknown),
-            (&[Some("SomethingOdd")], WriteOutcome::Unknown),
-            (&[None], WriteOutcome::Unknown),
-        ] {
-            let error = |code: &Option<&str>| Error { code: code.map(str::to_owned), ..Error::default() };
-            let output = DeleteObjectsOutput { errors: Some(codes.iter().map(error).collect()), ..Default::default() };
-            assert_eq!(outcome(&output), wanted, "{codes:?}");
+    fn a_key_that_the_ufs_stumbled_over_is_unknown_and_no_other() {
+        let keys: Vec<String> = ["a", "b", "c"].map(str::to_owned).into();
+        let ends = |errors: &[(Option<&str>, Option<&str>)]| {
+            let error = |&(key, code): &(Option<&str>, Option<&str>)| Error {
+                key: key.map(str::to_owned),
+                code: code.map(str::to_owned),
+                ..Error::default()
+            };
+            super::ends(
+                &DeleteObjectsOutput { errors: Some(errors.iter().map(error).collect()), ..Default::default() },
+                &keys,
+            )
+        };
+        let done = WriteEnd::Whole(WriteOutcome::Done);
+        let unknown = |keys: &[&str]| WriteEnd::AllBut(keys.iter().map(|&key| key.to_owned()).collect());
+        assert_eq!(ends(&[]), done);
+        assert_eq!(ends(&[(Some("a"), Some("AccessDenied")), (None, Some("NoSuchVersion"))]), done);
+        assert_eq!(ends(&[(Some("a"), Some("AccessDenied")), (Some("b"), Some("InternalError"))]), unknown(&["b"]));
+        for code in [Some("ServiceUnavailable"), Some("SlowDown"), Some("RequestTimeout"), Some("SomethingOdd"), None] {
+            assert_eq!(ends(&[(Some("c"), code)]), unknown(&["c"]), "{code:?}");
+            for other in [None, Some("d")] {
+                assert_eq!(ends(&[(other, code)]), WriteEnd::Whole(WriteOutcome::Unknown), "{code:?} of {other:?}");
+            }
         }
     }
 }

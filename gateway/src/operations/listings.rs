@@ -22,10 +22,7 @@ pub(super) async fn listing<R: Listing>(core: &Core, mut request: S3Request<R>) 
     let entry = core.enter(&mut request)?;
     core.rewrite(&entry, &mut request)?;
     let (result, raw) = core.send_to_ufs(&entry, request).await;
-    // Where nobody caches the volume, nothing can be contradicted.
-    if let Ok(response) = &result
-        && core.mounts.promised(&entry.mount).is_some()
-    {
+    if let Ok(response) = &result {
         let entries = R::entries(&response.output);
         if !entries.is_empty() {
             // Before the client has the listing, so that what it reads next is not older.

@@ -20,7 +20,7 @@ use crate::metrics::Metrics;
 use crate::mount::{KEY_BYTES_MAX, Mount, Mounts};
 use crate::read::Reader;
 use crate::write::Homes;
-use crate::write::announce::Write;
+use crate::write::announce::{Write, WriteEnd};
 use crate::write::verified::FaultSlot;
 
 /// What all requests of a gateway share.
@@ -69,7 +69,7 @@ impl Core {
             Announces::key => request.input.key().cloned().into_iter().collect(),
             Announces::nothing | Announces::keys => Vec::new(),
         };
-        self.announced(entry, request, keys, |_| WriteOutcome::Done).await
+        self.announced(entry, request, keys, |_| WriteEnd::Whole(WriteOutcome::Done)).await
     }
 
     /// A rewritten request that changes `keys` (as the UFS names them). `judge`: what a success's document says of them.
@@ -78,7 +78,7 @@ impl Core {
         entry: &Entry,
         request: S3Request<R>,
         keys: Vec<String>,
-        judge: impl FnOnce(&R::Output) -> WriteOutcome,
+        judge: impl FnOnce(&R::Output) -> WriteEnd,
     ) -> S3Result<S3Response<R::Output>> {
         let write = self.write(entry, keys);
         if let Some(write) = &write {
@@ -89,8 +89,15 @@ impl Core {
             self.cors.forget(&entry.mount).await;
         }
         if let Some(write) = write {
-            let outcome = result.as_ref().map_or_else(|_| self.outcome(&result), |response| judge(&response.output));
-            let reported = write.finish(outcome).await;
+            let end = match &result {
+                Ok(response) => judge(&response.output),
+                // A batch is slowed down as a whole before its first key; what happened to each is in a success's document.
+                Err(error) if R::row().announces == Announces::keys && is_slowed_down(error) => {
+                    WriteEnd::Whole(WriteOutcome::Done)
+                }
+                Err(_) => WriteEnd::Whole(self.outcome(&result)),
+            };
+            let reported = write.end(end).await;
             if result.is_ok() {
                 entry.exchange.cx.note_way(reported?);
             }
@@ -161,10 +168,10 @@ impl Core {
         Ok(())
     }
 
-    /// A write to be announced; `None` where nothing is cached, so that nobody need know.
+    /// A write to be announced; `None` of no keys.
     pub fn write(&self, entry: &Entry, keys: Vec<String>) -> Option<Write> {
-        let coherence = self.mounts.promised(&entry.mount).filter(|_| !keys.is_empty())?;
-        Some(Write::new(self.homes.clone(), &entry.mount, coherence, keys))
+        let coherence = self.mounts.promised(&entry.mount);
+        (!keys.is_empty()).then(|| Write::new(self.homes.clone(), &entry.mount, coherence, keys))
     }
 
     /// Sends a request once, and keeps the UFS's own answer beside the typed one.
@@ -224,6 +231,13 @@ impl Core {
 /// For the trace.
 fn failed<T>(result: &S3Result<T>) -> Option<String> {
     result.as_ref().err().map(|error| error.code().as_str().to_owned())
+}
+
+/// Whether the store itself has said that it does nothing of a request, because there are too many.
+fn is_slowed_down(error: &S3Error) -> bool {
+    let answered =
+        matches!(capture::remote_failure(error), Some(RemoteFailure::Answer(answer)) if answer.status.as_u16() == 503);
+    answered && *error.code() == S3ErrorCode::SlowDown
 }
 
 fn changes(row: &Row) -> bool {

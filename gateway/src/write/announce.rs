@@ -36,6 +36,17 @@ pub trait Homes: Send + Sync + 'static {
 pub trait Announcement: Send + Sync + 'static {
     /// Says how it ended; `Ok` when the homes have acknowledged. Bounded in time, and goes on if its caller goes away.
     async fn report(self: Box<Self>, outcome: WriteOutcome) -> Result<Way, HomeUnreachable>;
+
+    /// The same of a batch: of `unknown` keys nobody knows, the others are done.
+    async fn report_batch(self: Box<Self>, unknown: Vec<String>) -> Result<Way, HomeUnreachable>;
+}
+
+/// How a write ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum WriteEnd {
+    Whole(WriteOutcome),
+    /// Of these keys of a batch nobody knows; the others are done.
+    AllBut(Vec<String>),
 }
 
 /// How the homes of a write were told.
@@ -104,6 +115,11 @@ impl Write {
 
     /// Reports, if the write was announced. `Ok` once the homes have acknowledged.
     pub async fn finish(self, outcome: WriteOutcome) -> S3Result<Way> {
+        self.end(WriteEnd::Whole(outcome)).await
+    }
+
+    /// The same, of a write whose keys may have ended differently.
+    pub async fn end(self, end: WriteEnd) -> S3Result<Way> {
         let announced = match self.close() {
             State::Announced(announced) => announced,
             State::Untold => {
@@ -112,7 +128,11 @@ impl Write {
             }
             State::Idle | State::Closed => return Ok(Way::Direct),
         };
-        match announced.report(outcome).await {
+        let reported = match end {
+            WriteEnd::Whole(outcome) => announced.report(outcome).await,
+            WriteEnd::AllBut(unknown) => announced.report_batch(unknown).await,
+        };
+        match reported {
             Ok(way) => Ok(way),
             Err(error) if self.shared.coherence == Coherence::Ttl => {
                 warn!(volume = %self.shared.volume, %error, "a write was not reported; readers see it after the mount's ttl");
@@ -194,6 +214,12 @@ impl Announcement for Told {
         self.tier.report(self.announced, outcome).await?;
         Ok(if relayed.load(Ordering::Relaxed) { Way::Relayed } else { Way::Direct })
     }
+
+    async fn report_batch(self: Box<Self>, unknown: Vec<String>) -> Result<Way, HomeUnreachable> {
+        let relayed = self.announced.relayed();
+        self.tier.report_batch(self.announced, &unknown).await?;
+        Ok(if relayed.load(Ordering::Relaxed) { Way::Relayed } else { Way::Direct })
+    }
 }
 
 impl From<CoherenceError> for HomeUnreachable {
@@ -240,6 +266,10 @@ mod tests {
         async fn report(self: Box<Self>, _: WriteOutcome) -> Result<Way, HomeUnreachable> {
             self.0.fetch_sub(1, Ordering::SeqCst);
             Ok(Way::Direct)
+        }
+
+        async fn report_batch(self: Box<Self>, _: Vec<String>) -> Result<Way, HomeUnreachable> {
+            self.report(WriteOutcome::Unknown).await
         }
     }
 

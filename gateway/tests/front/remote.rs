@@ -7,11 +7,16 @@ use verbs3_ufs::s3::{Credentials, S3Options, Secret, connect};
 use verbs3_ufs::{Ufs, UfsLimits};
 
 use crate::signing::{ACCESS_KEY, REGION, Request, SECRET_KEY};
-use crate::stage::{Stage, mount};
+use crate::stage::{Setup, Stage, mount};
 
 /// The gateway that clients use, and the one that is its UFS. `far` is all of the other's `data`, `part` its `p/`.
 pub async fn stages() -> (Stage, Stage) {
-    let behind = Stage::start().await;
+    stages_with(|_| {}).await
+}
+
+/// The same, with another gateway behind.
+async fn stages_with(behind: impl FnOnce(&mut Setup)) -> (Stage, Stage) {
+    let behind = Stage::start_with(behind).await;
     let credentials = Credentials::Static {
         access_key_id: ACCESS_KEY.to_owned(),
         secret_access_key: Secret::new(SECRET_KEY),
@@ -43,6 +48,19 @@ async fn bodies_of_all_sizes_arrive_and_come_back() {
         assert!(got.body == body, "{bytes}: {} bytes came back", got.body.len());
         assert_eq!(got.headers["etag"], answer.headers["etag"]);
     }
+}
+
+#[tokio::test]
+async fn a_batch_that_is_slowed_down_as_a_whole_leaves_no_key_uncertain() {
+    let (front, _behind) = stages_with(|setup| setup.options.requests_in_flight_max = 0).await;
+    let document = b"<Delete><Object><Key>a</Key></Object><Object><Key>b</Key></Object></Delete>";
+    let length = document.len().to_string();
+    let batch = Request::new("POST", "/far").query("delete=").header("content-length", &length);
+    assert_eq!(front.send(&batch, document).await.error(), (503, "SlowDown".to_owned()));
+    assert_eq!(front.told(), ["announce a,b visible=false", "report a,b Done"]);
+    // What is slowed down without such a document may have begun: stores with disks of their own say so in the middle.
+    assert_eq!(front.send(&Request::new("DELETE", "/far/a"), b"").await.error(), (503, "SlowDown".to_owned()));
+    assert_eq!(front.told()[2..], ["announce a visible=false", "report a Unknown"]);
 }
 
 #[tokio::test]

@@ -89,6 +89,11 @@ impl Announcement for Told {
         }
         Ok(if self.key.starts_with("around") { Way::Relayed } else { Way::Direct })
     }
+
+    async fn report_batch(self: Box<Self>, unknown: Vec<String>) -> Result<Way, HomeUnreachable> {
+        self.told.lock().push(format!("unknown {}", unknown.join(",")));
+        self.report(WriteOutcome::Done).await
+    }
 }
 
 impl Drop for Told {

@@ -50,6 +50,37 @@ async fn every_key_is_announced_to_its_own_home_in_one_message_each() {
     assert_eq!(tier.metrics.writes_open.get(), 0);
 }
 
+#[tokio::test]
+async fn of_a_batch_only_the_keys_that_nobody_knows_of_stay_uncertain() {
+    let (a, b) = (TestWorker::new("a", honest()), TestWorker::new("b", honest()));
+    let tier = tier(&[&a, &b]);
+    let announced = tier.announce(&volume(), &keys(100)).await.unwrap();
+    let lost = keys(3);
+    tier.report_batch(announced, &lost).await.unwrap();
+    let home =
+        |key: &String| tier.map.load().home(&ObjectKey { volume: volume(), key: key.clone() }).unwrap().id.0.clone();
+    let (mut uncertain, mut done) = (Vec::new(), Vec::new());
+    for worker in [&a, &b] {
+        for request in worker.asked() {
+            let Request::Report(report) = request else { continue };
+            let own = report.keys.into_iter().filter(|key| home(key) == worker.id.0);
+            match report.outcome {
+                WriteOutcome::Unknown => uncertain.extend(own),
+                outcome => {
+                    assert_eq!(outcome, WriteOutcome::Done);
+                    done.extend(own);
+                }
+            }
+        }
+    }
+    uncertain.sort();
+    done.sort();
+    let mut others = keys(100)[3..].to_vec();
+    others.sort();
+    assert_eq!((uncertain, done), (lost, others));
+    assert_eq!(tier.metrics.writes_open.get(), 0);
+}
+
 #[tokio::test(start_paused = true)]
 async fn one_home_that_can_not_be_told_stops_the_write_and_the_others_are_freed() {
     let (a, b) = (TestWorker::new("a", honest()), TestWorker::new("b", silent()));
