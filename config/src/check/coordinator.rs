@@ -49,6 +49,13 @@ pub(super) fn check(coordinator: &Coordinator, roles: &[Role], findings: &mut Fi
     if let Some(file) = notification_token_file.as_ref().filter(|_| roles.contains(&Role::Coordinator)) {
         findings.readable(at("notification_token_file"), file);
     }
+    // Until then nobody leads who could renew a lease. The rest is for noticing, for the election, and for coming back.
+    if store.kind == CoordinatorStoreKind::Etcd && lease.0 < 3 * leadership.0 {
+        findings.warning(
+            at("lease"),
+            format!("{lease} is less than three times leadership ({leadership}): when a leader dies, workers lose their leases, and reads ask the store"),
+        );
+    }
     check_store(store, roles, findings);
     super::preload::check(preload, findings);
     super::hot::check(hot, findings);
