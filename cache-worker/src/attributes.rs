@@ -7,6 +7,7 @@ mod ask;
 mod cache;
 mod checks;
 mod coherence;
+mod doubts;
 mod grants;
 mod identity;
 mod reads;
@@ -24,6 +25,7 @@ pub(crate) use ask::Asker;
 pub(crate) use cache::{Cache, Found, Needs};
 pub(crate) use checks::{Asking, Checks, Plan};
 pub(crate) use coherence::Coherence;
+pub(crate) use doubts::DoubtOptions;
 pub(crate) use grants::{Concerned, GrantOptions, Grants, Ungranted};
 pub(crate) use reads::Reads;
 
@@ -43,6 +45,13 @@ pub(crate) struct Subject {
 pub(crate) struct Ages {
     pub(crate) attributes: Age,
     pub(crate) absence: Age,
+}
+
+impl Ages {
+    /// None older than that.
+    pub(crate) fn at_most(self, max: Option<Duration>) -> Self {
+        Self { attributes: self.attributes.at_most(max), absence: self.absence.at_most(max) }
+    }
 }
 
 /// The greatest age that an asker accepts.
@@ -71,6 +80,15 @@ impl Age {
             (_, Right::Ask) | (Self::AlwaysAsk, _) => Self::AlwaysAsk,
             (Self::UpTo(max), Right::Since(since)) => Self::UpTo(max.min(since)),
             (Self::Any, Right::Since(since)) => Self::UpTo(since),
+        }
+    }
+
+    /// No older than that.
+    pub(crate) fn at_most(self, max: Option<Duration>) -> Self {
+        match (self, max) {
+            (age, None) | (age @ Self::AlwaysAsk, _) => age,
+            (Self::UpTo(age), Some(max)) => Self::UpTo(age.min(max)),
+            (Self::Any, Some(max)) => Self::UpTo(max),
         }
     }
 

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
+use verbs3_protocol::PauseWatch;
 
 /// Nanoseconds since the clock began. Never goes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -38,20 +39,43 @@ impl Moment {
     }
 }
 
+/// Now, as far as it is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Times {
+    /// By the host's own clock: for what others are waited for, and for ages.
+    pub now: Moment,
+    /// The latest that it may be, where the host's own clock may have stood still: for the ends of rights.
+    pub latest: Moment,
+}
+
+impl From<Moment> for Times {
+    /// Of a clock that misses nothing.
+    fn from(now: Moment) -> Self {
+        Self { now, latest: now }
+    }
+}
+
 /// Where the time comes from.
 pub trait Clock: Send + Sync + 'static {
     fn now(&self) -> Moment;
+
+    fn times(&self) -> Times {
+        self.now().into()
+    }
 }
 
 /// The machine's clock since it was started, sleep included.
 #[derive(Debug)]
 pub struct SystemClock {
     start: Duration,
+    pauses: PauseWatch,
 }
 
 impl Default for SystemClock {
     fn default() -> Self {
-        Self { start: since_boot() }
+        let clock = Self { start: since_boot(), pauses: PauseWatch::new() };
+        clock.times();
+        clock
     }
 }
 
@@ -59,10 +83,20 @@ impl Clock for SystemClock {
     fn now(&self) -> Moment {
         Moment::default().after(since_boot().saturating_sub(self.start))
     }
+
+    fn times(&self) -> Times {
+        let (wall, own) = (read(ClockId::Realtime), since_boot());
+        let now = Moment::default().after(own.saturating_sub(self.start));
+        Times { now, latest: now.after(self.pauses.missed(own, wall)) }
+    }
 }
 
 fn since_boot() -> Duration {
-    let time = clock_gettime(ClockId::Boottime);
+    read(ClockId::Boottime)
+}
+
+fn read(clock: ClockId) -> Duration {
+    let time = clock_gettime(clock);
     Duration::new(u64::try_from(time.tv_sec).unwrap_or_default(), u32::try_from(time.tv_nsec).unwrap_or_default())
 }
 
@@ -70,6 +104,7 @@ fn since_boot() -> Duration {
 #[derive(Debug, Default)]
 pub struct ManualClock {
     nanos: AtomicU64,
+    missed: AtomicU64,
 }
 
 impl ManualClock {
@@ -77,10 +112,21 @@ impl ManualClock {
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         self.nanos.fetch_add(nanos, Ordering::SeqCst);
     }
+
+    /// As if the host had been stopped for so long, and its wall clock set right since.
+    pub fn pause(&self, duration: Duration) {
+        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        self.missed.fetch_add(nanos, Ordering::SeqCst);
+    }
 }
 
 impl Clock for ManualClock {
     fn now(&self) -> Moment {
         Moment(self.nanos.load(Ordering::SeqCst))
+    }
+
+    fn times(&self) -> Times {
+        let now = self.now();
+        Times { now, latest: now.after(Duration::from_nanos(self.missed.load(Ordering::SeqCst))) }
     }
 }

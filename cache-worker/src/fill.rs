@@ -183,7 +183,7 @@ impl Filler {
         let kept = Page { cell, bytes: page.bytes, checksum };
         let returned = self.memory.insert(page.key, kept.clone(), self.clock.now().seconds());
         // Out of the table only when it can be found in memory: in between, a reader would start a second fill.
-        self.flights_of(target.digest.block_spread(block)).lock().remove(&page.key);
+        run.take_page_out_of(&mut self.flights_of(target.digest.block_spread(block)).lock(), index);
         run.kept(index);
         self.save(target, block, run.first_page + index as u16, &kept, Unsaved { uses: 0, returned });
     }

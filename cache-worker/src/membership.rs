@@ -42,9 +42,9 @@ impl Worker {
     /// For so long the worker answers from what it knows, and for so long it takes part in writes. `left` is asked after this
     /// worker's clock: a process that is stopped between the two has less of the lease then, never more.
     pub fn hold_lease(&self, left: impl FnOnce() -> (Duration, Duration)) {
-        let now = self.clock.now();
+        let latest = self.clock.times().latest;
         let (lease, outage) = left();
-        self.with_standing(|standing| standing.lease(now.after(lease), now.after(outage)));
+        self.with_standing(|standing| standing.lease(latest.after(lease), latest.after(outage)));
     }
 
     /// Answers under the present epoch no more, and recalls what gateways may answer by themselves: nobody may be told of it before

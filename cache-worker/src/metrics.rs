@@ -131,6 +131,7 @@ table! {
     lease_waits: IntCounter, "verbs3_worker_lease_waits_total", ["until" = "any"], "Acknowledgements of writes and invalidations that waited for gateways to drop recalled leases (any), and those of them that waited until the leases were over (end).";
     leases_waited_out: IntCounter, "verbs3_worker_lease_waits_total", ["until" = "end"], "Acknowledgements of writes and invalidations that waited for gateways to drop recalled leases (any), and those of them that waited until the leases were over (end).";
     open_writes: IntGauge, "verbs3_worker_open_writes", [], "Announced writes without a report.";
+    doubts: IntGauge, "verbs3_worker_doubts", [], "Keys with a write that was lost sight of and may be completed yet: what is learnt of them is believed for worker.writes.doubt_age_max.";
     writes_expired: IntCounter, "verbs3_worker_writes_expired_total", [], "Announced writes whose report never came.";
 
     held_pages: IntGauge, "verbs3_worker_held_pages", [], "Pages held in memory.";

@@ -40,6 +40,10 @@ pub struct WorkerOptions {
     pub page_idle_max: Option<Duration>,
     /// Longest time that an announced write stays uncertain without news of its writer.
     pub uncertain_max: Duration,
+    /// How long after that a store may still complete such a write; zero: not at all.
+    pub doubt_for: Duration,
+    /// How long what is learnt of its key meanwhile is believed.
+    pub doubt_age_max: Duration,
     /// Announced writes (keys, for a batch) that may be open at once; one more is answered with `Busy`.
     pub open_writes_max: usize,
     /// Keys that one announcement, report or invalidation may name.
@@ -88,6 +92,8 @@ impl Default for WorkerOptions {
             read_ahead_bytes_max: 4 << 20,
             page_idle_max: None,
             uncertain_max: Duration::from_secs(300),
+            doubt_for: Duration::from_secs(3600),
+            doubt_age_max: Duration::from_secs(10),
             open_writes_max: 100_000,
             keys_per_message_max: 1000,
             generation_slots: 1 << 20,

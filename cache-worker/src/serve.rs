@@ -103,7 +103,7 @@ impl Service for Worker {
                 Err(refused) => Err(refused),
             },
             Ok(Request::Standing) => {
-                let (epoch, leased) = (self.standing.epoch(), self.standing.is_leased(self.clock.now()));
+                let (epoch, leased) = (self.standing.epoch(), self.standing.is_leased(self.clock.times()));
                 return say(reply, &Message::Standing { epoch, leased }).await;
             }
             Ok(Request::Warm(warm)) => return self.serve_warm(warm, None, reply).await,

@@ -19,7 +19,7 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLock};
 use verbs3_protocol::{Epoch, Placement, SLOTS, Slot, WorkerId};
 
-use crate::clock::Moment;
+use crate::clock::{Moment, Times};
 
 /// Stands for no epoch: nobody asks under it.
 const NONE: u64 = 0;
@@ -92,7 +92,7 @@ pub(crate) enum Standing {
 
 pub(crate) struct Coordinated {
     epoch: AtomicU64,
-    /// Nanoseconds, as [`Moment`] counts.
+    /// Nanoseconds, as [`Times::latest`] counts.
     lease_until: AtomicU64,
     outage_until: AtomicU64,
     /// For each slot, the moment from which on what was asked is good.
@@ -117,7 +117,8 @@ impl Standing {
     }
 
     /// For a question about attributes that arrives at `now`.
-    pub(crate) fn to_answer(&self, asked: Epoch, slot: Slot, now: Moment) -> Result<Right, Denied> {
+    pub(crate) fn to_answer(&self, asked: Epoch, slot: Slot, times: impl Into<Times>) -> Result<Right, Denied> {
+        let Times { now, latest } = times.into();
         let own = match self {
             Self::Fixed(None) => return Ok(Right::All),
             Self::Fixed(Some(own)) if *own == asked => return Ok(Right::All),
@@ -125,7 +126,7 @@ impl Standing {
             Self::Coordinated(own) => own,
         };
         own.is_at(asked)?;
-        if own.lease_until.load(Ordering::SeqCst) <= now.nanos() {
+        if own.lease_until.load(Ordering::SeqCst) <= latest.nanos() {
             return Ok(Right::Ask);
         }
         let since = own.valid_from[usize::from(slot.0)].load(Ordering::SeqCst);
@@ -136,7 +137,13 @@ impl Standing {
     }
 
     /// For a write that is announced or reported at `now`: runs `note`, which no handover overlooks.
-    pub(crate) fn to_note<T>(&self, asked: Epoch, now: Moment, note: impl FnOnce() -> T) -> Result<(T, Hold), Denied> {
+    pub(crate) fn to_note<T>(
+        &self,
+        asked: Epoch,
+        times: impl Into<Times>,
+        note: impl FnOnce() -> T,
+    ) -> Result<(T, Hold), Denied> {
+        let latest = times.into().latest;
         let own = match self {
             Self::Fixed(None) => return Ok((note(), Hold::Leased)),
             Self::Fixed(Some(own)) if *own == asked => return Ok((note(), Hold::Leased)),
@@ -145,9 +152,9 @@ impl Standing {
         };
         let _noting = own.noting.read();
         own.is_at(asked)?;
-        let hold = if own.lease_until.load(Ordering::SeqCst) > now.nanos() {
+        let hold = if own.lease_until.load(Ordering::SeqCst) > latest.nanos() {
             Hold::Leased
-        } else if own.outage_until.load(Ordering::SeqCst) > now.nanos() {
+        } else if own.outage_until.load(Ordering::SeqCst) > latest.nanos() {
             Hold::Unleased
         } else {
             return Err(Denied::Lease);
@@ -158,12 +165,18 @@ impl Standing {
     /// For a lease to whoever asked at `asked`: runs `grant` with the end of this worker's own lease, and so that no handover
     /// overlooks what was granted. `None`: a worker of a map that never changes grants none, because the process that follows it
     /// would not know of it; nor does one without a lease.
-    pub(crate) fn to_grant<T>(&self, asked: Epoch, now: Moment, grant: impl FnOnce(Moment) -> Option<T>) -> Option<T> {
+    pub(crate) fn to_grant<T>(
+        &self,
+        asked: Epoch,
+        times: impl Into<Times>,
+        grant: impl FnOnce(Moment) -> Option<T>,
+    ) -> Option<T> {
         let Self::Coordinated(own) = self else { return None };
+        let Times { now, latest } = times.into();
         let _noting = own.noting.read();
         own.is_at(asked).ok()?;
         let until = Moment::from_nanos(own.lease_until.load(Ordering::SeqCst));
-        (until > now).then(|| grant(until)).flatten()
+        (until > latest).then(|| grant(now.after(until.since(latest)))).flatten()
     }
 
     /// For what is no question of coherence, but of who owns what.
@@ -184,10 +197,10 @@ impl Standing {
         }
     }
 
-    pub(crate) fn is_leased(&self, now: Moment) -> bool {
+    pub(crate) fn is_leased(&self, times: impl Into<Times>) -> bool {
         match self {
             Self::Fixed(_) => true,
-            Self::Coordinated(own) => own.lease_until.load(Ordering::SeqCst) > now.nanos(),
+            Self::Coordinated(own) => own.lease_until.load(Ordering::SeqCst) > times.into().latest.nanos(),
         }
     }
 }
@@ -200,6 +213,7 @@ impl Coordinated {
         }
     }
 
+    /// Both as [`Times::latest`] counts.
     pub(crate) fn lease(&self, until: Moment, outage_until: Moment) {
         self.outage_until.store(outage_until.nanos(), Ordering::SeqCst);
         self.lease_until.store(until.nanos(), Ordering::SeqCst);

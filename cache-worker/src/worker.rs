@@ -10,7 +10,7 @@ use verbs3_protocol::{BlockIndex, Geometry, ObjectKey, Version};
 use verbs3_rdma::arena::Arena;
 use verbs3_telemetry::Tracer;
 
-use crate::attributes::{Asker, Cache, Checks, Coherence, GrantOptions, Grants, Reads};
+use crate::attributes::{Asker, Cache, Checks, Coherence, DoubtOptions, GrantOptions, Grants, Reads};
 use crate::clock::{Clock, SystemClock};
 use crate::digest::Digests;
 use crate::disk::{DiskError, Opening};
@@ -145,7 +145,13 @@ impl Worker {
         );
         let bounds = GrantOptions { grants_max: options.leases_max, holders_max: options.lease_holders_max };
         let grants = Arc::new(Grants::new(bounds, metrics.clone()));
-        let coherence = Coherence::new(options.generation_slots, options.open_writes_max, grants.clone());
+        let doubts = DoubtOptions {
+            length: options.doubt_for,
+            age_max: options.doubt_age_max,
+            // As many as may be lost at once.
+            keys_max: options.open_writes_max,
+        };
+        let coherence = Coherence::new(options.generation_slots, options.open_writes_max, doubts, grants.clone());
         let coherence = Arc::new(coherence);
         let attributes = Arc::new(Cache::new(options.attributes_entries_max));
         let asker = Arc::new(Asker {
@@ -258,7 +264,7 @@ impl Worker {
             );
             self.metrics.writes_expired.inc_by(expired);
         }
-        self.metrics.leased.set(i64::from(self.standing.is_leased(now)));
+        self.metrics.leased.set(i64::from(self.standing.is_leased(self.clock.times())));
         let left = self.leaver.progress().map_or(0, |progress| progress.blocks_left);
         self.metrics.hand_overs_left.set(left as i64);
         let (pages, bytes) = self.filler.memory().held();
@@ -266,6 +272,7 @@ impl Worker {
         self.metrics.held_bytes.set(bytes as i64);
         self.metrics.attributes_entries.set(self.attributes.len() as i64);
         self.metrics.open_writes.set(self.coherence.open_writes() as i64);
+        self.metrics.doubts.set(self.coherence.doubts() as i64);
         if let Some(disk) = self.filler.disk() {
             disk.look_over();
         }

@@ -13,7 +13,7 @@ use processes::{Process, dev_key, free_address, get, get_object, run, text, verb
 fn write_files(folder: &Path, store: &Process, worker: &str, secret: &str, shm: &str) -> [String; 2] {
     let (access, key) = dev_key(&folder.join("data"));
     let shared = format!(
-        "[cluster]\nsecret = \"{secret}\"\nworkers = [{{ id = \"w0\", address = \"{worker}\" }}]\n\
+        "[cluster]\nsecret = \"{secret}\"\nworkers = [{{ id = \"w0\", address = \"{worker}\" }}]\nworkers_fixed = true\n\
          [[ufs]]\nname = \"store\"\nendpoint = \"http://{}\"\n\
          credentials = {{ kind = \"static\", access_key_id = \"{access}\", secret_access_key = \"{key}\" }}\n\
          [[mount]]\nname = \"*\"\nufs = \"store\"\n",

@@ -49,7 +49,7 @@ fn configuration(folder: &Path, issuer: &str, store: &str) -> String {
     let mut text = "[log]\nlevel = \"trace\"\n".to_owned();
     for (kind, credentials) in credentials {
         text += &format!(
-            "\n[[ufs]]\nname = \"{kind}\"\nendpoint = \"http://{store}\"\ncredentials = {{ {credentials} }}\n"
+            "\n[[ufs]]\nname = \"{kind}\"\nendpoint = \"http://{store}\"\nnamespace = \"{kind}\"\ncredentials = {{ {credentials} }}\n"
         );
         text +=
             &format!("[[mount]]\nname = \"{kind}\"\nufs = \"{kind}\"\nattributes_ttl = \"0\"\nabsence_ttl = \"0\"\n");

@@ -58,7 +58,7 @@ impl Bed {
         let members = match registered {
             true => format!("coordinators = [\"http://{address}\"]"),
             false => format!(
-                "workers = [{{ id = \"w0\", address = \"{}\" }}, {{ id = \"w1\", address = \"{}\" }}]",
+                "workers_fixed = true\nworkers = [{{ id = \"w0\", address = \"{}\" }}, {{ id = \"w1\", address = \"{}\" }}]",
                 addresses[0], addresses[1]
             ),
         };

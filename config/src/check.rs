@@ -5,6 +5,7 @@ mod coordinator;
 mod disk;
 mod gateway;
 mod hot;
+mod identity;
 mod mount;
 mod preload;
 mod surroundings;
@@ -78,7 +79,9 @@ pub(crate) fn check(config: &Config, roles: &[Role], environment: &Environment) 
     let mut findings = Findings::default();
     let Config { cluster, ufs, mount, gateway, worker, coordinator, tcp, verbs, dev, process, log, telemetry } = config;
     cluster::check(cluster, roles, &mut findings);
+    cluster::check_list(cluster, mount, roles, &mut findings);
     ufs::check(ufs, roles, &mut findings);
+    identity::check(ufs, &mut findings);
     mount::check(mount, ufs, roles, &mut findings);
     gateway::check(gateway, cluster, roles, &mut findings);
     worker::check(worker, cluster, roles, &mut findings);

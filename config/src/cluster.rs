@@ -27,8 +27,13 @@ pub struct Cluster {
     /// Workers that each block may be served by: its owner, and those that are asked when the owner does not answer.
     /// Default: `2`. Range: `1` to `8`.
     pub replicas: u16,
-    /// The workers, where there is no coordinator. Order does not matter; the same list everywhere. Default: `[]`.
+    /// The workers, where there is no coordinator. Order does not matter; the same list everywhere. A gateway with such a list wants
+    /// `workers_fixed`, or `coherence = "ttl"` on each cached mount. Default: `[]`.
     pub workers: Vec<ClusterWorker>,
+    /// Promises that no process of another list is ever alive beside one of this list: every gateway and every worker is stopped before
+    /// `workers` or `replicas` changes. Two lists at once give a key two homes, and reads through one miss writes through the other, on
+    /// immutable mounts for ever. Nothing can check this promise; with coordinators there is no need of it. Default: `false`.
+    pub workers_fixed: bool,
     /// URLs of the coordinators, such as `"http://coordinator-0:9500"`, in place of `workers`: workers register with them, and
     /// gateways follow the placement map. Default: `[]`.
     pub coordinators: Vec<String>,
@@ -59,6 +64,7 @@ impl Default for Cluster {
             page: ByteSize::kib(256),
             replicas: 2,
             workers: Vec::new(),
+            workers_fixed: false,
             coordinators: Vec::new(),
         }
     }

@@ -21,7 +21,8 @@ pub struct Coordinator {
     /// `listen`. Default: none.
     pub advertise: Option<String>,
     /// How long a worker may answer for attributes without being heard of. A worker that vanishes is out of the map after so
-    /// long, and until then writes of its keys wait, or get 503 after `gateway.tier.announce_deadline`. Default: `"4s"`. Range: `"1s"` to `"5m"`.
+    /// long, and until then writes of its keys wait, or get 503 after `gateway.tier.announce_deadline`. At least three times `leadership`, so that no lease ends when
+    /// a leader dies. Default: `"6s"`. Range: `"1s"` to `"5m"`.
     pub lease: Period,
     /// How long after their leases workers go on to take writes while no coordinator answers anybody; and so how long a map
     /// waits to replace one whose workers all vanished at once. Default: `"10m"`. Range: `"0"` to `"1d"`.
@@ -33,7 +34,7 @@ pub struct Coordinator {
     /// most. At once move the slots of a worker that is lost, of one that is back at its address within this time, and of those that
     /// join within this time of a cluster's first map. `"0"`: all at once. Default: `"15s"`. Range: `"0"` to `"1h"`.
     pub move_for: Period,
-    /// How long the leadership outlives a leader that vanishes. Default: `"4s"`. Range: `"2s"` to `"5m"`.
+    /// How long the leadership outlives a leader that vanishes. Default: `"2s"`. Range: `"2s"` to `"5m"`.
     pub leadership: Period,
     /// How far the clocks of a cluster may be apart in requests that change something. Default: `"1m"`. Range: `"1s"` to `"1h"`.
     pub clock_skew: Period,
@@ -107,11 +108,11 @@ impl Default for Coordinator {
             listen: SocketAddr::from(([0, 0, 0, 0], 9500)),
             admin_listen: SocketAddr::from(([127, 0, 0, 1], 9501)),
             advertise: None,
-            lease: Period::seconds(4),
+            lease: Period::seconds(6),
             outage: Period::seconds(600),
             gather: Period::millis(200),
             move_for: Period::seconds(15),
-            leadership: Period::seconds(4),
+            leadership: Period::seconds(2),
             clock_skew: Period::seconds(60),
             workers_max: 4000,
             connections_max: 32768,

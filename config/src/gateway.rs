@@ -165,7 +165,7 @@ pub struct GatewayTier {
     pub hedge_after: Period,
     /// For how long reads of a key ask the UFS when its writer has vanished between announce and report. Default: `"1m"`. Range: `"1s"` to `"1h"`.
     pub write_uncertain_for: Period,
-    /// For a home's acknowledgement of an announcement. Default: `"5s"`. Range: `"100ms"` to `"5m"`.
+    /// For a home's acknowledgement of an announcement. Longer than `coordinator.lease`, or writes fail whose home has died. Default: `"8s"`. Range: `"100ms"` to `"5m"`.
     pub announce_deadline: Period,
     /// How long a report is tried before the writer is told that it failed. Default: `"15s"`. Range: `"100ms"` to `"10m"`.
     pub report_deadline: Period,
@@ -303,7 +303,7 @@ impl Default for GatewayTier {
             idle: Period::seconds(15),
             hedge_after: Period::millis(250),
             write_uncertain_for: Period::seconds(60),
-            announce_deadline: Period::seconds(5),
+            announce_deadline: Period::seconds(8),
             report_deadline: Period::seconds(15),
             map_wait: Period::millis(500),
             relay_after: Period::millis(500),

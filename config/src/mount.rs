@@ -30,7 +30,8 @@ pub struct Mount {
     pub coherence: Coherence,
     /// Refuse every write. Default: `false`.
     pub read_only: bool,
-    /// `false`: everything goes to the UFS and nothing is cached. Default: `true`.
+    /// `false`: everything goes to the UFS and nothing is cached. Writes are told to the workers all the same, for gateways that cache what this
+    /// mount shows. Default: `true`.
     pub cached: bool,
 }
 

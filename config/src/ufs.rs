@@ -23,6 +23,10 @@ pub struct Ufs {
     pub endpoint: Option<String>,
     /// PEM file of the certificates to trust instead of the system's, for an `https` endpoint. Default: none.
     pub ca_file: Option<PathBuf>,
+    /// What tells apart two `[[ufs]]` of one endpoint (or one AWS region) that never show the same bucket: accounts, tenants. Two of one
+    /// endpoint and namespace are one store, and are refused. Two host names that lead to one store are not recognised: name one of them
+    /// alone. Default: `""`.
+    pub namespace: String,
     /// Region of an `s3` store, as signatures name it. Default: `"us-east-1"`.
     pub region: String,
     /// Put the bucket in the path (`/bucket/key`) and not in the host name. Most stores other than AWS want it. Default: `true`.
@@ -168,6 +172,7 @@ impl Default for Ufs {
             sync: true,
             endpoint: None,
             ca_file: None,
+            namespace: String::new(),
             region: "us-east-1".to_owned(),
             path_style: true,
             trailing_checksums: true,

@@ -112,6 +112,11 @@ pub struct WorkerWrites {
     /// Longest time that reads of a key ask the UFS because its writer has vanished. Not shorter than any `gateway.tier.write_uncertain_for`.
     /// Default: `"5m"`. Range: `"1s"` to `"1h"`.
     pub uncertain_for_max: Period,
+    /// How long after that a store may still complete such a write. Until then what is learnt of the key is believed for `doubt_age_max` only, on
+    /// immutable mounts too. `"0s"`: such writes are taken to be over. Default: `"1h"`. Range: `"0s"` to `"7d"`.
+    pub doubt_for: Period,
+    /// How long what is learnt of a key in doubt is believed. Default: `"10s"`. Range: `"10ms"` to `"1h"`.
+    pub doubt_age_max: Period,
     /// Keys whose write is under way at once; beyond, writes are refused (503). Default: `100000`. Range: `1000` to `10000000`.
     pub open_max: u32,
     /// Keys that one message may name: a batch delete has up to 1000. Default: `1000`. Range: `1` to `1000`.
@@ -218,7 +223,13 @@ impl Default for WorkerLeases {
 
 impl Default for WorkerWrites {
     fn default() -> Self {
-        Self { uncertain_for_max: Period::seconds(300), open_max: 100_000, keys_per_message_max: 1000 }
+        Self {
+            uncertain_for_max: Period::seconds(300),
+            doubt_for: Period::seconds(3600),
+            doubt_age_max: Period::seconds(10),
+            open_max: 100_000,
+            keys_per_message_max: 1000,
+        }
     }
 }
 

@@ -23,7 +23,11 @@ struct Example {
     values: &'static [(&'static str, &'static str)],
 }
 
-const CLUSTER: [(&str, &str); 7] = [
+/// What stands in the place of something else that an example has.
+const INSTEAD: &str = "cluster.workers";
+
+const CLUSTER: [(&str, &str); 8] = [
+    ("cluster.coordinators", "[\"http://coordinator-0:9500\"]"),
     ("cluster.secret_file", "\"/etc/verbs3/cluster.secret\""),
     ("cluster.workers.id", "\"gpu-01\""),
     ("cluster.workers.address", "\"10.0.0.1:9400\""),
@@ -140,14 +144,15 @@ fn write_example(structs: &Structs, example: &Example) -> String {
 
 fn write_table(structs: &Structs, example: &Example, path: &str, table: &Setting, text: &mut String) {
     let header = if table.is_list { format!("[[{path}]]") } else { format!("[{path}]") };
-    text.push_str(&format!("\n# {}\n{header}\n", table.meaning));
+    let mark = if path == INSTEAD { "# " } else { "" };
+    text.push_str(&format!("\n# {}\n{mark}{header}\n", table.meaning));
     let (tables, plain): (Vec<&Setting>, Vec<&Setting>) =
         structs.of(&table.kind).iter().partition(|setting| structs.has(&setting.kind));
     for setting in plain {
         for line in documented::wrap(&setting.documentation, 118) {
             text.push_str(&format!("# {line}\n"));
         }
-        text.push_str(&format!("{}\n", value_of(example, &format!("{path}.{}", setting.name), setting)));
+        text.push_str(&format!("{mark}{}\n", value_of(example, &format!("{path}.{}", setting.name), setting)));
     }
     for setting in tables {
         if setting.is_list && example.role == Role::Dev {
@@ -206,6 +211,7 @@ fn settings_that_examples_leave_out_exist() {
             line.strip_prefix("# ")
                 .and_then(|rest| rest.split_once(" = "))
                 .is_some_and(|(name, _)| !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase() || c == '_'))
+                || line == format!("# [[{INSTEAD}]]")
         };
         let all: String =
             text.lines().map(|line| format!("{}\n", if setting(line) { &line[2..] } else { line })).collect();

@@ -66,6 +66,9 @@ pub struct Document {
     /// Members of the map in force that have a part of their share.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub moving: BTreeMap<WorkerId, Moving>,
+    /// Where members of the map in force listen, as far as they have said so.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub places: BTreeMap<WorkerId, u64>,
     /// Members of earlier maps that went without a word: a person should know. At most [`MISSING_MAX`].
     #[serde(default)]
     pub missing: Vec<ClusterMember>,
@@ -83,7 +86,8 @@ impl Document {
     pub fn new(epoch: Epoch, replicas: u16) -> Self {
         let none = Membership::new(Epoch(0), replicas, Vec::new());
         let moving = BTreeMap::new();
-        Self { term: 0, highest: epoch, active: none.clone(), former: none, moving, missing: Vec::new() }
+        let places = BTreeMap::new();
+        Self { term: 0, highest: epoch, active: none.clone(), former: none, moving, places, missing: Vec::new() }
     }
 }
 
@@ -93,7 +97,7 @@ pub enum MembershipError {
     #[error("worker {0} is not registered here")]
     Unknown(WorkerId),
     #[error(
-        "worker id {id} is held by {address} for another {left_ms} ms; give this worker another worker.id, or wait if it has moved"
+        "worker id {id} is held by another process, at {address}, for another {left_ms} ms; give this worker another worker.id, or wait if it has moved"
     )]
     Taken { id: WorkerId, address: String, left_ms: u64 },
     #[error("another process has registered as worker {0}; give each its own worker.id")]
@@ -110,6 +114,8 @@ struct Record {
     /// `None`: known from the persisted map alone.
     incarnation: Option<Incarnation>,
     member: ClusterMember,
+    /// 0: it did not say.
+    place: u64,
     tiers: Vec<Tier>,
     rails: Vec<String>,
     lease_until: Moment,
@@ -204,6 +210,7 @@ impl Cluster {
             incarnation: None,
             // Of a part of its weight, perhaps, until it says the whole.
             member: ClusterMember { draining: member.draining || is_drained(member), ..member.clone() },
+            place: document.places.get(&member.id).copied().unwrap_or(0),
             tiers: Vec::new(),
             rails: Vec::new(),
             lease_until: now.after(options.lease),
@@ -244,7 +251,7 @@ impl Cluster {
 
     /// A worker joins, or a new process of one that was here.
     pub fn register(&mut self, asked: Registration, now: Moment) -> Result<Granted, MembershipError> {
-        let Registration { id, incarnation, address, weight, zone, tiers, rails, knows } = asked;
+        let Registration { id, incarnation, address, weight, zone, tiers, rails, knows, place } = asked;
         let malformed = |reason: &str| Err(MembershipError::Malformed { id: id.clone(), reason: reason.to_owned() });
         if id.0.is_empty() || id.0.len() > 64 || id.0.contains(|c: char| c.is_control() || c == '/') {
             return malformed("an id has 1 to 64 bytes, and no slash or control character");
@@ -255,9 +262,12 @@ impl Cluster {
         if address.is_empty() || address.len() > 256 || zone.len() > 256 || tiers.len() > 16 || !are_rails(&rails) {
             return malformed("its address, zone, tiers or rails make no sense");
         }
-        // At the same address it is a process that was started again: one address has one listener.
-        let other =
-            |record: &&Record| record.incarnation.as_ref() != Some(&incarnation) && record.member.address != address;
+        // At the same place it is a process that was started again: one place has one listener. An address alone is no place: a name, or a
+        // service, may lead to two processes, of which the first answers from what it knows until its lease is over.
+        let other = |record: &&Record| {
+            let is_elsewhere = record.member.address != address || (record.place != 0 && record.place != place);
+            record.incarnation.as_ref() != Some(&incarnation) && is_elsewhere
+        };
         match self.records.get(&id) {
             Some(record) if record.is_live(now) && other(&record) => {
                 let left = record.lease_until.since(now).as_millis();
@@ -300,6 +310,7 @@ impl Cluster {
         let record = Record {
             incarnation: known,
             member,
+            place,
             tiers,
             rails,
             lease_until,

@@ -159,8 +159,8 @@ impl Coordinator {
     pub(crate) fn leading<T>(&self, act: impl FnOnce(&mut Leading, Moment) -> T) -> Option<T> {
         let mut leading = self.leading.lock();
         // Read under the lock: what is granted now is granted before the leadership ends.
-        let now = self.clock.now();
+        let (now, latest) = (self.clock.now(), self.clock.latest());
         let leading = leading.as_mut().filter(|leading| !leading.leadership.is_lost())?;
-        (leading.leadership.certain_until() > now).then(|| act(leading, now))
+        (leading.leadership.certain_until() > latest).then(|| act(leading, now))
     }
 }

@@ -61,7 +61,10 @@ fn holds(part: &str, scale: &Scale, all: &[Measured]) {
 /// What is promised at any scale.
 fn check(scale: &Scale, all: &[Measured]) {
     for measured in all {
-        let Measured { name, moved, share, moved_beyond_share, imbalance, .. } = measured;
+        let Measured { name, moved, share, moved_beyond_share, imbalance, asking_longest, .. } = measured;
+        if name == "the leader is killed" {
+            assert!(asking_longest.is_zero(), "{name}: a lease was over for {asking_longest:?}");
+        }
         assert!(*moved_beyond_share <= 0.02, "{name}: a map moved {moved_beyond_share} of all slots beyond its share");
         // However many steps it takes. An upgrade is as many joins as racks.
         let joins = if name.starts_with("rolling") { scale.upgraded as f64 } else { 1.0 };

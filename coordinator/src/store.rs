@@ -76,7 +76,7 @@ impl Leadership {
         &self.fence
     }
 
-    /// Nobody else is elected before this moment of this host's clock. It moves on as long as the store confirms it.
+    /// Nobody else is elected before this moment, as [`verbs3_coordinator_client::clock::Clock::latest`] counts. It moves on as long as the store confirms it.
     pub fn certain_until(&self) -> Moment {
         *self.until.borrow()
     }

@@ -312,7 +312,7 @@ def main(verbs3: Path, etcd: Path, folder: Path) -> int:
             time.sleep(0.05)
         identity = tomllib.loads((folder / "store/identities.toml").read_text())["identity"][0]
         store = {"AWS_ACCESS_KEY_ID": identity["access_key"], "AWS_SECRET_ACCESS_KEY": identity["secret_key"]}
-        shapes = [("cluster", ["coordinators.yaml", "nodes.yaml"], ["coordinator", "worker", "gateway"]), ("static", ["static.yaml"], ["worker", "gateway"])]
+        shapes = [("cluster", ["coordinators.yaml", "nodes.yaml"], ["coordinator", "worker", "gateway"])]
         for shape, files, order in shapes:
             paths = [KUBERNETES / file for file in files if (KUBERNETES / file).exists()]
             if not paths:

@@ -398,8 +398,10 @@ impl Builder {
     /// The sections that all processes share.
     fn shared_config(&self, cluster: &Cluster, coordinators: &str, workers: &[SocketAddr]) -> String {
         let store = &cluster.store;
+        // No test changes the list of a cluster that lives.
+        let fixed = if workers.is_empty() { "" } else { "workers_fixed = true" };
         let mut text = format!(
-            "[cluster]\nname = \"tests\"\nsecret = \"{CLUSTER_SECRET}\"\n{coordinators}\n\
+            "[cluster]\nname = \"tests\"\nsecret = \"{CLUSTER_SECRET}\"\n{coordinators}{fixed}\n\
              [[ufs]]\nname = \"store\"\nkind = \"s3\"\nendpoint = \"{}\"\n\
              credentials = {{ kind = \"static\", access_key_id = \"{}\", secret_access_key = \"{}\" }}\n{}\n\
              [[mount]]\nname = \"*\"\nufs = \"store\"\nattributes_ttl = \"{}\"\nabsence_ttl = \"1h\"\n{}\n",

@@ -58,6 +58,7 @@ shared_config() {
 [cluster]
 name = "suite"
 secret = "a secret of the test suite"
+workers_fixed = true
 
 [[ufs]]
 name = "store"

@@ -104,6 +104,7 @@ shared() {
 [cluster]
 name = "vm"
 secret = "a secret of the VM's tests"
+workers_fixed = true
 workers = [
   { id = "worker-0", address = "$1:9300" },
   { id = "worker-1", address = "$1:9301" },

@@ -19,7 +19,9 @@ use parking_lot::Mutex;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
-use verbs3_protocol::{Attributes, Epoch, Generation, Holder, HolderId, KeyHash, ObjectKey, Opened, WorkerId};
+use verbs3_protocol::{
+    Attributes, Epoch, Generation, Holder, HolderId, KeyHash, ObjectKey, Opened, PauseWatch, WorkerId,
+};
 use verbs3_rdma::transport::TransportKind;
 
 use crate::metrics::Metrics;
@@ -240,8 +242,17 @@ impl Polled {
     }
 }
 
+/// Of this process.
+static PAUSES: PauseWatch = PauseWatch::new();
+
+/// What this host's clock has missed, as far as that is known, is counted: leases are rights, and nobody is waited for by this clock.
 pub(crate) fn since_boot() -> Duration {
-    let time = clock_gettime(ClockId::Boottime);
+    let (wall, own) = (read(ClockId::Realtime), read(ClockId::Boottime));
+    own + PAUSES.missed(own, wall)
+}
+
+fn read(clock: ClockId) -> Duration {
+    let time = clock_gettime(clock);
     Duration::new(u64::try_from(time.tv_sec).unwrap_or_default(), u32::try_from(time.tv_nsec).unwrap_or_default())
 }
 

@@ -7,6 +7,7 @@ mod lease;
 mod look;
 mod membership;
 mod messages;
+mod pauses;
 mod placement;
 mod tend;
 mod word;
@@ -24,6 +25,7 @@ pub use messages::{
     ListedEntry, Open, Opened, PROTOCOL_VERSION, Piece, Question, Read, Refusal, RefusalKind, Reply, Report, Request,
     Shown, TakeOver, TraceContext, UfsAnswer, Warm, WarmTier, Warmed, WriteOutcome,
 };
+pub use pauses::PauseWatch;
 pub use placement::{Member, Placement, PlacementError, RANKING, SLOTS, SPREAD_BYTES_MIN};
 pub use tend::{ForgetPrefix, TENDED_BLOCKS_MAX, Tend, TendAct, Tended, TendedBlock};
 pub use word::{Heard, Relayed, Word};

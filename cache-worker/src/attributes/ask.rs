@@ -93,20 +93,31 @@ impl Asker {
             self.metrics.checks_moved.inc();
             return Outcome::Moved;
         }
-        let keep = |found| {
-            let known = Known { generation: sent.generation, asked: sent.began, found };
-            self.cache.insert(subject.key, known);
+        // False: it is older than a listing that somebody has seen meanwhile.
+        let keep = |found: Found, is_worth_it: bool| {
+            self.checks.settle(subject.key, |shown| {
+                let is_late = shown.is_some_and(|shown| found.is_contradicted(shown.as_ref()));
+                if !is_late && is_worth_it {
+                    let known = Known { generation: sent.generation, asked: sent.began, found };
+                    self.cache.insert(subject.key, known);
+                }
+                !is_late
+            })
         };
         match answered {
             Answered::Present(attributes, coming) => {
                 let attributes = Arc::new(attributes);
-                keep(Found::Present(attributes.clone()));
+                if !keep(Found::Present(attributes.clone()), true) {
+                    self.metrics.checks_moved.inc();
+                    return Outcome::Moved;
+                }
                 Outcome::Present { attributes, generation: sent.generation, coming }
             }
             Answered::Absent(raw) => {
                 let absent = Arc::new(answer(&raw));
-                if identity::names_an_absence(&raw) {
-                    keep(Found::Absent(absent.clone()));
+                if !keep(Found::Absent(absent.clone()), identity::names_an_absence(&raw)) {
+                    self.metrics.checks_moved.inc();
+                    return Outcome::Moved;
                 }
                 Outcome::Absent { answer: absent, generation: sent.generation }
             }
@@ -209,9 +220,11 @@ impl Asker {
         let ufs = &subject.source.ufs;
         match ask_ufs(ufs, "HeadObject", ufs.head(read)).await {
             Ok(head) => match identity::version(&head, subject.version_id.as_deref()) {
-                Ok(version) if version == got.version => {
-                    Answered::Present(identity::attributes(&head, version, true), coming)
-                }
+                // Its headers may be fewer than the GET's, which clients of a GET are owed.
+                Ok(version) if version == got.version => match identity::with_checksums(got, &head) {
+                    Some(attributes) => Answered::Present(attributes, coming),
+                    None => Answered::Changing,
+                },
                 _ => Answered::Changing,
             },
             Err(error) if error.version_changed() => Answered::Changing,

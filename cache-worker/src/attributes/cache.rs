@@ -20,6 +20,17 @@ pub(crate) enum Found {
     Absent(Arc<UfsAnswer>),
 }
 
+impl Found {
+    /// Whether a listing shows another state (`None`: that there is no object).
+    pub(crate) fn is_contradicted(&self, shown: Option<&Shown>) -> bool {
+        match (self, shown) {
+            (Self::Absent(_), None) => false,
+            (Self::Absent(_), Some(_)) | (Self::Present(_), None) => true,
+            (Self::Present(attributes), Some(shown)) => shown.contradicts(attributes),
+        }
+    }
+}
+
 #[derive(Debug, Clone)]
 pub(crate) struct Known {
     pub(crate) generation: Generation,
@@ -98,11 +109,12 @@ impl Cache {
     /// Whether what is known under this generation is of another state than a listing showed (`None`: that there is no object).
     pub(crate) fn is_contradicted(&self, key: AttributesKey, generation: Generation, shown: Option<&Shown>) -> bool {
         let known = self.entries.peek(&key).filter(|known| known.generation == generation);
-        match (known.map(|known| known.found), shown) {
-            (None, _) | (Some(Found::Absent(_)), None) => false,
-            (Some(Found::Absent(_)), Some(_)) | (Some(Found::Present(_)), None) => true,
-            (Some(Found::Present(attributes)), Some(shown)) => shown.contradicts(&attributes),
-        }
+        known.is_some_and(|known| known.found.is_contradicted(shown))
+    }
+
+    /// Whether anything is known under this generation.
+    pub(crate) fn knows(&self, key: AttributesKey, generation: Generation) -> bool {
+        self.entries.peek(&key).is_some_and(|known| known.generation == generation)
     }
 
     /// Forgets the attributes, if they are still this version's.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use verbs3_protocol::Generation;
+use verbs3_protocol::{Generation, Shown};
 
 use super::cache::Needs;
 use super::{Age, Outcome};
@@ -62,6 +62,8 @@ struct Running {
     began: Moment,
     generation: Generation,
     waiting: Waiting,
+    /// What a listing has shown since it was sent, the last of them.
+    shown: Option<Option<Shown>>,
 }
 
 struct Queued {
@@ -135,6 +137,19 @@ impl Checks {
         }
     }
 
+    /// A listing has shown that (`None`: no object). A check that is under way may be older.
+    pub(crate) fn note_listed(&self, key: AttributesKey, shown: Option<&Shown>) {
+        if let Some(slot) = self.slots.lock().get_mut(&key) {
+            slot.running.shown = Some(shown.cloned());
+        }
+    }
+
+    /// Keeps what the running check came to, with what a listing has shown since it was sent: no listing comes in between.
+    pub(crate) fn settle<T>(&self, key: AttributesKey, settle: impl FnOnce(Option<&Option<Shown>>) -> T) -> T {
+        let slots = self.slots.lock();
+        settle(slots.get(&key).and_then(|slot| slot.running.shown.as_ref()))
+    }
+
     /// The running check is answered: the next one, if anyone waits for it. `generation` is asked under the lock, so that no
     /// read joins the new check under another one.
     pub(crate) fn next(&self, key: AttributesKey, now: Moment, generation: impl Fn() -> Generation) -> Option<Sent> {
@@ -158,7 +173,7 @@ impl Checks {
 
 fn send(plan: Plan, began: Moment, generation: Generation, answer: Option<Answering>) -> (Sent, Running) {
     let answer = answer.unwrap_or_else(|| watch::channel(None).0);
-    let running = Running { plan: plan.clone(), began, generation, waiting: answer.subscribe() };
+    let running = Running { plan: plan.clone(), began, generation, waiting: answer.subscribe(), shown: None };
     (Sent { plan, began, generation, answer }, running)
 }
 

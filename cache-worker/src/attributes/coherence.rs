@@ -11,6 +11,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use verbs3_protocol::{Generation, KeyHash, WriteId, WriteOutcome};
 
+use super::doubts::{DoubtOptions, Doubts, Over};
 use super::grants::Grants;
 use crate::clock::Moment;
 
@@ -44,6 +45,7 @@ pub(crate) struct Coherence {
     /// When each was raised last, in steps from 1 on; 0: never.
     raised: Box<[AtomicU32]>,
     grants: Arc<Grants>,
+    doubts: Doubts,
     shards: Box<[OpenWrites]>,
     /// Open writes, and places taken for some that are being added.
     open: AtomicUsize,
@@ -52,11 +54,17 @@ pub(crate) struct Coherence {
 }
 
 impl Coherence {
-    pub(crate) fn new(generation_slots: usize, open_writes_max: usize, grants: Arc<Grants>) -> Self {
+    pub(crate) fn new(
+        generation_slots: usize,
+        open_writes_max: usize,
+        doubts: DoubtOptions,
+        grants: Arc<Grants>,
+    ) -> Self {
         Self {
             generations: (0..generation_slots.max(1)).map(|_| AtomicU64::new(0)).collect(),
             raised: (0..generation_slots.max(1)).map(|_| AtomicU32::new(0)).collect(),
             grants,
+            doubts: Doubts::new(doubts),
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             open: AtomicUsize::new(0),
             open_max: open_writes_max,
@@ -164,14 +172,40 @@ impl Coherence {
         raised == 0 || u64::from(steps(now).saturating_sub(raised)) << STEP_BITS >= quiet.as_nanos() as u64
     }
 
-    /// Forgets writes whose time is over.
+    /// How old what is known of the key may be, because of a write that was lost sight of. Asked after [`Coherence::admit`].
+    pub(crate) fn doubted_age(&self, hash: KeyHash) -> Option<Duration> {
+        self.doubts.age_max(hash)
+    }
+
+    /// Keys whose write was lost sight of, and may be completed yet.
+    pub(crate) fn doubts(&self) -> usize {
+        self.doubts.len()
+    }
+
+    /// Forgets writes whose time is over, and doubts.
     pub(crate) fn sweep(&self, now: Moment) {
         for shard in &self.shards {
-            shard.lock().retain(|_, writes| {
-                self.expire(writes, now);
+            shard.lock().retain(|&hash, writes| {
+                self.expire(hash, writes, now);
                 !writes.is_empty()
             });
         }
+        match self.doubts.over(now) {
+            None => return,
+            Some(Over::Keys(hashes)) => {
+                self.raise(&hashes, now);
+            }
+            Some(Over::All) => self.raise_all(now),
+        }
+        self.doubts.forget(now);
+    }
+
+    fn raise_all(&self, now: Moment) {
+        for (generation, raised) in self.generations.iter().zip(&self.raised) {
+            generation.fetch_add(1, Ordering::SeqCst);
+            raised.store(steps(now), Ordering::Relaxed);
+        }
+        self.grants.recall_all();
     }
 
     /// Writes that are announced and not reported, and how long they may still be; `None`: more than `max`.
@@ -214,7 +248,7 @@ impl Coherence {
     fn is_open(&self, hash: KeyHash, now: Moment) -> bool {
         let mut shard = self.shard(hash).lock();
         let Some(writes) = shard.get_mut(&hash) else { return false };
-        self.expire(writes, now);
+        self.expire(hash, writes, now);
         let open = !writes.is_empty();
         if !open {
             shard.remove(&hash);
@@ -231,7 +265,7 @@ impl Coherence {
     fn open_one(&self, hash: KeyHash, new: OpenWrite, now: Moment) -> bool {
         let mut shard = self.shard(hash).lock();
         let writes = shard.entry(hash).or_default();
-        self.expire(writes, now);
+        self.expire(hash, writes, now);
         match writes.iter_mut().find(|open| open.write == new.write) {
             Some(open) => {
                 (open.end, open.uncertain) = (open.end.max(new.end), open.uncertain.max(new.uncertain));
@@ -264,11 +298,12 @@ impl Coherence {
         }
     }
 
-    fn expire(&self, writes: &mut Vec<OpenWrite>, now: Moment) {
+    fn expire(&self, hash: KeyHash, writes: &mut Vec<OpenWrite>, now: Moment) {
         let before = writes.len();
         writes.retain(|open| open.end > now);
         let expired = before - writes.len();
         if expired > 0 {
+            self.doubts.note(hash, now);
             self.open.fetch_sub(expired, Ordering::SeqCst);
             self.expired.fetch_add(expired as u64, Ordering::Relaxed);
         }

@@ -123,6 +123,17 @@ impl Grants {
         if is_void { Err(Ungranted::Void) } else { Ok(()) }
     }
 
+    /// Whether somebody may hold this key's attributes now.
+    pub(crate) fn is_granted(&self, hash: KeyHash, now: Moment) -> bool {
+        if self.held.load(Ordering::SeqCst) == 0 {
+            return false;
+        }
+        let mut table = self.shard(hash).lock();
+        let Some(grants) = table.get_mut(&hash) else { return false };
+        self.forget_settled(grants, now);
+        !grants.is_empty()
+    }
+
     /// The holders of these keys are to drop them. After the keys' generations were raised.
     pub(crate) fn recall(&self, hashes: &[KeyHash]) {
         if self.held.load(Ordering::SeqCst) == 0 {

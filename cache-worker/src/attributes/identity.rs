@@ -73,6 +73,18 @@ pub(super) fn attributes(head: &ObjectHead, version: Version, trusted: bool) -> 
     Attributes { version, last_modified: head.last_modified, headers, checksums_known: trusted }
 }
 
+/// `got`, with the checksums of a HEAD of the same version. `None`: its metadata have changed between the two.
+pub(super) fn with_checksums(got: Attributes, head: &ObjectHead) -> Option<Attributes> {
+    if matches!((got.last_modified, head.last_modified), (Some(got), Some(now)) if got != now) {
+        return None;
+    }
+    let mut headers = got.headers;
+    headers.retain(|(name, _)| !is_checksum(name));
+    let checksums = head.headers.iter().filter(|(name, _)| is_checksum(name.as_str()));
+    headers.extend(checksums.map(|(name, value)| (name.as_str().to_owned(), value.as_bytes().to_vec())));
+    Some(Attributes { headers, checksums_known: true, ..got })
+}
+
 /// Whether a ranged answer carries checksums that are the object's own, and not those of a part of it: it covers the whole
 /// object, and that was stored in one piece.
 pub(super) fn has_own_checksums(head: &ObjectHead, covers_all: bool) -> bool {
@@ -147,6 +159,33 @@ mod tests {
         let mut head = head(Some("\"x\""), None);
         head.headers.insert("x-amz-server-side-encryption-customer-algorithm", HeaderValue::from_static("AES256"));
         assert_eq!(version(&head, None), Err(Uncacheable::ClientKey));
+    }
+
+    #[test]
+    fn a_head_adds_its_checksums_to_what_a_get_has_said() {
+        let with = |headers: &[(&'static str, &'static str)]| {
+            let mut head = head(Some("\"x\""), None);
+            head.headers.extend(
+                headers
+                    .iter()
+                    .map(|&(name, value)| (http::HeaderName::from_static(name), HeaderValue::from_static(value))),
+            );
+            head
+        };
+        let get = with(&[("cache-control", "no-store"), ("x-amz-meta-a", "1")]);
+        let got = attributes(&get, version(&get, None).unwrap(), false);
+        let mut head = with(&[("x-amz-checksum-crc32", "AAAAAA=="), ("x-amz-meta-a", "2"), ("x-other", "3")]);
+        let all = with_checksums(got.clone(), &head).unwrap();
+        assert!(all.checksums_known);
+        let mut names: Vec<(&str, &[u8])> = all.headers.iter().map(|(name, value)| (&name[..], &value[..])).collect();
+        names.sort();
+        let wanted: [(&str, &[u8]); 3] =
+            [("cache-control", b"no-store"), ("x-amz-checksum-crc32", b"AAAAAA=="), ("x-amz-meta-a", b"1")];
+        assert_eq!(names, wanted);
+        head.last_modified = Some(2);
+        assert!(with_checksums(got.clone(), &head).is_none(), "its metadata have changed");
+        head.last_modified = None;
+        assert!(with_checksums(got, &head).is_some());
     }
 
     #[test]

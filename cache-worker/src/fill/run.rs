@@ -216,11 +216,17 @@ impl Run {
     /// Takes the pages from index `from` on out of the table. Not the flight of a later run, which may have begun when this
     /// one gave the page up.
     pub(super) fn take_out_of(&self, flights: &mut FlightMap, from: usize) {
+        for index in from..self.pages.len() {
+            self.take_page_out_of(flights, index);
+        }
+    }
+
+    /// The same of one page.
+    pub(super) fn take_page_out_of(&self, flights: &mut FlightMap, index: usize) {
         let is_own = |flight: &Flight| std::ptr::eq(&*flight.run, self);
-        for page in self.pages[from..].iter().filter(|page| page.owned) {
-            if flights.get(&page.key).is_some_and(is_own) {
-                flights.remove(&page.key);
-            }
+        let page = &self.pages[index];
+        if page.owned && flights.get(&page.key).is_some_and(is_own) {
+            flights.remove(&page.key);
         }
     }
 

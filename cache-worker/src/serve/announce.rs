@@ -14,9 +14,10 @@ impl Worker {
         self.metrics.announces.inc();
         let hashes = self.hashes(&announce.volume, &announce.keys)?;
         let uncertain = Duration::from_millis(announce.uncertain_ms).min(self.uncertain_max);
-        let now = self.clock.now();
+        let times = self.clock.times();
+        let now = times.now;
         let note = || self.coherence.announce(&hashes, announce.write, uncertain, now);
-        let noted = self.standing.to_note(announce.epoch, now, note);
+        let noted = self.standing.to_note(announce.epoch, times, note);
         let (raised, hold) = noted.map_err(|denied| Self::denied(denied, announce.epoch))?;
         self.metrics.open_writes.set(self.coherence.open_writes() as i64);
         match raised {

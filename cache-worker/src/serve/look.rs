@@ -6,7 +6,7 @@ use verbs3_protocol::{
 
 use super::Refused;
 use crate::attributes::{Age, Ages, Found, Needs};
-use crate::clock::Moment;
+use crate::clock::Times;
 use crate::digest::{PageKey, VersionDigest};
 use crate::worker::Worker;
 
@@ -20,24 +20,26 @@ impl Worker {
             let reason = format!("{} objects in one message; name {LOOKED_OBJECTS_MAX} at most", look.objects.len());
             return Err(Refused::malformed(reason));
         }
-        let now = self.clock.now();
+        let times = self.clock.times();
         let mut object = ObjectKey { volume: look.volume.clone(), key: String::new() };
         let mut objects = Vec::with_capacity(look.objects.len());
         for wanted in &look.objects {
             object.key.clone_from(&wanted.key);
-            objects.push(self.have_of(&look, &object, wanted, now));
+            objects.push(self.have_of(&look, &object, wanted, times));
         }
         Ok(Message::Looked(Looked { life: self.life, objects }))
     }
 
     /// By the same right as an open is answered from the cache, with the checksums that clients ask for by default.
-    fn have_of(&self, look: &Look, object: &ObjectKey, wanted: &LookedFor, now: Moment) -> Option<Here> {
-        let right = self.standing.to_answer(look.epoch, object.home_slot(), now).ok()?;
+    fn have_of(&self, look: &Look, object: &ObjectKey, wanted: &LookedFor, times: Times) -> Option<Here> {
+        let now = times.now;
+        let right = self.standing.to_answer(look.epoch, object.home_slot(), times).ok()?;
         let right = right.within(self.voids.since(object, now));
         let age = Age::from_ms(look.attributes_age_ms_max).within(right);
         let ages = Ages { attributes: age, absence: Age::from_ms(0) };
         let needs = Needs { checksums: true, error_body: false };
         let generation = self.coherence.admit(object.hash(), now).ok()?;
+        let ages = ages.at_most(self.coherence.doubted_age(object.hash()));
         let known = self.attributes.get(self.digests.attributes(object, None), generation, now, ages, needs)?;
         let Found::Present(attributes) = known.found else { return None };
         let version = attributes.version.clone();

@@ -108,8 +108,9 @@ impl Worker {
     }
 
     pub(super) fn opening(&self, open: Open, landing_bytes: u64) -> Result<Opening, Refused> {
-        let arrived = self.clock.now();
-        let right = self.standing.to_answer(open.epoch, open.object.home_slot(), arrived);
+        let times = self.clock.times();
+        let arrived = times.now;
+        let right = self.standing.to_answer(open.epoch, open.object.home_slot(), times);
         let right = right.map_err(|denied| Self::denied(denied, open.epoch))?;
         let right = right.within(self.voids.since(&open.object, arrived));
         self.check_geometry(open.geometry)?;
@@ -174,13 +175,14 @@ impl Worker {
         let subject = &opening.subject;
         let now = self.clock.now();
         let Ok(generation) = self.coherence.admit(subject.hash, now) else { return Err(uncertain().into()) };
-        if let Some(known) = self.attributes.get(subject.key, generation, now, opening.ages, opening.needs) {
+        let ages = opening.ages.at_most(self.coherence.doubted_age(subject.hash));
+        if let Some(known) = self.attributes.get(subject.key, generation, now, ages, opening.needs) {
             self.metrics.attributes_hits.inc();
             let asked = Some(known.asked);
             return Ok(Learnt { found: known.found, generation, cached: true, asked, outcome: None });
         }
         // An absence may be asked for more often than attributes: who joins must accept the age of either.
-        let age = if self.accepts_less(opening) { opening.ages.absence } else { opening.ages.attributes };
+        let age = if accepts_less(ages) { ages.absence } else { ages.attributes };
         let asking = Asking { arrived: opening.arrived, age, generation };
         let plan = self.plan(opening, generation);
         let Some(mut waiting) = self.asker.check(subject, plan, &asking) else {
@@ -201,15 +203,6 @@ impl Worker {
             Outcome::Refused(kind, reason) => return Err(Refused::new(kind.clone(), reason.clone()).into()),
         };
         Ok(Learnt { found, generation, cached: false, asked: None, outcome: Some(outcome) })
-    }
-
-    fn accepts_less(&self, opening: &Opening) -> bool {
-        let Ages { attributes, absence } = opening.ages;
-        match (absence, attributes) {
-            (Age::AlwaysAsk, _) | (Age::UpTo(_), Age::Any) => true,
-            (Age::UpTo(absence), Age::UpTo(attributes)) => absence < attributes,
-            (Age::UpTo(_), Age::AlwaysAsk) | (Age::Any, _) => false,
-        }
     }
 
     /// With the pages, unless they seem to be here already: then only the attributes have to be renewed.
@@ -284,6 +277,15 @@ impl Worker {
             Ok(()) => self.send_rest(reading, reply).await,
             Err(error) => tracing::debug!(%error, "a reader has gone"),
         }
+    }
+}
+
+/// Whether an absence may be less old than attributes.
+fn accepts_less(Ages { attributes, absence }: Ages) -> bool {
+    match (absence, attributes) {
+        (Age::AlwaysAsk, _) | (Age::UpTo(_), Age::Any) => true,
+        (Age::UpTo(absence), Age::UpTo(attributes)) => absence < attributes,
+        (Age::UpTo(_), Age::AlwaysAsk) | (Age::Any, _) => false,
     }
 }
 

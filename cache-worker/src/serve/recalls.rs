@@ -23,7 +23,8 @@ impl Worker {
         if self.leases.length.is_zero() || subject.version_id.is_some() {
             return none;
         }
-        let now = self.clock.now();
+        let times = self.clock.times();
+        let now = times.now;
         let reads = opening.holder.map_or(0, |holder| holder.answered).saturating_add(1);
         // Whatever is known of it, it was read.
         if self.reads.count(subject.hash, reads, now) < self.leases.reads_min
@@ -33,13 +34,13 @@ impl Worker {
         }
         let Some(asked) = learnt.asked else { return none };
         // What the UFS said may be used no longer than as if it were asked for here.
-        let old = match opening.attributes_age {
+        let old = match opening.attributes_age.at_most(self.coherence.doubted_age(subject.hash)) {
             Age::AlwaysAsk => return none,
             Age::UpTo(age) => Some(asked.after(age)),
             Age::Any => None,
         };
         let length = self.leases.length.min(Duration::from_millis(LEASE_MS_MAX.into()));
-        let granted = self.standing.to_grant(opening.epoch, now, |own_end| {
+        let granted = self.standing.to_grant(opening.epoch, times, |own_end| {
             // Counted from when the question came, which its asker counts as later than it was sent.
             let end = opening.arrived.after(length).min(own_end);
             let left = end.min(old.unwrap_or(end)).since(opening.arrived);

@@ -10,9 +10,10 @@ impl Worker {
     pub(super) fn report(&self, report: &Report) -> Noted {
         self.metrics.reports.inc();
         let hashes = self.hashes(&report.volume, &report.keys)?;
-        let (coherence, now) = (&self.coherence, self.clock.now());
+        let (coherence, times) = (&self.coherence, self.clock.times());
+        let now = times.now;
         let note = || coherence.report(&hashes, report.write, report.outcome, self.uncertain_max, now);
-        let noted = self.standing.to_note(report.epoch, now, note);
+        let noted = self.standing.to_note(report.epoch, times, note);
         let (raised, hold) = noted.map_err(|denied| Self::denied(denied, report.epoch))?;
         self.metrics.open_writes.set(coherence.open_writes() as i64);
         match raised {

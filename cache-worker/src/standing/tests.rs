@@ -200,3 +200,21 @@ fn a_map_that_comes_after_none_although_there_were_some_makes_all_uncertain() {
     activate(&standing, &map(9, &["a"]), None, &[], at(20));
     assert_eq!(standing.to_answer(Epoch(9), Slot(7), at(319)), Ok(Right::Ask));
 }
+
+/// Its own clock has stood still, and its wall clock was set right since.
+#[test]
+fn a_host_that_was_stopped_has_less_of_its_lease() {
+    let standing = Standing::coordinated();
+    activate(&standing, &map(1, &["a"]), None, &[], at(0));
+    coordinated(&standing).lease(at(20), at(40));
+    let times = |now, latest| Times { now: at(now), latest: at(latest) };
+    assert_eq!(standing.to_answer(Epoch(1), Slot(0), times(10, 19)), Ok(seconds(10)));
+    assert_eq!(standing.to_answer(Epoch(1), Slot(0), times(10, 20)), Ok(Right::Ask));
+    assert_eq!(standing.to_note(Epoch(1), times(10, 19), || ()), Ok(((), Hold::Leased)));
+    assert_eq!(standing.to_note(Epoch(1), times(10, 20), || ()), Ok(((), Hold::Unleased)));
+    assert_eq!(standing.to_note(Epoch(1), times(10, 40), || ()), Err(Denied::Lease));
+    assert!(standing.is_leased(times(10, 19)) && !standing.is_leased(times(10, 20)));
+    // What it grants ends with its own lease, and is waited for by its own clock.
+    assert_eq!(standing.to_grant(Epoch(1), times(10, 15), Some), Some(at(15)));
+    assert_eq!(standing.to_grant(Epoch(1), times(10, 20), Some), None);
+}

@@ -96,6 +96,7 @@ pub async fn start(parts: Parts<'_>, registry: &Registry) -> anyhow::Result<Insi
             tiers,
             rails: Vec::new(),
             knows: verbs3_protocol::Epoch::default(),
+            place: 0,
         };
         // No neighbours: of several workers in one process, each has its slots for good.
         let tenant = Tenant::new(client.clone(), worker, (registration, Rails::none()), None);

@@ -86,7 +86,7 @@ impl Tenant {
     pub async fn run(mut self, stop: CancellationToken) {
         let mut pause = PAUSE_MIN;
         loop {
-            let sent = BootClock.now();
+            let sent = BootClock.latest();
             let Some(asked) = stop.run_until_cancelled(self.ask()).await else { break };
             let rest = match asked {
                 Ok(granted) => {
@@ -186,7 +186,7 @@ impl Tenant {
             }
             Duty::Activate(activation) => self.activate(*activation).await,
             Duty::Lease { until, outage_until } => self.worker.hold_lease(|| {
-                let now = BootClock.now();
+                let now = BootClock.latest();
                 (until.since(now), outage_until.since(now))
             }),
             Duty::Hear(words) => {

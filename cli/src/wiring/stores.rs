@@ -33,6 +33,8 @@ async fn open_one(ufs: &Ufs, registry: &Registry) -> anyhow::Result<verbs3_ufs::
         sync,
         endpoint,
         ca_file,
+        // The check of the configuration alone asks for it.
+        namespace: _,
         region,
         path_style,
         trailing_checksums,

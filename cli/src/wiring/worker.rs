@@ -1,6 +1,7 @@
 //! The worker process: a cache that gateways reach in as many ways as there are.
 
 use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -119,7 +120,19 @@ fn registration(worker: &Worker, listen: SocketAddr) -> anyhow::Result<Registrat
         tiers: tiers(worker.memory.capacity.0, &worker.disk),
         rails: Vec::new(),
         knows: Epoch(0),
+        place: place(listen),
     })
+}
+
+/// Of this host since it was started, in this process's network: nobody else listens there while this process does. 0: the host does
+/// not say who it is.
+fn place(listen: SocketAddr) -> u64 {
+    let Ok(boot) = std::fs::read_to_string("/proc/sys/kernel/random/boot_id") else { return 0 };
+    let Ok(network) = std::fs::read_link("/proc/self/ns/net") else { return 0 };
+    // Another release may count differently: then a worker that is started again waits for its former lease.
+    let mut hasher = std::hash::DefaultHasher::new();
+    (boot.trim(), network, listen).hash(&mut hasher);
+    hasher.finish().max(1)
 }
 
 /// Of memory alone, in GiB (only the proportion counts): hot blocks are read from memory, and counting drives here would move
@@ -186,7 +199,7 @@ pub fn start(
         page_idle_max,
     } = fill;
     let WorkerIndex { attributes_max, checks_in_flight_max, generation_slots } = index;
-    let WorkerWrites { uncertain_for_max, open_max, keys_per_message_max } = writes;
+    let WorkerWrites { uncertain_for_max, doubt_for, doubt_age_max, open_max, keys_per_message_max } = writes;
     let WorkerLeases { length, reads_min, quiet_for, leases_max, holders_max } = leases;
     let short = |size: verbs3_config::ByteSize| u32::try_from(size.0).unwrap_or(u32::MAX);
     let options = WorkerOptions {
@@ -204,6 +217,8 @@ pub fn start(
         read_ahead_bytes_max: short(*read_ahead_max),
         page_idle_max: (!page_idle_max.0.is_zero()).then_some(page_idle_max.0),
         uncertain_max: uncertain_for_max.0,
+        doubt_for: doubt_for.0,
+        doubt_age_max: doubt_age_max.0,
         open_writes_max: *open_max as usize,
         keys_per_message_max: *keys_per_message_max as usize,
         generation_slots: *generation_slots as usize,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Findings, Role};
 use crate::cluster::{Cluster, ClusterWorker};
+use crate::mount::{Coherence, Mount};
 use crate::quantity::ByteSize;
 use crate::secret::Secret;
 
@@ -11,7 +12,18 @@ use crate::secret::Secret;
 const SECRET_CHARS_MIN: usize = 16;
 
 pub(super) fn check(cluster: &Cluster, roles: &[Role], findings: &mut Findings) {
-    let Cluster { name, secret: _, secret_file: _, block, page, replicas, workers, coordinators } = cluster;
+    let Cluster {
+        name,
+        secret: _,
+        secret_file: _,
+        block,
+        page,
+        replicas,
+        workers,
+        // `check_list` has it.
+        workers_fixed: _,
+        coordinators,
+    } = cluster;
     if name.trim().is_empty() {
         findings.error("cluster.name", "is empty; name the cluster");
     }
@@ -31,6 +43,28 @@ pub(super) fn check(cluster: &Cluster, roles: &[Role], findings: &mut Findings) 
     }
     if !workers.is_empty() && !coordinators.is_empty() && needs_workers {
         findings.error("cluster.coordinators", "cluster.workers is set too; keep one: a map has one maker");
+    }
+}
+
+/// A list that changes is two lists for a while, and two lists give a key two homes that know nothing of each other: a write is told to
+/// one, and the other answers what it knows. Only an age bounds that.
+pub(super) fn check_list(cluster: &Cluster, mounts: &[Mount], roles: &[Role], findings: &mut Findings) {
+    if cluster.workers_fixed && cluster.workers.is_empty() {
+        findings.error("cluster.workers_fixed", "does nothing without cluster.workers");
+    }
+    if cluster.workers.is_empty() || cluster.workers_fixed || !roles.contains(&Role::Gateway) {
+        return;
+    }
+    let strict = mounts.iter().position(|mount| mount.cached && mount.coherence == Coherence::Strict);
+    if let Some(index) = strict {
+        findings.error(
+            "cluster.workers",
+            format!(
+                "while a list changes, processes of the old one are alive, and reads through them miss writes for as long as mount[{index}] \
+                 believes attributes; name cluster.coordinators instead (one with a folder will do), or say coherence = \"ttl\" on every \
+                 cached mount, or cluster.workers_fixed = true if all processes are stopped before the list changes"
+            ),
+        );
     }
 }
 

@@ -52,6 +52,13 @@ pub(super) fn check(coordinator: &Coordinator, roles: &[Role], findings: &mut Fi
     findings.range(at("wait_max"), *wait_max, Period::seconds(1), Period::seconds(600));
     findings.range(at("relays_max"), *relays_max, 0, 1_000_000);
     findings.range(at("relays_memory"), *relays_memory, ByteSize::mib(2), ByteSize::mib(1024));
+    // Until then nobody leads who could renew a lease. The rest is for noticing, for the election, and for coming back.
+    if store.kind == CoordinatorStoreKind::Etcd && lease.0 < 3 * leadership.0 {
+        findings.warning(
+            at("lease"),
+            format!("{lease} is less than three times leadership ({leadership}): when a leader dies, workers lose their leases, and reads ask the store"),
+        );
+    }
     check_store(store, roles, findings);
     super::preload::check(preload, findings);
     super::hot::check(hot, findings);

@@ -14,11 +14,13 @@ const GOOD: &str = r#"
 [cluster]
 secret = "0123456789abcdef"
 workers = [{ id = "w0", address = "10.0.0.1:9400" }]
+workers_fixed = true
 [[ufs]]
 name = "ceph"
 endpoint = "http://127.0.0.1:7480"
 [[ufs]]
 name = "aws"
+region = "eu-west-1"
 [[mount]]
 name = "train"
 ufs = "ceph"
@@ -296,7 +298,8 @@ fn gateway_problems() {
     let in_vain = "tier = { announce_deadline = \"500ms\" }";
     broken("[gateway]", &gateway(in_vain), &[]);
     let coordinated = "coordinators = [\"http://10.0.0.1:9500\"]";
-    let relayed = GOOD.replacen("workers = [{ id = \"w0\", address = \"10.0.0.1:9400\" }]", coordinated, 1);
+    let relayed =
+        GOOD.replacen("workers = [{ id = \"w0\", address = \"10.0.0.1:9400\" }]\nworkers_fixed = true", coordinated, 1);
     assert_eq!(findings(&relayed, BOTH), [""; 0]);
     assert_eq!(
         findings(&relayed.replacen("[gateway]", &gateway(in_vain), 1), BOTH),
@@ -434,4 +437,43 @@ volume = "ceph/scratch"
     }
     let found = findings(&format!("{GOOD}[dev]\nworkers = 4\ndisk = \"32MiB\"\n"), &[Role::Worker]);
     assert!(found.iter().any(|line| line.contains("dev.disk: 32MiB is too small for 4 workers")), "{found:#?}");
+}
+
+#[test]
+fn a_list_of_workers_wants_a_promise_or_an_age() {
+    const WHY: &str = "cluster.workers: while a list changes, processes of the old one are alive, and reads through them miss writes for as \
+                       long as mount[0] believes attributes; name cluster.coordinators instead (one with a folder will do), or say coherence \
+                       = \"ttl\" on every cached mount, or cluster.workers_fixed = true if all processes are stopped before the list changes";
+    let changing = GOOD.replacen("workers_fixed = true\n", "", 1);
+    assert_eq!(findings(&changing, BOTH), [WHY]);
+    assert_eq!(findings(&changing, &[Role::Worker]), [""; 0], "a worker has no mounts");
+    let aged = changing.replace("[[mount]]", "[[mount]]\ncoherence = \"ttl\"");
+    assert_eq!(findings(&aged, BOTH), [""; 0]);
+    let half = changing.replacen("[[mount]]", "[[mount]]\ncoherence = \"ttl\"", 1);
+    assert_eq!(findings(&half, BOTH), [WHY.replace("mount[0]", "mount[1]")]);
+    let uncached = half.replace("ufs = \"aws\"", "ufs = \"aws\"\ncached = false");
+    assert_eq!(findings(&uncached, BOTH), [""; 0]);
+    let listed = "workers = [{ id = \"w0\", address = \"10.0.0.1:9400\" }]";
+    broken(
+        listed,
+        "coordinators = [\"http://10.0.0.1:9500\"]",
+        &["cluster.workers_fixed: does nothing without cluster.workers"],
+    );
+}
+
+#[test]
+fn a_lease_that_a_leaders_death_would_end_is_warned_of() {
+    let of = |lines: &str| {
+        let text = format!("[cluster]\nsecret = \"0123456789abcdef\"\n[coordinator]\n{lines}\n");
+        findings(&text, &[Role::Coordinator])
+    };
+    let etcd = "store = { kind = \"etcd\", endpoints = [\"http://10.0.0.1:2379\"] }";
+    assert_eq!(of(etcd), [""; 0]);
+    assert_eq!(
+        of(&format!("lease = \"5s\"\n{etcd}")),
+        [
+            "warning: coordinator.lease: 5s is less than three times leadership (2s): when a leader dies, workers lose their leases, and reads ask the store"
+        ]
+    );
+    assert_eq!(of("lease = \"1s\""), [""; 0], "a folder has one leader");
 }

@@ -47,6 +47,8 @@ fn check_one(path: &str, ufs: &Ufs, findings: &mut Findings) {
         sync: _,
         endpoint,
         ca_file: _,
+        // `identity` has it.
+        namespace: _,
         region,
         path_style: _,
         trailing_checksums: _,

@@ -48,9 +48,11 @@ pub(super) fn check(worker: &Worker, cluster: &Cluster, roles: &[Role], findings
     findings.range(at("attributes_max"), *attributes_max, 1_000, 100_000_000);
     findings.range(at("checks_in_flight_max"), *checks_in_flight_max, 1, 65_536);
     findings.range(at("generation_slots"), *generation_slots, 1 << 10, 1 << 28);
-    let WorkerWrites { uncertain_for_max, open_max, keys_per_message_max } = writes;
+    let WorkerWrites { uncertain_for_max, doubt_for, doubt_age_max, open_max, keys_per_message_max } = writes;
     let at = |field: &str| format!("worker.writes.{field}");
     findings.range(at("uncertain_for_max"), *uncertain_for_max, Period::seconds(1), Period::seconds(3600));
+    findings.range(at("doubt_for"), *doubt_for, Period::millis(0), Period::seconds(7 * 86_400));
+    findings.range(at("doubt_age_max"), *doubt_age_max, Period::millis(10), Period::seconds(3600));
     findings.range(at("open_max"), *open_max, 1_000, 10_000_000);
     findings.range(at("keys_per_message_max"), *keys_per_message_max, 1, 1000);
     let WorkerLeases { length, reads_min, quiet_for, leases_max, holders_max } = leases;

@@ -59,6 +59,9 @@ pub struct Registration {
     /// The newest map that this process has; 0: none. Only what has changed since is told then.
     #[serde(default)]
     pub knows: Epoch,
+    /// Where the process listens, as a number made of host, network and port: two of one place can't live at once. 0: it does not say.
+    #[serde(default)]
+    pub place: u64,
 }
 
 /// `POST /v1/workers/ID/renew`. Answered with [`Granted`], at once if there is news, else after `wait_ms`.

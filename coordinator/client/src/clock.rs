@@ -6,6 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use rustix::time::{ClockId, clock_gettime};
+use verbs3_protocol::PauseWatch;
+
 /// Nanoseconds since this host was started. Means nothing to another host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Moment(u64);
@@ -37,6 +40,12 @@ impl Moment {
 /// Where the time comes from.
 pub trait Clock: Send + Sync + 'static {
     fn now(&self) -> Moment;
+
+    /// The latest that it may be, where this host's own clock may have stood still: for the ends of one's own rights, and never for what
+    /// others are waited for.
+    fn latest(&self) -> Moment {
+        self.now()
+    }
 }
 
 pub type SharedClock = Arc<dyn Clock>;
@@ -45,12 +54,23 @@ pub type SharedClock = Arc<dyn Clock>;
 #[derive(Debug, Default, Clone, Copy)]
 pub struct BootClock;
 
+/// Of this process.
+static PAUSES: PauseWatch = PauseWatch::new();
+
 impl Clock for BootClock {
     fn now(&self) -> Moment {
-        let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-        let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
-        Moment(seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(time.tv_nsec).unwrap_or_default()))
+        Moment::default().after(read(ClockId::Boottime))
     }
+
+    fn latest(&self) -> Moment {
+        let (wall, own) = (read(ClockId::Realtime), read(ClockId::Boottime));
+        Moment::default().after(own).after(PAUSES.missed(own, wall))
+    }
+}
+
+fn read(clock: ClockId) -> Duration {
+    let time = clock_gettime(clock);
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or_default(), u32::try_from(time.tv_nsec).unwrap_or_default())
 }
 
 /// A clock that moves when it is told to.

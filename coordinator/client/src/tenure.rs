@@ -12,8 +12,9 @@ use crate::clock::Moment;
 
 /// Part of a lease by which this host's clock may be slow against the coordinator's.
 const DRIFT: u32 = 10;
-/// Questions in one lease, so that some may be lost.
-pub const RENEWALS: u32 = 4;
+/// Questions in one lease, so that some may be lost. A lease is as old as its question, which waits for news: when a leader dies, the
+/// last one that was granted may be two such waits old, and what is left has to last until another leads (`coordinator/SIMULATION.md`).
+pub const RENEWALS: u32 = 8;
 
 /// What a worker has to do after an answer, in this order.
 #[derive(Debug, Clone, PartialEq)]

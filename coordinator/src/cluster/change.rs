@@ -51,7 +51,15 @@ impl Cluster {
             let ((active, moving), former) = (self.newest(change, now), self.document.active.clone());
             self.activating = true;
             let missing = self.missing(&active, &former);
-            return Step::Persist(Box::new(Document { active, former, moving, missing, ..self.document.clone() }));
+            let places = self.places(&active);
+            return Step::Persist(Box::new(Document {
+                active,
+                former,
+                moving,
+                places,
+                missing,
+                ..self.document.clone()
+            }));
         }
         self.records.retain(|id, record| record.is_live(now) || self.document.active.get(id).is_some());
         if !self.is_wanted(&self.wanted(now)) {
@@ -60,6 +68,11 @@ impl Cluster {
             let missing = self.missing(&self.document.active, &self.document.active);
             if missing != self.document.missing {
                 return Step::Persist(Box::new(Document { missing, ..self.document.clone() }));
+            }
+            // The next leader knows by them who was started again, and who is another.
+            let places = self.places(&self.document.active);
+            if places != self.document.places {
+                return Step::Persist(Box::new(Document { places, ..self.document.clone() }));
             }
             self.forgotten.retain(|id| self.document.active.get(id).is_some());
             return Step::Wait(self.next_end(now));
@@ -99,6 +112,12 @@ impl Cluster {
             }
             self.differs_since = None;
         }
+    }
+
+    fn places(&self, active: &Membership) -> BTreeMap<WorkerId, u64> {
+        let place = |id: &WorkerId| self.records.get(id).map_or(0, |record| record.place);
+        let all = active.members.iter().map(|member| (member.id.clone(), place(&member.id)));
+        all.filter(|(_, place)| *place != 0).collect()
     }
 
     /// Members that went without a word, once `active` has come after `former`.

@@ -64,6 +64,7 @@ fn registration(id: &str, incarnation: &str) -> Registration {
         tiers: Vec::new(),
         rails: Vec::new(),
         knows: Epoch(0),
+        place: 0,
     }
 }
 
@@ -403,4 +404,36 @@ fn leases_that_end_one_after_the_other_while_a_map_is_prepared_are_one_change() 
         maps += usize::from(epoch(&cluster) != before);
     }
     assert_eq!((members(&cluster), maps), (vec!["a", "b"], 1));
+}
+
+#[test]
+fn a_second_process_under_one_address_is_no_restart() {
+    let mut cluster = Cluster::new(options(), Document::new(Epoch(100), 2), seconds(0));
+    let at = |incarnation: &str, place: u64| Registration { place, ..registration("a", incarnation) };
+    cluster.register(at("a1", 7), seconds(0)).unwrap();
+    cluster.register(registration("b", "b1"), seconds(0)).unwrap();
+    settle(&mut cluster, seconds(0));
+    settle(&mut cluster, seconds(1));
+    let epoch = cluster.document().active.epoch;
+    cluster.renew(&id("a"), &renewal("a1", epoch, Epoch(0)), seconds(2)).unwrap();
+    // A name leads to both: the first answers from what it knows until its lease is over.
+    let taken = cluster.register(at("a2", 8), seconds(3));
+    assert!(matches!(taken, Err(MembershipError::Taken { left_ms: 9000, .. })), "{taken:?}");
+    assert!(cluster.register(at("a2", 0), seconds(3)).is_err(), "it does not say where it is");
+    cluster.renew(&id("a"), &renewal("a1", epoch, Epoch(0)), seconds(4)).unwrap();
+    // Where the first was, there is only one.
+    assert!(cluster.register(at("a3", 7), seconds(5)).is_ok());
+    assert!(matches!(cluster.register(at("a1", 8), seconds(5)), Err(MembershipError::Taken { .. })));
+
+    // The next leader knows it, too, and lets the process go on that was there.
+    settle(&mut cluster, seconds(6));
+    let document = cluster.document().clone();
+    let mut next = Cluster::new(options(), document.clone(), seconds(7));
+    assert!(matches!(next.register(at("a4", 8), seconds(8)), Err(MembershipError::Taken { .. })));
+    assert!(next.register(at("a3", 7), seconds(8)).is_ok());
+    let mut later = Cluster::new(options(), document, seconds(7));
+    assert!(later.register(at("a4", 8), seconds(17)).is_ok(), "every lease of the first is over");
+    later.register(registration("b", "b1"), seconds(17)).unwrap();
+    settle(&mut later, seconds(18));
+    assert_eq!(later.document().places.get(&id("a")), Some(&8));
 }

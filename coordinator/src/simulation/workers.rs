@@ -192,6 +192,7 @@ impl World {
                     tiers: Vec::new(),
                     rails: Vec::new(),
                     knows: worker.tenure.knows(),
+                    place: 0,
                 },
                 now,
             ),

@@ -22,14 +22,14 @@ use crate::publish::Published;
 pub(super) const COORDINATORS: usize = 3;
 const BYTES_PER_SECOND: u64 = 1_250_000_000;
 const STORE: Duration = Duration::from_millis(5);
-const LEADERSHIP: Duration = Duration::from_secs(4);
+const LEADERSHIP: Duration = Duration::from_secs(2);
 /// As the leader's loop sleeps at most.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
 /// The configuration's defaults.
 pub(super) fn options() -> ClusterOptions {
     ClusterOptions {
-        lease: Duration::from_secs(4),
+        lease: Duration::from_secs(6),
         outage: Duration::from_secs(600),
         gather: Duration::from_millis(200),
         move_for: Duration::from_secs(15),

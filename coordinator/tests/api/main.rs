@@ -112,6 +112,7 @@ fn registration(id: &str) -> Registration {
         tiers: Vec::new(),
         rails: Vec::new(),
         knows: Epoch(0),
+        place: 0,
     }
 }
 

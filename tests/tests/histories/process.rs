@@ -185,6 +185,7 @@ impl Tenant {
             tiers: Vec::new(),
             rails: Vec::new(),
             knows: self.tenure.knows(),
+            place: 0,
         })
     }
 

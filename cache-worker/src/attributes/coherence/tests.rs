@@ -3,12 +3,15 @@ use super::*;
 use proptest::prelude::*;
 
 const KEYS: usize = 3;
+const DOUBT: Duration = Duration::from_secs(60);
+const DOUBT_AGE: Duration = Duration::from_secs(5);
 const UNCERTAIN_MAX: Duration = Duration::from_millis(50);
 
 fn coherence(slots: usize, open_max: usize) -> Coherence {
     let metrics = crate::metrics::Metrics::new(&prometheus::Registry::new()).unwrap();
     let options = crate::attributes::GrantOptions { grants_max: 10, holders_max: 10 };
-    Coherence::new(slots, open_max, Arc::new(Grants::new(options, metrics)))
+    let doubts = DoubtOptions { length: DOUBT, age_max: DOUBT_AGE, keys_max: 2 };
+    Coherence::new(slots, open_max, doubts, Arc::new(Grants::new(options, metrics)))
 }
 
 fn hash(key: usize) -> KeyHash {
@@ -229,4 +232,37 @@ fn a_report_of_unknown_outcome_that_found_no_place_finds_one_later() {
     coherence.report(&[hash(0)], write(1), WriteOutcome::Done, UNCERTAIN_MAX, now).unwrap();
     report().unwrap();
     assert_eq!(coherence.admit(hash(1), now), Err(Uncertain));
+}
+
+#[test]
+fn a_write_that_was_lost_sight_of_leaves_a_doubt_and_its_end_makes_void() {
+    let table = coherence(8, 100);
+    let at = |seconds| Moment::default().after(Duration::from_secs(seconds));
+    for key in 0..2 {
+        table.announce(&[hash(key)], write(1), Duration::from_secs(10), at(0)).unwrap();
+    }
+    table.report(&[hash(0)], write(1), WriteOutcome::Done, UNCERTAIN_MAX, at(1)).unwrap();
+    assert_eq!(table.admit(hash(1), at(9)), Err(Uncertain));
+    assert_eq!(table.doubts(), 0);
+    let learnt = table.admit(hash(1), at(10)).unwrap();
+    assert_eq!((table.doubted_age(hash(0)), table.doubted_age(hash(1))), (None, Some(DOUBT_AGE)));
+    table.sweep(at(69));
+    assert!(table.holds(hash(1), learnt, at(69)) && table.doubts() == 1);
+    table.sweep(at(70));
+    assert!(!table.holds(hash(1), learnt, at(70)), "it was learnt while the write could still come");
+    assert_eq!((table.doubted_age(hash(1)), table.doubts()), (None, 0));
+}
+
+#[test]
+fn the_end_of_a_doubt_about_all_keys_makes_all_void() {
+    let table = coherence(8, 100);
+    let hashes: Vec<KeyHash> = (0..3).map(hash).collect();
+    table.announce(&hashes, write(1), Duration::from_millis(1), Moment::default()).unwrap();
+    let at = |seconds| Moment::default().after(Duration::from_secs(seconds));
+    table.sweep(at(1));
+    let learnt = table.admit(hash(7), at(1)).unwrap();
+    assert_eq!(table.doubted_age(hash(7)), Some(DOUBT_AGE), "two are remembered by name");
+    table.sweep(at(61));
+    assert!(!table.holds(hash(7), learnt, at(61)));
+    assert_eq!((table.doubted_age(hash(7)), table.doubts()), (None, 0));
 }

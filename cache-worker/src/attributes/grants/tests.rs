@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
-use crate::attributes::Coherence;
+use crate::attributes::{Coherence, DoubtOptions};
 use crate::clock::ManualClock;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -134,7 +134,8 @@ proptest! {
 #[test]
 fn a_raise_between_the_judgement_and_the_grant_is_seen_by_one_of_them() {
     let grants = grants(10);
-    let coherence = Arc::new(Coherence::new(16, 10, grants.clone()));
+    let doubts = DoubtOptions { length: Duration::ZERO, age_max: Duration::ZERO, keys_max: 1 };
+    let coherence = Arc::new(Coherence::new(16, 10, doubts, grants.clone()));
     let generation = coherence.admit(hash(0), at(0)).unwrap();
     let raising = std::cell::Cell::new(None);
     let valid = || {

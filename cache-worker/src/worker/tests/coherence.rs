@@ -339,3 +339,90 @@ async fn a_version_id_is_part_of_identity() {
     let far = bed.read(super::bed::read("k", &Stored { bytes: 1000, ..one }, 0, 0..10)).await;
     assert_eq!(far.bytes.len(), 10, "the held version stays readable");
 }
+
+/// A listing is acknowledged while a check of its key is under way, which saw what was before.
+#[tokio::test]
+async fn a_check_that_is_older_than_a_listing_is_not_believed() {
+    let bed = Bed::new(Mode::Share);
+    let (old, new) = (Stored::new(1, 1000), Stored::new(2, 1000));
+    for (before, after, state) in
+        [(Some(&old), Some(&new), shown(&new)), (None, Some(&new), shown(&new)), (Some(&old), None, None)]
+    {
+        bed.store.objects.lock().clear();
+        bed.forget("k").await;
+        if let Some(before) = before {
+            bed.store.put("k", before.clone());
+        }
+        bed.store.hold();
+        let change = async {
+            bed.store.wait_held(1).await;
+            bed.store.objects.lock().clear();
+            if let Some(after) = after {
+                bed.store.put("k", after.clone());
+            }
+            assert!(bed.listed("k", state).await.is_done());
+            bed.store.release();
+        };
+        let (asked, ()) = tokio::join!(bed.open(open("k", ALL)), change);
+        let now = bed.open(open("k", ALL)).await;
+        match after {
+            Some(after) => assert_eq!((asked.bytes, now.bytes), (after.content(0..1000), after.content(0..1000))),
+            None => assert!(now.absent().cached && asked.absent().generation == now.absent().generation),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_check_that_a_listing_agrees_with_is_asked_once() {
+    let bed = Bed::new(Mode::Share);
+    let stored = Stored::new(1, 1000);
+    bed.store.put("k", stored.clone());
+    bed.store.hold();
+    let list = async {
+        bed.store.wait_held(1).await;
+        assert!(bed.listed("k", shown(&stored)).await.is_done());
+        bed.store.release();
+    };
+    tokio::join!(bed.open(open("k", ALL)), list);
+    assert!(bed.open(open("k", ALL)).await.opened().attributes_cached);
+    assert_eq!(bed.store.asked(), (1, 0));
+}
+
+/// The store completes a write long after its writer has given it up, where attributes are believed for ever.
+#[tokio::test]
+async fn what_is_learnt_behind_a_lost_write_is_not_believed_for_ever() {
+    let (doubt_for, doubt_age_max) = (Duration::from_secs(600), Duration::from_secs(5));
+    let options = WorkerOptions { doubt_for, doubt_age_max, ..WorkerOptions::default() };
+    for before in [Some(Stored::new(1, 1000)), None] {
+        let bed = Bed::with(Mode::Share, 32, options.clone());
+        if let Some(before) = &before {
+            bed.store.put("k", before.clone());
+        }
+        bed.store.put("other", Stored::new(3, 1000));
+        bed.announce("k", WRITE, 10_000).await;
+        bed.report("k", WRITE, WriteOutcome::Unknown).await;
+        bed.clock.advance(Duration::from_secs(11));
+        let asked = |bed: &Bed| bed.store.asked();
+        for key in ["k", "other"] {
+            bed.open(open(key, ALL)).await;
+        }
+        let learnt = asked(&bed);
+        bed.open(open("k", ALL)).await;
+        assert_eq!(asked(&bed), learnt, "for a short time it is believed");
+        let late = Stored::new(2, 1000);
+        bed.store.put("k", late.clone());
+        bed.clock.advance(Duration::from_secs(6));
+        assert_eq!(bed.open(open("k", ALL)).await.bytes, late.content(0..1000));
+        let learnt = asked(&bed);
+        bed.open(open("other", ALL)).await;
+        assert_eq!(asked(&bed), learnt, "no other key is in doubt");
+        // Once the doubt is over, the key is asked about once more, and believed for ever again.
+        bed.clock.advance(Duration::from_secs(600));
+        bed.worker.look_over();
+        assert_eq!(bed.open(open("k", ALL)).await.bytes, late.content(0..1000));
+        let learnt = asked(&bed);
+        bed.clock.advance(Duration::from_secs(10_000));
+        assert!(bed.open(open("k", ALL)).await.opened().attributes_cached);
+        assert_eq!(asked(&bed), learnt);
+    }
+}

@@ -319,3 +319,24 @@ async fn an_answer_that_was_known_before_a_write_grants_nothing_after_it() {
     assert_eq!(bed.ask(opening(9, |_| {})).await.refused(), Some(&RefusalKind::Uncertain));
     assert_eq!(bed.worker.grants.size().0, 0);
 }
+
+#[tokio::test]
+async fn a_listing_recalls_a_lease_on_what_the_home_has_forgotten() {
+    let bed = home_with(WorkerOptions { attributes_entries_max: 1, ..options() }).await;
+    let told = poll(&bed, &NONE).await;
+    assert_eq!(lease(&bed).await.milliseconds, 2000);
+    for number in 0..20 {
+        let key = format!("other-{number}");
+        bed.store.put(&key, Stored::new(1, 10));
+        bed.open(open(&key, None)).await;
+        bed.open(open(&key, None)).await;
+    }
+    bed.store.put("k", Stored::new(2, 10));
+    let shown = Shown { etag: Some(Stored::new(2, 10).etag()), ..Shown::default() };
+    let mut listed: std::pin::Pin<Box<dyn Future<Output = super::bed::Got>>> = Box::pin(bed.listed("k", Some(shown)));
+    assert!(tokio::time::timeout(A_MOMENT, &mut listed).await.is_err(), "its holder may read the older version");
+    let recalled = poll(&bed, &told).await;
+    assert_eq!(recalled.keys, [object("k").hash()]);
+    let (listed, _) = tokio::join!(listed, poll(&bed, &recalled));
+    assert!(listed.is_done());
+}

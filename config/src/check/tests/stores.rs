@@ -142,3 +142,40 @@ fn mounts_that_show_the_same_objects_are_warned_of() {
         ],
     );
 }
+
+#[test]
+fn one_store_under_two_names_is_refused() {
+    let two = |first: &str, second: &str| {
+        let one = GOOD.replacen("endpoint = \"http://127.0.0.1:7480\"", first, 1);
+        findings(&one.replacen("region = \"eu-west-1\"", second, 1), BOTH)
+    };
+    let why = |path: &str, other: &str| {
+        format!(
+            "ufs[1].{path}: is the store of ufs[0].{other} too: an object would have two identities, and readers of one would miss writes \
+             of the other; keep one [[ufs]], or set ufs[1].namespace if the two never show the same bucket"
+        )
+    };
+    for (first, second) in [
+        ("http://rgw:7480", "http://rgw:7480"),
+        ("http://rgw:7480", "https://RGW.:7480/"),
+        ("http://rgw", "http://rgw:80"),
+        ("http://rgw", "https://rgw:443"),
+        ("http://[::1]:80", "http://[::1]"),
+    ] {
+        let endpoint = |url: &str| format!("endpoint = \"{url}\"");
+        assert_eq!(two(&endpoint(first), &endpoint(second)), [why("endpoint", "endpoint")], "{first} {second}");
+    }
+    assert_eq!(two("", ""), [why("region", "region")]);
+    assert_eq!(two("", "endpoint = \"https://s3.amazonaws.com\""), [why("endpoint", "region")]);
+    for (first, second) in [
+        ("endpoint = \"http://rgw:7480\"", "endpoint = \"http://rgw:7481\""),
+        ("endpoint = \"http://rgw\"", "endpoint = \"http://rgw2\""),
+        ("endpoint = \"http://[::1]\"", "endpoint = \"http://[::2]\""),
+        ("endpoint = \"http://rgw\"", "endpoint = \"http://rgw\"\nnamespace = \"team\""),
+        ("", "region = \"eu-west-1\""),
+        ("", ""),
+    ] {
+        let second = if second.is_empty() { "namespace = \"other-account\"" } else { second };
+        assert_eq!(two(first, second), [""; 0], "{first} {second}");
+    }
+}

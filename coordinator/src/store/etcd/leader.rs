@@ -22,7 +22,7 @@ impl EtcdStore {
         let seconds = i64::try_from(lease.as_secs().max(1)).unwrap_or(i64::MAX);
         loop {
             let mut gone = self.watch(LEADER).await?;
-            let asked = BootClock.now();
+            let asked = BootClock.latest();
             let granted = self.within(self.client.lease_client().grant(seconds, None)).await?;
             let held = Held { id: granted.id(), leases: self.client.lease_client(), deadline: self.deadline };
             let put = TxnOp::put(key.clone(), value, Some(PutOptions::new().with_lease(held.id)));
@@ -87,7 +87,7 @@ fn keep(mut held: Held, fence: Fence, until: Moment, store: String) -> Leadershi
     tokio::spawn(async move {
         let mut until = until;
         loop {
-            let left = until.since(BootClock.now());
+            let left = until.since(BootClock.latest());
             if left.is_zero() {
                 tracing::warn!(store, "the leadership could not be renewed in time");
                 break;
@@ -95,7 +95,7 @@ fn keep(mut held: Held, fence: Fence, until: Moment, store: String) -> Leadershi
             if ended.run_until_cancelled(tokio::time::sleep((left / RENEWALS).min(left))).await.is_none() {
                 break;
             }
-            let asked = BootClock.now();
+            let asked = BootClock.latest();
             let left = until.since(asked).min(held.deadline);
             match tokio::time::timeout(left, held.renew()).await {
                 Ok(Ok(Some(seconds))) => {
