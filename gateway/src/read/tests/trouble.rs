@@ -223,7 +223,7 @@ async fn a_body_waits_for_a_place_past_the_tier() {
     let expected = content(1, 6 * BLOCK);
     bed.put("k", &expected).await;
     let mut got = bed.get(of("k")).await;
-    let held = bed.reader.shared.places.enter().await.unwrap();
+    let held = bed.reader.shared.places.enter(None).await.unwrap();
     bed.faults[0].refuse_connects(1000);
     bed.faults[0].drop_at_event(1);
     let later = options.ufs_bypass_wait_max + options.ufs_bypass_wait_max / 2;
