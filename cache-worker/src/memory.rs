@@ -111,11 +111,6 @@ impl Memory {
         self.shard(key).lock().saved(key);
     }
 
-    /// Counts a use of the page, if it is held: its reader is on the way.
-    pub(crate) fn touch(&self, key: PageKey, now_s: u32) {
-        self.shard(key).lock().touch(key, now_s);
-    }
-
     /// Whether the page is held, without using it.
     pub(crate) fn holds(&self, key: PageKey) -> bool {
         self.shard(key).lock().holds(key)

@@ -71,14 +71,6 @@ impl Shard {
         Some((Page { cell, bytes: entry.bytes, checksum: entry.checksum }, unsaved))
     }
 
-    pub(super) fn touch(&mut self, key: PageKey, now_s: u32) {
-        if let Some(slot) = self.find(key) {
-            let entry = self.slab.at(slot);
-            entry.uses = (entry.uses + 1).min(USES_MAX);
-            entry.used_s = now_s;
-        }
-    }
-
     pub(super) fn peek(&self, key: PageKey) -> Option<Page> {
         let entry = self.slab.get(self.find(key)?);
         let cell = entry.cell.clone()?;

@@ -19,13 +19,6 @@ use crate::worker::Worker;
 /// beside it, few enough that the client's first byte does not wait for a page of a slow store.
 const FIRST_PART_BYTES: u32 = 32 << 10;
 
-/// How far ahead of a reader its version's pages are touched: 256 MiB at blocks of 4 MiB. At its first block that is a look-up
-/// for each page, some 100 µs for a large object.
-const TOUCHED_BLOCKS_AHEAD: u32 = 64;
-
-/// Blocks touched at each later block. More than one, since other workers own the blocks between.
-const TOUCHED_BLOCKS_A_STEP: u32 = 4;
-
 /// How often one reading claims pages again that were given up before it came to them. More: memory is too short for it.
 const RECLAIMS_MAX: usize = 8;
 
@@ -72,7 +65,6 @@ impl<'a> Reading<'a> {
     ) -> Result<Self, Failure> {
         let reading = Self::claimed(worker, target, (block, range), ahead_bytes, false)?;
         reading.note_heat();
-        reading.touch_ahead();
         Ok(reading)
     }
 
@@ -97,26 +89,6 @@ impl<'a> Reading<'a> {
         let claim = worker.filler.claim(&target, &wanted)?;
         let verdict = claim.verdict(None);
         Ok(Self { worker, target, claim, block, at: range.start, range, verdict, reclaims: 0, replica })
-    }
-
-    /// Keeps the pages that this reader comes to next from being the first to go: if the version is replaced meanwhile, they can't
-    /// be had again. Only what is held here is touched; it would be used in a moment anyway.
-    fn touch_ahead(&self) {
-        let geometry = self.worker.geometry;
-        let blocks = self.target.version.bytes.div_ceil(u64::from(geometry.block_bytes)) as u32;
-        let end = blocks.min(self.block.0.saturating_add(TOUCHED_BLOCKS_AHEAD + 1));
-        // Later blocks touch only what comes into reach with them.
-        let first = match self.block.0 {
-            0 => 1,
-            block => block.saturating_add(TOUCHED_BLOCKS_AHEAD + 1).saturating_sub(TOUCHED_BLOCKS_A_STEP),
-        };
-        let now_s = self.worker.clock.now().seconds();
-        for block in (first..end).map(BlockIndex) {
-            let block_len = geometry.block_len(self.target.version.bytes, block);
-            for page in geometry.pages(&(0..block_len)) {
-                self.worker.filler.memory().touch(self.target.digest.page(block, page), now_s);
-            }
-        }
     }
 
     fn note_heat(&self) {

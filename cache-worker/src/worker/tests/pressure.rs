@@ -31,30 +31,6 @@ async fn a_small_arena_gives_up_pages_and_keeps_those_that_are_being_read() {
     assert!(pages <= 16, "{pages}");
 }
 
-/// A version that is replaced at the store can't be had again: its pages must outlast others until their reader comes.
-#[tokio::test]
-async fn pages_ahead_of_a_reader_are_not_the_first_to_go() {
-    let bed = Bed::with(Mode::Share, 32, WorkerOptions::default());
-    let large = Stored::new(1, 3 * BLOCK);
-    bed.store.put("large", large.clone());
-    let range = 0..BLOCK as u32;
-    for block in 0..3 {
-        assert!(bed.read(read("large", &large, block, range.clone())).await.refused().is_none());
-    }
-    assert!(bed.read(read("large", &large, 0, 0..PAGE as u32)).await.refused().is_none());
-    bed.store.put("large", Stored::new(2, 3 * BLOCK));
-    for number in 0..64 {
-        let (key, other) = (format!("other{number}"), Stored::new(100 + number, BLOCK));
-        bed.store.put(&key, other.clone());
-        assert!(bed.read(read(&key, &other, 0, range.clone())).await.refused().is_none());
-    }
-    for block in 1..3u32 {
-        let got = bed.read(read("large", &large, block, range.clone())).await;
-        let base = u64::from(block) * BLOCK;
-        assert!(got.bytes == large.content(base..base + BLOCK), "block {block}: {:?}", got.refused());
-    }
-}
-
 #[tokio::test]
 async fn when_every_page_is_held_by_readers_the_answer_is_busy_at_once() {
     let bed = Bed::with(Mode::Share, 4, WorkerOptions::default());

@@ -12,6 +12,7 @@ secret_file = "/no/secret"
 coordinators = ["http://c:9500"]
 [[ufs]]
 name = "ceph"
+endpoint = "https://ceph:7480"
 ca_file = "/no/ca"
 [[ufs]]
 name = "aws"
