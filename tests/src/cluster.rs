@@ -147,11 +147,12 @@ impl Cluster {
         Ok(child.id())
     }
 
-    /// Sends `signal` ("-KILL", "-STOP", "-CONT") to the process called `name`.
+    /// Sends `signal` ("-KILL", "-STOP", "-CONT") to the process called `name`. One that is to stop has stopped afterwards.
     pub fn signal(&self, name: &str, signal: &str) -> anyhow::Result<()> {
-        let status = Command::new("kill").args([signal, &self.pid(name)?.to_string()]).status()?;
+        let pid = self.pid(name)?;
+        let status = Command::new("kill").args([signal, &pid.to_string()]).status()?;
         ensure!(status.success(), "kill {signal} {name} failed");
-        Ok(())
+        if signal == "-STOP" { process::wait_stopped(pid) } else { Ok(()) }
     }
 
     /// Starts the process called `name` again after it was killed.

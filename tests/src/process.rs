@@ -20,6 +20,22 @@ pub(crate) fn binary() -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
+/// Waits until every thread stands still: the signal is one thread's to take, and on a busy machine the others run on until
+/// that one has its turn.
+pub(crate) fn wait_stopped(pid: u32) -> anyhow::Result<()> {
+    let began = Instant::now();
+    let stands_still = |stat: &str| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['T', 't']));
+    loop {
+        let threads = fs::read_dir(format!("/proc/{pid}/task"))?.filter_map(Result::ok);
+        let stats = threads.filter_map(|thread| fs::read_to_string(thread.path().join("stat")).ok());
+        if stats.into_iter().all(|stat| stands_still(&stat)) {
+            return Ok(());
+        }
+        ensure!(began.elapsed() < START_WITHIN, "process {pid} does not stop");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// An address that a process wrote down once it served.
 pub(crate) fn ready(folder: &Path, name: &str, which: &str) -> Option<String> {
     let text = fs::read_to_string(folder.join(format!("{name}.ready"))).ok()?;
