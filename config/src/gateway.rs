@@ -68,7 +68,7 @@ pub struct GatewayLimits {
     pub unproven_connections_max: u32,
     /// The same of one address. Default: `2048`. Range: `1` to `1000000`.
     pub unproven_per_address_max: u32,
-    /// Forms and preflights under way whose sender is not known yet; they take no place of `requests_in_flight_max`. Default: `64`.
+    /// Forms and preflights under way whose sender is not known yet, a quarter for one address; they take no place of `requests_in_flight_max`. Default: `256`.
     /// Range: `1` to `65536`.
     pub unproven_requests_max: u32,
     /// What one identity may hold, in percent, of `requests_in_flight_max` and of `gateway.read.bypass_in_flight_max`; beyond it, it gets
@@ -247,7 +247,7 @@ impl Default for GatewayLimits {
             connections_per_address_max: 8192,
             unproven_connections_max: 4096,
             unproven_per_address_max: 2048,
-            unproven_requests_max: 64,
+            unproven_requests_max: 256,
             identity_share_percent: 90,
             uploads_per_identity_max: 448,
             upload_rate_min: ByteSize::kib(16),

@@ -2,6 +2,7 @@
 //! about, why its body was refused, and which of the gateway's bounds it counts against. Put into the request's extensions by `http`
 //! as `Arc<Exchange>`.
 
+use std::net::IpAddr;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
@@ -73,12 +74,17 @@ pub(crate) fn share_of(places: usize, percent: u32) -> usize {
 #[derive(Clone)]
 pub(crate) struct RequestPlaces {
     places: Arc<Semaphore>,
+    by_address: Arc<KeyShares<IpAddr>>,
     taken: IntGauge,
 }
+
+/// One address has one part in so many of the places, where they are counted by address.
+const ADDRESSES_MIN: usize = 4;
 
 /// A request's place among those under way; given back on drop.
 pub(crate) struct RequestPlace {
     _permit: OwnedSemaphorePermit,
+    share: Option<KeyShare<IpAddr>>,
     taken: IntGauge,
 }
 
@@ -90,14 +96,23 @@ pub(crate) struct RequestPlaceAndShare {
 
 impl RequestPlaces {
     pub fn new(places_max: usize, taken: IntGauge) -> Self {
-        Self { places: Arc::new(Semaphore::new(places_max.min(Semaphore::MAX_PERMITS))), taken }
+        let places = Arc::new(Semaphore::new(places_max.min(Semaphore::MAX_PERMITS)));
+        Self { places, by_address: KeyShares::new(places_max.div_ceil(ADDRESSES_MIN)), taken }
+    }
+
+    /// `None`: all are taken, or as many as this address may hold.
+    pub fn take_place_of(&self, address: IpAddr) -> Option<RequestPlace> {
+        let share = self.by_address.take_share(&address)?;
+        let mut place = self.take_place()?;
+        place.share = Some(share);
+        Some(place)
     }
 
     /// `None`: all are taken.
     pub fn take_place(&self) -> Option<RequestPlace> {
         let permit = self.places.clone().try_acquire_owned().ok()?;
         self.taken.inc();
-        Some(RequestPlace { _permit: permit, taken: self.taken.clone() })
+        Some(RequestPlace { _permit: permit, share: None, taken: self.taken.clone() })
     }
 }
 

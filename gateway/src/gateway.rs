@@ -97,7 +97,7 @@ impl Default for GatewayOptions {
             connections_per_address_max: 8192,
             unproven_connections_max: 4096,
             unproven_per_address_max: 2048,
-            unproven_requests_max: 64,
+            unproven_requests_max: 256,
             proof_max: Duration::from_secs(30),
             header_read_max: Duration::from_secs(60),
             header_bytes_max: 64 * 1024,

@@ -185,15 +185,14 @@ impl Tier {
     ) -> Result<(), CoherenceError> {
         let Some(write) = announced.take() else { return Ok(()) };
         let (lost, done): (Vec<_>, Vec<_>) = write.keys.iter().cloned().partition(|key| unknown.contains(key));
-        let part = |keys| {
-            let (volume, told) = (write.volume.clone(), Mutex::new(write.told.lock().clone()));
-            Arc::new(Write { id: write.id, volume, keys, told, around: write.around.clone() })
-        };
         // Each is reported, and its renewal was one.
         self.metrics.writes_open.inc();
         let part = |keys, outcome| {
-            let announced = Announced { tier: self.clone(), write: Some(part(keys)), renewal: None };
-            self.report(announced, outcome)
+            // Homes of the other keys are not former homes of the lost ones: they would take them for writes of their own.
+            let told = if outcome == WriteOutcome::Unknown { Vec::new() } else { write.told.lock().clone() };
+            let (id, volume, around) = (write.id, write.volume.clone(), write.around.clone());
+            let part = Arc::new(Write { id, volume, keys, told: Mutex::new(told), around });
+            self.report(Announced { tier: self.clone(), write: Some(part), renewal: None }, outcome)
         };
         let (done, lost) = tokio::join!(part(done, WriteOutcome::Done), part(lost, WriteOutcome::Unknown));
         done.and(lost)

@@ -20,7 +20,9 @@ impl Worker {
             let key = self.digests.attributes(object, version_id);
             self.attributes.hint(key, generation).is_some_and(|known| known.version == *version)
         };
-        if !is_known(None) && !is_known(version.version_id.as_deref()) {
+        let key = self.digests.attributes(object, None);
+        let is_leased_unseen = || !self.attributes.knows(key, generation) && self.grants.is_granted(hash, now);
+        if !is_known(None) && !is_known(version.version_id.as_deref()) && !is_leased_unseen() {
             return Ok(unchanged);
         }
         self.metrics.gone_versions.inc();

@@ -157,8 +157,13 @@ impl Tenant {
                 self.registered = false;
                 Duration::ZERO
             }
-            Some(_) => {
+            Some(kind) => {
                 tracing::error!(%error, "the coordinators refuse this worker");
+                if matches!(kind, RefusedKind::Taken | RefusedKind::Superseded) {
+                    // The other one may be the home of the same keys under the same epoch.
+                    self.worker.give_up_epoch(0);
+                    self.tenure.replaced();
+                }
                 self.registered = false;
                 REFUSED_PAUSE
             }

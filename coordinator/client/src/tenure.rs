@@ -147,6 +147,11 @@ impl Tenure {
         self.given_up = self.given_up(uncertain);
     }
 
+    /// Another process has this worker's name: it answers under no epoch, and hands over nothing.
+    pub fn replaced(&mut self) {
+        (self.active, self.prepared, self.open_writes) = (Epoch(0), Epoch(0), None);
+    }
+
     /// The worker has done so.
     pub fn activated(&mut self, epoch: Epoch) {
         (self.active, self.prepared, self.open_writes) = (epoch, Epoch(0), None);

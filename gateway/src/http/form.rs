@@ -111,9 +111,9 @@ pub(crate) fn memory(bytes_max: u64) -> Arc<Semaphore> {
 /// Whether a request is a form upload.
 pub(super) fn is_form(method: &Method, headers: &HeaderMap) -> bool {
     const FORM: &[u8] = b"multipart/form-data";
-    let kind = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
-    *method == Method::POST
-        && kind.and_then(|kind| kind.get(..FORM.len())).is_some_and(|kind| kind.eq_ignore_ascii_case(FORM))
+    let is_form =
+        |kind: &HeaderValue| kind.as_bytes().get(..FORM.len()).is_some_and(|kind| kind.eq_ignore_ascii_case(FORM));
+    *method == Method::POST && headers.get_all(header::CONTENT_TYPE).iter().any(is_form)
 }
 
 impl Forms {

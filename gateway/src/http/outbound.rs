@@ -36,7 +36,8 @@ pub(crate) struct Ending {
     pub code: Option<Box<str>>,
     pub bytes: u64,
     pub complete: bool,
-    pub _visit: CallerVisit,
+    /// Taken by what is left of an answer over HTTP/2.
+    pub visit: Option<CallerVisit>,
 }
 
 /// See the module.
@@ -59,8 +60,9 @@ impl Outbound {
 
     /// Over HTTP/2, where many answers may wait on one connection: what holds no admission holds some of `budget`.
     pub fn over_http2(inner: s3s::Body, ending: Ending, progress: Arc<Progress>, budget: &BodyBudget) -> Self {
-        let place = small_bytes(&inner).and_then(|bytes| budget.take_memory(bytes as u64));
-        if place.is_some() {
+        let small = small_bytes(&inner);
+        let place = small.filter(|&bytes| bytes > 0).and_then(|bytes| budget.take_memory(bytes as u64));
+        if place.is_some() || small == Some(0) {
             ending.exchange.release_places();
         }
         let queued = QueuedAnswer::new(ending.metrics.http2_queued_bytes.clone());
@@ -84,6 +86,13 @@ impl Outbound {
             None => {}
         }
     }
+}
+
+/// Whether an answer to a stranger would stay a request under way, because the memory for answers that wait is used up: strangers
+/// must not hold the places of others.
+pub(super) fn is_too_much_for_stranger(body: &s3s::Body, exchange: &Exchange, budget: &BodyBudget) -> bool {
+    exchange.identity().is_none()
+        && small_bytes(body).is_some_and(|bytes| bytes > 0 && budget.take_memory(bytes as u64).is_none())
 }
 
 fn small_bytes(body: &s3s::Body) -> Option<usize> {
@@ -178,6 +187,7 @@ impl Drop for Outbound {
                 _body: std::mem::take(&mut self.inner),
                 _turn: turn,
                 _places: self.ending.exchange.take_places(),
+                _visit: self.ending.visit.take(),
                 _place: self.place.take(),
             });
         }

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use prometheus::IntGauge;
 
+use super::caller::CallerVisit;
 use super::progress::Turn;
 use crate::exchange::RequestPlaceAndShare;
 use crate::write::body_budget::BodyPlace;
@@ -25,6 +26,7 @@ pub(super) struct AnswerRest {
     pub _body: s3s::Body,
     pub _turn: Turn,
     pub _places: RequestPlaceAndShare,
+    pub _visit: Option<CallerVisit>,
     pub _place: Option<BodyPlace>,
 }
 

@@ -20,7 +20,7 @@ use super::document;
 use super::form::{self, Forms, Posted};
 use super::host;
 use super::inbound::{Inbound, InboundBounds};
-use super::outbound::{Ending, Outbound};
+use super::outbound::{self, Ending, Outbound};
 use super::presigned;
 use super::server::Peer;
 use super::sigv2;
@@ -90,13 +90,13 @@ impl Front {
             code: None,
             bytes: 0,
             complete: false,
-            _visit: visit,
+            visit: Some(visit),
         };
-        let (places, over) = match may_wait_unproven(&request) {
-            true => (&self.unproven, "unproven"),
-            false => (&self.in_flight, "overloaded"),
+        let (place, over) = match may_wait_unproven(&request) {
+            true => (self.unproven.take_place_of(exchange.caller.address()), "unproven"),
+            false => (self.in_flight.take_place(), "overloaded"),
         };
-        let mut response = match places.take_place() {
+        let mut response = match place {
             Some(place) => {
                 exchange.hold_place(place);
                 match &foreign {
@@ -133,6 +133,10 @@ impl Front {
         if unasked || (expects && ending.status >= 400) {
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
+        if version == Version::HTTP_2 && outbound::is_too_much_for_stranger(response.body(), &exchange, &self.answers) {
+            response.headers_mut().remove(header::CONTENT_LENGTH);
+            *response.body_mut() = Body::empty();
+        }
         Ok(response.map(|body| match version {
             Version::HTTP_2 => Outbound::over_http2(body, ending, peer.progress, &self.answers),
             _ => Outbound::new(body, ending, peer.progress),
@@ -144,7 +148,7 @@ impl Front {
         if exchange.identity().is_some() {
             return true;
         }
-        let place = self.unproven.take_place();
+        let place = self.unproven.take_place_of(exchange.caller.address());
         let has_place = place.is_some();
         if let Some(place) = place {
             exchange.hold_place(place);

@@ -18,7 +18,7 @@ pub(super) async fn get_object(
         Some(reader) => reader.get(&entry.exchange.cx, &entry.mount, request.input, if_range).await,
         None => {
             let forward = |input| core.forward(&entry, verbs3_ufs::request(Method::GET, input));
-            ask_store(if_range.as_ref(), request.input, forward).await
+            ask_store(&entry.exchange.cx, if_range.as_ref(), request.input, forward).await
         }
     }
 }

@@ -26,7 +26,7 @@ impl Reader {
         input: GetObjectInput,
         if_range: Option<&IfRange>,
     ) -> S3Result<S3Response<GetObjectOutput>> {
-        ask_store(if_range, input, |input| self.ask_past_the_tier(cx, mount, input)).await
+        ask_store(cx, if_range, input, |input| self.ask_past_the_tier(cx, mount, input)).await
     }
 
     async fn ask_past_the_tier(

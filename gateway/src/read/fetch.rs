@@ -198,11 +198,12 @@ impl Fetch {
                     }
                     front.from = From::Ufs(self.subject.read_at_ufs(front.range.clone()));
                 }
-                Poll::Ready(Step::Resume) => {
-                    if let Some(read) = self.subject.read_rest(front) {
-                        front.from = From::Tier(Box::new(read));
-                    }
-                }
+                Poll::Ready(Step::Resume) => match self.subject.read_rest(front) {
+                    Some(read) => front.from = From::Tier(Box::new(read)),
+                    None => front.ended = Some(Step::End),
+                },
+                // All of it is there: what its source says afterwards is of no use to anybody.
+                Poll::Ready(Step::Failed(_)) if front.range.is_empty() => front.ended = Some(Step::End),
                 Poll::Ready(Step::Failed(error)) => {
                     if let Some(pause) = self.subject.pause_after(front, &error, self.answer_left) {
                         front.from = From::Pause(pause);

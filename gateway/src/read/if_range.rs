@@ -10,6 +10,7 @@ use s3s::dto::{ETag, GetObjectInput, GetObjectOutput};
 use s3s::{S3ErrorCode, S3Response, S3Result};
 
 use super::conditions::seconds;
+use crate::request::RequestContext;
 
 /// What the client knows of the version that it has a part of.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,6 +65,7 @@ impl IfRange {
 /// A GET that a store answers; `ask` sends it. Where the range is of another version than the client's, nothing of it is passed on,
 /// and the store is asked for the whole object.
 pub(crate) async fn ask_store<F: Future<Output = S3Result<S3Response<GetObjectOutput>>>>(
+    cx: &RequestContext,
     if_range: Option<&IfRange>,
     input: GetObjectInput,
     ask: impl Fn(GetObjectInput) -> F,
@@ -79,10 +81,17 @@ pub(crate) async fn ask_store<F: Future<Output = S3Result<S3Response<GetObjectOu
             ask(whole).await
         }
         // Of which version it is past the end is not said.
-        Err(refusal) if *refusal.code() == S3ErrorCode::InvalidRange => match ask(whole).await {
-            Ok(second) if if_range.names_answer(&second.output) => Err(refusal),
-            second => second,
-        },
+        Err(refusal) if *refusal.code() == S3ErrorCode::InvalidRange => {
+            // The store's own answer, which is sent in place of the error, or not at all.
+            let kept = cx.take_answer();
+            match ask(whole).await {
+                Ok(second) if if_range.names_answer(&second.output) => {
+                    kept.into_iter().for_each(|answer| cx.put_answer(answer));
+                    Err(refusal)
+                }
+                second => second,
+            }
+        }
         Err(error) => Err(error),
     }
 }

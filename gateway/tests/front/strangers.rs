@@ -254,3 +254,16 @@ async fn an_admin_connection_ends_in_time_whatever_it_sends() {
     };
     timeout(Duration::from_secs(30), trickled).await.expect("the connection is cut");
 }
+
+/// s3s would read such a form itself, whole, before any signature: it takes the one value that is text.
+#[tokio::test]
+async fn a_form_behind_another_content_type_is_a_form() {
+    let stage = Stage::start_with(|setup| setup.options.proof_max = Duration::from_secs(600)).await;
+    let mut socket = TcpStream::connect(stage.address).await.unwrap();
+    let head = b"POST /data HTTP/1.1\r\nhost: x\r\ncontent-type: \xff\r\n\
+                 content-type: multipart/form-data; boundary=x\r\ncontent-length: 1000000\r\n\r\n";
+    socket.write_all(head).await.unwrap();
+    let mut answer = [0; 12];
+    timeout(Duration::from_secs(60), socket.read_exact(&mut answer)).await.expect("no body is waited for").unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 400");
+}

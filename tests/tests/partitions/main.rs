@@ -396,7 +396,7 @@ async fn who_takes_anothers_name_is_told_so_and_disturbs_nobody() {
     let config = cluster.configuration("worker-0").unwrap();
     let (config, _disk) = config.split_once("[[worker.disk").unwrap();
     cluster.launch_other("gateway-0", "worker-9", &config.replace(&theirs, &here)).unwrap();
-    let told = format!("worker id worker-0 is held by {theirs}:9400");
+    let told = format!("worker id worker-0 is held by another process, at {theirs}:9400");
     let is_told = async || if cluster.log("worker-9").contains(&told) { Ok(()) } else { Err(cluster.log("worker-9")) };
     eventually(180 * SECOND, is_told).await.unwrap();
     assert_eq!(gist(&cluster.status_shows(&["cluster tests: well"]).await.unwrap()), gist(&before));

@@ -250,3 +250,15 @@ async fn a_large_object_of_a_store_that_ignores_ranges_is_read_whole() {
     bed.put("small", &small).await;
     assert!(bed.read("small").await == small);
 }
+
+/// A store that breaks off behind the last byte: a chunked answer without its end, say.
+#[tokio::test(start_paused = true)]
+async fn what_a_store_says_behind_the_last_byte_of_a_span_ends_nothing() {
+    let bed = Make::default().bed().await;
+    let expected = content(8, 3 * BLOCK);
+    bed.put("k", &expected).await;
+    bed.faults[0].refuse_connects(1000);
+    *bed.store.breaks.lock() = [3 * BLOCK, BLOCK, BLOCK].into();
+    let (bytes, error) = bed.get(of("k")).await.body().await;
+    assert!(bytes == expected, "{} bytes, {error:?}", bytes.len());
+}
