@@ -199,6 +199,10 @@ impl Worker {
     /// A message names some keys, of a known volume, and not too many.
     fn check_keys(&self, volume: &Volume, keys: usize) -> Result<(), Refused> {
         self.source(volume)?;
+        self.check_key_count(keys)
+    }
+
+    fn check_key_count(&self, keys: usize) -> Result<(), Refused> {
         if keys == 0 || keys > self.keys_per_message_max {
             let reason = format!("{keys} keys in one message; name 1 to {}", self.keys_per_message_max);
             return Err(Refused::malformed(reason));
@@ -206,9 +210,10 @@ impl Worker {
         Ok(())
     }
 
-    /// The hashes of the keys that a message names.
+    /// The hashes of the keys that a message names. The volume need not be known here: a mount that is not cached may be of a UFS that
+    /// workers don't have, and of what can't be cached no reader is answered from here.
     fn hashes(&self, volume: &Volume, keys: &[String]) -> Result<Vec<KeyHash>, Refused> {
-        self.check_keys(volume, keys.len())?;
+        self.check_key_count(keys.len())?;
         Ok(keys.iter().map(|key| ObjectKey { volume: volume.clone(), key: key.clone() }.hash()).collect())
     }
 

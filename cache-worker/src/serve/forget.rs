@@ -10,6 +10,7 @@ use crate::worker::Worker;
 impl Worker {
     pub(super) fn forget(&self, forget: &Forget) -> Noted {
         self.metrics.forgets.inc();
+        self.source(&forget.volume)?;
         let hashes = self.hashes(&forget.volume, &forget.keys)?;
         self.metrics.generations_raised.inc_by(hashes.len() as u64);
         let generation = self.coherence.raise(&hashes, self.clock.now());

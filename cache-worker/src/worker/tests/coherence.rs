@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use verbs3_protocol::{
-    ByteRange, Listed, ListedEntry, Open, RefusalKind, Request, Shown, Volume, WriteId, WriteOutcome,
+    Announce, ByteRange, Epoch, Listed, ListedEntry, Open, RefusalKind, Report, Request, Shown, Volume, WriteId,
+    WriteOutcome,
 };
 use verbs3_rdma::inprocess::Mode;
 
@@ -112,6 +113,17 @@ async fn a_listing_ends_an_absence_and_a_delete_marker_a_presence() {
     bed.store.objects.lock().remove("k");
     bed.listed("k", None).await;
     bed.open(open("k", ALL)).await.absent();
+}
+
+/// An uncached mount of a gateway may be of a UFS that no worker has.
+#[tokio::test]
+async fn a_write_of_what_the_home_can_not_cache_is_acknowledged() {
+    let bed = Bed::new(Mode::Share);
+    let (volume, keys, epoch) = (Volume::new("archive", "bucket"), vec!["k".to_owned()], Epoch(1));
+    let announce = Announce { volume: volume.clone(), keys: keys.clone(), write: WRITE, epoch, uncertain_ms: 1000 };
+    assert!(bed.ask(Request::Announce(announce)).await.is_done());
+    let report = Report { volume, keys, write: WRITE, epoch, outcome: WriteOutcome::Done };
+    assert!(bed.ask(Request::Report(report)).await.is_done());
 }
 
 #[tokio::test]
