@@ -177,7 +177,8 @@ fn form_head(stage: &Stage, length: usize) -> String {
 async fn unsigned_forms_hold_no_place_of_known_requests_and_no_memory() {
     let stage = Stage::start_with(|setup| {
         setup.options.requests_in_flight_max = 2;
-        setup.options.unproven_requests_max = 3;
+        // A quarter for one address.
+        setup.options.unproven_requests_max = 12;
         setup.options.proof_max = Duration::from_secs(5);
     })
     .await;
