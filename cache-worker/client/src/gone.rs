@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use tokio::time::{Instant, timeout_at};
-use verbs3_protocol::{GoneVersion, ObjectKey, Reply, Request, Version};
+use tokio::time::Instant;
+use verbs3_protocol::{GoneVersion, ObjectKey, Request, Version};
 
 use crate::tier::Tier;
-use crate::write::ask;
 
 impl Tier {
     /// Has the object's home drop what it knows of this version, and drops what this process has leased. Sent once; ends with
@@ -18,17 +17,6 @@ impl Tier {
         let Some(home) = map.home(object).filter(|home| home.health.is_up()) else { return };
         let message = Request::GoneVersion(GoneVersion { object: object.clone(), version: version.clone() }).encode();
         let until = Instant::now() + self.options.first_progress;
-        let outcome = match timeout_at(until, ask(home, message)).await {
-            Ok(Ok(Reply::Done { .. })) => "ok",
-            Ok(Ok(Reply::Refused(_))) => "refused",
-            Ok(Ok(_) | Err(_)) | Err(_) => "failed",
-        };
-        self.metrics.call("gone_version", outcome);
-        match outcome {
-            "failed" => {
-                self.note_failure(home);
-            }
-            _ => home.health.succeeded(),
-        }
+        self.tell_once("gone_version", home, message, until).await;
     }
 }

@@ -21,26 +21,27 @@ impl Tier {
         let groups = map.by_home(volume, entries).into_iter().filter(|(worker, _)| worker.health.is_up());
         let told = groups.map(|(worker, entries)| {
             let message = Request::Listed(Listed { volume: volume.clone(), entries }).encode();
-            async move { self.tell_listed(&worker, message, until).await }
+            async move { self.tell_once("listed", &worker, message, until).await }
         });
         join_all(told).await;
     }
 
-    async fn tell_listed(&self, worker: &Arc<Worker>, message: Bytes, until: Instant) {
+    /// Tells a home something that its readers find out by themselves later, if it can't be told now.
+    pub(crate) async fn tell_once(&self, kind: &'static str, worker: &Arc<Worker>, message: Bytes, until: Instant) {
         let outcome = match timeout_at(until, ask(worker, message)).await {
             Ok(Ok(Reply::Done { .. })) => "ok",
-            Ok(Ok(Reply::Refused(Refusal { kind, reason }))) => {
-                tracing::debug!(worker = %worker.id, ?kind, reason, "a worker refused what a listing showed");
+            Ok(Ok(Reply::Refused(Refusal { kind: refusal, reason }))) => {
+                tracing::debug!(worker = %worker.id, told = kind, ?refusal, reason, "a worker refused what it was told");
                 "refused"
             }
             Ok(Ok(_)) => "failed",
             Ok(Err(error)) => {
-                tracing::debug!(worker = %worker.id, %error, "a worker could not be told what a listing showed");
+                tracing::debug!(worker = %worker.id, told = kind, %error, "a worker could not be told");
                 "failed"
             }
             Err(_) => "failed",
         };
-        self.metrics.call("listed", outcome);
+        self.metrics.call(kind, outcome);
         match outcome {
             "failed" => {
                 self.note_failure(worker);

@@ -1,7 +1,6 @@
 //! Whole GETs and HEADs straight to the UFS: what is never cached, and what the tier can't answer now.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::Method;
 use s3s::dto::{GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput, StreamingBlob};
@@ -39,14 +38,8 @@ impl Reader {
         let Some(place) = shared.places.enter(cx.principal()).await else { return Err(no_place(shared)) };
         note(shared, cx);
         (input.bucket, input.key) = inward(mount, &input.key)?;
-        let mut tried = 0;
-        let (result, raw) = loop {
-            let call = observe(mount.ufs.s3().get_object(request(Method::GET, input.clone())));
-            let (result, raw) = cx.ask_ufs((mount.ufs.name(), "GetObject"), call, |(result, _)| failed(result)).await;
-            tried += 1;
-            let Some(pause) = pause_before_retry(mount, tried, &result, raw.as_ref()) else { break (result, raw) };
-            tokio::time::sleep(pause).await;
-        };
+        let ask = || observe(mount.ufs.s3().get_object(request(Method::GET, input.clone())));
+        let (result, raw) = ask_patiently(cx, mount, "GetObject", ask).await;
         let mut response = result.map_err(|error| answer::of_ufs(cx, &Names::of(mount), error, raw.clone()))?;
         answer::keep_headers(&mut response.headers, raw.as_ref());
         if let Some(inner) = response.output.body.take() {
@@ -66,23 +59,33 @@ impl Reader {
         let Some(_place) = shared.places.enter(cx.principal()).await else { return Err(no_place(shared)) };
         note(shared, cx);
         (input.bucket, input.key) = inward(mount, &input.key)?;
-        let mut tried = 0;
-        let (result, raw) = loop {
-            let call = observe(mount.ufs.s3().head_object(request(Method::HEAD, input.clone())));
-            let (result, raw) = cx.ask_ufs((mount.ufs.name(), "HeadObject"), call, |(result, _)| failed(result)).await;
-            tried += 1;
-            let Some(pause) = pause_before_retry(mount, tried, &result, raw.as_ref()) else { break (result, raw) };
-            tokio::time::sleep(pause).await;
-        };
+        let ask = || observe(mount.ufs.s3().head_object(request(Method::HEAD, input.clone())));
+        let (result, raw) = ask_patiently(cx, mount, "HeadObject", ask).await;
         let mut response = result.map_err(|error| answer::of_ufs(cx, &Names::of(mount), error, raw.clone()))?;
         answer::keep_headers(&mut response.headers, raw.as_ref());
         Ok(response)
     }
 }
 
-/// `None`: the answer goes to the client. It asks nothing that could be done twice.
-fn pause_before_retry<T>(mount: &Mount, tried: u32, result: &S3Result<T>, raw: Option<&RawAnswer>) -> Option<Duration> {
-    raw.filter(|_| result.is_err()).and_then(|answer| mount.ufs.pause_before_retry(tried, answer))
+/// Asks the UFS until its answer is the client's, within its budget of retries: reading twice does no harm.
+async fn ask_patiently<T, F>(
+    cx: &RequestContext,
+    mount: &Mount,
+    operation: &'static str,
+    ask: impl Fn() -> F,
+) -> (S3Result<S3Response<T>>, Option<RawAnswer>)
+where
+    F: Future<Output = (S3Result<S3Response<T>>, Option<RawAnswer>)>,
+{
+    let mut tried = 0;
+    loop {
+        let (result, raw) = cx.ask_ufs((mount.ufs.name(), operation), ask(), |(result, _)| failed(result)).await;
+        tried += 1;
+        let refusal = raw.as_ref().filter(|_| result.is_err());
+        let pause = refusal.and_then(|answer| mount.ufs.pause_before_retry(tried, answer));
+        let Some(pause) = pause else { return (result, raw) };
+        tokio::time::sleep(pause).await;
+    }
 }
 
 /// For the trace.

@@ -17,7 +17,7 @@ use s3s::dto::{ContentLength, ETag, ETagCondition, GetObjectInput, GetObjectOutp
 use s3s::stream::{ByteStream, RemainingLength};
 use tokio::time::Instant;
 use verbs3_ufs::capture::observe;
-use verbs3_ufs::request;
+use verbs3_ufs::{Retry, request};
 
 use super::Shared;
 use super::admission::Place;
@@ -90,7 +90,7 @@ impl Rest {
             let (result, raw) = cx.ask_ufs((mount.ufs.name(), "GetObject"), call, failed).await;
             let output = result.map_err(|error| Refusal {
                 reason: error.to_string(),
-                is_final: raw.is_some_and(|raw| raw.status.is_client_error() && !is_transient(raw.status.as_u16())),
+                is_final: raw.is_some_and(|raw| raw.status.is_client_error() && raw.retry() == Retry::Never),
             })?;
             let output = output.output;
             let is_rest = output.e_tag.as_ref() == Some(&etag)
@@ -102,11 +102,6 @@ impl Rest {
             }
         })
     }
-}
-
-/// A client error that another try may not meet.
-fn is_transient(status: u16) -> bool {
-    matches!(status, 408 | 409 | 429)
 }
 
 /// Of a `Content-Range`.

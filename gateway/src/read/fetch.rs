@@ -450,9 +450,7 @@ impl FetchError {
         };
         if gone { Self::VersionGone } else { Self::Ufs(error) }
     }
-}
 
-impl FetchError {
     /// Whether the rest may come from elsewhere, or from the same store a moment later.
     fn leaves_other_sources(&self) -> bool {
         match self {
