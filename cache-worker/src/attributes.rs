@@ -1,7 +1,8 @@
 //! What is known of objects: attributes, absences, and the right to answer from them.
 //!
-//! Owns generations and open writes (`coherence`), what was learnt and when (`cache`), who asks the UFS for whom (`checks`,
-//! `ask`), and which gateways may answer by themselves (`grants`, `reads`). Holds no bytes of objects.
+//! Owns generations and open writes (`coherence`), what was learnt and when (`cache`), who asks the
+//! UFS for whom (`checks`, `ask`), and which gateways may answer by themselves (`grants`, `reads`).
+//! Holds no bytes of objects.
 
 mod ask;
 mod cache;
@@ -106,7 +107,8 @@ pub(crate) enum Outcome {
     Present {
         attributes: Arc<Attributes>,
         generation: Generation,
-        /// Keeps the pages that came with the answer coming, until all who waited have claimed theirs.
+        /// Keeps the pages that came with the answer coming, until all who waited have claimed
+        /// theirs.
         coming: Option<Interest>,
     },
     Absent {

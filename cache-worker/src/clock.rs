@@ -1,7 +1,7 @@
 //! Time, injected: what decides takes a [`Moment`], so that tests move time instead of sleeping.
 //!
-//! Deadlines of I/O belong to tokio and to the UFS client, not to this clock. It goes on while the host sleeps, which `Instant`
-//! does not: who wakes up must know that its lease is over.
+//! Deadlines of I/O belong to tokio and to the UFS client, not to this clock. It goes on while the
+//! host sleeps, which `Instant` does not: who wakes up must know that its lease is over.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -44,7 +44,8 @@ impl Moment {
 pub struct Times {
     /// By the host's own clock: for what others are waited for, and for ages.
     pub now: Moment,
-    /// The latest that it may be, where the host's own clock may have stood still: for the ends of rights.
+    /// The latest that it may be, where the host's own clock may have stood still: for the ends of
+    /// rights.
     pub latest: Moment,
 }
 
@@ -97,7 +98,10 @@ fn since_boot() -> Duration {
 
 fn read(clock: ClockId) -> Duration {
     let time = clock_gettime(clock);
-    Duration::new(u64::try_from(time.tv_sec).unwrap_or_default(), u32::try_from(time.tv_nsec).unwrap_or_default())
+    Duration::new(
+        u64::try_from(time.tv_sec).unwrap_or_default(),
+        u32::try_from(time.tv_nsec).unwrap_or_default(),
+    )
 }
 
 /// A clock that moves when it is told to.

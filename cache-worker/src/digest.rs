@@ -1,8 +1,10 @@
-//! Keys of the in-memory tables: 128-bit hashes instead of names, so that an entry costs 16 bytes whatever its key.
+//! Keys of the in-memory tables: 128-bit hashes instead of names, so that an entry costs 16 bytes
+//! whatever its key.
 //!
-//! The hash is keyed by random numbers: nobody outside can choose two names that collide, and by chance two do so once in some
-//! 2⁶⁴ objects. Never sent. Without a disk tier the keys are this process's own; with one they are kept in its folders, and what the
-//! hashes name is there again after a restart.
+//! The hash is keyed by random numbers: nobody outside can choose two names that collide, and by
+//! chance two do so once in some 2⁶⁴ objects. Never sent. Without a disk tier the keys are this
+//! process's own; with one they are kept in its folders, and what the hashes name is there again
+//! after a restart.
 
 use std::hash::{BuildHasherDefault, Hasher};
 
@@ -40,7 +42,8 @@ impl VersionDigest {
         self.0
     }
 
-    /// Two pages collide only if their versions' secret digests happen to differ by exactly this multiple of the stride.
+    /// Two pages collide only if their versions' secret digests happen to differ by exactly this
+    /// multiple of the stride.
     pub(crate) fn page(self, block: BlockIndex, page: u16) -> PageKey {
         let index = (u128::from(block.0) << 16) | u128::from(page);
         PageKey(self.0.wrapping_add(index.wrapping_mul(STRIDE)))
@@ -57,7 +60,8 @@ impl Digests {
         Self { keys }
     }
 
-    /// The hashes of a disk tier with these keys. Of another block or page size, the same numbers name other bytes: the hashes differ.
+    /// The hashes of a disk tier with these keys. Of another block or page size, the same numbers
+    /// name other bytes: the hashes differ.
     pub(crate) fn of_tier(keys: (u64, u64), geometry: Geometry) -> Self {
         let mut hasher = SipHasher13::new_with_keys(keys.0, keys.1);
         hasher.write(b"verbs3 disk tier, hashes 1");
@@ -187,6 +191,9 @@ mod tests {
     fn a_named_version_has_attributes_of_its_own() {
         let (digests, object) = (Digests::new((1, 2)), object("a/b", "k"));
         assert_ne!(digests.attributes(&object, None), digests.attributes(&object, Some("")));
-        assert_ne!(digests.attributes(&object, None), Digests::new((1, 3)).attributes(&object, None));
+        assert_ne!(
+            digests.attributes(&object, None),
+            Digests::new((1, 3)).attributes(&object, None)
+        );
     }
 }

@@ -1,7 +1,9 @@
-//! The disk tier: pages of versions, in slots of segment files on one or more folders, kept over restarts.
+//! The disk tier: pages of versions, in slots of segment files on one or more folders, kept over
+//! restarts.
 //!
-//! Owns which pages are written, where, and what is given up for them. Knows pages and versions, and nothing of attributes: whether
-//! a version is the current one is never asked here. What is read is right or absent, whatever the disk did in between.
+//! Owns which pages are written, where, and what is given up for them. Knows pages and versions,
+//! and nothing of attributes: whether a version is the current one is never asked here. What is
+//! read is right or absent, whatever the disk did in between.
 
 pub(crate) mod decoders;
 mod files;
@@ -46,7 +48,8 @@ pub(crate) use pins::Pins;
 /// Whether memory holds a page.
 pub(crate) type Resident = Arc<dyn Fn(PageKey) -> bool + Send + Sync>;
 
-/// Pages that were not taken because nothing spoke for them, remembered so that their return does: 16 MiB at most.
+/// Pages that were not taken because nothing spoke for them, remembered so that their return does:
+/// 16 MiB at most.
 const GHOSTS_MAX: u64 = 4 << 20;
 
 /// Smallest folder: some segments, so that pages of several sizes have room side by side.
@@ -55,7 +58,8 @@ pub(crate) const FOLDER_BYTES_MIN: u64 = 4 * layout::SEGMENT_BYTES_MIN;
 /// Slots of each folder that one look-over checks for age.
 const SWEEP_STEPS: usize = 16_384;
 
-/// Uses of a page in memory that speak for it, where another page has to go. The first is the reader's that it was filled for.
+/// Uses of a page in memory that speak for it, where another page has to go. The first is the
+/// reader's that it was filled for.
 const USES_MIN: u8 = 2;
 
 /// A page that could be written.
@@ -94,7 +98,8 @@ pub(crate) struct Disk {
     misses: IntCounter,
 }
 
-/// Seconds since 1970. A clock that is set wrong makes pages older or younger than they are, nothing else.
+/// Seconds since 1970. A clock that is set wrong makes pages older or younger than they are,
+/// nothing else.
 fn now_s() -> u32 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u32::try_from(now.as_secs()).unwrap_or(u32::MAX)
@@ -111,28 +116,37 @@ impl Disk {
         let budget = Budget {
             used: Arc::new(AtomicU64::new(0)),
             bytes_max: options.queue_bytes_max.min(arena_bytes / 8),
-            bytes_per_second_max: options.write_bytes_per_second_max / (folders.len().max(1) as u64),
+            bytes_per_second_max: options.write_bytes_per_second_max
+                / (folders.len().max(1) as u64),
         };
         metrics.queue_bytes.with_label_values(&["max"]).set(budget.bytes_max as i64);
         let capacity: u64 = folders.iter().map(Folder::capacity_bytes).sum();
         let shelf = |(number, folder): (usize, Folder)| {
             let (folder, queue) = (Arc::new(folder), Arc::new(Queue::new(budget.clone())));
             let (metrics, resident) = (metrics.clone(), resident.clone());
-            let writer = Writer { folder: folder.clone(), queue: queue.clone(), metrics, resident, now_s };
+            let writer =
+                Writer { folder: folder.clone(), queue: queue.clone(), metrics, resident, now_s };
             let thread = writer.start(number).map_err(|source| DiskError::Thread {
-                folder: options.folders.get(number).map(|folder| folder.path.clone()).unwrap_or_default(),
+                folder: options
+                    .folders
+                    .get(number)
+                    .map(|folder| folder.path.clone())
+                    .unwrap_or_default(),
                 source,
             })?;
             Ok(Shelf { folder, queue, thread: Mutex::new(Some(thread)) })
         };
-        let shelves = folders.into_iter().enumerate().map(shelf).collect::<Result<Vec<_>, DiskError>>()?;
+        let shelves =
+            folders.into_iter().enumerate().map(shelf).collect::<Result<Vec<_>, DiskError>>()?;
         let lookups = |found: &str| metrics.lookups.with_label_values(&[found]);
         let (hits, misses) = (lookups("hit"), lookups("miss"));
         let disk = Self {
             shelves,
             ghosts: Mutex::new(Ghosts::new((capacity >> 16).min(GHOSTS_MAX) as usize)),
             budget,
-            reads: Arc::new(Semaphore::new(options.reads_in_flight_max.clamp(1, Semaphore::MAX_PERMITS))),
+            reads: Arc::new(Semaphore::new(
+                options.reads_in_flight_max.clamp(1, Semaphore::MAX_PERMITS),
+            )),
             flush_max: options.flush_max,
             stall_max: options.stall_max,
             metrics,
@@ -196,14 +210,15 @@ impl Disk {
         }
     }
 
-    /// Reads a page of exactly that length into memory, which holds garbage if the answer is `None`: it is not here, or was
-    /// not what it should have been. `Some`: its checksum. Blocks.
+    /// Reads a page of exactly that length into memory, which holds garbage if the answer is
+    /// `None`: it is not here, or was not what it should have been. `Some`: its checksum. Blocks.
     pub(crate) fn read(&self, key: PageKey, into: &mut [u8]) -> Option<u64> {
         let now_s = now_s();
         self.shelves.iter().find_map(|shelf| shelf.folder.read(key, into, now_s))
     }
 
-    /// Takes a page to be written, if it is worth it. True: it will be, or is there already. Never waits.
+    /// Takes a page to be written, if it is worth it. True: it will be, or is there already. Never
+    /// waits.
     pub(crate) fn offer(&self, offer: &Offer<'_>) -> bool {
         let dropped = |reason: &str| {
             self.metrics.dropped.with_label_values(&[reason]).inc();
@@ -232,9 +247,15 @@ impl Disk {
         shelf.queue.offer(Job::Write { header, cell: offer.cell.clone() }) || dropped("queue")
     }
 
-    /// Keeps the pages that are here until then; `None`: no longer. Once their headers are written, restarts included.
-    pub(crate) fn pin(&self, keys: impl IntoIterator<Item = PageKey>, until: Option<SystemTime>) -> Pins {
-        let seconds = |until: SystemTime| until.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    /// Keeps the pages that are here until then; `None`: no longer. Once their headers are written,
+    /// restarts included.
+    pub(crate) fn pin(
+        &self,
+        keys: impl IntoIterator<Item = PageKey>,
+        until: Option<SystemTime>,
+    ) -> Pins {
+        let seconds =
+            |until: SystemTime| until.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let until_s = until.map_or(0, |until| u32::try_from(seconds(until)).unwrap_or(u32::MAX));
         let mut pins = Pins::default();
         for key in keys {
@@ -261,7 +282,10 @@ impl Disk {
             shelf.folder.look_over(now_s, SWEEP_STEPS);
             shelf.folder.pins_wait(shelf.queue.pins());
         }
-        self.metrics.queue_bytes.with_label_values(&["now"]).set(self.budget.used.load(Ordering::Relaxed) as i64);
+        self.metrics
+            .queue_bytes
+            .with_label_values(&["now"])
+            .set(self.budget.used.load(Ordering::Relaxed) as i64);
     }
 
     /// Writes what waits, within the configured time, and ends the writers. Blocks.

@@ -1,7 +1,8 @@
-//! Brings pages from this worker's disk or the UFS: one fill per page for all readers, adjacent missing pages as one request.
+//! Brings pages from this worker's disk or the UFS: one fill per page for all readers, adjacent
+//! missing pages as one request.
 //!
-//! Owns who waits for which page, the tasks that fill, and their bounds. What a page is kept for, and for how long, is
-//! `memory`'s; whether a version is current is `attributes`'.
+//! Owns who waits for which page, the tasks that fill, and their bounds. What a page is kept for,
+//! and for how long, is `memory`'s; whether a version is current is `attributes`'.
 
 mod claim;
 mod disk;
@@ -76,7 +77,8 @@ pub(crate) struct Filler {
     disk: Option<Arc<Disk>>,
     digests: Digests,
     former: Arc<FormerOwners>,
-    /// Versions whose first block was taken over before anybody asked for the object here; by the object's hash.
+    /// Versions whose first block was taken over before anybody asked for the object here; by the
+    /// object's hash.
     taken_over: quick_cache::sync::Cache<u64, VersionDigest>,
     geometry: Geometry,
     flights: Box<[Flights]>,
@@ -121,10 +123,12 @@ impl Filler {
         (tasks, stop): (Tasks, CancellationToken),
         metrics: Metrics,
     ) -> Self {
-        // A request never asks for more than all requests may have under way, or it would wait for ever.
+        // A request never asks for more than all requests may have under way, or it would wait for
+        // ever.
         let block_bytes = u64::from(options.geometry.block_bytes);
         let in_flight_bytes = options.fill_bytes_in_flight_max.max(block_bytes);
-        let pages_per_run_max = (options.fill_bytes_max / options.geometry.page_bytes).max(1) as usize;
+        let pages_per_run_max =
+            (options.fill_bytes_max / options.geometry.page_bytes).max(1) as usize;
         Self {
             memory,
             disk,
@@ -133,7 +137,9 @@ impl Filler {
             taken_over: quick_cache::sync::Cache::new(options.hot_blocks_max),
             geometry: options.geometry,
             flights: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            turns: Arc::new(Semaphore::new(options.fills_in_flight_max.min(Semaphore::MAX_PERMITS))),
+            turns: Arc::new(Semaphore::new(
+                options.fills_in_flight_max.min(Semaphore::MAX_PERMITS),
+            )),
             kibibytes: Arc::new(Semaphore::new((in_flight_bytes >> 10) as usize)),
             queued: AtomicUsize::new(0),
             bounds: Bounds {
@@ -164,8 +170,9 @@ impl Filler {
         self.memory.holds(key) || self.is_on_disk(key)
     }
 
-    /// Whether some version of the object has this page of block 0 on disk, or was taken over. Other pages in memory are not
-    /// found by object: there are none that outlived what is known of their versions for long.
+    /// Whether some version of the object has this page of block 0 on disk, or was taken over.
+    /// Other pages in memory are not found by object: there are none that outlived what is known of
+    /// their versions for long.
     pub(crate) fn may_hold(&self, object: &ObjectKey, page: u16) -> bool {
         let object = self.digests.any_version(object);
         self.disk.as_ref().is_some_and(|disk| disk.knows(object, page))
@@ -182,10 +189,17 @@ impl Filler {
         let Some(cell) = run.cell(index) else { return };
         let kept = Page { cell, bytes: page.bytes, checksum };
         let returned = self.memory.insert(page.key, kept.clone(), self.clock.now().seconds());
-        // Out of the table only when it can be found in memory: in between, a reader would start a second fill.
+        // Out of the table only when it can be found in memory: in between, a reader would start a
+        // second fill.
         run.take_page_out_of(&mut self.flights_of(target.digest.block_spread(block)).lock(), index);
         run.kept(index);
-        self.save(target, block, run.first_page + index as u16, &kept, Unsaved { uses: 0, returned });
+        self.save(
+            target,
+            block,
+            run.first_page + index as u16,
+            &kept,
+            Unsaved { uses: 0, returned },
+        );
     }
 
     /// Waits for the right to read `bytes` from a UFS. Bounded in number and in time.
@@ -208,7 +222,8 @@ impl Filler {
                 Ok(None) => Err(Failure::Stopping),
                 Err(_) => {
                     self.metrics.busy_wait.inc();
-                    Err(Failure::Busy("no fill ended in time; raise fills_in_flight_max or fill_wait_max"))
+                    Err(Failure::Busy("no fill ended in time; raise fills_in_flight_max or \
+                        fill_wait_max"))
                 }
             },
         }
@@ -217,7 +232,8 @@ impl Filler {
     /// Whether fills wait for their turn because as many are under way as may be.
     pub(crate) fn reads_wait(&self) -> bool {
         let kibibytes = (self.geometry.block_bytes >> 10) as usize;
-        let is_full = self.turns.available_permits() == 0 || self.kibibytes.available_permits() < kibibytes;
+        let is_full =
+            self.turns.available_permits() == 0 || self.kibibytes.available_permits() < kibibytes;
         self.queued.load(Ordering::Relaxed) > 0 && is_full
     }
 
@@ -225,7 +241,9 @@ impl Filler {
         if self.queued.fetch_add(1, Ordering::Relaxed) >= self.bounds.queued_max {
             self.queued.fetch_sub(1, Ordering::Relaxed);
             self.metrics.busy_queue.inc();
-            return Err(Failure::Busy("too many fills wait for their turn; raise fills_queued_max"));
+            return Err(Failure::Busy(
+                "too many fills wait for their turn; raise fills_queued_max",
+            ));
         }
         self.metrics.fills_queued.inc();
         Ok(Queued { filler: self })

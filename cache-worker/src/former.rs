@@ -1,7 +1,8 @@
-//! Who owned a slot before this worker did, and who owns it now: whom to ask for its pages before the UFS is asked, or instead.
+//! Who owned a slot before this worker did, and who owns it now: whom to ask for its pages before
+//! the UFS is asked, or instead.
 //!
-//! Owns the last maps, and the ways to the workers of the present one. Pages belong to versions: who held them last has them
-//! right or not at all. Attributes are nobody's business here.
+//! Owns the last maps, and the ways to the workers of the present one. Pages belong to versions:
+//! who held them last has them right or not at all. Attributes are nobody's business here.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
@@ -9,16 +10,19 @@ use std::time::Duration;
 
 use parking_lot::RwLock;
 use verbs3_client::{HeldRead, HeldRequest, NeighbourError, Neighbours, TakeOverOutcome};
-use verbs3_protocol::{Epoch, Geometry, Holds, ObjectKey, PageIndex, Placement, Slot, TakeOver, WorkerId};
+use verbs3_protocol::{
+    Epoch, Geometry, Holds, ObjectKey, PageIndex, Placement, Slot, TakeOver, WorkerId,
+};
 
 use crate::clock::Moment;
 
-/// Maps that are remembered, the present one included: 128 KiB for each replica of each. More changes within the time that
-/// former owners are asked come from a cluster that restarts one worker after the other; who missed a step finds the page at
-/// the UFS.
+/// Maps that are remembered, the present one included: 128 KiB for each replica of each. More
+/// changes within the time that former owners are asked come from a cluster that restarts one
+/// worker after the other; who missed a step finds the page at the UFS.
 const MAPS_MAX: usize = 32;
 
-/// Former owners that are asked for one page: the last one, and the one before, if the slot has moved on quickly.
+/// Former owners that are asked for one page: the last one, and the one before, if the slot has
+/// moved on quickly.
 pub(crate) const ASKED_MAX: usize = 2;
 
 /// The workers that owned slots before.
@@ -32,7 +36,8 @@ pub(crate) struct FormerOwners {
 #[derive(Default)]
 struct History {
     me: Option<WorkerId>,
-    /// The present one first; each with the moment up to which it was in force, as far as this worker knows.
+    /// The present one first; each with the moment up to which it was in force, as far as this
+    /// worker knows.
     maps: VecDeque<(Arc<Placement>, Moment)>,
 }
 
@@ -47,7 +52,13 @@ impl FormerOwners {
     }
 
     /// Another map is in force, after `former`.
-    pub(crate) fn adopt(&self, map: &Placement, former: Option<&Placement>, me: &WorkerId, now: Moment) {
+    pub(crate) fn adopt(
+        &self,
+        map: &Placement,
+        former: Option<&Placement>,
+        me: &WorkerId,
+        now: Moment,
+    ) {
         let mut history = self.history.write();
         history.me = Some(me.clone());
         if history.maps.front().is_some_and(|(last, _)| last.epoch() == map.epoch()) {
@@ -57,7 +68,8 @@ impl FormerOwners {
             *until = now;
         }
         // Who joins, or has missed a map, has not followed the one before.
-        let missed = former.filter(|former| history.maps.iter().all(|(known, _)| known.epoch() != former.epoch()));
+        let missed = former
+            .filter(|former| history.maps.iter().all(|(known, _)| known.epoch() != former.epoch()));
         if let Some(former) = missed {
             history.maps.push_front((Arc::new(former.clone()), now));
         }
@@ -65,7 +77,8 @@ impl FormerOwners {
         history.maps.truncate(MAPS_MAX);
     }
 
-    /// Former owners of a slot that is this worker's now, the last one first. Empty for most slots at most times.
+    /// Former owners of a slot that is this worker's now, the last one first. Empty for most slots
+    /// at most times.
     pub(crate) fn of(&self, slot: Slot, now: Moment) -> Vec<WorkerId> {
         let mut found = Vec::new();
         let Some(neighbours) = self.neighbours.get() else { return found };
@@ -126,7 +139,11 @@ impl FormerOwners {
         }
     }
 
-    pub(crate) async fn read_held(&self, id: &WorkerId, request: HeldRequest) -> Result<HeldRead, NeighbourError> {
+    pub(crate) async fn read_held(
+        &self,
+        id: &WorkerId,
+        request: HeldRequest,
+    ) -> Result<HeldRead, NeighbourError> {
         match self.neighbours.get() {
             Some(neighbours) => neighbours.read_held(id, request).await,
             None => Err(NeighbourError::Resting(id.clone())),
@@ -144,7 +161,8 @@ impl FormerOwners {
         let Some(neighbours) = self.neighbours.get() else { return false };
         for id in self.of(object.home_slot(), now) {
             let version_id = version_id.map(str::to_owned);
-            let holds = Holds { object: object.clone(), version_id, geometry, page: PageIndex(page) };
+            let holds =
+                Holds { object: object.clone(), version_id, geometry, page: PageIndex(page) };
             if neighbours.holds(&id, holds).await {
                 return true;
             }

@@ -1,7 +1,8 @@
-//! Which blocks are read most, by name: pages are known by hashes alone, and other workers can't be told of those.
+//! Which blocks are read most, by name: pages are known by hashes alone, and other workers can't be
+//! told of those.
 //!
-//! A bounded table: when it is full, the colder half is forgotten. What is read often enough is back at once; what is
-//! forgotten is counted from nothing, so that heat is never overstated.
+//! A bounded table: when it is full, the colder half is forgotten. What is read often enough is
+//! back at once; what is forgotten is counted from nothing, so that heat is never overstated.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +16,8 @@ use crate::fill::Target;
 /// Locks; two cores rarely meet in one.
 const SHARDS: usize = 16;
 
-/// Time in which what was read counts half: some epochs of a small data set, so that order within one does not matter.
+/// Time in which what was read counts half: some epochs of a small data set, so that order within
+/// one does not matter.
 const HALF_LIFE_S: u32 = 600;
 
 struct Block {
@@ -74,11 +76,23 @@ impl Heat {
     }
 
     /// Bytes of a block were read elsewhere, before it came here.
-    pub(crate) fn inherited(&self, target: &Arc<Target>, block: BlockIndex, bytes: u32, now_s: u32) {
+    pub(crate) fn inherited(
+        &self,
+        target: &Arc<Target>,
+        block: BlockIndex,
+        bytes: u32,
+        now_s: u32,
+    ) {
         self.note(target, block, (bytes, 0), now_s);
     }
 
-    fn note(&self, target: &Arc<Target>, block: BlockIndex, (bytes, fresh): (u32, u64), now_s: u32) {
+    fn note(
+        &self,
+        target: &Arc<Target>,
+        block: BlockIndex,
+        (bytes, fresh): (u32, u64),
+        now_s: u32,
+    ) {
         let key = target.digest.page(block, 0).0;
         // The table takes the low bits; the shard is chosen by the highest.
         let mut blocks = self.shards[(key >> 124) as usize % SHARDS].lock();
@@ -109,14 +123,19 @@ impl Heat {
         all
     }
 
-    /// What was read most since this was asked last, the most first: no more than `blocks_max`, none of less than `bytes_min`.
+    /// What was read most since this was asked last, the most first: no more than `blocks_max`,
+    /// none of less than `bytes_min`.
     pub(crate) fn take_fresh(&self, bytes_min: u64, blocks_max: usize) -> Vec<HotBlock> {
         let mut found: Vec<HotBlock> = Vec::new();
         for shard in &self.shards {
             for known in shard.lock().values_mut() {
                 let bytes = std::mem::take(&mut known.fresh);
                 if bytes > 0 && bytes >= bytes_min {
-                    found.push(HotBlock { target: known.target.clone(), block: known.block, bytes });
+                    found.push(HotBlock {
+                        target: known.target.clone(),
+                        block: known.block,
+                        bytes,
+                    });
                 }
             }
         }
@@ -158,7 +177,10 @@ mod tests {
 
     fn source(folder: &std::path::Path) -> Arc<Source> {
         let store = LocalStore::open(LocalOptions::new(folder)).unwrap();
-        Arc::new(Source { ufs: Ufs::new("u".into(), Arc::new(store), UfsLimits::default()), bucket: "b".into() })
+        Arc::new(Source {
+            ufs: Ufs::new("u".into(), Arc::new(store), UfsLimits::default()),
+            bucket: "b".into(),
+        })
     }
 
     #[test]
@@ -172,7 +194,8 @@ mod tests {
         }
         let hottest = heat.hottest(0);
         assert!(hottest.len() <= 320, "{}", hottest.len());
-        let first: Vec<&str> = hottest.iter().take(10).map(|hot| hot.target.object.key.as_str()).collect();
+        let first: Vec<&str> =
+            hottest.iter().take(10).map(|hot| hot.target.object.key.as_str()).collect();
         assert_eq!(first, ["hot"; 10]);
     }
 
@@ -187,7 +210,10 @@ mod tests {
         }
         heat.inherited(&block, BlockIndex(3), 1 << 30, 5);
         let fresh = |bytes_min, blocks_max| -> Vec<(u32, u64)> {
-            heat.take_fresh(bytes_min, blocks_max).iter().map(|hot| (hot.block.0, hot.bytes)).collect()
+            heat.take_fresh(bytes_min, blocks_max)
+                .iter()
+                .map(|hot| (hot.block.0, hot.bytes))
+                .collect()
         };
         assert_eq!(fresh(750, 2), [(9, 950), (8, 850)]);
         assert_eq!(fresh(0, 9), [], "what was told, and what was too little, counts no more");
@@ -205,7 +231,8 @@ mod tests {
         heat.read(&target(&source, "both"), BlockIndex(0), 4000, 0);
         heat.read(&target(&source, "both"), BlockIndex(0), 1000, 2 * HALF_LIFE_S);
         let found = heat.hottest(2 * HALF_LIFE_S);
-        let found: Vec<_> = found.iter().map(|hot| (hot.target.object.key.as_str(), hot.bytes)).collect();
+        let found: Vec<_> =
+            found.iter().map(|hot| (hot.target.object.key.as_str(), hot.bytes)).collect();
         assert_eq!(found, [("both", 2000), ("now", 1500), ("then", 1000)]);
     }
 }

@@ -1,6 +1,8 @@
-//! What a drained worker does before it leaves: it has the new owners of its hottest blocks take them over, at a bounded rate.
+//! What a drained worker does before it leaves: it has the new owners of its hottest blocks take
+//! them over, at a bounded rate.
 //!
-//! Owns the order, the pace and the progress. Moves no bytes itself: the new owners ask for them (`serve/take_over.rs`).
+//! Owns the order, the pace and the progress. Moves no bytes itself: the new owners ask for them
+//! (`serve/take_over.rs`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,7 +22,8 @@ use crate::heat::{Heat, HotBlock};
 use crate::metrics::Metrics;
 use crate::tasks::Tasks;
 
-/// Blocks on their way at once: enough that small ones meet the rate, few enough that readers come first.
+/// Blocks on their way at once: enough that small ones meet the rate, few enough that readers come
+/// first.
 const AT_ONCE: usize = 4;
 
 /// How often an owner is asked that has not heard of the map yet, and one that fails.
@@ -68,10 +71,21 @@ impl Leaver {
         metrics: Metrics,
     ) -> Arc<Self> {
         let leaving = Mutex::default();
-        Arc::new(Self { geometry, heat, former, filler, bytes_per_second_max, tasks, stop, metrics, leaving })
+        Arc::new(Self {
+            geometry,
+            heat,
+            former,
+            filler,
+            bytes_per_second_max,
+            tasks,
+            stop,
+            metrics,
+            leaving,
+        })
     }
 
-    /// A map has come into force in which this worker drains, or does not. One drain hands over once, whatever maps follow.
+    /// A map has come into force in which this worker drains, or does not. One drain hands over
+    /// once, whatever maps follow.
     pub(crate) fn drain(self: &Arc<Self>, draining: bool, now_s: u32) {
         let mut leaving = self.leaving.lock();
         if !draining {
@@ -83,7 +97,8 @@ impl Leaver {
         if leaving.is_some() {
             return;
         }
-        let hottest = if self.former.reaches_others() { self.heat.hottest(now_s) } else { Vec::new() };
+        let hottest =
+            if self.former.reaches_others() { self.heat.hottest(now_s) } else { Vec::new() };
         let blocks = hottest.len() as u64;
         let made = Arc::new(Leaving {
             blocks,
@@ -94,7 +109,8 @@ impl Leaver {
         });
         *leaving = Some(made.clone());
         let leaver = self.clone();
-        // May be cancelled at any time: what was not handed over is asked for when it is read, while this worker is there.
+        // May be cancelled at any time: what was not handed over is asked for when it is read,
+        // while this worker is there.
         self.tasks.spawn(async move {
             let began = Instant::now();
             if made.stop.run_until_cancelled(leaver.hand_over(&made, hottest)).await.is_some() {
@@ -108,7 +124,8 @@ impl Leaver {
     pub(crate) fn progress(&self) -> Option<HandingOver> {
         let leaving = self.leaving.lock();
         let Leaving { blocks, blocks_left, bytes, .. } = &**leaving.as_ref()?;
-        let (blocks_left, bytes) = (blocks_left.load(Ordering::Relaxed), bytes.load(Ordering::Relaxed));
+        let (blocks_left, bytes) =
+            (blocks_left.load(Ordering::Relaxed), bytes.load(Ordering::Relaxed));
         Some(HandingOver { blocks: *blocks, blocks_left, bytes })
     }
 
@@ -131,7 +148,10 @@ impl Leaver {
         sleep_until(self.turn(leaving, held)).await;
         let mut failures = 0;
         for _ in 0..TRIES_MAX {
-            let Some((owner, epoch)) = self.former.present_owner(target.object.block_slot(*block)) else { break };
+            let Some((owner, epoch)) = self.former.present_owner(target.object.block_slot(*block))
+            else {
+                break;
+            };
             let (object, version) = (target.object.clone(), target.version.clone());
             let (geometry, block, heat_bytes) = (self.geometry, *block, *heat_bytes);
             let asked = TakeOver { object, version, epoch, geometry, block, heat_bytes };

@@ -1,4 +1,5 @@
-//! The cache worker: keeps blocks of remote objects in its arena, fills them from the UFS, and answers gateways.
+//! The cache worker: keeps blocks of remote objects in its arena, fills them from the UFS, and
+//! answers gateways.
 #![forbid(unsafe_code)]
 
 mod attributes;

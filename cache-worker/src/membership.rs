@@ -1,4 +1,5 @@
-//! What a coordinated worker is told by whoever speaks with the coordinators for it: its lease, and which map it answers under.
+//! What a coordinated worker is told by whoever speaks with the coordinators for it: its lease, and
+//! which map it answers under.
 //!
 //! Owns the ways in. What follows from them is [`crate::standing`]'s.
 
@@ -32,31 +33,39 @@ pub struct Activation<'a> {
     pub open_writes: Vec<NotedWrite>,
     /// The open writes of the process before this one, if it ended in order under this very map.
     pub resumes: Option<Vec<NotedWrite>>,
-    /// For so long there may be writes in slots that were handed over, or are resumed, which nobody could tell of.
+    /// For so long there may be writes in slots that were handed over, or are resumed, which nobody
+    /// could tell of.
     pub uncertain: Duration,
     /// Another process of this worker may have answered under this very map.
     pub restarted: bool,
 }
 
 impl Worker {
-    /// For so long the worker answers from what it knows, and for so long it takes part in writes. `left` is asked after this
-    /// worker's clock: a process that is stopped between the two has less of the lease then, never more.
+    /// For so long the worker answers from what it knows, and for so long it takes part in writes.
+    /// `left` is asked after this worker's clock: a process that is stopped between the two has
+    /// less of the lease then, never more.
     pub fn hold_lease(&self, left: impl FnOnce() -> (Duration, Duration)) {
         let latest = self.clock.times().latest;
         let (lease, outage) = left();
         self.with_standing(|standing| standing.lease(latest.after(lease), latest.after(outage)));
     }
 
-    /// Answers under the present epoch no more, and recalls what gateways may answer by themselves: nobody may be told of it before
-    /// [`Worker::leases_over`]. The open writes, for the next homes; `None`: more than `max`.
+    /// Answers under the present epoch no more, and recalls what gateways may answer by themselves:
+    /// nobody may be told of it before [`Worker::leases_over`]. The open writes, for the next
+    /// homes; `None`: more than `max`.
     pub fn give_up_epoch(&self, max: usize) -> Option<Vec<NotedWrite>> {
         self.with_standing(Coordinated::prepare);
         self.grants.recall_all();
         let list = self.coherence.open_list(max, self.clock.now())?;
-        Some(list.into_iter().map(|(hash, write, remaining)| NotedWrite { hash, write, remaining }).collect())
+        Some(
+            list.into_iter()
+                .map(|(hash, write, remaining)| NotedWrite { hash, write, remaining })
+                .collect(),
+        )
     }
 
-    /// Waits until no gateway answers by a lease that was recalled; no longer than leases last. May be cancelled.
+    /// Waits until no gateway answers by a lease that was recalled; no longer than leases last. May
+    /// be cancelled.
     pub async fn leases_over(&self) {
         self.grants.settled(&Concerned::All, &*self.clock).await;
     }
@@ -66,15 +75,15 @@ impl Worker {
         self.grants.close();
     }
 
-    /// A process of this worker's name may have been killed a moment ago, and its leases live on: until that is known
-    /// ([`Activation::restarted`]), or until they must be over, no write is acknowledged and no epoch given up. Said once, before
-    /// anything is asked of the coordinators.
+    /// A process of this worker's name may have been killed a moment ago, and its leases live on:
+    /// until that is known ([`Activation::restarted`]), or until they must be over, no write is
+    /// acknowledged and no epoch given up. Said once, before anything is asked of the coordinators.
     pub fn follows_another(&self) {
         self.grants.follow_another(self.clock.now());
     }
 
-    /// For so long there may be writes in some of this worker's slots that nobody could tell it of. Whoever is handed the open
-    /// writes has to know this as well.
+    /// For so long there may be writes in some of this worker's slots that nobody could tell it of.
+    /// Whoever is handed the open writes has to know this as well.
     pub fn uncertain_for(&self) -> Duration {
         match &self.standing {
             Standing::Coordinated(standing) => standing.uncertain_for(self.clock.now()),
@@ -84,10 +93,20 @@ impl Worker {
 
     /// Answers under this map.
     pub fn activate(&self, activation: Activation<'_>) {
-        let Activation { map, me, former, mut handed_over, open_writes, resumes, uncertain, restarted } = activation;
+        let Activation {
+            map,
+            me,
+            former,
+            mut handed_over,
+            open_writes,
+            resumes,
+            uncertain,
+            restarted,
+        } = activation;
         let now = self.clock.now();
         if !restarted || resumes.is_some() {
-            // Who handed over has waited for its leases; who did not, was waited for by the coordinators.
+            // Who handed over has waited for its leases; who did not, was waited for by the
+            // coordinators.
             self.grants.follow_none();
         }
         let resumes = resumes.is_some_and(|writes| self.take_over(&writes));
@@ -97,7 +116,16 @@ impl Worker {
         }
         self.former.adopt(map, former, me, now);
         let (silent, inherited) = (self.uncertain_max, uncertain.min(self.uncertain_max));
-        let handover = Handover { map, me, former, handed_over: &handed_over, resumes, restarted, inherited, silent };
+        let handover = Handover {
+            map,
+            me,
+            former,
+            handed_over: &handed_over,
+            resumes,
+            restarted,
+            inherited,
+            silent,
+        };
         self.with_standing(|standing| standing.activate(&handover, now));
         let draining = map.members().iter().any(|member| member.id == *me && member.draining);
         self.leaver.drain(draining, now.seconds());
@@ -107,7 +135,9 @@ impl Worker {
         let now = self.clock.now();
         let mut all = writes.iter();
         all.all(|noted| {
-            self.coherence.inherit(noted.hash, noted.write, (noted.remaining, self.uncertain_max), now).is_ok()
+            self.coherence
+                .inherit(noted.hash, noted.write, (noted.remaining, self.uncertain_max), now)
+                .is_ok()
         })
     }
 

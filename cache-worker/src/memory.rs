@@ -1,7 +1,7 @@
 //! The memory tier: which pages this worker holds, and where room for the next one comes from.
 //!
-//! Owns the index of pages over the arena and the order in which they are given up. Does not know what a page means, and
-//! never waits: no memory is an answer.
+//! Owns the index of pages over the arena and the order in which they are given up. Does not know
+//! what a page means, and never waits: no memory is an answer.
 
 mod ghost;
 mod queue;
@@ -53,17 +53,20 @@ pub(crate) enum Urgency {
     Ahead,
 }
 
-/// Locks of the index. Enough that two cores rarely meet; few enough that a small arena has pages in most.
+/// Locks of the index. Enough that two cores rarely meet; few enough that a small arena has pages
+/// in most.
 const SHARDS: usize = 16;
 
-/// Pages given up for one lease before a whole extent is emptied. Pages of one age lie in one extent mostly, so that
-/// this many of 256 KiB empty two or more extents of 2 MiB.
+/// Pages given up for one lease before a whole extent is emptied. Pages of one age lie in one
+/// extent mostly, so that this many of 256 KiB empty two or more extents of 2 MiB.
 const EVICTIONS_PER_LEASE_MAX: usize = 24;
 
-/// Extents emptied for one lease. More than one only where a page that a reader holds keeps the first from being free.
+/// Extents emptied for one lease. More than one only where a page that a reader holds keeps the
+/// first from being free.
 const EVACUATIONS_PER_LEASE_MAX: usize = 2;
 
-/// Pages given up after an insertion to get the reserve back; more than one page's worth, so that it is regained.
+/// Pages given up after an insertion to get the reserve back; more than one page's worth, so that
+/// it is regained.
 const EVICTIONS_PER_TRIM_MAX: usize = 4;
 
 /// The index and its arena.
@@ -80,7 +83,8 @@ pub(crate) struct Memory {
 impl Memory {
     pub(crate) fn new(arena: Arena, fill_reserve: f64, metrics: Metrics) -> Self {
         let capacity_bytes = arena.usage().capacity_bytes;
-        // One remembered page for each 64 KiB: as many as are held, where objects are small; four times that of full pages.
+        // One remembered page for each 64 KiB: as many as are held, where objects are small; four
+        // times that of full pages.
         let ghosts = (capacity_bytes / (64 << 10)) as usize / SHARDS;
         let shards = (0..SHARDS).map(|_| Mutex::new(Shard::new(ghosts))).collect();
         let leased_bytes_target = (capacity_bytes as f64 * (1.0 - fill_reserve)) as u64;
@@ -128,7 +132,8 @@ impl Memory {
         }
     }
 
-    /// Keeps a page from now on. One that is held already stays as it is. Whether the page was here before, not long ago.
+    /// Keeps a page from now on. One that is held already stays as it is. Whether the page was here
+    /// before, not long ago.
     pub(crate) fn insert(&self, key: PageKey, page: Page, now_s: u32) -> bool {
         let returned = self.shard(key).lock().insert(key, page, now_s);
         for _ in 0..EVICTIONS_PER_TRIM_MAX {
@@ -143,7 +148,9 @@ impl Memory {
     pub(crate) fn lease(&self, bytes: usize, urgency: Urgency) -> Option<Cell> {
         if urgency == Urgency::Ahead {
             let width = self.arena.class_bytes(bytes) as u64;
-            let fits = |memory: &Self| memory.arena.usage().leased_bytes + width <= memory.leased_bytes_target;
+            let fits = |memory: &Self| {
+                memory.arena.usage().leased_bytes + width <= memory.leased_bytes_target
+            };
             if !fits(self) {
                 self.evict();
             }
@@ -202,7 +209,8 @@ impl Memory {
         false
     }
 
-    /// Gives up the pages of the extent that has the fewest cells leased. False: none could be given up.
+    /// Gives up the pages of the extent that has the fewest cells leased. False: none could be
+    /// given up.
     fn evacuate(&self) -> bool {
         let Some(extent) = self.arena.sparsest_extent() else { return false };
         let evicted = self.empty(extent);

@@ -12,13 +12,14 @@ use crate::disk::{DiskOptions, FOLDER_BYTES_MIN};
 pub struct WorkerOptions {
     /// Block and page size; the same in the whole cluster.
     pub geometry: Geometry,
-    /// The placement map's. Attributes and writes are answered to askers of the same map only; `None`: to any, for a worker that
-    /// has only one asker.
+    /// The placement map's. Attributes and writes are answered to askers of the same map only;
+    /// `None`: to any, for a worker that has only one asker.
     pub epoch: Option<Epoch>,
-    /// The placement map is a coordinator's: nothing is answered for attributes before [`crate::Worker::activate`], and `epoch` is
-    /// not used.
+    /// The placement map is a coordinator's: nothing is answered for attributes before
+    /// [`crate::Worker::activate`], and `epoch` is not used.
     pub coordinated: bool,
-    /// Part of the arena, 0 to 0.9, that cached pages leave free, so that a fill finds memory at once. Read-ahead may not use it.
+    /// Part of the arena, 0 to 0.9, that cached pages leave free, so that a fill finds memory at
+    /// once. Read-ahead may not use it.
     pub fill_reserve: f64,
     /// UFS reads under way at once.
     pub fills_in_flight_max: usize,
@@ -30,9 +31,11 @@ pub struct WorkerOptions {
     pub fill_bytes_max: u32,
     /// How long a fill waits for its turn before its readers are told `Busy`.
     pub fill_wait_max: Duration,
-    /// How long a fill goes on that nobody waits for: who has just been given its first bytes is about to ask for the rest.
+    /// How long a fill goes on that nobody waits for: who has just been given its first bytes is
+    /// about to ask for the rest.
     pub fill_unwanted_max: Duration,
-    /// Warm-ups of a block under way at once. Their bytes take half of what `fill_reserve` keeps free.
+    /// Warm-ups of a block under way at once. Their bytes take half of what `fill_reserve` keeps
+    /// free.
     pub warms_in_flight_max: usize,
     /// Bytes that one read may have fetched ahead of itself.
     pub read_ahead_bytes_max: u32,
@@ -44,7 +47,8 @@ pub struct WorkerOptions {
     pub doubt_for: Duration,
     /// How long what is learnt of its key meanwhile is believed.
     pub doubt_age_max: Duration,
-    /// Announced writes (keys, for a batch) that may be open at once; one more is answered with `Busy`.
+    /// Announced writes (keys, for a batch) that may be open at once; one more is answered with
+    /// `Busy`.
     pub open_writes_max: usize,
     /// Keys that one announcement, report or invalidation may name.
     pub keys_per_message_max: usize,
@@ -52,16 +56,19 @@ pub struct WorkerOptions {
     pub generation_slots: usize,
     /// Attributes kept, each of half a KiB; larger ones count as several.
     pub attributes_entries_max: usize,
-    /// Objects whose attributes are being asked at the UFS at once; one more is answered with `Busy`.
+    /// Objects whose attributes are being asked at the UFS at once; one more is answered with
+    /// `Busy`.
     pub checks_in_flight_max: usize,
-    /// How long after a change of the map the former owners of its slots are asked for pages; of use with a coordinator.
+    /// How long after a change of the map the former owners of its slots are asked for pages; of
+    /// use with a coordinator.
     pub former_asked_for: Duration,
-    /// Blocks of which it is remembered how much they are read: what is handed over when this worker is drained.
+    /// Blocks of which it is remembered how much they are read: what is handed over when this
+    /// worker is drained.
     pub hot_blocks_max: usize,
     /// The rate of that.
     pub hand_over_bytes_per_second_max: u64,
-    /// How long a gateway may answer for the attributes of a key by itself, [`verbs3_protocol::LEASE_MS_MAX`] at most; 0: it
-    /// may not. Of use with a coordinator.
+    /// How long a gateway may answer for the attributes of a key by itself,
+    /// [`verbs3_protocol::LEASE_MS_MAX`] at most; 0: it may not. Of use with a coordinator.
     pub lease: Duration,
     /// Reads of a key within ten seconds from which on it is leased.
     pub lease_reads_min: u32,
@@ -128,7 +135,8 @@ pub enum OptionsError {
     #[error("{name} of {bytes} bytes is less than one page of {page_bytes} bytes")]
     BelowPage { name: &'static str, bytes: u64, page_bytes: u32 },
     #[error(
-        "the arena's largest cell of {cell_bytes} bytes holds no page of {page_bytes} bytes; map the arena with cell_bytes_max = page size"
+        "the arena's largest cell of {cell_bytes} bytes holds no page of {page_bytes} bytes; map \
+        the arena with cell_bytes_max = page size"
     )]
     Cell { cell_bytes: usize, page_bytes: u32 },
 }
@@ -159,7 +167,12 @@ impl WorkerOptions {
             ("leases_max", self.leases_max),
             ("lease_holders_max", self.lease_holders_max),
         ];
-        problems.extend(counts.iter().filter(|(_, count)| *count == 0).map(|(name, _)| OptionsError::Zero(name)));
+        problems.extend(
+            counts
+                .iter()
+                .filter(|(_, count)| *count == 0)
+                .map(|(name, _)| OptionsError::Zero(name)),
+        );
         let page_bytes = self.geometry.page_bytes;
         let sizes = [
             ("fill_bytes_max", u64::from(self.fill_bytes_max)),
@@ -172,7 +185,10 @@ impl WorkerOptions {
         }
         let folders = self.disk.iter().flat_map(|disk| &disk.folders);
         for folder in folders.filter(|folder| folder.capacity_bytes < FOLDER_BYTES_MIN) {
-            problems.push(OptionsError::DiskFolder { folder: folder.path.clone(), bytes: folder.capacity_bytes });
+            problems.push(OptionsError::DiskFolder {
+                folder: folder.path.clone(),
+                bytes: folder.capacity_bytes,
+            });
         }
         problems
     }

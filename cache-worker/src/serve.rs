@@ -1,4 +1,5 @@
-//! Answers requests: one file for each message. Errors are answers; nothing here panics on what a peer sends.
+//! Answers requests: one file for each message. Errors are answers; nothing here panics on what a
+//! peer sends.
 
 mod announce;
 mod forget;
@@ -22,7 +23,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use verbs3_protocol::{Epoch, Generation, Geometry, KeyHash, Lease, ObjectKey, Refusal, RefusalKind, Volume};
+use verbs3_protocol::{
+    Epoch, Generation, Geometry, KeyHash, Lease, ObjectKey, Refusal, RefusalKind, Volume,
+};
 use verbs3_protocol::{Question, Reply as Message, Request};
 use verbs3_rdma::transport::{Incoming, Reply, Service};
 
@@ -62,12 +65,16 @@ impl Service for Worker {
     async fn serve(&self, request: Incoming, reply: Reply) {
         let landing_bytes = request.landing_bytes;
         let noted = match Request::decode(&request.message) {
-            Ok(Request::Open(open)) => return self.serve_open(open, None, landing_bytes, reply).await,
+            Ok(Request::Open(open)) => {
+                return self.serve_open(open, None, landing_bytes, reply).await;
+            }
             Ok(Request::OpenBy(open, holder)) => {
                 return self.serve_open(open, Some(holder), landing_bytes, reply).await;
             }
             Ok(Request::Read(read)) => return self.serve_read(read, landing_bytes, reply).await,
-            Ok(Request::ReadReplica(read)) => return self.serve_read_replica(read, landing_bytes, reply).await,
+            Ok(Request::ReadReplica(read)) => {
+                return self.serve_read_replica(read, landing_bytes, reply).await;
+            }
             Ok(Request::Traced(context, Question::ReadReplica(read))) => {
                 let serve = self.serve_read_replica(read, landing_bytes, reply);
                 return self.tracing.serve(&context, "verbs3.worker.read", serve).await;
@@ -84,7 +91,9 @@ impl Service for Worker {
                 let serve = self.serve_read(read, landing_bytes, reply);
                 return self.tracing.serve(&context, "verbs3.worker.read", serve).await;
             }
-            Ok(Request::ReadHeld(read)) => return self.serve_held(read, landing_bytes, reply).await,
+            Ok(Request::ReadHeld(read)) => {
+                return self.serve_held(read, landing_bytes, reply).await;
+            }
             Ok(Request::Holds(holds)) => match self.holds(&holds) {
                 Ok(answer) => return say(reply, &answer).await,
                 Err(refused) => Err(refused),
@@ -103,11 +112,14 @@ impl Service for Worker {
                 Err(refused) => Err(refused),
             },
             Ok(Request::Standing) => {
-                let (epoch, leased) = (self.standing.epoch(), self.standing.is_leased(self.clock.times()));
+                let (epoch, leased) =
+                    (self.standing.epoch(), self.standing.is_leased(self.clock.times()));
                 return say(reply, &Message::Standing { epoch, leased }).await;
             }
             Ok(Request::Warm(warm)) => return self.serve_warm(warm, None, reply).await,
-            Ok(Request::WarmListed(warm, bytes)) => return self.serve_warm(warm, Some(bytes), reply).await,
+            Ok(Request::WarmListed(warm, bytes)) => {
+                return self.serve_warm(warm, Some(bytes), reply).await;
+            }
             Ok(Request::Look(look)) => match self.looked(look) {
                 Ok(answer) => return say(reply, &answer).await,
                 Err(refused) => Err(refused),
@@ -124,7 +136,8 @@ impl Service for Worker {
 }
 
 impl Worker {
-    /// The one place where a word of a writer, or an invalidation, is acknowledged: no gateway reads on from what it made void.
+    /// The one place where a word of a writer, or an invalidation, is acknowledged: no gateway
+    /// reads on from what it made void.
     async fn acknowledge(&self, noted: News, mut reply: Reply) {
         let News { generation, hold, concerned } = noted;
         let settled = self.grants.settled(&concerned, &*self.clock);
@@ -132,7 +145,9 @@ impl Worker {
             return;
         }
         match hold {
-            Hold::Leased => say(reply, &Message::Done { generation, lease: Lease::default() }).await,
+            Hold::Leased => {
+                say(reply, &Message::Done { generation, lease: Lease::default() }).await
+            }
             Hold::Unleased => say(reply, &Message::Unleased { generation }).await,
         }
     }
@@ -168,22 +183,27 @@ impl Worker {
         if asked == own {
             return Ok(());
         }
-        let reason = format!("asked with {asked:?}, configured with {own:?}; use one block and page size everywhere");
+        let reason = format!(
+            "asked with {asked:?}, configured with {own:?}; use one block and page size everywhere"
+        );
         Err(Refused::new(RefusalKind::GeometryMismatch(own), reason))
     }
 
-    /// A home is one only to those who share its map: two homes for one key would not hear of each other's writes.
+    /// A home is one only to those who share its map: two homes for one key would not hear of each
+    /// other's writes.
     fn denied(denied: Denied, asked: Epoch) -> Refused {
         match denied {
             Denied::Epoch(own) => {
                 let reason = format!(
-                    "asked by epoch {:016x}, has {:016x}; where there is no coordinator, give gateways and workers the same cluster.workers and cluster.replicas",
+                    "asked by epoch {:016x}, has {:016x}; where there is no coordinator, give \
+                    gateways and workers the same cluster.workers and cluster.replicas",
                     asked.0, own.0
                 );
                 Refused::new(RefusalKind::WrongEpoch(own), reason)
             }
             Denied::Lease => {
-                let reason = "cut off from the coordinators for too long to take part in writes; bring them back";
+                let reason = "cut off from the coordinators for too long to take part in writes; \
+                    bring them back";
                 Refused::new(RefusalKind::NoLease, reason)
             }
         }
@@ -191,7 +211,8 @@ impl Worker {
 
     fn source(&self, volume: &Volume) -> Result<Arc<Source>, Refused> {
         self.volumes.source(volume).ok_or_else(|| {
-            let reason = format!("volume {volume} is not in this worker's configuration; add its ufs");
+            let reason =
+                format!("volume {volume} is not in this worker's configuration; add its ufs");
             Refused::new(RefusalKind::UnknownVolume, reason)
         })
     }
@@ -204,17 +225,22 @@ impl Worker {
 
     fn check_key_count(&self, keys: usize) -> Result<(), Refused> {
         if keys == 0 || keys > self.keys_per_message_max {
-            let reason = format!("{keys} keys in one message; name 1 to {}", self.keys_per_message_max);
+            let reason =
+                format!("{keys} keys in one message; name 1 to {}", self.keys_per_message_max);
             return Err(Refused::malformed(reason));
         }
         Ok(())
     }
 
-    /// The hashes of the keys that a message names. The volume need not be known here: a mount that is not cached may be of a UFS that
-    /// workers don't have, and of what can't be cached no reader is answered from here.
+    /// The hashes of the keys that a message names. The volume need not be known here: a mount that
+    /// is not cached may be of a UFS that workers don't have, and of what can't be cached no reader
+    /// is answered from here.
     fn hashes(&self, volume: &Volume, keys: &[String]) -> Result<Vec<KeyHash>, Refused> {
         self.check_key_count(keys.len())?;
-        Ok(keys.iter().map(|key| ObjectKey { volume: volume.clone(), key: key.clone() }.hash()).collect())
+        Ok(keys
+            .iter()
+            .map(|key| ObjectKey { volume: volume.clone(), key: key.clone() }.hash())
+            .collect())
     }
 
     fn count_served(&self, chunk: &Chunk) {
@@ -253,8 +279,8 @@ impl Worker {
     }
 }
 
-/// Largest message, below the 64 KiB that the transports' frames hold by default. A UFS's own error page, or attributes,
-/// may be larger: the asker then has them from the UFS itself, whole.
+/// Largest message, below the 64 KiB that the transports' frames hold by default. A UFS's own error
+/// page, or attributes, may be larger: the asker then has them from the UFS itself, whole.
 const MESSAGE_BYTES_MAX: usize = 60 << 10;
 
 /// What was noted.

@@ -1,16 +1,20 @@
-//! By what right this worker answers for attributes: the map that it answers under, its lease, and since when it is the home
-//! of each slot. Pure but for its atomics; the coordinators' client tells it, requests ask it.
+//! By what right this worker answers for attributes: the map that it answers under, its lease, and
+//! since when it is the home of each slot. Pure but for its atomics; the coordinators' client tells
+//! it, requests ask it.
 //!
 //! # Why nothing stale is answered
-//! A coordinated worker answers from what it knows only (1) to askers of its own epoch, (2) while its lease lasts, and (3) what it
-//! asked the UFS since it became the home of the key's slot. Another home can come into force only after this worker has given
-//! up the epoch (`prepare`), or its lease is over by the coordinator's clock, which is later than by its own. So every
-//! write that was acknowledged before a read began was reported to this worker, or to a home before it, before what it
-//! answers was asked. Leases of gateways end with this worker's own, at the latest, and are waited for before an epoch is said
-//! to be given up. Both are judged when a request arrives: a read that began before may be overtaken by a write anyway.
+//! A coordinated worker answers from what it knows only (1) to askers of its own epoch, (2) while
+//! its lease lasts, and (3) what it asked the UFS since it became the home of the key's slot.
+//! Another home can come into force only after this worker has given up the epoch (`prepare`), or
+//! its lease is over by the coordinator's clock, which is later than by its own. So every write
+//! that was acknowledged before a read began was reported to this worker, or to a home before it,
+//! before what it answers was asked. Leases of gateways end with this worker's own, at the latest,
+//! and are waited for before an epoch is said to be given up. Both are judged when a request
+//! arrives: a read that began before may be overtaken by a write anyway.
 //!
-//! A slot that came from a home which could not hand over its open writes is asked at the UFS until those must be over: by its
-//! next home, and by whoever is it after that one. A process that was started again knows of no writes, as if it had been silent.
+//! A slot that came from a home which could not hand over its open writes is asked at the UFS until
+//! those must be over: by its next home, and by whoever is it after that one. A process that was
+//! started again knows of no writes, as if it had been silent.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -117,7 +121,12 @@ impl Standing {
     }
 
     /// For a question about attributes that arrives at `now`.
-    pub(crate) fn to_answer(&self, asked: Epoch, slot: Slot, times: impl Into<Times>) -> Result<Right, Denied> {
+    pub(crate) fn to_answer(
+        &self,
+        asked: Epoch,
+        slot: Slot,
+        times: impl Into<Times>,
+    ) -> Result<Right, Denied> {
         let Times { now, latest } = times.into();
         let own = match self {
             Self::Fixed(None) => return Ok(Right::All),
@@ -136,7 +145,8 @@ impl Standing {
         })
     }
 
-    /// For a write that is announced or reported at `now`: runs `note`, which no handover overlooks.
+    /// For a write that is announced or reported at `now`: runs `note`, which no handover
+    /// overlooks.
     pub(crate) fn to_note<T>(
         &self,
         asked: Epoch,
@@ -162,9 +172,10 @@ impl Standing {
         Ok((note(), hold))
     }
 
-    /// For a lease to whoever asked at `asked`: runs `grant` with the end of this worker's own lease, and so that no handover
-    /// overlooks what was granted. `None`: a worker of a map that never changes grants none, because the process that follows it
-    /// would not know of it; nor does one without a lease.
+    /// For a lease to whoever asked at `asked`: runs `grant` with the end of this worker's own
+    /// lease, and so that no handover overlooks what was granted. `None`: a worker of a map that
+    /// never changes grants none, because the process that follows it would not know of it; nor
+    /// does one without a lease.
     pub(crate) fn to_grant<T>(
         &self,
         asked: Epoch,
@@ -200,7 +211,9 @@ impl Standing {
     pub(crate) fn is_leased(&self, times: impl Into<Times>) -> bool {
         match self {
             Self::Fixed(_) => true,
-            Self::Coordinated(own) => own.lease_until.load(Ordering::SeqCst) > times.into().latest.nanos(),
+            Self::Coordinated(own) => {
+                own.lease_until.load(Ordering::SeqCst) > times.into().latest.nanos()
+            }
         }
     }
 }
@@ -219,22 +232,30 @@ impl Coordinated {
         self.lease_until.store(until.nanos(), Ordering::SeqCst);
     }
 
-    /// From here on nothing is answered under the present epoch; every write that was noted under it is over and done, and every
-    /// lease that was granted is in the table.
+    /// From here on nothing is answered under the present epoch; every write that was noted under
+    /// it is over and done, and every lease that was granted is in the table.
     pub(crate) fn prepare(&self) {
         let _all_noted = self.noting.write();
         self.epoch.store(NONE, Ordering::SeqCst);
     }
 
-    /// How long slots of this worker are asked at the UFS because of writes that it was not told of.
+    /// How long slots of this worker are asked at the UFS because of writes that it was not told
+    /// of.
     pub(crate) fn uncertain_for(&self, now: Moment) -> Duration {
-        let own = self.valid_from.iter().map(|from| from.load(Ordering::SeqCst)).filter(|&from| from != NEVER);
-        own.max().map_or(Duration::ZERO, |latest| Duration::from_nanos(latest.saturating_sub(now.nanos())))
+        let own = self
+            .valid_from
+            .iter()
+            .map(|from| from.load(Ordering::SeqCst))
+            .filter(|&from| from != NEVER);
+        own.max().map_or(Duration::ZERO, |latest| {
+            Duration::from_nanos(latest.saturating_sub(now.nanos()))
+        })
     }
 
     /// Answers under another map from `now` on.
     pub(crate) fn activate(&self, handover: &Handover<'_>, now: Moment) {
-        let Handover { map, me, former, handed_over, resumes, restarted, inherited, silent } = handover;
+        let Handover { map, me, former, handed_over, resumes, restarted, inherited, silent } =
+            handover;
         let mut last = self.last.lock();
         // The same map again: nobody else was a home meanwhile.
         if *last != map.epoch() {

@@ -1,5 +1,6 @@
-//! The tasks of a worker: on the runtime that it was started on, whatever thread asks for them. A call may come on a thread that
-//! serves one connection and nothing else; what it begins for everybody would keep that connection waiting.
+//! The tasks of a worker: on the runtime that it was started on, whatever thread asks for them. A
+//! call may come on a thread that serves one connection and nothing else; what it begins for
+//! everybody would keep that connection waiting.
 
 use std::future::Future;
 
@@ -54,7 +55,8 @@ mod tests {
         let (own, of_connections) = (runtime("own"), runtime("connections"));
         let tasks = own.block_on(async { Tasks::here() });
         let name = || std::thread::current().name().map(str::to_owned);
-        let ran_on = of_connections.block_on(async { tasks.spawn(async move { name() }).await }).unwrap();
+        let ran_on =
+            of_connections.block_on(async { tasks.spawn(async move { name() }).await }).unwrap();
         assert_eq!(ran_on.as_deref(), Some("own"));
         own.block_on(tasks.end());
     }

@@ -1,7 +1,9 @@
-//! The trace that a call belongs to: from who asked, through the tasks that the call begins, to the UFS.
+//! The trace that a call belongs to: from who asked, through the tasks that the call begins, to the
+//! UFS.
 //!
-//! Owns the way of a context through this worker. A fill or a check serves everybody who wants it; it belongs to the trace of
-//! the call that began it. Without a tracer, contexts are passed on as they came.
+//! Owns the way of a context through this worker. A fill or a check serves everybody who wants it;
+//! it belongs to the trace of the call that began it. Without a tracer, contexts are passed on as
+//! they came.
 
 use std::future::Future;
 use std::sync::{Arc, OnceLock};
@@ -43,7 +45,12 @@ impl Tracing {
     }
 
     /// Runs what answers a call, within its trace.
-    pub(crate) async fn serve(&self, context: &TraceContext, name: &'static str, serve: impl Future<Output = ()>) {
+    pub(crate) async fn serve(
+        &self,
+        context: &TraceContext,
+        name: &'static str,
+        serve: impl Future<Output = ()>,
+    ) {
         let TraceContext { trace, span, sampled, state } = context;
         let Some(asked) = Context::new(*trace, *span, *sampled, state.as_deref()) else {
             // What is no context is as if it were not there.
@@ -117,7 +124,8 @@ pub(crate) async fn ask_ufs<T>(
     call: impl Future<Output = Result<T, UfsError>>,
 ) -> Result<T, UfsError> {
     let Some(current) = current() else { return call.await };
-    // It may outlive the call: others may have joined, and a fill is not stopped when its reader goes.
+    // It may outlive the call: others may have joined, and a fill is not stopped when its reader
+    // goes.
     let mut span = current.trace.as_ref().and_then(|trace| trace.detached(operation));
     let context = current.trace.as_ref().map(|trace| trace.onward(span.as_ref()));
     let (traceparent, tracestate) = context.as_ref().unwrap_or(&current.asked).headers();

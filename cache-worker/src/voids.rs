@@ -1,7 +1,8 @@
-//! Prefixes of which nothing that was asked before some moment may be answered: changes made behind the gateways' back.
+//! Prefixes of which nothing that was asked before some moment may be answered: changes made behind
+//! the gateways' back.
 //!
-//! Bounded: where there are more, older ones grow to their volume, then to everything. Too much is asked anew then, never too
-//! little.
+//! Bounded: where there are more, older ones grow to their volume, then to everything. Too much is
+//! asked anew then, never too little.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -32,7 +33,9 @@ pub(crate) struct Voids {
 
 impl Void {
     fn covers(&self, volume: &Volume, key: &str) -> bool {
-        self.volume.as_ref().is_none_or(|own| own == volume && key.starts_with(self.prefix.as_str()))
+        self.volume
+            .as_ref()
+            .is_none_or(|own| own == volume && key.starts_with(self.prefix.as_str()))
     }
 }
 
@@ -40,7 +43,9 @@ impl Voids {
     /// What was asked before `at` of objects whose names begin so is void from here on.
     pub(crate) fn add(&self, volume: &Volume, prefix: &str, at: Moment) {
         let mut list = self.list.write();
-        let covers = |new: &Void, old: &Void| old.volume.as_ref().is_some_and(|volume| new.covers(volume, &old.prefix));
+        let covers = |new: &Void, old: &Void| {
+            old.volume.as_ref().is_some_and(|volume| new.covers(volume, &old.prefix))
+        };
         let new = Void { volume: Some(volume.clone()), prefix: prefix.to_owned(), at };
         list.retain(|old| !covers(&new, old));
         list.push(new);
@@ -76,7 +81,9 @@ mod tests {
 
     fn since(voids: &Voids, of: &str, key: &str, now_s: u64) -> Option<u64> {
         let now = Moment::default().after(Duration::from_secs(now_s));
-        voids.since(&ObjectKey { volume: volume(of), key: key.into() }, now).map(|since| since.as_secs())
+        voids
+            .since(&ObjectKey { volume: volume(of), key: key.into() }, now)
+            .map(|since| since.as_secs())
     }
 
     fn at(seconds: u64) -> Moment {
@@ -103,8 +110,12 @@ mod tests {
         for number in 0..500u64 {
             voids.add(&volume(&format!("u/{}", number / 100)), &format!("p{number}/"), at(number));
             for before in (0..=number).step_by(7) {
-                let since = since(&voids, &format!("u/{}", before / 100), &format!("p{before}/x"), number);
-                assert!(since.is_some_and(|since| since <= number - before), "{before} of {number}: {since:?}");
+                let since =
+                    since(&voids, &format!("u/{}", before / 100), &format!("p{before}/x"), number);
+                assert!(
+                    since.is_some_and(|since| since <= number - before),
+                    "{before} of {number}: {since:?}"
+                );
             }
             assert!(voids.list.read().len() <= VOIDS_MAX);
         }

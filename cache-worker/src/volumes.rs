@@ -1,6 +1,7 @@
 //! Which UFS and bucket stand behind a volume: named ones, and every bucket of whole stores.
 //!
-//! A worker has no mount table: gateways say which volume they mean, and have checked that their client may.
+//! A worker has no mount table: gateways say which volume they mean, and have checked that their
+//! client may.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -56,7 +57,8 @@ mod tests {
     fn a_whole_store_has_every_bucket_and_no_other_store() {
         let folder = tempfile::tempdir().unwrap();
         let store = LocalStore::open(LocalOptions::new(folder.path())).unwrap();
-        let volumes = Volumes::of_stores([Ufs::new("a".into(), Arc::new(store), UfsLimits::default())]);
+        let volumes =
+            Volumes::of_stores([Ufs::new("a".into(), Arc::new(store), UfsLimits::default())]);
         let source = volumes.source(&Volume::new("a", "train")).unwrap();
         assert_eq!((source.ufs.name(), source.bucket.as_str()), ("a", "train"));
         for wrong in ["b/train", "a", "a/", "a/x/y", ""] {

@@ -1,4 +1,5 @@
-//! How much warming may be under way: less than training reads leave, so that these never wait for it.
+//! How much warming may be under way: less than training reads leave, so that these never wait for
+//! it.
 //!
 //! Owns the bound and the judgement that reads want what warming would take. Fills nothing itself.
 
@@ -21,7 +22,8 @@ const STAND_BACK: Duration = Duration::from_secs(1);
 /// The bound on warming.
 pub(crate) struct Warming {
     turns: Arc<Semaphore>,
-    /// Bytes of blocks being warmed, in KiB: half of the reserve that is kept free for fills, and one block at least.
+    /// Bytes of blocks being warmed, in KiB: half of the reserve that is kept free for fills, and
+    /// one block at least.
     kibibytes: Arc<Semaphore>,
     block_kibibytes: u32,
     /// Refusals for want of memory so far, and when the last one was seen.
@@ -58,7 +60,12 @@ impl Warming {
     }
 
     /// Waits for the right to warm up to `bytes`. Not where reads wait for what that would take.
-    pub(crate) async fn turn(&self, filler: &Filler, now: Moment, bytes: u64) -> Result<WarmTurn, Failure> {
+    pub(crate) async fn turn(
+        &self,
+        filler: &Filler,
+        now: Moment,
+        bytes: u64,
+    ) -> Result<WarmTurn, Failure> {
         if filler.reads_wait() || self.is_short_of_memory(now) {
             self.metrics.busy_warm.inc();
             return Err(Failure::Busy("reads want what warming would take"));
@@ -77,7 +84,9 @@ impl Warming {
             Ok(None) => Err(Failure::Stopping),
             Err(_) => {
                 self.metrics.busy_warm.inc();
-                Err(Failure::Busy("as much is being warmed as may be; raise worker.fill.warms_in_flight_max"))
+                Err(Failure::Busy(
+                    "as much is being warmed as may be; raise worker.fill.warms_in_flight_max",
+                ))
             }
         }
     }

@@ -10,7 +10,9 @@ use verbs3_protocol::{BlockIndex, Geometry, ObjectKey, Version};
 use verbs3_rdma::arena::Arena;
 use verbs3_telemetry::Tracer;
 
-use crate::attributes::{Asker, Cache, Checks, Coherence, DoubtOptions, GrantOptions, Grants, Reads};
+use crate::attributes::{
+    Asker, Cache, Checks, Coherence, DoubtOptions, GrantOptions, Grants, Reads,
+};
 use crate::clock::{Clock, SystemClock};
 use crate::digest::Digests;
 use crate::disk::{DiskError, Opening};
@@ -28,7 +30,8 @@ use crate::voids::Voids;
 use crate::volumes::Volumes;
 use crate::warming::Warming;
 
-/// How often open writes and idle pages are looked over and gauges set. Correctness does not wait for it.
+/// How often open writes and idle pages are looked over and gauges set. Correctness does not wait
+/// for it.
 const TICK: Duration = Duration::from_secs(1);
 
 /// Entries of each of the index's shards that one tick looks at for idle pages.
@@ -45,10 +48,19 @@ pub enum WorkerError {
     Disk(#[from] DiskError),
 }
 
-/// Opens the disk tier, if there is one, and reads what it has: pages are known by the same hashes in memory and on disk.
-fn tiers(options: &WorkerOptions, memory: Arc<Memory>, registry: &Registry) -> Result<Tiers, DiskError> {
+/// Opens the disk tier, if there is one, and reads what it has: pages are known by the same hashes
+/// in memory and on disk.
+fn tiers(
+    options: &WorkerOptions,
+    memory: Arc<Memory>,
+    registry: &Registry,
+) -> Result<Tiers, DiskError> {
     let Some(disk) = options.disk.clone().filter(|disk| !disk.folders.is_empty()) else {
-        return Ok(Tiers { memory, disk: None, digests: Digests::new((rand::random(), rand::random())) });
+        return Ok(Tiers {
+            memory,
+            disk: None,
+            digests: Digests::new((rand::random(), rand::random())),
+        });
     };
     let opening = Opening::open(disk, registry)?;
     let digests = opening.digests(options.geometry);
@@ -70,7 +82,8 @@ pub(crate) struct Leases {
     pub(crate) quiet: Duration,
 }
 
-/// Serves blocks from its arena and fills them from UFSs. Answers calls as [`verbs3_rdma::transport::Service`].
+/// Serves blocks from its arena and fills them from UFSs. Answers calls as
+/// [`verbs3_rdma::transport::Service`].
 pub struct Worker {
     pub(crate) geometry: Geometry,
     pub(crate) standing: Standing,
@@ -135,7 +148,13 @@ impl Worker {
         let digests = tiers.digests.clone();
         let owned = (tasks.clone(), stop.clone());
         let former = Arc::new(FormerOwners::new(options.former_asked_for));
-        let filler = Arc::new(Filler::new(&options, (tiers, former.clone()), clock.clone(), owned, metrics.clone()));
+        let filler = Arc::new(Filler::new(
+            &options,
+            (tiers, former.clone()),
+            clock.clone(),
+            owned,
+            metrics.clone(),
+        ));
         let heat = Arc::new(Heat::new(options.hot_blocks_max));
         let leaver = Leaver::new(
             (options.geometry, options.hand_over_bytes_per_second_max),
@@ -143,7 +162,8 @@ impl Worker {
             (tasks.clone(), stop.clone()),
             metrics.clone(),
         );
-        let bounds = GrantOptions { grants_max: options.leases_max, holders_max: options.lease_holders_max };
+        let bounds =
+            GrantOptions { grants_max: options.leases_max, holders_max: options.lease_holders_max };
         let grants = Arc::new(Grants::new(bounds, metrics.clone()));
         let doubts = DoubtOptions {
             length: options.doubt_for,
@@ -151,7 +171,12 @@ impl Worker {
             // As many as may be lost at once.
             keys_max: options.open_writes_max,
         };
-        let coherence = Coherence::new(options.generation_slots, options.open_writes_max, doubts, grants.clone());
+        let coherence = Coherence::new(
+            options.generation_slots,
+            options.open_writes_max,
+            doubts,
+            grants.clone(),
+        );
         let coherence = Arc::new(coherence);
         let attributes = Arc::new(Cache::new(options.attributes_entries_max));
         let asker = Arc::new(Asker {
@@ -167,7 +192,11 @@ impl Worker {
         });
         let worker = Arc::new(Self {
             geometry: options.geometry,
-            standing: if options.coordinated { Standing::coordinated() } else { Standing::Fixed(options.epoch) },
+            standing: if options.coordinated {
+                Standing::coordinated()
+            } else {
+                Standing::Fixed(options.epoch)
+            },
             uncertain_max: options.uncertain_max,
             keys_per_message_max: options.keys_per_message_max,
             volumes: volumes.into(),
@@ -175,7 +204,11 @@ impl Worker {
             coherence,
             grants,
             reads: Reads::new(),
-            leases: Leases { length: options.lease, reads_min: options.lease_reads_min, quiet: options.lease_quiet },
+            leases: Leases {
+                length: options.lease,
+                reads_min: options.lease_reads_min,
+                quiet: options.lease_quiet,
+            },
             attributes,
             asker,
             filler,
@@ -201,7 +234,8 @@ impl Worker {
         self.tracing.set(tracer);
     }
 
-    /// Former owners of a slot are asked for its pages before the UFS is. Said once, before the first map.
+    /// Former owners of a slot are asked for its pages before the UFS is. Said once, before the
+    /// first map.
     pub fn reach(&self, neighbours: Arc<Neighbours>) {
         self.former.reach(neighbours);
     }
@@ -211,8 +245,8 @@ impl Worker {
         self.leaver.progress()
     }
 
-    /// Ends fills and checks, whose waiters are told, and waits until all tasks have ended. Calls that come later are answered
-    /// from memory, or refused.
+    /// Ends fills and checks, whose waiters are told, and waits until all tasks have ended. Calls
+    /// that come later are answered from memory, or refused.
     pub async fn shutdown(&self) {
         self.stop.cancel();
         self.tasks.end().await;
@@ -222,12 +256,13 @@ impl Worker {
         }
     }
 
-    /// Keeps the pages of a version that are on this worker's disk until then, whatever comes, and once that is written over
-    /// restarts; `None`: no longer. How many of them are there.
+    /// Keeps the pages of a version that are on this worker's disk until then, whatever comes, and
+    /// once that is written over restarts; `None`: no longer. How many of them are there.
     pub fn pin(&self, object: &ObjectKey, version: &Version, until: Option<SystemTime>) -> u64 {
         let Some(disk) = self.filler.disk() else { return 0 };
         let digest = self.digests.version(object, version);
-        let (block_bytes, page_bytes) = (u64::from(self.geometry.block_bytes), u64::from(self.geometry.page_bytes));
+        let (block_bytes, page_bytes) =
+            (u64::from(self.geometry.block_bytes), u64::from(self.geometry.page_bytes));
         let pages = (0..version.bytes.div_ceil(page_bytes)).filter_map(|number| {
             let at = number * page_bytes;
             let block = BlockIndex(u32::try_from(at / block_bytes).ok()?);

@@ -143,7 +143,8 @@ Exit status: 0 it drains, or with --wait may be stopped; 1 refused, or not in ti
 pub struct DrainArguments {
     #[command(flatten)]
     pub worker: WorkerActionArguments,
-    /// Stay until the worker owns nothing and what is hot has been handed over, for so long at most [default: 10m]
+    /// Stay until the worker owns nothing and what is hot has been handed over, for so long at most
+    /// [default: 10m]
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "10m")]
     pub wait: Option<Period>,
 }
@@ -189,7 +190,8 @@ Run it where the process runs: in its container, as its user, under its unit's l
 Exit status: 0 all well, 1 warnings, 2 failures (or a configuration that can't be used).
 No RDMA at all is not a failure: tcp is used then.")]
 pub struct DoctorArguments {
-    /// Also look at the way to this host: a name, an address, or the id of a worker. Default port: the worker's
+    /// Also look at the way to this host: a name, an address, or the id of a worker. Default port:
+    /// the worker's
     #[arg(long, value_name = "HOST[:PORT]")]
     pub peer: Option<String>,
     /// Print one JSON document instead of lines; its schema is in the README
@@ -234,8 +236,9 @@ pub enum ConfigCommand {
 pub struct ConfigArguments {
     /// Configuration file (TOML)
     pub file: PathBuf,
-    /// Who starts from the file, so that it must be complete for it, and have the files that it names. `check` takes the roles
-    /// whose sections the file has, if none is named, and says which; `show` takes none
+    /// Who starts from the file, so that it must be complete for it, and have the files that it
+    /// names. `check` takes the roles whose sections the file has, if none is named, and says
+    /// which; `show` takes none
     #[arg(long, value_enum)]
     pub role: Vec<RoleArgument>,
     /// As in `verbs3 gateway`
@@ -261,7 +264,11 @@ impl DevArguments {
     pub fn layers(&self) -> Start {
         let mut flags = Vec::new();
         let mut flag = |name: &str, path: &str, value: &str| {
-            flags.push(Flag { name: name.to_owned(), path: path.to_owned(), value: value.to_owned() });
+            flags.push(Flag {
+                name: name.to_owned(),
+                path: path.to_owned(),
+                value: value.to_owned(),
+            });
         };
         if let Some(listen) = &self.listen {
             flag("--listen", "gateway.listen", listen);
@@ -270,7 +277,9 @@ impl DevArguments {
                 flag("--listen", "gateway.admin_listen", &admin);
             }
         }
-        for (name, path, value) in [("--dir", "dev.dir", &self.dir), ("--workers", "dev.workers", &self.workers)] {
+        for (name, path, value) in
+            [("--dir", "dev.dir", &self.dir), ("--workers", "dev.workers", &self.workers)]
+        {
             if let Some(value) = value {
                 flag(name, path, value);
             }
@@ -307,7 +316,8 @@ impl ServeArguments {
 impl Common {
     fn start(&self, mut flags: Vec<Flag>) -> Start {
         flags.extend(set_flags(&self.set));
-        let layers = Layers { file: self.config.clone(), environment: Environment::of_process(), flags };
+        let layers =
+            Layers { file: self.config.clone(), environment: Environment::of_process(), flags };
         Start { layers, ready_file: self.ready_file.clone() }
     }
 }
@@ -316,7 +326,11 @@ impl DoctorArguments {
     /// `None` without a file: a host can be looked at before there is one.
     pub fn layers(&self) -> Option<Layers> {
         let file = Some(self.config.clone()?);
-        Some(Layers { file, environment: Environment::of_process(), flags: set_flags(&self.set).collect() })
+        Some(Layers {
+            file,
+            environment: Environment::of_process(),
+            flags: set_flags(&self.set).collect(),
+        })
     }
 
     pub fn roles(&self) -> Vec<Role> {
@@ -347,7 +361,11 @@ impl ConfigArguments {
 }
 
 pub fn set_flags(set: &[(String, String)]) -> impl Iterator<Item = Flag> + '_ {
-    set.iter().map(|(path, value)| Flag { name: "--set".to_owned(), path: path.clone(), value: value.clone() })
+    set.iter().map(|(path, value)| Flag {
+        name: "--set".to_owned(),
+        path: path.clone(),
+        value: value.clone(),
+    })
 }
 
 pub fn path_and_value(text: &str) -> Result<(String, String), String> {
@@ -373,7 +391,8 @@ mod tests {
         Arguments::command().debug_assert();
     }
 
-    /// The lines of a document's shell blocks that run this binary, as words. What a shell would put in is put in as `x`.
+    /// The lines of a document's shell blocks that run this binary, as words. What a shell would
+    /// put in is put in as `x`.
     fn commands(document: &str) -> Vec<Vec<String>> {
         let blocks = document.split("```sh\n").skip(1).filter_map(|rest| rest.split_once("```"));
         let lines = blocks.flat_map(|(block, _)| block.lines()).flat_map(|line| line.split(" -- "));
@@ -414,25 +433,47 @@ mod tests {
     fn a_drain_is_waited_for_as_long_as_it_is_said() {
         let wait = |words: &[&str]| {
             let words = ["verbs3", "worker", "drain", "gpu-07"].iter().chain(words);
-            let Command::Worker(arguments) = Arguments::try_parse_from(words).unwrap().command else { panic!() };
-            let Some(WorkerAction::Drain(arguments)) = arguments.action else { panic!("not drain") };
+            let Command::Worker(arguments) = Arguments::try_parse_from(words).unwrap().command
+            else {
+                panic!()
+            };
+            let Some(WorkerAction::Drain(arguments)) = arguments.action else {
+                panic!("not drain")
+            };
             assert_eq!(arguments.worker.id, "gpu-07");
             arguments.wait.map(|wait| wait.0.as_secs())
         };
-        assert_eq!((wait(&[]), wait(&["--wait"]), wait(&["--wait=90s"])), (None, Some(600), Some(90)));
+        assert_eq!(
+            (wait(&[]), wait(&["--wait"]), wait(&["--wait=90s"])),
+            (None, Some(600), Some(90))
+        );
     }
 
     #[test]
     fn listening_elsewhere_moves_the_metrics_too() {
         let dev = |words: &[&str]| {
             let words = ["verbs3", "dev"].iter().chain(words);
-            let Command::Dev(arguments) = Arguments::try_parse_from(words).unwrap().command else { panic!("not dev") };
+            let Command::Dev(arguments) = Arguments::try_parse_from(words).unwrap().command else {
+                panic!("not dev")
+            };
             let flags = arguments.layers().layers.flags;
-            flags.into_iter().map(|flag| format!("{}={}", flag.path, flag.value)).collect::<Vec<_>>()
+            flags
+                .into_iter()
+                .map(|flag| format!("{}={}", flag.path, flag.value))
+                .collect::<Vec<_>>()
         };
-        assert_eq!(dev(&["--listen", "[::1]:80"]), ["gateway.listen=[::1]:80", "gateway.admin_listen=[::1]:81"]);
-        assert_eq!(dev(&["--listen", "0.0.0.0:0"]), ["gateway.listen=0.0.0.0:0", "gateway.admin_listen=0.0.0.0:0"]);
+        assert_eq!(
+            dev(&["--listen", "[::1]:80"]),
+            ["gateway.listen=[::1]:80", "gateway.admin_listen=[::1]:81"]
+        );
+        assert_eq!(
+            dev(&["--listen", "0.0.0.0:0"]),
+            ["gateway.listen=0.0.0.0:0", "gateway.admin_listen=0.0.0.0:0"]
+        );
         assert_eq!(dev(&["--listen", "1.1.1.1:7", "--config", "x"]), ["gateway.listen=1.1.1.1:7"]);
-        assert_eq!(dev(&["--no-demo", "--set", "log.level=debug,x=y"]), ["dev.demo=false", "log.level=debug,x=y"]);
+        assert_eq!(
+            dev(&["--no-demo", "--set", "log.level=debug,x=y"]),
+            ["dev.demo=false", "log.level=debug,x=y"]
+        );
     }
 }

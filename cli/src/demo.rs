@@ -1,7 +1,7 @@
 //! The demonstration: a sample dataset, read twice through the socket, every byte checked.
 //!
-//! Owns the dataset and the table. It is a client like any other: what it shows of the cache it reads from answers' headers,
-//! and from the metrics.
+//! Owns the dataset and the table. It is a client like any other: what it shows of the cache it
+//! reads from answers' headers, and from the metrics.
 
 mod client;
 mod dataset;
@@ -46,11 +46,13 @@ pub struct Pass {
 pub async fn run(demo: &Demo) -> anyhow::Result<()> {
     let client = Arc::new(Client::new(demo.address, demo.key.clone(), demo.bucket));
     let samples: Arc<[Sample]> = dataset::samples().into();
-    let written = write_missing(&client, &samples).await.context("can't write the sample dataset")?;
+    let written =
+        write_missing(&client, &samples).await.context("can't write the sample dataset")?;
     let bytes: u64 = samples.iter().map(|sample| sample.bytes).sum();
     table::dataset(demo.bucket, samples.len(), bytes, written);
     let first = read(demo, &client, &samples).await.context("can't read the sample dataset")?;
-    let second = read(demo, &client, &samples).await.context("can't read the sample dataset again")?;
+    let second =
+        read(demo, &client, &samples).await.context("can't read the sample dataset again")?;
     table::passes(&first, &second);
     Ok(())
 }
@@ -86,7 +88,8 @@ async fn read(demo: &Demo, client: &Arc<Client>, samples: &Arc<[Sample]>) -> any
             async move {
                 let verdict = client.read(&sample).await?;
                 bytes.fetch_add(sample.bytes, Ordering::Relaxed);
-                let mut verdicts = verdicts.lock().map_err(|_| anyhow::anyhow!("a reader panicked"))?;
+                let mut verdicts =
+                    verdicts.lock().map_err(|_| anyhow::anyhow!("a reader panicked"))?;
                 *verdicts.entry(verdict).or_insert(0) += 1;
                 Ok(())
             }
@@ -96,10 +99,17 @@ async fn read(demo: &Demo, client: &Arc<Client>, samples: &Arc<[Sample]>) -> any
     let took = began.elapsed();
     let verdicts = verdicts.lock().map_err(|_| anyhow::anyhow!("a reader panicked"))?.clone();
     let from_store = store_bytes(&demo.registry).saturating_sub(store_before);
-    Ok(Pass { objects: samples.len(), bytes: bytes.load(Ordering::Relaxed), took, from_store, verdicts })
+    Ok(Pass {
+        objects: samples.len(),
+        bytes: bytes.load(Ordering::Relaxed),
+        took,
+        from_store,
+        verdicts,
+    })
 }
 
-/// Runs `work` on every sample, `READERS` at a time; the first failure ends it. Its tasks end with it.
+/// Runs `work` on every sample, `READERS` at a time; the first failure ends it. Its tasks end with
+/// it.
 async fn each<F, Fut>(samples: &Arc<[Sample]>, work: F) -> anyhow::Result<()>
 where
     F: Fn(Sample) -> Fut + Clone + Send + 'static,
@@ -126,5 +136,7 @@ where
 fn store_bytes(registry: &Registry) -> u64 {
     let families = registry.gather();
     let family = families.iter().find(|family| family.name() == "verbs3_ufs_bytes_read_total");
-    family.map_or(0, |family| family.get_metric().iter().map(|metric| metric.get_counter().get_value() as u64).sum())
+    family.map_or(0, |family| {
+        family.get_metric().iter().map(|metric| metric.get_counter().get_value() as u64).sum()
+    })
 }

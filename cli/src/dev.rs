@@ -1,7 +1,8 @@
 //! `verbs3 dev`: gateway, workers and a store over a folder, in one process.
 //!
-//! Owns what this command brings by itself: the folder, credentials, a store, its mount and the bucket `demo`. The parts are
-//! those of the real processes, over the in-process transport that hands memory over.
+//! Owns what this command brings by itself: the folder, credentials, a store, its mount and the
+//! bucket `demo`. The parts are those of the real processes, over the in-process transport that
+//! hands memory over.
 
 mod banner;
 pub mod coordinator;
@@ -46,8 +47,20 @@ pub async fn run(mut config: Config, demo_only: bool, started: Started) -> anyho
         }
     };
     // Ports, secrets and peers of a cluster have no meaning within one process.
-    let Config { cluster, ufs, mount, gateway, worker, coordinator, tcp: _, verbs: _, dev, process, log: _, telemetry } =
-        config;
+    let Config {
+        cluster,
+        ufs,
+        mount,
+        gateway,
+        worker,
+        coordinator,
+        tcp: _,
+        verbs: _,
+        dev,
+        process,
+        log: _,
+        telemetry,
+    } = config;
     let Dev { dir, workers, disk, coordinator: coordinator_listen, demo } = &dev;
 
     let registry = Registry::new();
@@ -58,7 +71,9 @@ pub async fn run(mut config: Config, demo_only: bool, started: Started) -> anyho
     if own_store {
         make_bucket(&stores).await?;
     }
-    let shares = (0..*workers).map(|index| share(&worker, (index, *workers), *disk, dir)).collect::<Vec<_>>();
+    let shares = (0..*workers)
+        .map(|index| share(&worker, (index, *workers), *disk, dir))
+        .collect::<Vec<_>>();
     let caches = start_workers(&shares, geometry, &stores, &registry)?;
     let peers = caches.iter().enumerate().map(|(index, cache)| {
         let connection = InProcess::connection(cache.clone(), Mode::Share);
@@ -82,11 +97,17 @@ pub async fn run(mut config: Config, demo_only: bool, started: Started) -> anyho
         stores: &stores,
         tier: tier.clone(),
         workers: (shares.iter().zip(&caches).enumerate())
-            .map(|(at, (share, cache))| (name(at), cache.clone(), worker::tiers(memory_bytes, &share.disk)))
+            .map(|(at, (share, cache))| {
+                (name(at), cache.clone(), worker::tiers(memory_bytes, &share.disk))
+            })
             .collect(),
     };
     let inside = coordinator::start(parts, &registry).await?;
-    let around = gateway::Around { registry: &registry, telemetry: exported, admin: gateway::admin_limits(&process) };
+    let around = gateway::Around {
+        registry: &registry,
+        telemetry: exported,
+        admin: gateway::admin_limits(&process),
+    };
     let serving = gateway::serve(&gateway, mounts, tier, identities, around).await?;
 
     banner::serving(serving.listen, serving.admin, dir, key.as_ref());
@@ -95,7 +116,12 @@ pub async fn run(mut config: Config, demo_only: bool, started: Started) -> anyho
     if *demo || demo_only {
         shown = match key {
             Some(key) => {
-                let demo = Demo { address: serving.listen, key, bucket: BUCKET, registry: registry.clone() };
+                let demo = Demo {
+                    address: serving.listen,
+                    key,
+                    bucket: BUCKET,
+                    registry: registry.clone(),
+                };
                 let run = started.stop.run_until_cancelled(demo::run(&demo));
                 run.await.unwrap_or(Ok(())).context("the demonstration failed")
             }
@@ -122,7 +148,8 @@ fn name(index: usize) -> WorkerId {
     WorkerId(format!("dev-{index}"))
 }
 
-/// One worker, or several that share the memory; each with metrics of its own, shown under one name with a label.
+/// One worker, or several that share the memory; each with metrics of its own, shown under one name
+/// with a label.
 fn start_workers(
     shares: &[verbs3_config::Worker],
     geometry: Geometry,
@@ -144,7 +171,8 @@ fn start_workers(
     Ok(caches)
 }
 
-/// What one of several workers is told: each has a part of every folder, and of the disk tier that `dev.disk` asks for.
+/// What one of several workers is told: each has a part of every folder, and of the disk tier that
+/// `dev.disk` asks for.
 fn share(worker: &Worker, (index, count): (u16, u16), disk: ByteSize, dir: &Path) -> Worker {
     let mut worker = worker.clone();
     if disk.0 > 0 {
@@ -170,12 +198,18 @@ impl prometheus::core::Collector for Parts {
     }
 }
 
-/// Adds the store over the folder and a mount of all its buckets, where the file has none. Says whether it did.
+/// Adds the store over the folder and a mount of all its buckets, where the file has none. Says
+/// whether it did.
 fn bring_store(config: &mut Config) -> bool {
     let own = config.ufs.is_empty();
     if own {
         let path = Some(config.dev.dir.join("objects"));
-        config.ufs.push(Ufs { name: STORE.to_owned(), kind: UfsKind::Local, path, ..Ufs::default() });
+        config.ufs.push(Ufs {
+            name: STORE.to_owned(),
+            kind: UfsKind::Local,
+            path,
+            ..Ufs::default()
+        });
     }
     if config.mount.is_empty() {
         let ufs = config.ufs[0].name.clone();
@@ -187,16 +221,17 @@ fn bring_store(config: &mut Config) -> bool {
 /// The folder holds credentials: it is this user's alone.
 fn make_folder(folder: &Path) -> anyhow::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(folder)
-        .with_context(|| format!("can't make the folder {}; choose another by --dir", folder.display()))
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).with_context(|| {
+        format!("can't make the folder {}; choose another by --dir", folder.display())
+    })
 }
 
 async fn make_bucket(stores: &HashMap<String, verbs3_ufs::Ufs>) -> anyhow::Result<()> {
     let store = stores.get(STORE).context("the local store is one of the stores")?.s3();
-    let input = CreateBucketInput::builder().bucket(BUCKET.to_owned()).build().context("the bucket has a name")?;
+    let input = CreateBucketInput::builder()
+        .bucket(BUCKET.to_owned())
+        .build()
+        .context("the bucket has a name")?;
     let request = s3s::S3Request {
         input,
         method: http::Method::PUT,

@@ -8,21 +8,23 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::prelude::*;
 use verbs3_config::{Log, LogFormat, Role};
 
-/// Libraries that log answers of 4xx, or a client's closed connection, as errors: the access log and the metrics tell of these.
-/// A filter in `log.level` that names them brings them back.
+/// Libraries that log answers of 4xx, or a client's closed connection, as errors: the access log
+/// and the metrics tell of these. A filter in `log.level` that names them brings them back.
 const QUIET: &str = "s3s=off,aws_smithy_runtime=off,aws_smithy_runtime_api=off,aws_sdk_s3=off,aws_config=warn,\
                      hyper=warn,hyper_util=warn,h2=warn,rustls=warn";
 
-/// A person who tries things out wants to read what the process says, not a line for each request that was refused.
+/// A person who tries things out wants to read what the process says, not a line for each request
+/// that was refused.
 const QUIET_DEV: &str = "verbs3::access=warn,";
 
 /// From now on, lines go to standard error, and so do panics.
 pub fn start(log: &Log, role: Role) -> anyhow::Result<()> {
     let Log { level, format } = log;
     let dev = if role == Role::Dev { QUIET_DEV } else { "" };
-    let filter = EnvFilter::builder()
-        .parse(format!("{QUIET},{dev}{level}"))
-        .with_context(|| format!("log.level: {level:?} is not a level or a list of target=level"))?;
+    let filter =
+        EnvFilter::builder().parse(format!("{QUIET},{dev}{level}")).with_context(|| {
+            format!("log.level: {level:?} is not a level or a list of target=level")
+        })?;
     let json = match format {
         LogFormat::Json => true,
         LogFormat::Text => false,
@@ -38,7 +40,9 @@ pub fn start(log: &Log, role: Role) -> anyhow::Result<()> {
     .context("can't set up logging")?;
     panic::set_hook(Box::new(|panic| {
         let text = panic.payload().downcast_ref::<&str>().copied();
-        let message = text.or_else(|| panic.payload().downcast_ref::<String>().map(String::as_str)).unwrap_or("");
+        let message = text
+            .or_else(|| panic.payload().downcast_ref::<String>().map(String::as_str))
+            .unwrap_or("");
         let at = panic.location().map(ToString::to_string).unwrap_or_default();
         let backtrace = std::backtrace::Backtrace::capture();
         tracing::error!(message, at, %backtrace, "panic; this is a bug of verbs3");

@@ -78,8 +78,13 @@ where
 
 fn runtime(process: &Process) -> anyhow::Result<tokio::runtime::Runtime> {
     // `drain_for` is the business of what drains.
-    let Process { threads, drain_for: _, admin_connections_max: _, admin_per_address_max: _, admin_deadline: _ } =
-        process;
+    let Process {
+        threads,
+        drain_for: _,
+        admin_connections_max: _,
+        admin_per_address_max: _,
+        admin_deadline: _,
+    } = process;
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     builder.enable_all().thread_name("verbs3");
     if *threads > 0 {
@@ -88,13 +93,17 @@ fn runtime(process: &Process) -> anyhow::Result<tokio::runtime::Runtime> {
     builder.build().context("can't start threads; raise the process's thread limit")
 }
 
-/// The first SIGTERM or SIGINT cancels `stop`; the second ends the process. The task lives as long as the process.
+/// The first SIGTERM or SIGINT cancels `stop`; the second ends the process. The task lives as long
+/// as the process.
 fn watch_signals(stop: CancellationToken) -> anyhow::Result<()> {
     let listen = |kind| signal(kind).context("can't listen to signals");
-    let (mut terminate, mut interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
+    let (mut terminate, mut interrupt) =
+        (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
     tokio::spawn(async move {
         either(&mut terminate, &mut interrupt).await;
-        tracing::info!("ending: no new requests, those under way may finish; a second signal ends at once");
+        tracing::info!(
+            "ending: no new requests, those under way may finish; a second signal ends at once"
+        );
         stop.cancel();
         either(&mut terminate, &mut interrupt).await;
         tracing::warn!("ended at once by a second signal");

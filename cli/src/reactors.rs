@@ -1,8 +1,9 @@
-//! Threads with a runtime of one thread each, for connections: what a connection waits for wakes the thread that serves it,
-//! and no other.
+//! Threads with a runtime of one thread each, for connections: what a connection waits for wakes
+//! the thread that serves it, and no other.
 //!
-//! Threads of one runtime share the wait for sockets, and while the one whose turn it is copies, nobody waits: a worker would
-//! write to one gateway at a time. Owns the threads. What is served on them is the caller's business.
+//! Threads of one runtime share the wait for sockets, and while the one whose turn it is copies,
+//! nobody waits: a worker would write to one gateway at a time. Owns the threads. What is served on
+//! them is the caller's business.
 
 use std::io;
 use std::thread::JoinHandle;
@@ -24,7 +25,8 @@ impl Reactors {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             count => count,
         };
-        let mut reactors = Self { handles: Vec::new(), threads: Vec::new(), over: CancellationToken::new() };
+        let mut reactors =
+            Self { handles: Vec::new(), threads: Vec::new(), over: CancellationToken::new() };
         for number in 0..count {
             let runtime = Builder::new_current_thread().enable_all().build()?;
             reactors.handles.push(runtime.handle().clone());
@@ -34,7 +36,8 @@ impl Reactors {
                 // Blocking calls on a disk or a resolver that hangs must not keep the process.
                 runtime.shutdown_background();
             };
-            let thread = std::thread::Builder::new().name(format!("verbs3-data-{number}")).spawn(serve)?;
+            let thread =
+                std::thread::Builder::new().name(format!("verbs3-data-{number}")).spawn(serve)?;
             reactors.threads.push(thread);
         }
         Ok(reactors)
@@ -48,7 +51,8 @@ impl Reactors {
     pub fn end(mut self) {
         self.over.cancel();
         for thread in self.threads.drain(..) {
-            // A panic of a task is caught by its runtime; one of the thread itself has been printed.
+            // A panic of a task is caught by its runtime; one of the thread itself has been
+            // printed.
             let _ = thread.join();
         }
     }

@@ -1,5 +1,5 @@
-//! From the configuration to the crates' own options. Every struct of the configuration is taken apart without `..`: a setting
-//! that nothing reads does not compile.
+//! From the configuration to the crates' own options. Every struct of the configuration is taken
+//! apart without `..`: a setting that nothing reads does not compile.
 //!
 //! Owns the composition of each process. Knows defaults of none.
 
@@ -25,7 +25,8 @@ use verbs3_rdma::arena::{Arena, ArenaOptions};
 /// Block and page size of the cluster.
 pub fn geometry(cluster: &Cluster) -> anyhow::Result<Geometry> {
     let bytes = |size: verbs3_config::ByteSize| u32::try_from(size.0).unwrap_or(u32::MAX);
-    Geometry::new(bytes(cluster.block), bytes(cluster.page)).context("cluster.block and cluster.page can't be used")
+    Geometry::new(bytes(cluster.block), bytes(cluster.page))
+        .context("cluster.block and cluster.page can't be used")
 }
 
 /// Maps the arena of a process, or of one of `shares` workers in it.

@@ -1,4 +1,5 @@
-//! `verbs3 bench s3` against a real `verbs3 dev`: it measures, it checks, and it finds what is wrong. No times are asserted.
+//! `verbs3 bench s3` against a real `verbs3 dev`: it measures, it checks, and it finds what is
+//! wrong. No times are asserted.
 #![allow(clippy::unwrap_used)]
 
 mod processes;
@@ -14,7 +15,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use processes::{Process, dev_key, text, verbs3};
 
 /// Small and short: every kind of exchange within a second or two.
-const SHORT: [&str; 8] = ["--rounds", "2", "--time", "300ms", "--warm-up", "100ms", "--json", "--seed"];
+const SHORT: [&str; 8] =
+    ["--rounds", "2", "--time", "300ms", "--warm-up", "100ms", "--json", "--seed"];
 
 struct Dev {
     process: Process,
@@ -26,8 +28,10 @@ impl Dev {
     fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let data = folder.path().join("data");
-        let words = ["dev", "--no-demo", "--listen", "127.0.0.1:0", "--dir", data.to_str().unwrap()];
-        let small = ["--set", "worker.memory.capacity=64MiB", "--set", "gateway.memory.capacity=32MiB"];
+        let words =
+            ["dev", "--no-demo", "--listen", "127.0.0.1:0", "--dir", data.to_str().unwrap()];
+        let small =
+            ["--set", "worker.memory.capacity=64MiB", "--set", "gateway.memory.capacity=32MiB"];
         let process = Process::start(folder.path(), "dev", &[&words[..], &small].concat());
         let keys = dev_key(&data);
         Self { process, folder, keys }
@@ -54,13 +58,20 @@ impl Dev {
     fn measured(&self, scenario: &Path, words: &[&str]) -> serde_json::Value {
         let named = [scenario.to_str().unwrap(), "--target", &self.url()];
         let output = self.bench(&[&named[..], words, &SHORT, &["1"]].concat());
-        assert_eq!(output.status.code(), Some(0), "{}{}", text(&output.stdout), text(&output.stderr));
+        assert_eq!(
+            output.status.code(),
+            Some(0),
+            "{}{}",
+            text(&output.stdout),
+            text(&output.stderr)
+        );
         assert!(output.stderr.is_empty(), "silent without a terminal: {}", text(&output.stderr));
         serde_json::from_slice(&output.stdout).unwrap()
     }
 }
 
-/// Passes connections on; while `flips`, changes the last byte of each piece of an answer that is longer than a head.
+/// Passes connections on; while `flips`, changes the last byte of each piece of an answer that is
+/// longer than a head.
 struct Flipper {
     address: SocketAddr,
     flips: Arc<AtomicBool>,
@@ -77,7 +88,8 @@ impl Flipper {
         std::thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
                 let store = TcpStream::connect(&store).unwrap();
-                let (mut up_from, mut up_to) = (client.try_clone().unwrap(), store.try_clone().unwrap());
+                let (mut up_from, mut up_to) =
+                    (client.try_clone().unwrap(), store.try_clone().unwrap());
                 std::thread::spawn(move || {
                     let _ = std::io::copy(&mut up_from, &mut up_to);
                     let _ = up_to.shutdown(std::net::Shutdown::Write);
@@ -94,7 +106,10 @@ fn pass_flipped(mut from: TcpStream, mut to: TcpStream, flips: &AtomicBool, flip
     let mut piece = vec![0; 64 << 10];
     while let Ok(read @ 1..) = from.read(&mut piece) {
         // Longer than any head, so that the end of it is body.
-        if read > 4096 && flips.load(Ordering::Relaxed) && flipped.fetch_add(1, Ordering::Relaxed).is_multiple_of(7) {
+        if read > 4096
+            && flips.load(Ordering::Relaxed)
+            && flipped.fetch_add(1, Ordering::Relaxed).is_multiple_of(7)
+        {
             piece[read - 1] ^= 1;
         }
         if to.write_all(&piece[..read]).is_err() {
@@ -111,43 +126,63 @@ fn every_pattern_runs_and_every_byte_is_right() {
     for (name, rest, kinds) in [
         (
             "uniform",
-            "[objects]\ncount = 4\nbytes = \"300KiB\"\n[access]\npattern = \"uniform\"\nrange_bytes = \"10KiB\"\n",
+            "[objects]\ncount = 4\nbytes = \"300KiB\"\n[access]\npattern = \
+            \"uniform\"\nrange_bytes = \"10KiB\"\n",
             &["get"][..],
         ),
         (
             "zipf",
-            "[objects]\ncount = 8\nbytes = \"4KiB\"\n[access]\npattern = \"zipf\"\n[rounds]\nprime = true\n",
+            "[objects]\ncount = 8\nbytes = \"4KiB\"\n[access]\npattern = \"zipf\"\n[rounds]\nprime \
+            = true\n",
             &["get"],
         ),
         (
             "shuffle",
-            "[objects]\ncount = 12\nbytes = { from = \"1B\", to = \"64KiB\" }\nfresh = true\n[access]\npattern = \"shuffle\"\n",
+            "[objects]\ncount = 12\nbytes = { from = \"1B\", to = \"64KiB\" }\nfresh = \
+            true\n[access]\npattern = \"shuffle\"\n",
             &["get"],
         ),
         (
             "sequential",
-            "[objects]\ncount = 2\nbytes = \"6MiB\"\npart_bytes = \"5MiB\"\n[access]\npattern = \"sequential\"\nrange_bytes = \"1MiB\"\n",
+            "[objects]\ncount = 2\nbytes = \"6MiB\"\npart_bytes = \"5MiB\"\n[access]\npattern = \
+            \"sequential\"\nrange_bytes = \"1MiB\"\n",
             &["get"],
         ),
         (
             "parquet",
-            "[objects]\ncount = 2\nbytes = \"1MiB\"\n[access]\npattern = \"parquet\"\nrow_groups = 2\ncolumns = 8\ncolumns_read = 2\n",
+            "[objects]\ncount = 2\nbytes = \"1MiB\"\n[access]\npattern = \"parquet\"\nrow_groups = \
+            2\ncolumns = 8\ncolumns_read = 2\n",
             &["chunk", "footer"],
         ),
-        ("head", "[objects]\ncount = 2\nbytes = \"1KiB\"\n[access]\npattern = \"head\"\n", &["head"]),
-        ("put", "[objects]\ncount = 2\nbytes = \"100KiB\"\n[access]\npattern = \"write\"\n", &["put", "read back"]),
+        (
+            "head",
+            "[objects]\ncount = 2\nbytes = \"1KiB\"\n[access]\npattern = \"head\"\n",
+            &["head"],
+        ),
+        (
+            "put",
+            "[objects]\ncount = 2\nbytes = \"100KiB\"\n[access]\npattern = \"write\"\n",
+            &["put", "read back"],
+        ),
         (
             "multipart",
-            "[objects]\ncount = 2\nbytes = \"6MiB\"\n[access]\npattern = \"write\"\npart_bytes = \"5MiB\"\n",
+            "[objects]\ncount = 2\nbytes = \"6MiB\"\n[access]\npattern = \"write\"\npart_bytes = \
+            \"5MiB\"\n",
             &["multipart", "read back"],
         ),
     ] {
-        let record =
-            dev.measured(&dev.scenario(name, &format!("{rest}{ended}")), &["--pid", &dev.process.id().to_string()]);
+        let record = dev.measured(
+            &dev.scenario(name, &format!("{rest}{ended}")),
+            &["--pid", &dev.process.id().to_string()],
+        );
         let side = &record["sides"][0];
-        let found: Vec<&str> = side["all"]["kinds"].as_object().unwrap().keys().map(String::as_str).collect();
+        let found: Vec<&str> =
+            side["all"]["kinds"].as_object().unwrap().keys().map(String::as_str).collect();
         assert_eq!(found, kinds, "{name}");
-        assert!(side["all"]["requests"].as_u64().unwrap() > 0 && side["all"]["wrong_answers"] == 0, "{name}: {side}");
+        assert!(
+            side["all"]["requests"].as_u64().unwrap() > 0 && side["all"]["wrong_answers"] == 0,
+            "{name}: {side}"
+        );
         assert!(side["all"]["server_cpu_us_per_request"].as_f64().unwrap() > 0.0, "{name}");
         assert_eq!(side["rounds"].as_array().unwrap().len(), 2);
     }
@@ -157,11 +192,18 @@ fn every_pattern_runs_and_every_byte_is_right() {
 fn two_sides_are_compared_in_an_open_loop_and_reported_as_a_page() {
     let dev = Dev::start();
     let rest = "[objects]\ncount = 4\nbytes = \"64KiB\"\n[access]\npattern = \"uniform\"\n\
-                [load]\npace = \"open\"\nrequests_per_second = 50\nconnections = 4\n[rounds]\nprime = true\n";
+                [load]\npace = \"open\"\nrequests_per_second = 50\nconnections = \
+                    4\n[rounds]\nprime = true\n";
     let page = dev.folder.path().join("page.html");
     let against = format!("again={}", dev.url());
-    let record = dev.measured(&dev.scenario("open", rest), &["--against", &against, "--html", page.to_str().unwrap()]);
-    assert_eq!((&record["sides"][0]["label"], &record["sides"][1]["label"]), (&"target".into(), &"again".into()));
+    let record = dev.measured(
+        &dev.scenario("open", rest),
+        &["--against", &against, "--html", page.to_str().unwrap()],
+    );
+    assert_eq!(
+        (&record["sides"][0]["label"], &record["sides"][1]["label"]),
+        (&"target".into(), &"again".into())
+    );
     assert!(record["ratios"]["latency_p50"]["mean"].as_f64().unwrap() > 0.0);
     let cache = record["sides"][0]["all"]["cache"].as_object().unwrap();
     assert_eq!(cache.keys().collect::<Vec<_>>(), ["hit"], "all was read before");
@@ -176,7 +218,8 @@ fn one_flipped_bit_on_the_way_is_found_and_fails_the_run() {
     let url = format!("http://{}/demo", flipper.address);
     for (name, access) in [("whole", ""), ("ranges", "range_bytes = \"100KiB\"\n")] {
         let rest = format!(
-            "[objects]\ncount = 2\nbytes = \"300KiB\"\n[access]\npattern = \"uniform\"\n{access}[load]\nconnections = 2\n"
+            "[objects]\ncount = 2\nbytes = \"300KiB\"\n[access]\npattern = \
+            \"uniform\"\n{access}[load]\nconnections = 2\n"
         );
         let scenario = dev.scenario(name, &rest);
         let words = [scenario.to_str().unwrap(), "--target", &url];
@@ -191,11 +234,15 @@ fn one_flipped_bit_on_the_way_is_found_and_fails_the_run() {
         let record: serde_json::Value = serde_json::from_slice(&found.stdout).unwrap();
         let all = &record["sides"][0]["all"];
         assert!(
-            all["wrong_answers"].as_u64().unwrap() > 0 && all["errors"]["wrong bytes"].as_u64().unwrap() > 0,
+            all["wrong_answers"].as_u64().unwrap() > 0
+                && all["errors"]["wrong bytes"].as_u64().unwrap() > 0,
             "{all}"
         );
         let example = record["sides"][0]["examples"][0].as_str().unwrap();
-        assert!(example.contains("loadtest/") && example.contains("wrong b"), "names the object: {example}");
+        assert!(
+            example.contains("loadtest/") && example.contains("wrong b"),
+            "names the object: {example}"
+        );
     }
     assert!(flipper.flipped.load(Ordering::Relaxed) > 0);
 }
@@ -221,7 +268,8 @@ fn a_wrong_key_and_a_wrong_scenario_are_told_before_anything_is_measured() {
     assert_eq!(refused.status.code(), Some(1));
     assert!(text(&refused.stderr).contains("status 403"), "{}", text(&refused.stderr));
 
-    let wrong = dev.scenario("wrong", "speed = 1\n[objects]\ncount = 0\n[access]\npattern = \"uniform\"\n");
+    let wrong =
+        dev.scenario("wrong", "speed = 1\n[objects]\ncount = 0\n[access]\npattern = \"uniform\"\n");
     let output = dev.bench(&[wrong.to_str().unwrap(), "--target", &dev.url()]);
     let complaint = text(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{complaint}");

@@ -10,7 +10,13 @@ use aws_sdk_s3::primitives::ByteStream;
 use processes::{Process, dev_key, free_address, get, get_object, run, text, verbs3};
 
 /// Files of a cluster of one worker and one gateway, in front of a `verbs3 dev`.
-fn write_files(folder: &Path, store: &Process, worker: &str, secret: &str, shm: &str) -> [String; 2] {
+fn write_files(
+    folder: &Path,
+    store: &Process,
+    worker: &str,
+    secret: &str,
+    shm: &str,
+) -> [String; 2] {
     let (access, key) = dev_key(&folder.join("data"));
     let shared = format!(
         "[cluster]\nsecret = \"{secret}\"\nworkers = [{{ id = \"w0\", address = \"{worker}\" }}]\nworkers_fixed = true\n\
@@ -24,13 +30,15 @@ fn write_files(folder: &Path, store: &Process, worker: &str, secret: &str, shm: 
         (
             "worker",
             format!(
-                "[worker]\nid = \"w0\"\nlisten = \"{worker}\"\nadmin_listen = \"127.0.0.1:0\"\n{memory}\n[worker.shm]\n{shm}\n"
+                "[worker]\nid = \"w0\"\nlisten = \"{worker}\"\nadmin_listen = \
+                \"127.0.0.1:0\"\n{memory}\n[worker.shm]\n{shm}\n"
             ),
         ),
         (
             "gateway",
             format!(
-                "[gateway]\nlisten = \"127.0.0.1:0\"\nadmin_listen = \"127.0.0.1:0\"\nidentities = \"{}\"\n{memory}\n",
+                "[gateway]\nlisten = \"127.0.0.1:0\"\nadmin_listen = \"127.0.0.1:0\"\nidentities = \
+                \"{}\"\n{memory}\n",
                 folder.join("data/identities.toml").display()
             ),
         ),
@@ -66,14 +74,22 @@ async fn a_gateway_that_sees_the_workers_socket_serves_hits_from_its_memory() {
 
 async fn serves_hits(folder: &Path, shm: &str, transport: &str) {
     let store = start_store(folder);
-    let [worker_file, gateway_file] = write_files(folder, &store, &free_address(), "0123456789abcdef", shm);
+    let [worker_file, gateway_file] =
+        write_files(folder, &store, &free_address(), "0123456789abcdef", shm);
     let mut worker = Process::start(folder, "worker", &["worker", "--config", &worker_file]);
     let mut gateway = Process::start(folder, "gateway", &["gateway", "--config", &gateway_file]);
     let (access, secret) = dev_key(&folder.join("data"));
     let client = gateway.client(&access, &secret);
 
     let body: Vec<u8> = (0..5_000_000u32).map(|n| (n % 253) as u8).collect();
-    client.put_object().bucket("demo").key("k").body(ByteStream::from(body.clone())).send().await.unwrap();
+    client
+        .put_object()
+        .bucket("demo")
+        .key("k")
+        .body(ByteStream::from(body.clone()))
+        .send()
+        .await
+        .unwrap();
     let first = get_object(&client, "demo", "k").await;
     let second = get_object(&client, "demo", "k").await;
     assert!(first.body == body && second.body == body);
@@ -81,14 +97,24 @@ async fn serves_hits(folder: &Path, shm: &str, transport: &str) {
     assert!(second.head.contains(&format!("x-verbs3-transport: {transport}")), "{}", second.head);
 
     // What one gateway writes is never read as it was before.
-    client.put_object().bucket("demo").key("k").body(ByteStream::from_static(b"new")).send().await.unwrap();
+    client
+        .put_object()
+        .bucket("demo")
+        .key("k")
+        .body(ByteStream::from_static(b"new"))
+        .send()
+        .await
+        .unwrap();
     assert_eq!(get_object(&client, "demo", "k").await.body, b"new");
 
     for process in [&worker, &gateway] {
         assert_eq!(get(&process.admin, "/healthz").status, 200);
         assert_eq!(get(&process.admin, "/readyz").status, 200);
         let metrics = text(&get(&process.admin, "/metrics").body);
-        assert!(metrics.contains("verbs3_arena_bytes{") && metrics.contains("verbs3_rdma_bytes_"), "{metrics}");
+        assert!(
+            metrics.contains("verbs3_arena_bytes{") && metrics.contains("verbs3_rdma_bytes_"),
+            "{metrics}"
+        );
     }
     assert_eq!(gateway.end(), Some(0));
     assert_eq!(worker.end(), Some(0));
@@ -99,13 +125,22 @@ async fn a_gateway_with_another_secret_reads_around_the_worker() {
     let folder = tempfile::tempdir().unwrap();
     let store = start_store(folder.path());
     let address = free_address();
-    let [worker_file, _] = write_files(folder.path(), &store, &address, "0123456789abcdef", NETWORK_ONLY);
+    let [worker_file, _] =
+        write_files(folder.path(), &store, &address, "0123456789abcdef", NETWORK_ONLY);
     let _worker = Process::start(folder.path(), "worker", &["worker", "--config", &worker_file]);
-    let [_, gateway_file] = write_files(folder.path(), &store, &address, "fedcba9876543210", NETWORK_ONLY);
+    let [_, gateway_file] =
+        write_files(folder.path(), &store, &address, "fedcba9876543210", NETWORK_ONLY);
     let gateway = Process::start(folder.path(), "gateway", &["gateway", "--config", &gateway_file]);
     let (access, secret) = dev_key(&folder.path().join("data"));
     let direct = store.client(&access, &secret);
-    direct.put_object().bucket("demo").key("k").body(ByteStream::from_static(b"bytes")).send().await.unwrap();
+    direct
+        .put_object()
+        .bucket("demo")
+        .key("k")
+        .body(ByteStream::from_static(b"bytes"))
+        .send()
+        .await
+        .unwrap();
     let answer = get_object(&gateway.client(&access, &secret), "demo", "k").await;
     assert_eq!((answer.status, answer.body.as_slice()), (200, &b"bytes"[..]));
     assert!(answer.head.contains("x-verbs3-cache: bypass"), "{}", answer.head);
@@ -117,11 +152,21 @@ fn a_port_in_use_is_named_with_its_setting() {
     let store = start_store(folder.path());
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let [worker_file, gateway_file] = write_files(folder.path(), &store, &address, "0123456789abcdef", NETWORK_ONLY);
+    let [worker_file, gateway_file] =
+        write_files(folder.path(), &store, &address, "0123456789abcdef", NETWORK_ONLY);
     let worker = run(&["worker", "--config", &worker_file]);
-    let gateway = run(&["gateway", "--config", &gateway_file, "--set", &format!("gateway.listen={address}")]);
-    let admin = run(&["gateway", "--config", &gateway_file, "--set", &format!("gateway.admin_listen={address}")]);
-    for (output, setting) in [(worker, "worker.listen"), (gateway, "gateway.listen"), (admin, "gateway.admin_listen")] {
+    let gateway =
+        run(&["gateway", "--config", &gateway_file, "--set", &format!("gateway.listen={address}")]);
+    let admin = run(&[
+        "gateway",
+        "--config",
+        &gateway_file,
+        "--set",
+        &format!("gateway.admin_listen={address}"),
+    ]);
+    for (output, setting) in
+        [(worker, "worker.listen"), (gateway, "gateway.listen"), (admin, "gateway.admin_listen")]
+    {
         let complaint = text(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{complaint}");
         assert!(complaint.contains(&address) && complaint.contains(setting), "{complaint}");
@@ -134,9 +179,15 @@ fn a_network_device_that_is_not_there_is_named_with_its_setting() {
     let store = start_store(folder.path());
     let [worker_file, gateway_file] =
         write_files(folder.path(), &store, &free_address(), "0123456789abcdef", NETWORK_ONLY);
-    for setting in ["gateway.bind_device", "gateway.admin_bind_device", "worker.admin_bind_device", "tcp.bind_device"] {
+    for setting in [
+        "gateway.bind_device",
+        "gateway.admin_bind_device",
+        "worker.admin_bind_device",
+        "tcp.bind_device",
+    ] {
         let gateway = setting.starts_with("gateway");
-        let (role, file) = if gateway { ("gateway", &gateway_file) } else { ("worker", &worker_file) };
+        let (role, file) =
+            if gateway { ("gateway", &gateway_file) } else { ("worker", &worker_file) };
         let output = run(&[role, "--config", file, "--set", &format!("{setting}=ib77")]);
         let complaint = text(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{complaint}");
@@ -150,18 +201,29 @@ async fn every_role_can_be_bound_to_a_device() {
     let folder = tempfile::tempdir().unwrap();
     let store = start_store(folder.path());
     let address = free_address();
-    let [worker_file, gateway_file] = write_files(folder.path(), &store, &address, "0123456789abcdef", NETWORK_ONLY);
+    let [worker_file, gateway_file] =
+        write_files(folder.path(), &store, &address, "0123456789abcdef", NETWORK_ONLY);
     let device = |setting: &str| format!("{setting}=lo");
-    let set = |role: &str| ["bind_device", "admin_bind_device"].map(|field| device(&format!("{role}.{field}")));
+    let set = |role: &str| {
+        ["bind_device", "admin_bind_device"].map(|field| device(&format!("{role}.{field}")))
+    };
     let (tcp, [_, control]) = (device("tcp.bind_device"), set("worker"));
     let worker = ["worker", "--config", &worker_file, "--set", &tcp, "--set", &control];
     let _worker = Process::start(folder.path(), "worker", &worker);
     let [http, control] = set("gateway");
-    let gateway = ["gateway", "--config", &gateway_file, "--set", &tcp, "--set", &http, "--set", &control];
+    let gateway =
+        ["gateway", "--config", &gateway_file, "--set", &tcp, "--set", &http, "--set", &control];
     let gateway = Process::start(folder.path(), "gateway", &gateway);
     let (access, secret) = dev_key(&folder.path().join("data"));
     let direct = store.client(&access, &secret);
-    direct.put_object().bucket("demo").key("k").body(ByteStream::from_static(b"bytes")).send().await.unwrap();
+    direct
+        .put_object()
+        .bucket("demo")
+        .key("k")
+        .body(ByteStream::from_static(b"bytes"))
+        .send()
+        .await
+        .unwrap();
     let answer = get_object(&gateway.client(&access, &secret), "demo", "k").await;
     assert_eq!((answer.status, answer.body.as_slice()), (200, &b"bytes"[..]));
     assert!(answer.head.contains("x-verbs3-transport: tcp"), "{}", answer.head);
@@ -176,9 +238,18 @@ fn a_wrong_configuration_starts_nothing_and_lists_everything() {
     let output = verbs3().args(["gateway", "--config"]).arg(&file).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     let complaint = text(&output.stderr);
-    for path in
-        ["cluster.blok", "gateway.listen", "cluster.secret", "cluster.workers", "ufs", "mount", "gateway.identities"]
-    {
-        assert!(complaint.lines().any(|line| line.starts_with(&format!("{path}: "))), "{path} in\n{complaint}");
+    for path in [
+        "cluster.blok",
+        "gateway.listen",
+        "cluster.secret",
+        "cluster.workers",
+        "ufs",
+        "mount",
+        "gateway.identities",
+    ] {
+        assert!(
+            complaint.lines().any(|line| line.starts_with(&format!("{path}: "))),
+            "{path} in\n{complaint}"
+        );
     }
 }

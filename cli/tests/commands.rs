@@ -13,24 +13,49 @@ fn example(name: &str) -> String {
 fn a_good_file_is_fine_and_a_bad_one_lists_its_problems_with_status_2() {
     let good = run(&["config", "check", &example("dev.toml"), "--role", "dev"]);
     assert_eq!((good.status.code(), text(&good.stdout).contains("is fine")), (Some(0), true));
-    let bad =
-        run(&["config", "check", &example("dev.toml"), "--set", "gateway.lisen=1", "--set", "worker.fill.reserve=9"]);
+    let bad = run(&[
+        "config",
+        "check",
+        &example("dev.toml"),
+        "--set",
+        "gateway.lisen=1",
+        "--set",
+        "worker.fill.reserve=9",
+    ]);
     assert_eq!(bad.status.code(), Some(2));
     let said = text(&bad.stdout);
-    assert!(said.contains("gateway.lisen: no such setting; did you mean \"listen\"? (flag --set)"), "{said}");
-    assert!(said.contains("worker.fill.reserve: 9 is not between 0 and 0.9 (flag --set)"), "{said}");
+    assert!(
+        said.contains("gateway.lisen: no such setting; did you mean \"listen\"? (flag --set)"),
+        "{said}"
+    );
+    assert!(
+        said.contains("worker.fill.reserve: 9 is not between 0 and 0.9 (flag --set)"),
+        "{said}"
+    );
 }
 
 #[test]
 fn what_is_shown_has_origins_and_no_secret() {
     let mut command = verbs3();
-    command.args(["config", "show", &example("dev.toml"), "--role", "dev", "--set", "dev.workers=3"]);
+    command.args([
+        "config",
+        "show",
+        &example("dev.toml"),
+        "--role",
+        "dev",
+        "--set",
+        "dev.workers=3",
+    ]);
     let output = command.env("VERBS3_CLUSTER__SECRET", "hunter2hunter2hunter2").output().unwrap();
     let shown = text(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{shown}{}", text(&output.stderr));
     assert!(!shown.contains("hunter2"), "{shown}");
-    let line =
-        |start: &str| shown.lines().find(|line| line.starts_with(start)).unwrap_or_else(|| panic!("{start}\n{shown}"));
+    let line = |start: &str| {
+        shown
+            .lines()
+            .find(|line| line.starts_with(start))
+            .unwrap_or_else(|| panic!("{start}\n{shown}"))
+    };
     assert!(line("cluster.secret = ").ends_with("environment variable VERBS3_CLUSTER__SECRET"));
     assert!(line("dev.workers = 3").ends_with("flag --set"));
     assert!(line("dev.dir = ").ends_with("dev.toml"));
@@ -42,7 +67,10 @@ fn doctor_says_which_transport_this_host_has() {
     let said = text(&output.stdout);
     // What this host lacks is its own affair; that it is told is not.
     assert!(matches!(output.status.code(), Some(0..=2)), "{said}");
-    assert!(said.lines().next().is_some_and(|line| line.contains(" transport     host: ")), "{said}");
+    assert!(
+        said.lines().next().is_some_and(|line| line.contains(" transport     host: ")),
+        "{said}"
+    );
 }
 
 #[test]

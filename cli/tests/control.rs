@@ -1,4 +1,5 @@
-//! Jobs and the control API as people meet them first: over the `verbs3 dev` of the folder that they are in.
+//! Jobs and the control API as people meet them first: over the `verbs3 dev` of the folder that
+//! they are in.
 #![allow(clippy::unwrap_used)]
 
 mod processes;
@@ -21,7 +22,10 @@ fn start(folder: &Path) -> (Process, Client) {
 fn start_with(folder: &Path, disk: &str) -> (Process, Client) {
     let mut command = verbs3();
     let small = ["--set", "worker.memory.capacity=64MiB", "--set", "gateway.memory.capacity=32MiB"];
-    command.current_dir(folder).args(["dev", "--no-demo", "--listen", "127.0.0.1:0", "--workers", "2"]).args(small);
+    command
+        .current_dir(folder)
+        .args(["dev", "--no-demo", "--listen", "127.0.0.1:0", "--workers", "2"])
+        .args(small);
     command.args(["--set", &format!("dev.disk={disk}")]);
     let dev = Process::start_command(folder, "dev", command);
     let (access, secret) = dev_key(&folder.join(".verbs3"));
@@ -31,7 +35,8 @@ fn start_with(folder: &Path, disk: &str) -> (Process, Client) {
 
 /// In the folder, without a word about whom to ask.
 fn said(folder: &Path, words: &[&str]) -> (Option<i32>, String) {
-    let Output { status, stdout, stderr } = verbs3().current_dir(folder).args(words).output().unwrap();
+    let Output { status, stdout, stderr } =
+        verbs3().current_dir(folder).args(words).output().unwrap();
     (status.code(), format!("{}\n{}", text(&stdout), text(&stderr)))
 }
 
@@ -54,7 +59,14 @@ fn content(number: usize) -> Vec<u8> {
 
 async fn put(client: &Client, number: usize) {
     let body = ByteStream::from(content(number));
-    client.put_object().bucket("demo").key(format!("set/{number:02} x")).body(body).send().await.unwrap();
+    client
+        .put_object()
+        .bucket("demo")
+        .key(format!("set/{number:02} x"))
+        .body(body)
+        .send()
+        .await
+        .unwrap();
 }
 
 #[tokio::test]
@@ -65,14 +77,22 @@ async fn a_prefix_is_loaded_looked_at_and_given_up_with_nothing_but_dev() {
     for number in 0..OBJECTS {
         put(&client, number).await;
     }
-    let (code, shown) = said(at, &["preload", "s3://demo/set/", "--id", "first", "--follow", "--verify"]);
+    let (code, shown) =
+        said(at, &["preload", "s3://demo/set/", "--id", "first", "--follow", "--verify"]);
     assert!(code == Some(0) && shown.contains("job first: done"), "{shown}");
     for number in 0..OBJECTS {
         let answer = get_object(&client, "demo", &format!("set/{number:02} x")).await;
-        assert!(answer.body == content(number) && answer.head.contains("x-verbs3-cache: hit"), "{}", answer.head);
+        assert!(
+            answer.body == content(number) && answer.head.contains("x-verbs3-cache: hit"),
+            "{}",
+            answer.head
+        );
     }
     let (code, shown) = said(at, &["cache", "where", "s3://demo/set/03 x"]);
-    assert!(code == Some(0) && shown.contains("dev-") && !shown.contains("nothing is cached"), "{shown}");
+    assert!(
+        code == Some(0) && shown.contains("dev-") && !shown.contains("nothing is cached"),
+        "{shown}"
+    );
     // Its workers join a moment after it serves.
     let (code, shown) = until_good(at, &["status"]);
     assert!(code == Some(0) && shown.contains("2 of 2 workers serve"), "{shown}");
@@ -93,7 +113,10 @@ async fn a_prefix_is_loaded_looked_at_and_given_up_with_nothing_but_dev() {
     let (_, shown) = until_good(at, &["preload", "ls"]);
     assert!(shown.contains("first") && shown.contains("done"), "{shown}");
     let metrics = text(&get(&dev.admin, "/metrics").body);
-    assert!(metrics.contains("verbs3_coordinator_") && metrics.contains("verbs3_preload_"), "{metrics}");
+    assert!(
+        metrics.contains("verbs3_coordinator_") && metrics.contains("verbs3_preload_"),
+        "{metrics}"
+    );
     assert_eq!(dev.end(), Some(0));
 }
 
@@ -102,7 +125,13 @@ fn on_disk(folder: &Path, object: &str) -> (u64, u64, u64) {
     let (code, shown) = until_good(folder, &["cache", "where", object, "--json"]);
     assert_eq!(code, Some(0), "{shown}");
     let view: serde_json::Value = serde_json::from_str(shown.lines().next().unwrap()).unwrap();
-    let places = || view["blocks"].as_array().unwrap().iter().flat_map(|block| block["places"].as_array().unwrap());
+    let places = || {
+        view["blocks"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .flat_map(|block| block["places"].as_array().unwrap())
+    };
     let sum = |name: &str| places().map(|place| place[name].as_u64().unwrap()).sum();
     (view["bytes"].as_u64().unwrap(), sum("disk_bytes"), sum("pinned_bytes"))
 }
@@ -116,8 +145,21 @@ async fn what_is_pinned_stays_on_disk_through_a_sudden_end_and_until_it_is_unpin
         put(&client, number).await;
     }
     let (all, object, bytes) = ("s3://demo/set/", "s3://demo/set/03 x", BYTES as u64);
-    let (code, shown) =
-        said(at, &["preload", all, "--tier", "disk", "--pin-ttl", "3600", "--id", "first", "--follow", "--verify"]);
+    let (code, shown) = said(
+        at,
+        &[
+            "preload",
+            all,
+            "--tier",
+            "disk",
+            "--pin-ttl",
+            "3600",
+            "--id",
+            "first",
+            "--follow",
+            "--verify",
+        ],
+    );
     assert!(code == Some(0) && shown.contains("job first: done"), "{shown}");
     assert_eq!(on_disk(at, object), (bytes, bytes, bytes));
 
@@ -127,7 +169,11 @@ async fn what_is_pinned_stays_on_disk_through_a_sudden_end_and_until_it_is_unpin
     assert_eq!(on_disk(at, object), (bytes, bytes, bytes), "pins outlive their worker");
     for number in 0..OBJECTS {
         let answer = get_object(&client, "demo", &format!("set/{number:02} x")).await;
-        assert!(answer.body == content(number) && answer.head.contains("x-verbs3-cache: hit"), "{}", answer.head);
+        assert!(
+            answer.body == content(number) && answer.head.contains("x-verbs3-cache: hit"),
+            "{}",
+            answer.head
+        );
     }
 
     let (code, shown) = said(at, &["cache", "unpin", all, "--follow"]);
@@ -165,10 +211,18 @@ async fn what_was_changed_past_the_gateway_is_seen_when_that_is_said() {
     command.current_dir(beside.path()).args(["dev", "--config", "cache.toml"]);
     let mut dev = Process::start_command(beside.path(), "cache", command);
     let client = dev.client(&access, &secret);
-    let read = async |number: usize| get_object(&client, "demo", &format!("set/{number:02} x")).await.body;
+    let read =
+        async |number: usize| get_object(&client, "demo", &format!("set/{number:02} x")).await.body;
     let change = async |number: usize, to: usize| {
         let body = ByteStream::from(content(to));
-        direct.put_object().bucket("demo").key(format!("set/{number:02} x")).body(body).send().await.unwrap();
+        direct
+            .put_object()
+            .bucket("demo")
+            .key(format!("set/{number:02} x"))
+            .body(body)
+            .send()
+            .await
+            .unwrap();
     };
     for number in 0..4 {
         change(number, number).await;
@@ -176,13 +230,17 @@ async fn what_was_changed_past_the_gateway_is_seen_when_that_is_said() {
         change(number, number + 50).await;
         assert!(read(number).await == content(number), "an hour is not over");
     }
-    let (code, shown) = said(beside.path(), &["cache", "invalidate", "--path", "s3://demo/set/00 x"]);
+    let (code, shown) =
+        said(beside.path(), &["cache", "invalidate", "--path", "s3://demo/set/00 x"]);
     assert!(code == Some(0), "{shown}");
     assert!(read(0).await == content(50) && read(1).await == content(1));
     let event = r#"{"Records":[{"eventName":"ObjectCreated:Put","s3":{"bucket":{"name":"demo"},"object":{"key":"set/01+x"}}}]}"#;
     std::fs::write(beside.path().join("event.json"), event).unwrap();
     let (code, shown) = said(beside.path(), &["cache", "notify", "event.json", "--warm"]);
-    assert!(code == Some(0) && shown.contains("1 objects") && shown.contains("notified-"), "{shown}");
+    assert!(
+        code == Some(0) && shown.contains("1 objects") && shown.contains("notified-"),
+        "{shown}"
+    );
     assert!(read(1).await == content(51) && read(2).await == content(2));
     let (code, shown) = said(beside.path(), &["cache", "invalidate", "s3://demo/set/"]);
     assert!(code == Some(0), "{shown}");
@@ -196,7 +254,12 @@ fn dev_as_it_starts_is_well() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = verbs3();
     command.current_dir(folder.path()).args(["dev", "--no-demo", "--listen", "127.0.0.1:0"]);
-    command.args(["--set", "worker.memory.capacity=32MiB", "--set", "gateway.memory.capacity=32MiB"]);
+    command.args([
+        "--set",
+        "worker.memory.capacity=32MiB",
+        "--set",
+        "gateway.memory.capacity=32MiB",
+    ]);
     let mut dev = Process::start_command(folder.path(), "dev", command);
     let began = std::time::Instant::now();
     loop {

@@ -35,7 +35,8 @@ fn named(text: &str) -> Vec<(String, Vec<String>)> {
     let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     let metric = |(at, _): (usize, &str)| {
         let name: String = text[at..].chars().take_while(|c| is_name(*c)).collect();
-        let picked = text[at + name.len()..].strip_prefix('{').and_then(|rest| rest.split_once('}'));
+        let picked =
+            text[at + name.len()..].strip_prefix('{').and_then(|rest| rest.split_once('}'));
         let labels = picked.into_iter().flat_map(|(picked, _)| picked.split(','));
         let labels = labels.map(|label| label.trim().chars().take_while(|c| is_name(*c)).collect());
         (name, labels.collect())
@@ -51,7 +52,9 @@ fn unknown(text: &str) -> Vec<String> {
         match known.get(name.as_str()) {
             None => wrong.push(name),
             Some(has) => {
-                let others = labels.iter().filter(|label| !has.contains(label.as_str()) && *label != "instance");
+                let others = labels
+                    .iter()
+                    .filter(|label| !has.contains(label.as_str()) && *label != "instance");
                 wrong.extend(others.map(|label| format!("{name}{{{label}}}")));
             }
         }
@@ -61,19 +64,25 @@ fn unknown(text: &str) -> Vec<String> {
 
 #[test]
 fn alerts_and_the_dashboard_name_metrics_and_labels_that_exist() {
-    for (path, least) in [("deploy/prometheus/verbs3.rules.yaml", 20), ("deploy/grafana/verbs3.json", 30)] {
+    for (path, least) in
+        [("deploy/prometheus/verbs3.rules.yaml", 20), ("deploy/grafana/verbs3.json", 30)]
+    {
         let text = read(path);
         let wrong = unknown(&text);
         assert!(wrong.is_empty() && named(&text).len() >= least, "{path}: {wrong:?}");
     }
-    let wrong = unknown("rate(verbs3_nothing_total[1m]) + verbs3_coordinator_relays_total{outcome=\"x\", why=\"y\"}");
+    let wrong = unknown(
+        "rate(verbs3_nothing_total[1m]) + verbs3_coordinator_relays_total{outcome=\"x\", \
+        why=\"y\"}",
+    );
     assert_eq!(wrong, ["verbs3_nothing_total", "verbs3_coordinator_relays_total{why}"]);
 }
 
 #[test]
 fn there_are_alerts_and_panels_for_coordinators_and_preload_jobs() {
     for path in ["deploy/prometheus/verbs3.rules.yaml", "deploy/grafana/verbs3.json"] {
-        let names: BTreeSet<String> = named(&read(path)).into_iter().map(|(name, _)| name).collect();
+        let names: BTreeSet<String> =
+            named(&read(path)).into_iter().map(|(name, _)| name).collect();
         for wanted in [
             "verbs3_coordinator_leader",
             "verbs3_coordinator_workers_missing",
@@ -90,13 +99,19 @@ fn there_are_alerts_and_panels_for_coordinators_and_preload_jobs() {
 
 #[test]
 fn the_dashboard_is_json_whose_panels_have_numbers_of_their_own() {
-    let dashboard: serde_json::Value = serde_json::from_str(&read("deploy/grafana/verbs3.json")).unwrap();
-    let ids: Vec<u64> =
-        dashboard["panels"].as_array().unwrap().iter().map(|panel| panel["id"].as_u64().unwrap()).collect();
+    let dashboard: serde_json::Value =
+        serde_json::from_str(&read("deploy/grafana/verbs3.json")).unwrap();
+    let ids: Vec<u64> = dashboard["panels"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|panel| panel["id"].as_u64().unwrap())
+        .collect();
     assert_eq!(ids, (1..=ids.len() as u64).collect::<Vec<_>>());
 }
 
-/// What `verbs3@.service` runs before it starts a role of the one file, on a host that has that role's files and no others.
+/// What `verbs3@.service` runs before it starts a role of the one file, on a host that has that
+/// role's files and no others.
 #[test]
 fn one_file_serves_hosts_that_have_what_their_roles_read() {
     let identities = "/etc/verbs3/identities.toml";
@@ -110,7 +125,9 @@ fn one_file_serves_hosts_that_have_what_their_roles_read() {
         command.args(["config", "check"]).arg(&file);
         command.args(roles.iter().flat_map(|role| ["--role", role]));
         // cluster.env and worker.env.
-        command.env("VERBS3_CLUSTER__SECRET", "a secret of sixteen or more").env("VERBS3_WORKER__ID", "gpu-07");
+        command
+            .env("VERBS3_CLUSTER__SECRET", "a secret of sixteen or more")
+            .env("VERBS3_WORKER__ID", "gpu-07");
         command.env("AWS_ACCESS_KEY_ID", "key").env("AWS_SECRET_ACCESS_KEY", "secret");
         let output = command.output().unwrap();
         // No warning either.
@@ -122,11 +139,15 @@ fn one_file_serves_hosts_that_have_what_their_roles_read() {
         assert_eq!(check(&[role]), fine(role));
     }
     // Without a role: those whose sections it has.
-    for (roles, spoken) in [(&["gateway"][..], "gateway"), (&[], "gateway, worker and coordinator")] {
+    for (roles, spoken) in [(&["gateway"][..], "gateway"), (&[], "gateway, worker and coordinator")]
+    {
         let (status, said) = check(roles);
         let complaint = format!("gateway.identities: can't read {}: ", own.display());
         assert!(status == Some(2) && said.starts_with(&complaint), "{said}");
-        assert!(said.ends_with(&format!("{shown} was checked for {spoken}; --role names others\n")), "{said}");
+        assert!(
+            said.ends_with(&format!("{shown} was checked for {spoken}; --role names others\n")),
+            "{said}"
+        );
     }
     fs::write(&own, "").unwrap();
     assert_eq!(check(&["gateway"]), fine("gateway"));

@@ -16,7 +16,8 @@ fn start(folder: &Path, words: &[&str]) -> Process {
     let dir = folder.join("data");
     let dir = dir.to_str().unwrap();
     let small = ["--set", "worker.memory.capacity=32MiB", "--set", "gateway.memory.capacity=32MiB"];
-    let words = [&["dev", "--no-demo", "--listen", "127.0.0.1:0", "--dir", dir], &small[..], words].concat();
+    let words = [&["dev", "--no-demo", "--listen", "127.0.0.1:0", "--dir", dir], &small[..], words]
+        .concat();
     Process::start(folder, "dev", &words)
 }
 
@@ -27,9 +28,23 @@ async fn objects_and_credentials_outlive_a_restart() {
     let (access, secret) = dev_key(&folder.path().join("data"));
     let client = dev.client(&access, &secret);
     let body: Vec<u8> = (0..300_000u32).map(|n| (n % 251) as u8).collect();
-    client.put_object().bucket("demo").key("a/b").body(ByteStream::from(body.clone())).send().await.unwrap();
+    client
+        .put_object()
+        .bucket("demo")
+        .key("a/b")
+        .body(ByteStream::from(body.clone()))
+        .send()
+        .await
+        .unwrap();
     client.create_bucket().bucket("another").send().await.unwrap();
-    client.put_object().bucket("another").key("x").body(ByteStream::from_static(b"y")).send().await.unwrap();
+    client
+        .put_object()
+        .bucket("another")
+        .key("x")
+        .body(ByteStream::from_static(b"y"))
+        .send()
+        .await
+        .unwrap();
     assert_eq!(dev.end(), Some(0));
 
     let dev = start(folder.path(), &[]);
@@ -50,7 +65,14 @@ async fn a_second_read_is_a_hit_from_shared_memory_with_any_number_of_workers() 
         let (access, secret) = dev_key(&folder.path().join("data"));
         let client = dev.client(&access, &secret);
         let body = vec![7; 9_000_000];
-        client.put_object().bucket("demo").key("k").body(ByteStream::from(body.clone())).send().await.unwrap();
+        client
+            .put_object()
+            .bucket("demo")
+            .key("k")
+            .body(ByteStream::from(body.clone()))
+            .send()
+            .await
+            .unwrap();
         let first = get_object(&client, "demo", "k").await;
         assert!(first.head.contains("x-verbs3-cache: miss"), "{}", first.head);
         let second = get_object(&client, "demo", "k").await;
@@ -60,8 +82,9 @@ async fn a_second_read_is_a_hit_from_shared_memory_with_any_number_of_workers() 
 
         let metrics = get(&dev.admin, "/metrics");
         let metrics = text(&metrics.body);
-        let arenas =
-            metrics.lines().filter(|line| line.starts_with("verbs3_arena_bytes{") && line.contains("capacity"));
+        let arenas = metrics
+            .lines()
+            .filter(|line| line.starts_with("verbs3_arena_bytes{") && line.contains("capacity"));
         assert_eq!(arenas.count().to_string(), workers, "{metrics}");
         assert_eq!(metrics.matches("# TYPE verbs3_arena_bytes ").count(), 1, "{metrics}");
     }
@@ -76,13 +99,23 @@ fn admin_endpoints_answer_and_a_second_process_is_told_of_the_port() {
     assert_eq!(get(&dev.admin, "/nothing").status, 404);
 
     let other = folder.path().join("other");
-    let second = run(&["dev", "--no-demo", "--dir", other.to_str().unwrap(), "--listen", &dev.listen]);
+    let second =
+        run(&["dev", "--no-demo", "--dir", other.to_str().unwrap(), "--listen", &dev.listen]);
     let complaint = text(&second.stderr);
     assert_eq!(second.status.code(), Some(1), "{complaint}");
-    assert!(complaint.contains(&dev.listen) && complaint.contains("another process"), "{complaint}");
+    assert!(
+        complaint.contains(&dev.listen) && complaint.contains("another process"),
+        "{complaint}"
+    );
 
-    let same =
-        run(&["dev", "--no-demo", "--dir", folder.path().join("data").to_str().unwrap(), "--listen", "127.0.0.1:0"]);
+    let same = run(&[
+        "dev",
+        "--no-demo",
+        "--dir",
+        folder.path().join("data").to_str().unwrap(),
+        "--listen",
+        "127.0.0.1:0",
+    ]);
     let complaint = text(&same.stderr);
     assert_eq!(same.status.code(), Some(1), "{complaint}");
     assert!(complaint.contains("open in another process"), "{complaint}");
@@ -93,20 +126,39 @@ fn the_demonstration_shows_misses_then_hits_and_ends() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path().join("data");
     let demonstrate = || {
-        let words = ["dev", "--demo-only", "--listen", "127.0.0.1:0", "--dir", dir.to_str().unwrap()];
-        // Patience for a machine that is busy with other tests: a worker that is slow there is no reason to warn of.
+        let words =
+            ["dev", "--demo-only", "--listen", "127.0.0.1:0", "--dir", dir.to_str().unwrap()];
+        // Patience for a machine that is busy with other tests: a worker that is slow there is no
+        // reason to warn of.
+        let patient = [
+            "first_progress=200s",
+            "idle=200s",
+            "hedge_after=50s",
+            "announce_deadline=200s",
+            "report_deadline=200s",
+        ];
         let patient =
-            ["first_progress=200s", "idle=200s", "hedge_after=50s", "announce_deadline=200s", "report_deadline=200s"];
-        let patient = patient.iter().flat_map(|set| ["--set".to_owned(), format!("gateway.tier.{set}")]);
+            patient.iter().flat_map(|set| ["--set".to_owned(), format!("gateway.tier.{set}")]);
         let output = verbs3().args(words).args(patient).output().unwrap();
-        assert_eq!(output.status.code(), Some(0), "{}{}", text(&output.stdout), text(&output.stderr));
+        assert_eq!(
+            output.status.code(),
+            Some(0),
+            "{}{}",
+            text(&output.stdout),
+            text(&output.stderr)
+        );
         (text(&output.stdout), text(&output.stderr))
     };
     let (first, log) = demonstrate();
     assert!(first.contains("565 written now"), "{first}");
-    let row = |text: &str, name: &str| text.lines().find(|line| line.trim().starts_with(name)).unwrap().to_owned();
+    let row = |text: &str, name: &str| {
+        text.lines().find(|line| line.trim().starts_with(name)).unwrap().to_owned()
+    };
     assert!(row(&first, "cold").ends_with("565 miss"), "{first}");
-    assert!(row(&first, "hot").ends_with("565 hit") && row(&first, "hot").contains(" 0 B "), "{first}");
+    assert!(
+        row(&first, "hot").ends_with("565 hit") && row(&first, "hot").contains(" 0 B "),
+        "{first}"
+    );
     assert!(!log.contains("ERROR") && !log.contains("\"level\":\"WARN\""), "{log}");
     let (again, _) = demonstrate();
     assert!(again.contains("kept from before"), "{again}");
@@ -120,10 +172,16 @@ async fn the_first_signal_lets_a_request_finish_and_the_second_ends_at_once() {
         let (access, secret) = dev_key(&folder.path().join("data"));
         let client = dev.client(&access, &secret);
         let expires = PresigningConfig::expires_in(Duration::from_secs(60)).unwrap();
-        let signed = client.put_object().bucket("demo").key("slow").presigned(expires).await.unwrap();
+        let signed =
+            client.put_object().bucket("demo").key("slow").presigned(expires).await.unwrap();
         let path = signed.uri().split_once(&dev.listen).unwrap().1;
         let mut upload = TcpStream::connect(&dev.listen).unwrap();
-        write!(upload, "PUT {path} HTTP/1.1\r\nhost: {}\r\ncontent-length: 4\r\n\r\nhal", dev.listen).unwrap();
+        write!(
+            upload,
+            "PUT {path} HTTP/1.1\r\nhost: {}\r\ncontent-length: 4\r\n\r\nhal",
+            dev.listen
+        )
+        .unwrap();
         // Once another request has been answered on a new connection, this one has been accepted.
         get(&dev.listen, "/");
         dev.signal("-INT");

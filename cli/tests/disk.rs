@@ -1,4 +1,5 @@
-//! The disk tier under real processes: killed at random times, spoilt files, a full and a failing disk, two workers on one folder.
+//! The disk tier under real processes: killed at random times, spoilt files, a full and a failing
+//! disk, two workers on one folder.
 #![allow(clippy::unwrap_used)]
 
 mod processes;
@@ -16,7 +17,8 @@ use rand::{RngExt, SeedableRng};
 
 const PAGE: usize = 256 << 10;
 
-/// A store, a worker with a disk, and a gateway, each a process. The worker and the gateway come and go.
+/// A store, a worker with a disk, and a gateway, each a process. The worker and the gateway come
+/// and go.
 struct Cluster {
     folder: tempfile::TempDir,
     store: Process,
@@ -28,15 +30,26 @@ struct Cluster {
 
 impl Cluster {
     async fn start(capacity: &str, objects: usize) -> Self {
-        let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random::<u64>);
+        let seed = std::env::var("SEED")
+            .ok()
+            .and_then(|seed| seed.parse().ok())
+            .unwrap_or_else(rand::random::<u64>);
         println!("SEED={seed}");
         let folder = tempfile::tempdir().unwrap();
         let data = folder.path().join("data");
-        let words = ["dev", "--no-demo", "--listen", "127.0.0.1:0", "--dir", data.to_str().unwrap()];
+        let words =
+            ["dev", "--no-demo", "--listen", "127.0.0.1:0", "--dir", data.to_str().unwrap()];
         let store = Process::start(folder.path(), "store", &words);
         let address = free_address();
         let key = dev_key(&data);
-        let mut cluster = Self { folder, store, address, key, objects: Vec::new(), rng: StdRng::seed_from_u64(seed) };
+        let mut cluster = Self {
+            folder,
+            store,
+            address,
+            key,
+            objects: Vec::new(),
+            rng: StdRng::seed_from_u64(seed),
+        };
         cluster.write_files(capacity);
         let client = cluster.store.client(&cluster.key.0, &cluster.key.1);
         for number in 0..objects {
@@ -56,7 +69,8 @@ impl Cluster {
         );
         let worker = format!(
             "[worker]\nid = \"w0\"\nlisten = \"{}\"\nadmin_listen = \"127.0.0.1:0\"\nmemory = {{ capacity = \"32MiB\" }}\n\
-             [worker.shm]\nenabled = false\n[[worker.disk.folders]]\npath = \"{}\"\ncapacity = \"{capacity}\"\n",
+             [worker.shm]\nenabled = false\n[[worker.disk.folders]]\npath = \"{}\"\ncapacity = \
+                 \"{capacity}\"\n",
             self.address,
             self.tier().display()
         );
@@ -79,25 +93,41 @@ impl Cluster {
 
     fn worker(&self) -> Process {
         let file = self.file("worker");
-        Process::start(self.folder.path(), "worker", &["worker", "--config", file.to_str().unwrap()])
+        Process::start(
+            self.folder.path(),
+            "worker",
+            &["worker", "--config", file.to_str().unwrap()],
+        )
     }
 
     /// A new one each time: an old one would rest its dead worker for a while.
     fn gateway(&self) -> (Process, Client) {
         let file = self.file("gateway");
-        let gateway = Process::start(self.folder.path(), "gateway", &["gateway", "--config", file.to_str().unwrap()]);
+        let gateway = Process::start(
+            self.folder.path(),
+            "gateway",
+            &["gateway", "--config", file.to_str().unwrap()],
+        );
         let client = gateway.client(&self.key.0, &self.key.1);
         (gateway, client)
     }
 
     /// Writes an object anew, through whomever.
     async fn overwrite(&mut self, client: &Client, number: usize) {
-        let bytes = [1, 4096, 5000, 100_000, PAGE, 3 * PAGE + 5, 5 << 20][self.rng.random_range(0..7)];
+        let bytes =
+            [1, 4096, 5000, 100_000, PAGE, 3 * PAGE + 5, 5 << 20][self.rng.random_range(0..7)];
         let mut body = vec![0; bytes];
         self.rng.fill(&mut body[..]);
         let (key, content) = &mut self.objects[number];
         content.clone_from(&body);
-        client.put_object().bucket("demo").key(&*key).body(ByteStream::from(body)).send().await.unwrap();
+        client
+            .put_object()
+            .bucket("demo")
+            .key(&*key)
+            .body(ByteStream::from(body))
+            .send()
+            .await
+            .unwrap();
     }
 
     /// Reads all objects, compares them, and says how many answers were hits.
@@ -126,7 +156,8 @@ impl Cluster {
 fn metric(process: &Process, name: &str, label: &str) -> f64 {
     let shown = text(&get(&process.admin, "/metrics").body);
     let samples = shown.lines().filter(|line| {
-        line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' '])) && line.contains(label)
+        line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']))
+            && line.contains(label)
     });
     samples.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
 }
@@ -144,7 +175,8 @@ fn is_root() -> bool {
     if !root {
         assert!(
             std::env::var_os("VERBS3_TEST_UNPRIVILEGED").is_some(),
-            "this test mounts a file system: run it as root, or set VERBS3_TEST_UNPRIVILEGED=1 to leave it out"
+            "this test mounts a file system: run it as root, or set VERBS3_TEST_UNPRIVILEGED=1 to \
+            leave it out"
         );
         println!("NOT PROVEN: a full disk under a real process (needs root)");
     }
@@ -190,7 +222,11 @@ async fn a_worker_killed_at_random_times_serves_no_wrong_byte_and_keeps_its_cach
     drop((worker, gateway));
     let (worker, (_gateway, client)) = (cluster.worker(), cluster.gateway());
     assert_eq!(cluster.read_all(&client).await, cluster.objects.len(), "some answers were no hits");
-    assert_eq!(metric(&worker, "verbs3_worker_filled_bytes_total", ""), 0.0, "the store was read for what is on disk");
+    assert_eq!(
+        metric(&worker, "verbs3_worker_filled_bytes_total", ""),
+        0.0,
+        "the store was read for what is on disk"
+    );
     assert_eq!(metric(&worker, "verbs3_disk_corrupt_total", ""), 0.0, "a kill tears nothing");
     assert!(metric(&worker, "verbs3_disk_promotions_total", "") as u64 >= cluster.pages());
 }
@@ -238,7 +274,10 @@ async fn a_second_worker_on_a_folder_and_a_folder_of_something_else_are_refused(
     let third = run(&["worker", "--config", file.to_str().unwrap()]);
     let complaint = text(&third.stderr);
     assert_eq!(third.status.code(), Some(1), "{complaint}");
-    assert!(complaint.contains("notes.txt") && complaint.contains("worker.disk.folders"), "{complaint}");
+    assert!(
+        complaint.contains("notes.txt") && complaint.contains("worker.disk.folders"),
+        "{complaint}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -248,7 +287,8 @@ async fn a_full_disk_shrinks_the_tier_and_costs_no_request() {
     }
     let cluster = Cluster::start("256MiB", 60).await;
     std::fs::create_dir(cluster.tier()).unwrap();
-    // A mount namespace of its own: nobody else sees this file system, and it ends with the process.
+    // A mount namespace of its own: nobody else sees this file system, and it ends with the
+    // process.
     let script = "mount -t tmpfs -o size=14m tmpfs \"$0\" && exec \"$@\"";
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", script]).arg(cluster.tier()).arg(verbs3().get_program());
@@ -258,7 +298,9 @@ async fn a_full_disk_shrinks_the_tier_and_costs_no_request() {
     for _ in 0..3 {
         cluster.read_all(&client).await;
     }
-    wait_for("the disk is not said to be full", || metric(&worker, "verbs3_disk_folder_full", "") == 1.0);
+    wait_for("the disk is not said to be full", || {
+        metric(&worker, "verbs3_disk_folder_full", "") == 1.0
+    });
     // These two are looked over now and then.
     wait_for("what fits is not kept", || metric(&worker, "verbs3_disk_pages", "") > 0.0);
     assert!(metric(&worker, "verbs3_disk_file_bytes", "") <= (14 << 20) as f64);
@@ -271,10 +313,16 @@ async fn a_full_disk_shrinks_the_tier_and_costs_no_request() {
 fn ailing(cluster: &Cluster, how: &str, trigger: &Path) -> Process {
     let shim = cluster.folder.path().join("shim.so");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/eio/shim.c");
-    let made = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&shim).arg(source).arg("-ldl").status();
+    let made = Command::new("cc")
+        .args(["-shared", "-fPIC", "-o"])
+        .arg(&shim)
+        .arg(source)
+        .arg("-ldl")
+        .status();
     assert!(made.unwrap().success(), "the build needs cc anyway");
     let file = cluster.file("worker");
-    let words = ["worker", "--config", file.to_str().unwrap(), "--set", "worker.disk.stall_max=500ms"];
+    let words =
+        ["worker", "--config", file.to_str().unwrap(), "--set", "worker.disk.stall_max=500ms"];
     let variables = [("LD_PRELOAD", shim.to_str().unwrap()), (how, trigger.to_str().unwrap())];
     Process::start_in(cluster.folder.path(), "worker", &words, &variables)
 }
@@ -297,9 +345,18 @@ async fn a_failing_or_hanging_disk_is_left_and_costs_no_request() {
         cluster.read_all(&client).await;
         wait_for("the folder goes on", || metric(&worker, "verbs3_disk_folder_up", "") == 0.0);
         assert!(metric(&worker, "verbs3_disk_errors_total", kind) >= 1.0);
-        assert_eq!(worker.log().matches("of the disk tier failed and rests").count(), 1, "{}", worker.log());
+        assert_eq!(
+            worker.log().matches("of the disk tier failed and rests").count(),
+            1,
+            "{}",
+            worker.log()
+        );
         cluster.read_all(&client).await;
-        assert!(began.elapsed() < Duration::from_secs(120), "readers waited for the disk: {:?}", began.elapsed());
+        assert!(
+            began.elapsed() < Duration::from_secs(120),
+            "readers waited for the disk: {:?}",
+            began.elapsed()
+        );
         // A device that hangs does not keep the process.
         assert_eq!(worker.end(), Some(0));
         drop(gateway);
@@ -315,14 +372,32 @@ async fn a_failing_or_hanging_disk_is_left_and_costs_no_request() {
 async fn dev_keeps_what_it_cached_when_asked_to() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
-    let words = ["dev", "--no-demo", "--listen", "127.0.0.1:0", "--dir", data.to_str().unwrap(), "--workers", "2"];
-    let sizes = ["worker.memory.capacity=128MiB", "gateway.memory.capacity=32MiB", "dev.disk=64MiB"];
-    let words: Vec<&str> = words.into_iter().chain(sizes.iter().flat_map(|size| ["--set", *size])).collect();
+    let words = [
+        "dev",
+        "--no-demo",
+        "--listen",
+        "127.0.0.1:0",
+        "--dir",
+        data.to_str().unwrap(),
+        "--workers",
+        "2",
+    ];
+    let sizes =
+        ["worker.memory.capacity=128MiB", "gateway.memory.capacity=32MiB", "dev.disk=64MiB"];
+    let words: Vec<&str> =
+        words.into_iter().chain(sizes.iter().flat_map(|size| ["--set", *size])).collect();
     let body: Vec<u8> = (0..3_000_000u32).map(|n| (n % 251) as u8).collect();
     let mut dev = Process::start(folder.path(), "dev", &words);
     let (access, secret) = dev_key(&data);
     let client = dev.client(&access, &secret);
-    client.put_object().bucket("demo").key("k").body(ByteStream::from(body.clone())).send().await.unwrap();
+    client
+        .put_object()
+        .bucket("demo")
+        .key("k")
+        .body(ByteStream::from(body.clone()))
+        .send()
+        .await
+        .unwrap();
     assert!(get_object(&client, "demo", "k").await.body == body);
     assert_eq!(dev.end(), Some(0));
     let dev = Process::start(folder.path(), "dev", &words);

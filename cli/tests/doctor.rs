@@ -22,7 +22,8 @@ fn host(name: &str) -> tempfile::TempDir {
         if line.contains(" -> ") {
             symlink(content, path).unwrap();
         } else {
-            fs::write(path, content.trim_start().replace("\\n", "\n").replace("\\t", "\t")).unwrap();
+            fs::write(path, content.trim_start().replace("\\n", "\n").replace("\\t", "\t"))
+                .unwrap();
         }
     }
     folder
@@ -39,7 +40,10 @@ fn doctor(root: &Path, words: &[&str]) -> (i32, String) {
 fn the_text_of_a_soft_roce_host_is_as_it_was() {
     let (status, said) = doctor(host("rxe").path(), &[]);
     let expected = include_str!("doctor/rxe.txt");
-    assert!(said == expected, "if this is what it should say, write it to cli/tests/doctor/rxe.txt:\n{said}");
+    assert!(
+        said == expected,
+        "if this is what it should say, write it to cli/tests/doctor/rxe.txt:\n{said}"
+    );
     assert_eq!(status, 1, "warnings");
 }
 
@@ -58,10 +62,16 @@ fn json_is_one_document_with_the_documented_fields() {
     let (status, said) = doctor(host("rxe").path(), &["--json"]);
     let document: Value = serde_json::from_str(&said).unwrap();
     assert_eq!(document["schema"], 1);
-    assert_eq!((status, &document["exit_status"], &document["verdict"]), (1, &Value::from(1), &Value::from("warn")));
+    assert_eq!(
+        (status, &document["exit_status"], &document["verdict"]),
+        (1, &Value::from(1), &Value::from("warn"))
+    );
     assert_eq!(document["usable_rails"], serde_json::json!(["rxe0/1"]));
     let port = &document["devices"][0]["ports"][0];
-    assert_eq!((&port["state"], &port["link_layer"]), (&Value::from("active"), &Value::from("Ethernet")));
+    assert_eq!(
+        (&port["state"], &port["link_layer"]),
+        (&Value::from("active"), &Value::from("Ethernet"))
+    );
     assert_eq!(port["gids"][1]["type"], "roce_v2");
     assert_eq!(port["addresses"], serde_json::json!(["10.77.0.2"]));
     for finding in document["findings"].as_array().unwrap() {
@@ -96,9 +106,16 @@ fn a_peer_that_listens_is_well_and_one_that_refuses_fails() {
     assert_eq!(document["peer"]["connected"], true, "{document:#}");
     assert_eq!(document["peer"]["device"], "lo");
     assert!(document["peer"]["round_trip_us"].as_f64().unwrap() > 0.0);
-    let about_peer: Vec<_> =
-        document["findings"].as_array().unwrap().iter().filter(|finding| finding["check"] == "peer").collect();
-    assert!(about_peer.len() >= 3 && about_peer.iter().all(|finding| finding["severity"] == "ok"), "{about_peer:#?}");
+    let about_peer: Vec<_> = document["findings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|finding| finding["check"] == "peer")
+        .collect();
+    assert!(
+        about_peer.len() >= 3 && about_peer.iter().all(|finding| finding["severity"] == "ok"),
+        "{about_peer:#?}"
+    );
     drop(listener);
     let refused = run(&["doctor", "--peer", &peer]);
     assert_eq!(refused.status.code(), Some(2));

@@ -41,7 +41,8 @@ fn rows() -> Rows {
     rows
 }
 
-/// Prometheus's own convention, which `a_process_shows_what_the_tables_say` holds against the types.
+/// Prometheus's own convention, which `a_process_shows_what_the_tables_say` holds against the
+/// types.
 fn kind(name: &str) -> &'static str {
     match name {
         _ if name.ends_with("_total") => "counter",
@@ -70,7 +71,8 @@ fn the_document_lists_every_metric() {
     };
     assert!(
         found == wanted,
-        "METRICS.md differs from the tables; run this test with BLESS=1.\nmissing: {:#?}\nto go: {:#?}",
+        "METRICS.md differs from the tables; run this test with BLESS=1.\nmissing: {:#?}\nto go: \
+        {:#?}",
         differing(&wanted, &found),
         differing(&found, &wanted)
     );
@@ -85,7 +87,14 @@ async fn a_process_shows_what_the_tables_say() {
     let dev = Process::start(folder.path(), "dev", &[&words[..], &small[..]].concat());
     let (access, secret) = dev_key(&dir);
     let client = dev.client(&access, &secret);
-    client.put_object().bucket("demo").key("k").body(ByteStream::from_static(b"body")).send().await.unwrap();
+    client
+        .put_object()
+        .bucket("demo")
+        .key("k")
+        .body(ByteStream::from_static(b"body"))
+        .send()
+        .await
+        .unwrap();
     get_object(&client, "demo", "k").await;
     get_object(&client, "demo", "k").await;
 
@@ -93,16 +102,22 @@ async fn a_process_shows_what_the_tables_say() {
     let shown = text(&get(&dev.admin, "/metrics").body);
     let mut families = 0;
     for line in shown.lines() {
-        if let Some((name, help)) = line.strip_prefix("# HELP ").and_then(|rest| rest.split_once(' ')) {
+        if let Some((name, help)) =
+            line.strip_prefix("# HELP ").and_then(|rest| rest.split_once(' '))
+        {
             let row = rows.get(name).unwrap_or_else(|| panic!("{name} is in no table"));
             assert_eq!(help, row.1, "{name}");
-        } else if let Some((name, shown)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' ')) {
+        } else if let Some((name, shown)) =
+            line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' '))
+        {
             assert_eq!(shown, kind(name), "{name}");
             families += 1;
         } else {
             let (series, labels) = line
                 .split_once('{')
-                .map_or((line.split(' ').next().unwrap(), ""), |(name, rest)| (name, rest.rsplit_once('}').unwrap().0));
+                .map_or((line.split(' ').next().unwrap(), ""), |(name, rest)| {
+                    (name, rest.rsplit_once('}').unwrap().0)
+                });
             let name = ["_bucket", "_sum", "_count"]
                 .iter()
                 .find_map(|end| series.strip_suffix(end).filter(|name| kind(name) == "histogram"))
@@ -118,7 +133,9 @@ async fn a_process_shows_what_the_tables_say() {
         }
     }
     assert!(families > 60, "only {families} families:\n{shown}");
-    for name in ["verbs3_ufs_local_objects{ufs=\"local\"} 1", "verbs3_read_requests_total{cache=\"hit\"} 1"] {
+    for name in
+        ["verbs3_ufs_local_objects{ufs=\"local\"} 1", "verbs3_read_requests_total{cache=\"hit\"} 1"]
+    {
         assert!(shown.contains(name), "{name} is not in\n{shown}");
     }
 }

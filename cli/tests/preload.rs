@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 use aws_sdk_s3::Client;
 use aws_sdk_s3::primitives::ByteStream;
 use processes::{Process, dev_key, free_address, get, get_object, text, verbs3};
-use verbs3_coordinator_client::proof::{RECIPIENT_HEADER, REQUEST_HEADER, Recipient, Said, Secret, wall_clock_ms};
+use verbs3_coordinator_client::proof::{
+    RECIPIENT_HEADER, REQUEST_HEADER, Recipient, Said, Secret, wall_clock_ms,
+};
 
 const SECRET: &str = "a secret of sixteen or more";
 const MIB: usize = 1 << 20;
@@ -45,12 +47,14 @@ fn start_worker(folder: &Path, number: usize) -> Process {
 }
 
 impl Bed {
-    /// Two workers of this much memory: listed by everybody's configuration, or `registered` with the coordinator.
+    /// Two workers of this much memory: listed by everybody's configuration, or `registered` with
+    /// the coordinator.
     fn start(memory: &str, registered: bool) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let at = folder.path();
         let data = at.join("data");
-        let words = ["dev", "--no-demo", "--listen", "127.0.0.1:0", "--dir", data.to_str().unwrap()];
+        let words =
+            ["dev", "--no-demo", "--listen", "127.0.0.1:0", "--dir", data.to_str().unwrap()];
         let store = Process::start(at, "store", &words);
         let (access, key) = dev_key(&data);
         let addresses = [free_address(), free_address()];
@@ -58,7 +62,8 @@ impl Bed {
         let members = match registered {
             true => format!("coordinators = [\"http://{address}\"]"),
             false => format!(
-                "workers_fixed = true\nworkers = [{{ id = \"w0\", address = \"{}\" }}, {{ id = \"w1\", address = \"{}\" }}]",
+                "workers_fixed = true\nworkers = [{{ id = \"w0\", address = \"{}\" }}, {{ id = \
+                \"w1\", address = \"{}\" }}]",
                 addresses[0], addresses[1]
             ),
         };
@@ -93,8 +98,15 @@ impl Bed {
         let file = write(at, "gateway", &section);
         let gateway = Process::start(at, "gateway", &["gateway", "--config", &file]);
         let client = gateway.client(&access, &key);
-        let bed =
-            Self { folder, _store: store, workers, gateway, client, coordinator, url: format!("http://{address}") };
+        let bed = Self {
+            folder,
+            _store: store,
+            workers,
+            gateway,
+            client,
+            coordinator,
+            url: format!("http://{address}"),
+        };
         if registered {
             bed.until_all_serve();
         }
@@ -106,27 +118,42 @@ impl Bed {
         let began = Instant::now();
         let shown = || {
             let mut command = verbs3();
-            command.env("VERBS3_CLUSTER__SECRET", SECRET).args(["status", "--coordinator", &self.url]);
+            command.env("VERBS3_CLUSTER__SECRET", SECRET).args([
+                "status",
+                "--coordinator",
+                &self.url,
+            ]);
             command.output().unwrap()
         };
         loop {
             let status = shown();
-            let serve = text(&status.stdout).contains("2 of 2 workers serve") && status.status.code() == Some(0);
+            let serve = text(&status.stdout).contains("2 of 2 workers serve")
+                && status.status.code() == Some(0);
             if serve && get(&self.gateway.admin, "/readyz").status == 200 {
                 return;
             }
-            assert!(began.elapsed() < Duration::from_secs(180), "{}\n{}", said(&status), self.coordinator.log());
+            assert!(
+                began.elapsed() < Duration::from_secs(180),
+                "{}\n{}",
+                said(&status),
+                self.coordinator.log()
+            );
             std::thread::sleep(Duration::from_millis(50));
         }
     }
 
     fn preload(&self, words: &[&str]) -> Child {
         let mut command = verbs3();
-        command.env("VERBS3_CLUSTER__SECRET", SECRET).arg("preload").args(words).args(["--coordinator", &self.url]);
+        command
+            .env("VERBS3_CLUSTER__SECRET", SECRET)
+            .arg("preload")
+            .args(words)
+            .args(["--coordinator", &self.url]);
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
 
-    /// Objects in the store, past the gateway's tier: nothing of them is cached. Their bytes in all.
+    /// Objects in the store, past the gateway's tier: nothing of them is cached. Their bytes in
+    /// all.
     async fn put(&self, count: usize, bytes: usize) -> usize {
         for number in 0..count {
             let body = ByteStream::from(content(number, bytes));
@@ -158,11 +185,13 @@ fn recipient(host: &str) -> Recipient {
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).unwrap();
     let answer = text(&answer);
-    let name = answer.lines().find_map(|line| line.strip_prefix(RECIPIENT_HEADER)?.strip_prefix(": "));
+    let name =
+        answer.lines().find_map(|line| line.strip_prefix(RECIPIENT_HEADER)?.strip_prefix(": "));
     Recipient(name.unwrap().to_owned())
 }
 
-/// The lines of a job's progress, each of which proves itself. Until it is over. `meanwhile` is done once the first has come.
+/// The lines of a job's progress, each of which proves itself. Until it is over. `meanwhile` is
+/// done once the first has come.
 fn progress(url: &str, id: &str, meanwhile: impl FnOnce()) -> Vec<serde_json::Value> {
     let secret = Secret::new("verbs3", SECRET);
     let path = format!("/v1/preload/{id}/progress");
@@ -170,8 +199,12 @@ fn progress(url: &str, id: &str, meanwhile: impl FnOnce()) -> Vec<serde_json::Va
     let said = Said { method: "GET", path_and_query: &path, body: b"" };
     let (header, proof) = secret.prove(said, &recipient(host), wall_clock_ms());
     let mut stream = TcpStream::connect(host).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n{REQUEST_HEADER}: {header}\r\n\r\n")
-        .unwrap();
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n{REQUEST_HEADER}: \
+        {header}\r\n\r\n"
+    )
+    .unwrap();
     let mut answer = Vec::new();
     while !text(&answer).contains("{\"proof\"") {
         let mut piece = [0; 4096];
@@ -182,9 +215,13 @@ fn progress(url: &str, id: &str, meanwhile: impl FnOnce()) -> Vec<serde_json::Va
     meanwhile();
     stream.read_to_end(&mut answer).unwrap();
     let answer = text(&answer);
-    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("application/x-ndjson"), "{answer}");
+    assert!(
+        answer.starts_with("HTTP/1.1 200") && answer.contains("application/x-ndjson"),
+        "{answer}"
+    );
     // Between the lines are the lengths of chunks.
-    let lines = answer.lines().filter_map(|line| line.strip_prefix("{\"proof\":\"")?.strip_suffix('}'));
+    let lines =
+        answer.lines().filter_map(|line| line.strip_prefix("{\"proof\":\"")?.strip_suffix('}'));
     let check = |(number, line): (usize, &str)| {
         let (mac, said) = line.split_once("\",\"said\":").unwrap();
         assert!(secret.check_line(&proof, number as u64, said.as_bytes(), mac), "{line}");
@@ -203,12 +240,25 @@ async fn a_job_survives_its_coordinators_death_and_everything_is_hot_afterwards(
     let mut bed = Bed::start("96MiB", true);
     let bytes = bed.put(30, MIB + 1000).await;
     let filled_before = bed.metric("verbs3_worker_filled_bytes_total");
-    let words = ["s3://demo/set/", "--id", "night", "--bandwidth", "5MiB", "--verify", "--follow", "--json"];
+    let words = [
+        "s3://demo/set/",
+        "--id",
+        "night",
+        "--bandwidth",
+        "5MiB",
+        "--verify",
+        "--follow",
+        "--json",
+    ];
     let following = bed.preload(&words);
     // Somewhere in the middle.
     let began = Instant::now();
     while bed.metric("verbs3_worker_filled_bytes_total") - filled_before < (8 * MIB) as f64 {
-        assert!(began.elapsed() < Duration::from_secs(180), "nothing is loaded:\n{}", bed.coordinator.log());
+        assert!(
+            began.elapsed() < Duration::from_secs(180),
+            "nothing is loaded:\n{}",
+            bed.coordinator.log()
+        );
         std::thread::sleep(Duration::from_millis(20));
     }
     bed.coordinator.signal("-KILL");
@@ -221,7 +271,11 @@ async fn a_job_survives_its_coordinators_death_and_everything_is_hot_afterwards(
     let job: serde_json::Value = serde_json::from_str(&last).unwrap();
     assert_eq!((&job["state"], &job["resumed"]), (&"done".into(), &1.into()), "{last}");
     let counters = &job["counters"];
-    assert_eq!((&counters["objects_loaded"], &counters["objects_compared"]), (&30.into(), &30.into()), "{last}");
+    assert_eq!(
+        (&counters["objects_loaded"], &counters["objects_compared"]),
+        (&30.into(), &30.into()),
+        "{last}"
+    );
     let filled = bed.metric("verbs3_worker_filled_bytes_total") - filled_before;
     assert!(filled <= bytes as f64 * 1.01, "{filled} bytes came from the store for {bytes}");
 
@@ -249,10 +303,22 @@ async fn what_a_worker_takes_with_it_is_loaded_again() {
     let mut bed = Bed::start("96MiB", true);
     bed.put(30, MIB + 1000).await;
     let filled_before = bed.metric("verbs3_worker_filled_bytes_total");
-    let following = bed.preload(&["s3://demo/set/", "--id", "night", "--bandwidth", "5MiB", "--follow", "--json"]);
+    let following = bed.preload(&[
+        "s3://demo/set/",
+        "--id",
+        "night",
+        "--bandwidth",
+        "5MiB",
+        "--follow",
+        "--json",
+    ]);
     let began = Instant::now();
     while bed.metric("verbs3_worker_filled_bytes_total") - filled_before < (12 * MIB) as f64 {
-        assert!(began.elapsed() < Duration::from_secs(180), "nothing is loaded:\n{}", bed.coordinator.log());
+        assert!(
+            began.elapsed() < Duration::from_secs(180),
+            "nothing is loaded:\n{}",
+            bed.coordinator.log()
+        );
         std::thread::sleep(Duration::from_millis(20));
     }
     bed.workers[0].signal("-KILL");
@@ -266,7 +332,11 @@ async fn what_a_worker_takes_with_it_is_loaded_again() {
     assert_eq!(job["state"], "done", "{last}");
     assert!(job["rounds"].as_u64() > Some(0), "{last}");
     let counters = &job["counters"];
-    assert_eq!((&counters["objects_checked"], &counters["bytes_missing"]), (&30.into(), &0.into()), "{last}");
+    assert_eq!(
+        (&counters["objects_checked"], &counters["bytes_missing"]),
+        (&30.into(), &0.into()),
+        "{last}"
+    );
     for number in 0..30 {
         let answer = get_object(&bed.client, "demo", &format!("set/{number:03}")).await;
         assert!(answer.body == content(number, MIB + 1000), "{number} has other bytes");
@@ -285,7 +355,10 @@ async fn the_exit_status_says_what_happened() {
     assert!(code == Some(0) && said.contains("12 objects, 96.00 MiB"), "{said}");
     // More than fits.
     let (code, said) = status(&["s3://demo/set/", "--follow"]);
-    assert!(code == Some(1) && said.contains("incomplete") && said.contains("not in the tier any more"), "{said}");
+    assert!(
+        code == Some(1) && said.contains("incomplete") && said.contains("not in the tier any more"),
+        "{said}"
+    );
     let (code, said) = status(&["--path", "s3://demo/missing", "--follow"]);
     assert!(code == Some(1) && said.contains("there is no such object"), "{said}");
     let (code, said) = status(&["s3://demo/set/", "--pin-ttl", "5"]);
@@ -301,7 +374,10 @@ async fn the_exit_status_says_what_happened() {
     });
     let states: Vec<&str> = lines.iter().map(|line| line["state"].as_str().unwrap()).collect();
     assert!(states.len() >= 2 && states.last() == Some(&"stopped"), "{states:?}");
-    assert!(states[..states.len() - 1].iter().all(|state| matches!(*state, "queued" | "running")), "{states:?}");
+    assert!(
+        states[..states.len() - 1].iter().all(|state| matches!(*state, "queued" | "running")),
+        "{states:?}"
+    );
     let (code, said) = status(&["s3://demo/set/", "--id", "slow", "--bandwidth", "1KiB"]);
     assert!(code == Some(1) && said.contains("nothing was done now"), "{said}");
     let (code, said) = status(&["stop", "slo w"]);

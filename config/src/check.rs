@@ -1,4 +1,5 @@
-//! What must hold between settings, and the range of each. Every problem is collected; nothing is changed.
+//! What must hold between settings, and the range of each. Every problem is collected; nothing is
+//! changed.
 
 mod cluster;
 mod coordinator;
@@ -58,7 +59,13 @@ impl Findings {
         self.problems.push(Problem::warning(path, message));
     }
 
-    fn range<T: PartialOrd + Display + Copy>(&mut self, path: impl Into<String>, value: T, min: T, max: T) {
+    fn range<T: PartialOrd + Display + Copy>(
+        &mut self,
+        path: impl Into<String>,
+        value: T,
+        min: T,
+        max: T,
+    ) {
         if !(min..=max).contains(&value) {
             self.error(path, format!("{value} is not between {min} and {max}"));
         }
@@ -73,11 +80,24 @@ impl Findings {
     }
 }
 
-/// Everything that is wrong with `config` for a process that plays `roles` in `environment`. Without a role: what is wrong whoever
-/// reads it.
+/// Everything that is wrong with `config` for a process that plays `roles` in `environment`.
+/// Without a role: what is wrong whoever reads it.
 pub(crate) fn check(config: &Config, roles: &[Role], environment: &Environment) -> Vec<Problem> {
     let mut findings = Findings::default();
-    let Config { cluster, ufs, mount, gateway, worker, coordinator, tcp, verbs, dev, process, log, telemetry } = config;
+    let Config {
+        cluster,
+        ufs,
+        mount,
+        gateway,
+        worker,
+        coordinator,
+        tcp,
+        verbs,
+        dev,
+        process,
+        log,
+        telemetry,
+    } = config;
     cluster::check(cluster, roles, &mut findings);
     cluster::check_list(cluster, mount, roles, &mut findings);
     ufs::check(ufs, roles, &mut findings);
@@ -94,18 +114,32 @@ pub(crate) fn check(config: &Config, roles: &[Role], environment: &Environment) 
     if dev.disk > ByteSize(0) && dev.disk < disk_min {
         findings.error(
             "dev.disk",
-            format!("{} is too small for {} workers; give it {disk_min} at least", dev.disk, dev.workers),
+            format!(
+                "{} is too small for {} workers; give it {disk_min} at least",
+                dev.disk, dev.workers
+            ),
         );
     }
     if dev.dir.as_os_str().is_empty() {
         findings.error("dev.dir", "is empty; name a folder");
     }
-    let Process { threads, drain_for, admin_connections_max, admin_per_address_max, admin_deadline } = process;
+    let Process {
+        threads,
+        drain_for,
+        admin_connections_max,
+        admin_per_address_max,
+        admin_deadline,
+    } = process;
     findings.range("process.threads", *threads, 0, 1024);
     findings.range("process.drain_for", *drain_for, Period::millis(0), Period::seconds(3600));
     findings.range("process.admin_connections_max", *admin_connections_max, 4, 65_536);
     findings.range("process.admin_per_address_max", *admin_per_address_max, 1, 65_536);
-    findings.range("process.admin_deadline", *admin_deadline, Period::seconds(1), Period::seconds(300));
+    findings.range(
+        "process.admin_deadline",
+        *admin_deadline,
+        Period::seconds(1),
+        Period::seconds(300),
+    );
     let Log { level, format: _ } = log;
     if level.trim().is_empty() {
         findings.error("log.level", "is empty; write a level, such as \"info\"");
@@ -120,7 +154,8 @@ fn check_memory(path: &str, memory: &Memory, findings: &mut Findings) {
     findings.range(format!("{path}.capacity"), *capacity, ByteSize::mib(16), ByteSize(16 << 40));
 }
 
-/// The name of a network device. Whether this host has it shows when it is used: that of another host may be checked here.
+/// The name of a network device. Whether this host has it shows when it is used: that of another
+/// host may be checked here.
 fn check_device(path: &str, device: Option<&str>, findings: &mut Findings) {
     // IFNAMSIZ of Linux is 16 with the closing zero; the rest is dev_valid_name of the kernel.
     let fits = |name: &str| {
@@ -129,7 +164,10 @@ fn check_device(path: &str, device: Option<&str>, findings: &mut Findings) {
             && !name.contains(|c: char| c == '/' || c == ':' || c.is_ascii_whitespace())
     };
     if let Some(device) = device.filter(|device| !fits(device)) {
-        findings.error(path, format!("{device:?} is not the name of a network device; `ip link` lists them"));
+        findings.error(
+            path,
+            format!("{device:?} is not the name of a network device; `ip link` lists them"),
+        );
     }
 }
 

@@ -13,29 +13,33 @@ use crate::secret::{Secret, SecretError};
 pub struct Cluster {
     /// Name of the cluster. Processes of different clusters refuse each other. Default: `"verbs3"`.
     pub name: String,
-    /// Shared secret that gateways and workers prove to each other before anything else is said; at least 16
-    /// characters. Better kept in `secret_file`, or given as `VERBS3_CLUSTER__SECRET`. Default: none.
+    /// Shared secret that gateways and workers prove to each other before anything else is said; at
+    /// least 16 characters. Better kept in `secret_file`, or given as `VERBS3_CLUSTER__SECRET`.
+    /// Default: none.
     pub secret: Option<Secret>,
     /// File that holds the secret; white space at its end is ignored. Default: none.
     pub secret_file: Option<PathBuf>,
-    /// Size of a block: the unit of placement. Objects are spread over workers in blocks of this size. A multiple of
-    /// `page`. Default: `"4MiB"`. Range: `"1MiB"` to `"16MiB"`.
+    /// Size of a block: the unit of placement. Objects are spread over workers in blocks of this
+    /// size. A multiple of `page`. Default: `"4MiB"`. Range: `"1MiB"` to `"16MiB"`.
     pub block: ByteSize,
-    /// Size of a page: the unit of a fill and of memory. A small read of a large object takes whole pages from the UFS. A power
-    /// of two. Default: `"256KiB"`. Range: `"64KiB"` to `"1MiB"`.
+    /// Size of a page: the unit of a fill and of memory. A small read of a large object takes whole
+    /// pages from the UFS. A power of two. Default: `"256KiB"`. Range: `"64KiB"` to `"1MiB"`.
     pub page: ByteSize,
-    /// Workers that each block may be served by: its owner, and those that are asked when the owner does not answer.
-    /// Default: `2`. Range: `1` to `8`.
+    /// Workers that each block may be served by: its owner, and those that are asked when the owner
+    /// does not answer. Default: `2`. Range: `1` to `8`.
     pub replicas: u16,
-    /// The workers, where there is no coordinator. Order does not matter; the same list everywhere. A gateway with such a list wants
-    /// `workers_fixed`, or `coherence = "ttl"` on each cached mount. Default: `[]`.
+    /// The workers, where there is no coordinator. Order does not matter; the same list everywhere.
+    /// A gateway with such a list wants `workers_fixed`, or `coherence = "ttl"` on each cached
+    /// mount. Default: `[]`.
     pub workers: Vec<ClusterWorker>,
-    /// Promises that no process of another list is ever alive beside one of this list: every gateway and every worker is stopped before
-    /// `workers` or `replicas` changes. Two lists at once give a key two homes, and reads through one miss writes through the other, on
-    /// immutable mounts for ever. Nothing can check this promise; with coordinators there is no need of it. Default: `false`.
+    /// Promises that no process of another list is ever alive beside one of this list: every
+    /// gateway and every worker is stopped before `workers` or `replicas` changes. Two lists at
+    /// once give a key two homes, and reads through one miss writes through the other, on immutable
+    /// mounts for ever. Nothing can check this promise; with coordinators there is no need of it.
+    /// Default: `false`.
     pub workers_fixed: bool,
-    /// URLs of the coordinators, such as `"http://coordinator-0:9500"`, in place of `workers`: workers register with them, and
-    /// gateways follow the placement map. Default: `[]`.
+    /// URLs of the coordinators, such as `"http://coordinator-0:9500"`, in place of `workers`:
+    /// workers register with them, and gateways follow the placement map. Default: `[]`.
     pub coordinators: Vec<String>,
 }
 
@@ -43,14 +47,17 @@ pub struct Cluster {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClusterWorker {
-    /// Name of the worker, unique in the cluster; the worker's own `worker.id`. Placement follows it, so a worker that
-    /// moves to another address keeps its blocks. Required.
+    /// Name of the worker, unique in the cluster; the worker's own `worker.id`. Placement follows
+    /// it, so a worker that moves to another address keeps its blocks. Required.
     pub id: String,
-    /// Where gateways reach it: host name or address, and the port of its `worker.listen`. Required.
+    /// Where gateways reach it: host name or address, and the port of its `worker.listen`.
+    /// Required.
     pub address: String,
-    /// Share of the blocks, relative to the other workers: usually its memory. Default: `1.0`. Range: `0.001` to `1000000.0`.
+    /// Share of the blocks, relative to the other workers: usually its memory. Default: `1.0`.
+    /// Range: `0.001` to `1000000.0`.
     pub weight: f64,
-    /// What fails together, such as a rack: replicas of a block go to different zones where there are any. Default: `""`.
+    /// What fails together, such as a rack: replicas of a block go to different zones where there
+    /// are any. Default: `""`.
     pub zone: String,
 }
 

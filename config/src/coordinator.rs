@@ -13,56 +13,73 @@ use crate::quantity::{ByteSize, Period};
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Coordinator {
-    /// Address that workers, gateways, other coordinators and `verbs3 status` connect to. Default: `"0.0.0.0:9500"`.
+    /// Address that workers, gateways, other coordinators and `verbs3 status` connect to. Default:
+    /// `"0.0.0.0:9500"`.
     pub listen: SocketAddr,
-    /// Address of `/metrics`, `/healthz` and `/readyz`: unauthenticated, so keep it inside. Default: `"127.0.0.1:9501"`.
+    /// Address of `/metrics`, `/healthz` and `/readyz`: unauthenticated, so keep it inside.
+    /// Default: `"127.0.0.1:9501"`.
     pub admin_listen: SocketAddr,
-    /// URL at which the others reach this coordinator; none means `http://HOSTNAME:PORT` with this host's name and the port of
-    /// `listen`. Default: none.
+    /// URL at which the others reach this coordinator; none means `http://HOSTNAME:PORT` with this
+    /// host's name and the port of `listen`. Default: none.
     pub advertise: Option<String>,
-    /// How long a worker may answer for attributes without being heard of. A worker that vanishes is out of the map after so
-    /// long, and until then writes of its keys wait, or get 503 after `gateway.tier.announce_deadline`. At least three times `leadership`, so that no lease ends when
-    /// a leader dies. Default: `"6s"`. Range: `"1s"` to `"5m"`.
+    /// How long a worker may answer for attributes without being heard of. A worker that vanishes
+    /// is out of the map after so long, and until then writes of its keys wait, or get 503 after
+    /// `gateway.tier.announce_deadline`. At least three times `leadership`, so that no lease ends
+    /// when a leader dies. Default: `"6s"`. Range: `"1s"` to `"5m"`.
     pub lease: Period,
-    /// How long after their leases workers go on to take writes while no coordinator answers anybody; and so how long a map
-    /// waits to replace one whose workers all vanished at once. Default: `"10m"`. Range: `"0"` to `"1d"`.
+    /// How long after their leases workers go on to take writes while no coordinator answers
+    /// anybody; and so how long a map waits to replace one whose workers all vanished at once.
+    /// Default: `"10m"`. Range: `"0"` to `"1d"`.
     pub outage: Period,
-    /// How long joins and leaves are gathered into one change of the map. Default: `"200ms"`. Range: `"0"` to `"1m"`.
+    /// How long joins and leaves are gathered into one change of the map. Default: `"200ms"`.
+    /// Range: `"0"` to `"1m"`.
     pub gather: Period,
-    /// How long it takes, about, until a worker that joins has its whole share of the slots, and until one that is drained has
-    /// none. They move in four steps, the first at once: in a quarter of this time a worker gains or gives up a quarter of its share at
-    /// most. At once move the slots of a worker that is lost, of one that is back at its address within this time, and of those that
-    /// join within this time of a cluster's first map. `"0"`: all at once. Default: `"15s"`. Range: `"0"` to `"1h"`.
+    /// How long it takes, about, until a worker that joins has its whole share of the slots, and
+    /// until one that is drained has none. They move in four steps, the first at once: in a quarter
+    /// of this time a worker gains or gives up a quarter of its share at most. At once move the
+    /// slots of a worker that is lost, of one that is back at its address within this time, and of
+    /// those that join within this time of a cluster's first map. `"0"`: all at once. Default:
+    /// `"15s"`. Range: `"0"` to `"1h"`.
     pub move_for: Period,
-    /// How long the leadership outlives a leader that vanishes. Default: `"2s"`. Range: `"2s"` to `"5m"`.
+    /// How long the leadership outlives a leader that vanishes. Default: `"2s"`. Range: `"2s"` to
+    /// `"5m"`.
     pub leadership: Period,
-    /// How far the clocks of a cluster may be apart in requests that change something. Default: `"1m"`. Range: `"1s"` to `"1h"`.
+    /// How far the clocks of a cluster may be apart in requests that change something. Default:
+    /// `"1m"`. Range: `"1s"` to `"1h"`.
     pub clock_skew: Period,
     /// Workers that may be registered. Default: `4000`. Range: `1` to `4000`.
     pub workers_max: u32,
-    /// Connections to `listen`: each worker has one or two; each gateway two, and up to `gateway.tier.relays_max` more while it
-    /// reaches some worker by way of the coordinators alone. Over it workers can't renew their leases either. Default: `32768`. Range: `16` to `1000000`.
+    /// Connections to `listen`: each worker has one or two; each gateway two, and up to
+    /// `gateway.tier.relays_max` more while it reaches some worker by way of the coordinators
+    /// alone. Over it workers can't renew their leases either. Default: `32768`. Range: `16` to
+    /// `1000000`.
     pub connections_max: u32,
-    /// Connections over which nothing has been proved yet. Beyond it, and where `connections_max` are open, the oldest of the busiest
-    /// address gives way to a new one, if it is older than a second; else the new one is closed. Default: `1024`. Range: `16` to `1000000`.
+    /// Connections over which nothing has been proved yet. Beyond it, and where `connections_max`
+    /// are open, the oldest of the busiest address gives way to a new one, if it is older than a
+    /// second; else the new one is closed. Default: `1024`. Range: `16` to `1000000`.
     pub unproven_connections_max: u32,
-    /// The same of one address (of IPv6, of a network of 64 bits). Default: `256`. Range: `1` to `1000000`.
+    /// The same of one address (of IPv6, of a network of 64 bits). Default: `256`. Range: `1` to
+    /// `1000000`.
     pub unproven_per_address_max: u32,
-    /// From the beginning of a connection until a proof, or the token of notifications, has been shown over it. Default: `"10s"`. Range: `"1s"` to `"5m"`.
+    /// From the beginning of a connection until a proof, or the token of notifications, has been
+    /// shown over it. Default: `"10s"`. Range: `"1s"` to `"5m"`.
     pub proof_deadline: Period,
-    /// File with the token that stores show in bucket notifications (`POST /v1/notifications`): `Authorization: Bearer TOKEN`, or
-    /// `?token=TOKEN`; white space at its end is ignored. None: notifications need the cluster's proof. Default: none.
+    /// File with the token that stores show in bucket notifications (`POST /v1/notifications`):
+    /// `Authorization: Bearer TOKEN`, or `?token=TOKEN`; white space at its end is ignored. None:
+    /// notifications need the cluster's proof. Default: none.
     pub notification_token_file: Option<PathBuf>,
     /// Longest time that a request may wait for news. Default: `"30s"`. Range: `"1s"` to `"10m"`.
     pub wait_max: Period,
-    /// Announcements and reports of writes that wait at once for workers which their gateways can't reach, and fetch them here;
-    /// `0` relays none. Default: `4096`. Range: `0` to `1000000`.
+    /// Announcements and reports of writes that wait at once for workers which their gateways can't
+    /// reach, and fetch them here; `0` relays none. Default: `4096`. Range: `0` to `1000000`.
     pub relays_max: u32,
-    /// Memory for them; one has up to some 1 MiB, of a batch delete. Default: `"16MiB"`. Range: `"2MiB"` to `"1GiB"`.
+    /// Memory for them; one has up to some 1 MiB, of a batch delete. Default: `"16MiB"`. Range:
+    /// `"2MiB"` to `"1GiB"`.
     pub relays_memory: ByteSize,
     /// Where the membership and preload jobs are kept.
     pub store: CoordinatorStore,
-    /// Jobs that load objects before they are read. Where there are none, `[[ufs]]` and `[[mount]]` are not needed.
+    /// Jobs that load objects before they are read. Where there are none, `[[ufs]]` and `[[mount]]`
+    /// are not needed.
     pub preload: CoordinatorPreload,
     /// Blocks that are read more than one worker should serve.
     pub hot: CoordinatorHot,
@@ -72,7 +89,8 @@ pub struct Coordinator {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CoordinatorStore {
-    /// `"folder"`: on this host, for a single coordinator. `"etcd"`: for several, of which one leads. Default: `"folder"`.
+    /// `"folder"`: on this host, for a single coordinator. `"etcd"`: for several, of which one
+    /// leads. Default: `"folder"`.
     pub kind: CoordinatorStoreKind,
     /// Folder of a folder store, made if absent. Default: `"/var/lib/verbs3/coordinator"`.
     pub path: PathBuf,

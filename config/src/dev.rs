@@ -7,20 +7,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::quantity::ByteSize;
 
-/// The `[dev]` section. `verbs3 dev` brings a UFS, a mount of all its buckets and an identity of its own where the file has none.
+/// The `[dev]` section. `verbs3 dev` brings a UFS, a mount of all its buckets and an identity of
+/// its own where the file has none.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Dev {
-    /// Folder for the objects and the generated credentials, made if absent and kept across restarts. Default: `".verbs3"`.
+    /// Folder for the objects and the generated credentials, made if absent and kept across
+    /// restarts. Default: `".verbs3"`.
     pub dir: PathBuf,
     /// Cache workers in the process; they share `worker.memory`. Default: `1`. Range: `1` to `64`.
     pub workers: u16,
-    /// Bytes of a disk tier in the folder, so that what was cached is still there after a restart; `"0B"`: none. Default: `"0B"`. Range: `"0B"` to `"1TiB"`.
+    /// Bytes of a disk tier in the folder, so that what was cached is still there after a restart;
+    /// `"0B"`: none. Default: `"0B"`. Range: `"0B"` to `"1TiB"`.
     pub disk: ByteSize,
-    /// Address of the coordinator inside, for `verbs3 preload`, `cache` and `status`; port 0 takes a free one, and `cluster.toml` in the
-    /// folder says which. Default: `"127.0.0.1:0"`.
+    /// Address of the coordinator inside, for `verbs3 preload`, `cache` and `status`; port 0 takes
+    /// a free one, and `cluster.toml` in the folder says which. Default: `"127.0.0.1:0"`.
     pub coordinator: SocketAddr,
-    /// Show at start that it works: read a sample dataset twice and print what the cache did. Default: `true`.
+    /// Show at start that it works: read a sample dataset twice and print what the cache did.
+    /// Default: `true`.
     pub demo: bool,
 }
 

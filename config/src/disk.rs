@@ -10,22 +10,29 @@ use crate::quantity::{ByteSize, Period};
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct WorkerDisk {
-    /// Bytes of pages that wait to be written, and stay in memory until they are; beyond, pages are not written. Never more than an eighth of
-    /// the memory. Default: `"256MiB"`. Range: `"1MiB"` to `"64GiB"`.
+    /// Bytes of pages that wait to be written, and stay in memory until they are; beyond, pages are
+    /// not written. Never more than an eighth of the memory. Default: `"256MiB"`. Range: `"1MiB"`
+    /// to `"64GiB"`.
     pub queue_max: ByteSize,
-    /// Bytes written in a second, over all folders, to spare the drives; `"0B"`: as fast as they can. Default: `"0B"`. Range: `"0B"` to `"1TiB"`.
+    /// Bytes written in a second, over all folders, to spare the drives; `"0B"`: as fast as they
+    /// can. Default: `"0B"`. Range: `"0B"` to `"1TiB"`.
     pub write_rate_max: ByteSize,
-    /// Pages on all folders; the index takes some 110 bytes of memory for each. Default: `16777216`. Range: `1000` to `4000000000`.
+    /// Pages on all folders; the index takes some 110 bytes of memory for each. Default:
+    /// `16777216`. Range: `1000` to `4000000000`.
     pub pages_max: u32,
     /// Reads under way at once. Default: `64`. Range: `1` to `512`.
     pub reads_in_flight_max: u32,
-    /// A read or write that takes longer makes its folder rest, and readers ask the UFS. Default: `"5s"`. Range: `"100ms"` to `"5m"`.
+    /// A read or write that takes longer makes its folder rest, and readers ask the UFS. Default:
+    /// `"5s"`. Range: `"100ms"` to `"5m"`.
     pub stall_max: Period,
-    /// Read and write whole pages past the kernel's page cache (O_DIRECT), where the file system can. Default: `true`.
+    /// Read and write whole pages past the kernel's page cache (O_DIRECT), where the file system
+    /// can. Default: `true`.
     pub direct: bool,
-    /// Pages that were written longer ago are dropped; `"0"`: only when their place is needed. Default: `"0"`. Range: `"0"` to `"3650d"`.
+    /// Pages that were written longer ago are dropped; `"0"`: only when their place is needed.
+    /// Default: `"0"`. Range: `"0"` to `"3650d"`.
     pub page_age_max: Period,
-    /// How long the end of the process waits for pages to be written. Default: `"10s"`. Range: `"0"` to `"10m"`.
+    /// How long the end of the process waits for pages to be written. Default: `"10s"`. Range:
+    /// `"0"` to `"10m"`.
     pub flush_max: Period,
     /// A folder on a drive. None: no disk tier.
     pub folders: Vec<WorkerDiskFolder>,
@@ -37,7 +44,8 @@ pub struct WorkerDisk {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct WorkerDiskFolder {
-    /// Folder of this worker alone, on a local drive (NVMe); made if absent. It holds cached objects: keep it as private as the store. Required.
+    /// Folder of this worker alone, on a local drive (NVMe); made if absent. It holds cached
+    /// objects: keep it as private as the store. Required.
     pub path: PathBuf,
     /// Bytes that its files may take. Default: `"100GiB"`. Range: `"16MiB"` to `"1024TiB"`.
     pub capacity: ByteSize,
@@ -49,7 +57,8 @@ pub struct WorkerDiskFolder {
 pub struct WorkerDiskVolume {
     /// The volume behind a mount: name of the UFS, a slash, and the bucket there. Required.
     pub volume: String,
-    /// Bytes that its pages may take, over all folders; `"0B"`: as many as there are. Default: `"0B"`. Range: `"0B"` to `"1024TiB"`.
+    /// Bytes that its pages may take, over all folders; `"0B"`: as many as there are. Default:
+    /// `"0B"`. Range: `"0B"` to `"1024TiB"`.
     pub capacity: ByteSize,
     /// In place of `page_age_max`; `"0"`: that one. Default: `"0"`. Range: `"0"` to `"3650d"`.
     pub page_age_max: Period,

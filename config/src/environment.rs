@@ -1,7 +1,8 @@
 //! The process environment, read here alone.
 //!
-//! `VERBS3_SECTION__SETTING=value` sets `section.setting`; a number names a list entry (`VERBS3_UFS__0__ENDPOINT`). Names without a
-//! double underscore are not settings. `RUST_LOG` sets `log.level`.
+//! `VERBS3_SECTION__SETTING=value` sets `section.setting`; a number names a list entry
+//! (`VERBS3_UFS__0__ENDPOINT`). Names without a double underscore are not settings. `RUST_LOG` sets
+//! `log.level`.
 
 use std::ffi::OsString;
 
@@ -11,7 +12,8 @@ use crate::layers::Origin;
 #[derive(Debug, Clone, Default)]
 pub struct Environment {
     variables: Vec<(String, String)>,
-    /// Those of [`STORE_KEYS`] that are set. Not what they say: that is for who speaks with the store.
+    /// Those of [`STORE_KEYS`] that are set. Not what they say: that is for who speaks with the
+    /// store.
     store_keys: Vec<&'static str>,
 }
 
@@ -34,16 +36,21 @@ impl Environment {
         Self::from_variables(std::env::vars_os())
     }
 
-    /// An environment made of `variables`. Those that are not UTF-8 can't be settings and are left out.
+    /// An environment made of `variables`. Those that are not UTF-8 can't be settings and are left
+    /// out.
     pub fn from_variables(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
         let mut variables: Vec<(String, String)> = variables
             .into_iter()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .collect();
-        let is_set = |key: &str| variables.iter().any(|(name, value)| name == key && !value.is_empty());
+        let is_set =
+            |key: &str| variables.iter().any(|(name, value)| name == key && !value.is_empty());
         let store_keys = STORE_KEYS.into_iter().filter(|key| is_set(key)).collect();
-        variables.retain(|(name, _)| name == "RUST_LOG" || (name.starts_with(PREFIX) && name.contains("__")));
-        // RUST_LOG first: the name of our own wins. Entries of a list in order, so that they can be made one after the other.
+        variables.retain(|(name, _)| {
+            name == "RUST_LOG" || (name.starts_with(PREFIX) && name.contains("__"))
+        });
+        // RUST_LOG first: the name of our own wins. Entries of a list in order, so that they can be
+        // made one after the other.
         variables.sort_by(|a, b| (a.0 != "RUST_LOG", &a.0).cmp(&(b.0 != "RUST_LOG", &b.0)));
         Self { variables, store_keys }
     }

@@ -60,8 +60,9 @@ impl fmt::Display for Origin {
     }
 }
 
-/// Merges the layers, reads them and checks the result for `roles`. Without a role it may be incomplete, and no file that it names is
-/// looked at: for commands, which need a section or two of it.
+/// Merges the layers, reads them and checks the result for `roles`. Without a role it may be
+/// incomplete, and no file that it names is looked at: for commands, which need a section or two of
+/// it.
 pub fn load(layers: &Layers, roles: &[Role]) -> Result<Loaded, Problems> {
     let mut problems = Vec::new();
     let mut origins = BTreeMap::new();
@@ -71,7 +72,8 @@ pub fn load(layers: &Layers, roles: &[Role]) -> Result<Loaded, Problems> {
     };
     let mut tree = merge(&file);
     if let Some(path) = &layers.file {
-        let file_tree = Value::serialize(&file).expect("TOML is made of texts, numbers, lists and tables");
+        let file_tree =
+            Value::serialize(&file).expect("TOML is made of texts, numbers, lists and tables");
         note_origins(&file_tree, &mut Vec::new(), &Origin::File(path.clone()), &mut origins);
     }
     let flags = layers.flags.iter().map(|flag| Override {
@@ -84,7 +86,10 @@ pub fn load(layers: &Layers, roles: &[Role]) -> Result<Loaded, Problems> {
         match set(&mut tree, &setting) {
             Ok(()) => drop(origins.insert(path, setting.origin)),
             Err(message) => {
-                problems.push(Problem { origin: Some(setting.origin), ..Problem::error(path, message) });
+                problems.push(Problem {
+                    origin: Some(setting.origin),
+                    ..Problem::error(path, message)
+                });
             }
         }
     }
@@ -92,7 +97,8 @@ pub fn load(layers: &Layers, roles: &[Role]) -> Result<Loaded, Problems> {
     problems.extend(misfits);
     if let Some(config) = &config {
         let unreadable: Vec<String> = problems.iter().map(|problem| problem.path.clone()).collect();
-        // What could not be read has its default in `config`: a second message about it would mislead.
+        // What could not be read has its default in `config`: a second message about it would
+        // mislead.
         let found = check::check(config, roles, &layers.environment);
         problems.extend(found.into_iter().filter(|found| !unreadable.contains(&found.path)));
     }
@@ -115,13 +121,18 @@ fn read_file(path: &Path) -> Result<toml::Table, Problem> {
         let line = before.matches('\n').count() + 1;
         let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
         // Not the line itself: it may hold a secret.
-        Problem::error("", format!("{}:{line}:{column}: not TOML: {}", path.display(), error.message().trim()))
+        Problem::error(
+            "",
+            format!("{}:{line}:{column}: not TOML: {}", path.display(), error.message().trim()),
+        )
     })
 }
 
 fn merge(file: &toml::Table) -> Value {
-    let merged = Figment::from(Serialized::defaults(Config::default())).merge(Serialized::defaults(file));
-    let mut profiles = merged.data().expect("defaults and TOML are made of texts, numbers, lists and tables");
+    let merged =
+        Figment::from(Serialized::defaults(Config::default())).merge(Serialized::defaults(file));
+    let mut profiles =
+        merged.data().expect("defaults and TOML are made of texts, numbers, lists and tables");
     Value::Dict(Tag::Default, profiles.remove(&Profile::Default).unwrap_or_default())
 }
 
@@ -129,7 +140,8 @@ fn steps(path: &str) -> Vec<String> {
     path.replace('[', ".").replace(']', "").split('.').map(str::to_owned).collect()
 }
 
-/// Sets one value, read as its default's type says: a text stays a text, even when it looks like a number.
+/// Sets one value, read as its default's type says: a text stays a text, even when it looks like a
+/// number.
 fn set(tree: &mut Value, setting: &Override) -> Result<(), String> {
     let value = match schema::default_at(&setting.steps) {
         Some(Value::Bool(..) | Value::Num(..) | Value::Array(..) | Value::Dict(..)) => {
@@ -156,21 +168,30 @@ fn child<'a>(value: &'a mut Value, step: &str) -> Result<&'a mut Value, String> 
     match value {
         Value::Dict(_, dict) => Ok(dict.entry(step.to_owned()).or_insert_with(empty)),
         Value::Array(_, list) => {
-            let index: usize = step.parse().map_err(|_| format!("{step:?} is not the number of a list entry"))?;
+            let index: usize =
+                step.parse().map_err(|_| format!("{step:?} is not the number of a list entry"))?;
             if index == list.len() {
                 list.push(empty());
             }
             let length = list.len();
-            list.get_mut(index).ok_or_else(|| format!("the list has {length} entries; set entry {length} first"))
+            list.get_mut(index)
+                .ok_or_else(|| format!("the list has {length} entries; set entry {length} first"))
         }
         _ => Err(format!("no such setting: what is above {step:?} is a plain value")),
     }
 }
 
-fn note_origins(value: &Value, at: &mut Vec<String>, origin: &Origin, origins: &mut BTreeMap<String, Origin>) {
+fn note_origins(
+    value: &Value,
+    at: &mut Vec<String>,
+    origin: &Origin,
+    origins: &mut BTreeMap<String, Origin>,
+) {
     let children: Vec<(String, &Value)> = match value {
         Value::Dict(_, dict) => dict.iter().map(|(name, value)| (name.clone(), value)).collect(),
-        Value::Array(_, list) => list.iter().enumerate().map(|(index, value)| (index.to_string(), value)).collect(),
+        Value::Array(_, list) => {
+            list.iter().enumerate().map(|(index, value)| (index.to_string(), value)).collect()
+        }
         _ => Vec::new(),
     };
     origins.insert(schema::show_path(at), origin.clone());

@@ -1,5 +1,5 @@
-//! Every setting of every process, its default and its check. Imported by the binary alone: libraries take `Options` of
-//! their own.
+//! Every setting of every process, its default and its check. Imported by the binary alone:
+//! libraries take `Options` of their own.
 #![forbid(unsafe_code)]
 
 mod check;
@@ -32,7 +32,9 @@ pub use coordinator::{Coordinator, CoordinatorStore, CoordinatorStoreKind};
 pub use dev::Dev;
 pub use disk::{WorkerDisk, WorkerDiskFolder, WorkerDiskVolume};
 pub use environment::Environment;
-pub use gateway::{Gateway, GatewayLimits, GatewayPeers, GatewayRead, GatewayTier, GatewayTimeouts, GatewayTls};
+pub use gateway::{
+    Gateway, GatewayLimits, GatewayPeers, GatewayRead, GatewayTier, GatewayTimeouts, GatewayTls,
+};
 pub use hot::CoordinatorHot;
 pub use layers::{Flag, Layers, Loaded, Origin, load, roles_in};
 pub use mount::{AttributesTtl, Coherence, Mount};
@@ -44,6 +46,10 @@ pub use root::Config;
 pub use secret::{Secret, SecretError};
 pub use tcp::Tcp;
 pub use telemetry::{OtlpProtocol, Telemetry, TelemetryOtlp};
-pub use ufs::{Credentials, CredentialsKind, Ufs, UfsCircuit, UfsDeadlines, UfsKind, UfsLimits, UfsRetries};
+pub use ufs::{
+    Credentials, CredentialsKind, Ufs, UfsCircuit, UfsDeadlines, UfsKind, UfsLimits, UfsRetries,
+};
 pub use verbs::{Feature, Verbs, VerbsMode};
-pub use worker::{Worker, WorkerFill, WorkerIndex, WorkerLeases, WorkerNeighbours, WorkerShm, WorkerWrites};
+pub use worker::{
+    Worker, WorkerFill, WorkerIndex, WorkerLeases, WorkerNeighbours, WorkerShm, WorkerWrites,
+};

@@ -12,26 +12,30 @@ use crate::quantity::Period;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Mount {
-    /// Bucket name that clients use; `"*"` for every bucket of the UFS under its own name, those made later included. Required.
+    /// Bucket name that clients use; `"*"` for every bucket of the UFS under its own name, those
+    /// made later included. Required.
     pub name: String,
     /// Name of a `[[ufs]]`. Required.
     pub ufs: String,
     /// Bucket in the UFS; none means the mount's own name. Default: none.
     pub bucket: Option<String>,
-    /// Only keys under this prefix are seen, without it; empty or ending in `/`. Bucket administration is refused on such a mount. Default: `""`.
+    /// Only keys under this prefix are seen, without it; empty or ending in `/`. Bucket
+    /// administration is refused on such a mount. Default: `""`.
     pub prefix: String,
-    /// How long attributes (length, ETag, headers) are believed without asking the UFS, where objects may change behind the gateways' back:
-    /// a duration, `"0"` to ask on every read, or `"immutable"` if that never happens. Default: `"10s"`.
+    /// How long attributes (length, ETag, headers) are believed without asking the UFS, where
+    /// objects may change behind the gateways' back: a duration, `"0"` to ask on every read, or
+    /// `"immutable"` if that never happens. Default: `"10s"`.
     pub attributes_ttl: AttributesTtl,
     /// How long "there is no such object" is believed. Default: `"1s"`. Range: `"0"` to `"1h"`.
     pub absence_ttl: Period,
-    /// What a write does while the worker that guards its key can't be told: `"strict"` refuses it (503), `"ttl"` lets it through, and
-    /// readers may see the old version for `attributes_ttl`. Default: `"strict"`.
+    /// What a write does while the worker that guards its key can't be told: `"strict"` refuses it
+    /// (503), `"ttl"` lets it through, and readers may see the old version for `attributes_ttl`.
+    /// Default: `"strict"`.
     pub coherence: Coherence,
     /// Refuse every write. Default: `false`.
     pub read_only: bool,
-    /// `false`: everything goes to the UFS and nothing is cached. Writes are told to the workers all the same, for gateways that cache what this
-    /// mount shows. Default: `true`.
+    /// `false`: everything goes to the UFS and nothing is cached. Writes are told to the workers
+    /// all the same, for gateways that cache what this mount shows. Default: `true`.
     pub cached: bool,
 }
 

@@ -8,16 +8,20 @@ use crate::quantity::{ByteSize, Period};
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Process {
-    /// Threads that run requests; `0` means one per CPU that the process may use. Default: `0`. Range: `0` to `1024`.
+    /// Threads that run requests; `0` means one per CPU that the process may use. Default: `0`.
+    /// Range: `0` to `1024`.
     pub threads: u16,
-    /// How long requests under way may take to end after SIGTERM, before they are cut. Default: `"30s"`. Range: `"0"` to `"1h"`.
+    /// How long requests under way may take to end after SIGTERM, before they are cut. Default:
+    /// `"30s"`. Range: `"0"` to `"1h"`.
     pub drain_for: Period,
-    /// Connections to the address of `/metrics`, `/healthz` and `/readyz`; each is for one question. Beyond it the oldest of the
-    /// busiest address gives way, so that nobody keeps probes out. Default: `64`. Range: `4` to `65536`.
+    /// Connections to the address of `/metrics`, `/healthz` and `/readyz`; each is for one
+    /// question. Beyond it the oldest of the busiest address gives way, so that nobody keeps probes
+    /// out. Default: `64`. Range: `4` to `65536`.
     pub admin_connections_max: u32,
     /// The same of one address, whose own oldest gives way. Default: `16`. Range: `1` to `65536`.
     pub admin_per_address_max: u32,
-    /// For such a connection, from its beginning to its answer's end. Default: `"10s"`. Range: `"1s"` to `"5m"`.
+    /// For such a connection, from its beginning to its answer's end. Default: `"10s"`. Range:
+    /// `"1s"` to `"5m"`.
     pub admin_deadline: Period,
 }
 
@@ -27,7 +31,8 @@ pub struct Process {
 pub struct Memory {
     /// Bytes to map. Default: `"1GiB"`. Range: `"16MiB"` to `"16TiB"`.
     pub capacity: ByteSize,
-    /// Touch all of it at start: a lack of memory then shows at once, not under load. Default: `false`.
+    /// Touch all of it at start: a lack of memory then shows at once, not under load. Default:
+    /// `false`.
     pub populate: bool,
 }
 
@@ -35,7 +40,8 @@ pub struct Memory {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Log {
-    /// What to log: `error`, `warn`, `info`, `debug`, `trace`, or filters such as `"info,verbs3_gateway=debug"`. `RUST_LOG` overrides it. Default: `"info"`.
+    /// What to log: `error`, `warn`, `info`, `debug`, `trace`, or filters such as
+    /// `"info,verbs3_gateway=debug"`. `RUST_LOG` overrides it. Default: `"info"`.
     pub level: String,
     /// `"text"`, `"json"`, or `"auto"`: text on a terminal, else json. Default: `"auto"`.
     pub format: LogFormat,

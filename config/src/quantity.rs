@@ -9,12 +9,13 @@ use std::time::Duration;
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
-/// A number of bytes. Written as an integer with a unit: `B`, `KiB`, `MiB`, `GiB`, `TiB` (powers of 1024), or
-/// `KB`, `MB`, `GB`, `TB` (powers of 1000).
+/// A number of bytes. Written as an integer with a unit: `B`, `KiB`, `MiB`, `GiB`, `TiB` (powers of
+/// 1024), or `KB`, `MB`, `GB`, `TB` (powers of 1000).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ByteSize(pub u64);
 
-/// A length of time. Written as one or more integers with units: `ms`, `s`, `m`, `h`, `d`; `"0"` needs none.
+/// A length of time. Written as one or more integers with units: `ms`, `s`, `m`, `h`, `d`; `"0"`
+/// needs none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Period(pub Duration);
 
@@ -23,7 +24,9 @@ pub struct Period(pub Duration);
 pub enum QuantityError {
     #[error("{0:?} is not a size; write an integer with a unit: \"256KiB\", \"4MiB\", \"64GiB\"")]
     Size(String),
-    #[error("{0:?} is not a duration; write integers with units: \"500ms\", \"10s\", \"1m30s\", \"12h\"")]
+    #[error(
+        "{0:?} is not a duration; write integers with units: \"500ms\", \"10s\", \"1m30s\", \"12h\""
+    )]
     Duration(String),
     #[error("{0:?} is too large to count")]
     TooLarge(String),
@@ -41,7 +44,8 @@ const SIZES: [(&str, u64); 9] = [
     ("B", 1),
 ];
 
-const PERIODS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
+const PERIODS: [(&str, u64); 5] =
+    [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
 impl ByteSize {
     pub const fn mib(mebibytes: u64) -> Self {
@@ -99,7 +103,11 @@ impl FromStr for Period {
             let unit_len = tail.find(|c: char| c.is_ascii_digit()).unwrap_or(tail.len());
             let (unit, next) = tail.split_at(unit_len);
             let &(_, factor) = PERIODS.iter().find(|(name, _)| *name == unit).ok_or_else(wrong)?;
-            let part = number.parse::<u64>().ok().and_then(|count| count.checked_mul(factor)).ok_or_else(large)?;
+            let part = number
+                .parse::<u64>()
+                .ok()
+                .and_then(|count| count.checked_mul(factor))
+                .ok_or_else(large)?;
             total = total.checked_add(part).ok_or_else(large)?;
             rest = next;
         }
@@ -117,7 +125,9 @@ impl fmt::Display for ByteSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, factor) = SIZES
             .iter()
-            .find(|(name, factor)| name.len() != 2 && self.0 >= *factor && self.0.is_multiple_of(*factor))
+            .find(|(name, factor)| {
+                name.len() != 2 && self.0 >= *factor && self.0.is_multiple_of(*factor)
+            })
             .unwrap_or(&("B", 1));
         write!(f, "{}{name}", self.0 / factor)
     }
@@ -129,7 +139,8 @@ impl fmt::Display for Period {
         if total == 0 {
             return f.write_str("0");
         }
-        let whole = PERIODS.iter().find(|(_, factor)| total.is_multiple_of(*factor)).unwrap_or(&("ms", 1));
+        let whole =
+            PERIODS.iter().find(|(_, factor)| total.is_multiple_of(*factor)).unwrap_or(&("ms", 1));
         write!(f, "{}{}", total / whole.1, whole.0)
     }
 }
@@ -166,13 +177,17 @@ where
 
 impl<'de> Deserialize<'de> for ByteSize {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_str(Text("a size in quotes, such as \"4MiB\"", std::marker::PhantomData))
+        deserializer
+            .deserialize_str(Text("a size in quotes, such as \"4MiB\"", std::marker::PhantomData))
     }
 }
 
 impl<'de> Deserialize<'de> for Period {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_str(Text("a duration in quotes, such as \"10s\"", std::marker::PhantomData))
+        deserializer.deserialize_str(Text(
+            "a duration in quotes, such as \"10s\"",
+            std::marker::PhantomData,
+        ))
     }
 }
 
@@ -183,9 +198,14 @@ mod tests {
 
     #[test]
     fn sizes_are_read_in_every_unit() {
-        for (text, bytes) in
-            [("0B", 0), ("4MiB", 4 << 20), ("1 KiB", 1024), ("3GB", 3_000_000_000), ("2TiB", 2 << 40), ("17B", 17)]
-        {
+        for (text, bytes) in [
+            ("0B", 0),
+            ("4MiB", 4 << 20),
+            ("1 KiB", 1024),
+            ("3GB", 3_000_000_000),
+            ("2TiB", 2 << 40),
+            ("17B", 17),
+        ] {
             assert_eq!(text.parse::<ByteSize>().unwrap().0, bytes, "{text}");
         }
     }
@@ -195,13 +215,22 @@ mod tests {
         for text in ["", "4", "MiB", "4mib", "4 apples", "-1MiB", "1.5GiB", "0x10B"] {
             assert_eq!(text.parse::<ByteSize>(), Err(QuantityError::Size(text.into())), "{text}");
         }
-        assert_eq!("99999999999TiB".parse::<ByteSize>(), Err(QuantityError::TooLarge("99999999999TiB".into())));
+        assert_eq!(
+            "99999999999TiB".parse::<ByteSize>(),
+            Err(QuantityError::TooLarge("99999999999TiB".into()))
+        );
     }
 
     #[test]
     fn durations_are_read_in_every_unit() {
-        for (text, ms) in [("0", 0), ("0s", 0), ("500ms", 500), ("10s", 10_000), ("1m30s", 90_000), ("2d", 172_800_000)]
-        {
+        for (text, ms) in [
+            ("0", 0),
+            ("0s", 0),
+            ("500ms", 500),
+            ("10s", 10_000),
+            ("1m30s", 90_000),
+            ("2d", 172_800_000),
+        ] {
             assert_eq!(text.parse::<Period>().unwrap(), Period::millis(ms), "{text}");
         }
     }
@@ -221,7 +250,10 @@ mod tests {
             assert_eq!(ByteSize(bytes).to_string().parse::<ByteSize>().unwrap().0, bytes);
         }
         for ms in [0, 1, 1500, 60_000, 90_000, 86_400_000] {
-            assert_eq!(Period::millis(ms).to_string().parse::<Period>().unwrap(), Period::millis(ms));
+            assert_eq!(
+                Period::millis(ms).to_string().parse::<Period>().unwrap(),
+                Period::millis(ms)
+            );
         }
     }
 }

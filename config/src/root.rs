@@ -14,8 +14,9 @@ use crate::ufs::Ufs;
 use crate::verbs::Verbs;
 use crate::worker::Worker;
 
-/// Every section. `gateway` reads all but `worker`, `coordinator` and `dev`; `worker` all but `gateway`, `coordinator` and `dev`;
-/// `coordinator` only `cluster` and its own; `dev` all but `coordinator`.
+/// Every section. `gateway` reads all but `worker`, `coordinator` and `dev`; `worker` all but
+/// `gateway`, `coordinator` and `dev`; `coordinator` only `cluster` and its own; `dev` all but
+/// `coordinator`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {

@@ -1,4 +1,5 @@
-//! From a tree of values to a [`Config`], collecting every value that does not fit instead of stopping at the first.
+//! From a tree of values to a [`Config`], collecting every value that does not fit instead of
+//! stopping at the first.
 
 use std::fmt::Write as _;
 
@@ -18,7 +19,8 @@ pub(crate) fn defaults() -> Value {
     tree(&Config::default())
 }
 
-/// The default of the setting at `steps`, entries of lists included; `None` where there is no such setting.
+/// The default of the setting at `steps`, entries of lists included; `None` where there is no such
+/// setting.
 pub(crate) fn default_at(steps: &[String]) -> Option<Value> {
     let mut value = defaults();
     let mut at = Vec::new();
@@ -35,7 +37,8 @@ pub(crate) fn default_at(steps: &[String]) -> Option<Value> {
     Some(value)
 }
 
-/// What an entry of the list at `path` is before anything is set; `None` where the entries are plain values.
+/// What an entry of the list at `path` is before anything is set; `None` where the entries are
+/// plain values.
 fn entry(path: &[&str]) -> Option<Value> {
     match path {
         ["ufs"] => Some(tree(&Ufs::default())),
@@ -51,7 +54,8 @@ fn tree(value: &impl Serialize) -> Value {
     Value::serialize(value).expect("configuration is made of texts, numbers, lists and tables")
 }
 
-/// Reads the tree. What does not fit is reported and taken out (its default then stands in), until the rest fits.
+/// Reads the tree. What does not fit is reported and taken out (its default then stands in), until
+/// the rest fits.
 pub(crate) fn read(mut tree: Value) -> (Option<Config>, Vec<Problem>) {
     let mut problems = Vec::new();
     loop {
@@ -98,7 +102,9 @@ fn take_out(tree: &mut Value, path: &[String]) -> bool {
         Value::Dict(_, dict) => dict.remove(last).is_some(),
         // The others keep their number: an entry that fits anywhere takes its place.
         Value::Array(_, list) => {
-            let Some(slot) = last.parse().ok().and_then(|index: usize| list.get_mut(index)) else { return false };
+            let Some(slot) = last.parse().ok().and_then(|index: usize| list.get_mut(index)) else {
+                return false;
+            };
             let steps: Vec<&str> = parents.iter().map(String::as_str).collect();
             let fits = match entry(&steps) {
                 Some(_) => Value::Dict(Tag::Default, Dict::new()),

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize, Serializer};
 /// Shown in place of a secret.
 pub(crate) const REDACTED: &str = "(redacted)";
 
-/// A secret. `Debug`, `Display` by way of serialisation, and every error leave its text out; [`Secret::reveal`] is the only way to it.
+/// A secret. `Debug`, `Display` by way of serialisation, and every error leave its text out;
+/// [`Secret::reveal`] is the only way to it.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub struct Secret(String);
@@ -16,7 +17,8 @@ pub struct Secret(String);
 /// Why a secret can't be had.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
-    #[error("can't read the secret in {path}; check that the file exists and that this user may read it", path = path.display())]
+    #[error("can't read the secret in {path}; check that the file exists and that this user may \
+        read it", path = path.display())]
     Unreadable {
         path: PathBuf,
         #[source]

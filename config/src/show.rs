@@ -10,10 +10,16 @@ use crate::schema;
 impl Loaded {
     /// One line per setting: `gateway.listen = "127.0.0.1:9000"  # default`.
     pub fn show(&self) -> String {
-        let tree = Value::serialize(&self.config).expect("configuration is made of texts, numbers, lists and tables");
+        let tree = Value::serialize(&self.config)
+            .expect("configuration is made of texts, numbers, lists and tables");
         let mut lines = Vec::new();
         self.collect(&tree, &mut Vec::new(), &mut lines);
-        let width = lines.iter().map(|(setting, _)| setting.chars().count()).filter(|w| *w <= 72).max().unwrap_or(0);
+        let width = lines
+            .iter()
+            .map(|(setting, _)| setting.chars().count())
+            .filter(|w| *w <= 72)
+            .max()
+            .unwrap_or(0);
         let mut text = String::new();
         for (setting, origin) in lines {
             writeln!(text, "{setting:width$}  # {origin}").expect("writing to a string can't fail");
@@ -60,7 +66,9 @@ pub(crate) fn literal(value: &Value) -> String {
             other => other.to_string(),
         },
         Value::Empty(..) => "none".to_owned(),
-        Value::Array(_, list) => format!("[{}]", list.iter().map(literal).collect::<Vec<_>>().join(", ")),
+        Value::Array(_, list) => {
+            format!("[{}]", list.iter().map(literal).collect::<Vec<_>>().join(", "))
+        }
         Value::Dict(..) => "{…}".to_owned(),
     }
 }

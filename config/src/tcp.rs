@@ -10,33 +10,39 @@ use crate::quantity::{ByteSize, Period};
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Tcp {
-    /// Network device that workers listen on and gateways connect over, such as `"ib0"`; none leaves it to the routing table.
-    /// Default: none.
+    /// Network device that workers listen on and gateways connect over, such as `"ib0"`; none
+    /// leaves it to the routing table. Default: none.
     pub bind_device: Option<String>,
     /// Local address that gateways connect from. Default: none.
     pub bind_address: Option<IpAddr>,
     /// For connecting and the handshake together. Default: `"5s"`. Range: `"10ms"` to `"1m"`.
     pub connect_deadline: Period,
-    /// Calls under way on one connection. The smaller of both sides' bounds holds. Default: `256`. Range: `1` to `65536`.
+    /// Calls under way on one connection. The smaller of both sides' bounds holds. Default: `256`.
+    /// Range: `1` to `65536`.
     pub calls_in_flight_max: u32,
-    /// Longest message, data apart. The smaller of both sides' bounds holds. Default: `"64KiB"`. Range: `"16KiB"` to `"1MiB"`.
+    /// Longest message, data apart. The smaller of both sides' bounds holds. Default: `"64KiB"`.
+    /// Range: `"16KiB"` to `"1MiB"`.
     pub frame_max: ByteSize,
     /// Bytes that wait for one socket. Default: `"8MiB"`. Range: `"1MiB"` to `"256MiB"`.
     pub write_queue_max: ByteSize,
-    /// A peer that has not acknowledged a cancel for this long loses its connection. Default: `"10s"`. Range: `"100ms"` to `"5m"`.
+    /// A peer that has not acknowledged a cancel for this long loses its connection. Default:
+    /// `"10s"`. Range: `"100ms"` to `"5m"`.
     pub cancel_ack_deadline: Period,
     /// Idle time before the first keep-alive probe. Default: `"15s"`. Range: `"1s"` to `"1h"`.
     pub keepalive_idle: Period,
-    /// Time between two probes; three unanswered ones end the connection. Default: `"5s"`. Range: `"1s"` to `"5m"`.
+    /// Time between two probes; three unanswered ones end the connection. Default: `"5s"`. Range:
+    /// `"1s"` to `"5m"`.
     pub keepalive_interval: Period,
     /// A peer that takes no byte for this long is gone. Default: `"30s"`. Range: `"1s"` to `"10m"`.
     pub send_stall_max: Period,
     /// Connections that a worker accepts. Default: `16384`. Range: `1` to `1000000`.
     pub connections_max: u32,
-    /// Connections to a worker that have not proved the secret yet; beyond it the oldest of the busiest address gives way, if it is
-    /// older than a second. Default: `256`. Range: `1` to `65536`.
+    /// Connections to a worker that have not proved the secret yet; beyond it the oldest of the
+    /// busiest address gives way, if it is older than a second. Default: `256`. Range: `1` to
+    /// `65536`.
     pub handshakes_max: u32,
-    /// The same of one address (of IPv6, of a network of 64 bits). Default: `64`. Range: `1` to `65536`.
+    /// The same of one address (of IPv6, of a network of 64 bits). Default: `64`. Range: `1` to
+    /// `65536`.
     pub handshakes_per_address_max: u32,
 }
 

@@ -23,7 +23,8 @@ pub struct TelemetryOtlp {
     pub endpoint: Option<String>,
     /// How it is spoken to; there is `"http/protobuf"` alone. Default: `"http/protobuf"`.
     pub protocol: OtlpProtocol,
-    /// Certificates in PEM that an https receiver's has to come from; none means the system's. Default: none.
+    /// Certificates in PEM that an https receiver's has to come from; none means the system's.
+    /// Default: none.
     pub ca_file: Option<PathBuf>,
     /// Sent with each message, `"name: value"` each, and shown nowhere. Default: `[]`.
     pub headers: Vec<Secret>,
@@ -31,15 +32,18 @@ pub struct TelemetryOtlp {
     pub traces: bool,
     /// Export what `/metrics` shows. Default: `true`.
     pub metrics: bool,
-    /// Part of the requests that are traced where their client does not say (`traceparent`). Default: `0.01`. Range: `0.0` to `1.0`.
+    /// Part of the requests that are traced where their client does not say (`traceparent`).
+    /// Default: `0.01`. Range: `0.0` to `1.0`.
     pub sample_ratio: f64,
     /// Between two exports. Default: `"10s"`. Range: `"100ms"` to `"1h"`.
     pub interval: Period,
     /// For the receiver's answer to one message. Default: `"10s"`. Range: `"100ms"` to `"5m"`.
     pub timeout: Period,
-    /// Traced requests that wait for their export; beyond it their spans are dropped and counted. Default: `2048`. Range: `1` to `1000000`.
+    /// Traced requests that wait for their export; beyond it their spans are dropped and counted.
+    /// Default: `2048`. Range: `1` to `1000000`.
     pub queue_max: u32,
-    /// Requests in one message; a full one is sent before the interval is over. Default: `256`. Range: `1` to `100000`.
+    /// Requests in one message; a full one is sent before the interval is over. Default: `256`.
+    /// Range: `1` to `100000`.
     pub batch_max: u32,
     /// Spans of one request besides its own. Default: `32`. Range: `0` to `1000`.
     pub spans_max: u32,

@@ -1,7 +1,7 @@
 //! The example files and the documentation of the settings, held against the code.
 //!
-//! `config/examples/*.toml` are written from the doc comments of the settings: `BLESS=1 cargo test -p verbs3-config --test examples`
-//! writes them again after a change.
+//! `config/examples/*.toml` are written from the doc comments of the settings:
+//! `BLESS=1 cargo test -p verbs3-config --test examples` writes them again after a change.
 #![allow(clippy::unwrap_used)]
 
 mod documented;
@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 use documented::{Setting, Structs};
 use verbs3_config::{
-    ByteSize, ClusterWorker, Config, Environment, Flag, Layers, Mount, Period, Role, Ufs, WorkerDiskFolder,
-    WorkerDiskVolume, load,
+    ByteSize, ClusterWorker, Config, Environment, Flag, Layers, Mount, Period, Role, Ufs,
+    WorkerDiskFolder, WorkerDiskVolume, load,
 };
 
 struct Example {
@@ -41,7 +41,8 @@ const EXAMPLES: [Example; 4] = [
     Example {
         file: "dev.toml",
         role: Role::Dev,
-        intro: "verbs3 dev --config dev.toml: gateway, workers and a store over a folder, in one process.",
+        intro: "verbs3 dev --config dev.toml: gateway, workers and a store over a folder, in one \
+            process.",
         sections: &["dev", "gateway", "worker", "cluster", "process", "log", "telemetry"],
         values: &[],
     },
@@ -49,7 +50,17 @@ const EXAMPLES: [Example; 4] = [
         file: "gateway.toml",
         role: Role::Gateway,
         intro: "verbs3 gateway --config gateway.toml: the S3 endpoint of a node.",
-        sections: &["cluster", "ufs", "mount", "gateway", "tcp", "verbs", "process", "log", "telemetry"],
+        sections: &[
+            "cluster",
+            "ufs",
+            "mount",
+            "gateway",
+            "tcp",
+            "verbs",
+            "process",
+            "log",
+            "telemetry",
+        ],
         values: &[("gateway.identities", "\"/etc/verbs3/identities.toml\"")],
     },
     Example {
@@ -66,8 +77,19 @@ const EXAMPLES: [Example; 4] = [
     Example {
         file: "coordinator.toml",
         role: Role::Coordinator,
-        intro: "verbs3 coordinator --config coordinator.toml: membership, the placement map, and preload jobs.",
-        sections: &["cluster", "ufs", "mount", "coordinator", "tcp", "verbs", "process", "log", "telemetry"],
+        intro: "verbs3 coordinator --config coordinator.toml: membership, the placement map, and \
+            preload jobs.",
+        sections: &[
+            "cluster",
+            "ufs",
+            "mount",
+            "coordinator",
+            "tcp",
+            "verbs",
+            "process",
+            "log",
+            "telemetry",
+        ],
         values: &[],
     },
 ];
@@ -121,8 +143,10 @@ fn value_of(example: &Example, path: &str, setting: &Setting) -> String {
     match &setting.default {
         Some(default) => format!("{} = {default}", setting.name),
         None => {
-            let sample = SAMPLES.iter().find(|(at, _)| path == *at || path.ends_with(&format!(".{at}")));
-            let (_, sample) = sample.unwrap_or_else(|| panic!("{path} has no default and no sample"));
+            let sample =
+                SAMPLES.iter().find(|(at, _)| path == *at || path.ends_with(&format!(".{at}")));
+            let (_, sample) =
+                sample.unwrap_or_else(|| panic!("{path} has no default and no sample"));
             format!("# {} = {sample}", setting.name)
         }
     }
@@ -142,7 +166,13 @@ fn write_example(structs: &Structs, example: &Example) -> String {
     text
 }
 
-fn write_table(structs: &Structs, example: &Example, path: &str, table: &Setting, text: &mut String) {
+fn write_table(
+    structs: &Structs,
+    example: &Example,
+    path: &str,
+    table: &Setting,
+    text: &mut String,
+) {
     let header = if table.is_list { format!("[[{path}]]") } else { format!("[{path}]") };
     let mark = if path == INSTEAD { "# " } else { "" };
     text.push_str(&format!("\n# {}\n{mark}{header}\n", table.meaning));
@@ -152,7 +182,10 @@ fn write_table(structs: &Structs, example: &Example, path: &str, table: &Setting
         for line in documented::wrap(&setting.documentation, 118) {
             text.push_str(&format!("# {line}\n"));
         }
-        text.push_str(&format!("{mark}{}\n", value_of(example, &format!("{path}.{}", setting.name), setting)));
+        text.push_str(&format!(
+            "{mark}{}\n",
+            value_of(example, &format!("{path}.{}", setting.name), setting)
+        ));
     }
     for setting in tables {
         if setting.is_list && example.role == Role::Dev {
@@ -175,7 +208,11 @@ fn examples_have_every_setting_with_its_documentation() {
             std::fs::write(&path, &wanted).unwrap();
         }
         let found = std::fs::read_to_string(&path).unwrap();
-        assert!(found == wanted, "{} is not what the code documents; run this test with BLESS=1", path.display());
+        assert!(
+            found == wanted,
+            "{} is not what the code documents; run this test with BLESS=1",
+            path.display()
+        );
     }
 }
 
@@ -183,7 +220,9 @@ fn examples_have_every_setting_with_its_documentation() {
 fn load_example(example: &Example, text: &str) -> Result<Vec<String>, Vec<String>> {
     let folder = tempfile::tempdir().unwrap();
     let mut text = text.to_owned();
-    for name in ["cluster.secret", "identities.toml", "tls.crt", "tls.key", "ufs.secret", "etcd.secret"] {
+    for name in
+        ["cluster.secret", "identities.toml", "tls.crt", "tls.key", "ufs.secret", "etcd.secret"]
+    {
         let file = folder.path().join(name);
         std::fs::write(&file, "0123456789abcdef").unwrap();
         text = text.replace(&format!("/etc/verbs3/{name}"), file.to_str().unwrap());
@@ -191,8 +230,11 @@ fn load_example(example: &Example, text: &str) -> Result<Vec<String>, Vec<String
     let file = folder.path().join(example.file);
     std::fs::write(&file, text).unwrap();
     let layers = Layers { file: Some(file), environment: Environment::default(), flags: vec![] };
-    let lines = |problems: &[verbs3_config::Problem]| problems.iter().map(ToString::to_string).collect();
-    load(&layers, &[example.role]).map(|loaded| lines(&loaded.warnings)).map_err(|problems| lines(&problems.0))
+    let lines =
+        |problems: &[verbs3_config::Problem]| problems.iter().map(ToString::to_string).collect();
+    load(&layers, &[example.role])
+        .map(|loaded| lines(&loaded.warnings))
+        .map_err(|problems| lines(&problems.0))
 }
 
 #[test]
@@ -208,16 +250,21 @@ fn settings_that_examples_leave_out_exist() {
     for example in &EXAMPLES {
         let text = std::fs::read_to_string(example_path(example)).unwrap();
         let setting = |line: &str| {
-            line.strip_prefix("# ")
-                .and_then(|rest| rest.split_once(" = "))
-                .is_some_and(|(name, _)| !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase() || c == '_'))
-                || line == format!("# [[{INSTEAD}]]")
+            line.strip_prefix("# ").and_then(|rest| rest.split_once(" = ")).is_some_and(
+                |(name, _)| {
+                    !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase() || c == '_')
+                },
+            ) || line == format!("# [[{INSTEAD}]]")
         };
-        let all: String =
-            text.lines().map(|line| format!("{}\n", if setting(line) { &line[2..] } else { line })).collect();
+        let all: String = text
+            .lines()
+            .map(|line| format!("{}\n", if setting(line) { &line[2..] } else { line }))
+            .collect();
         let problems = load_example(example, &all).err().unwrap_or_default();
-        let misfits: Vec<&String> =
-            problems.iter().filter(|line| line.contains("no such setting") || line.contains(": wants ")).collect();
+        let misfits: Vec<&String> = problems
+            .iter()
+            .filter(|line| line.contains("no such setting") || line.contains(": wants "))
+            .collect();
         assert_eq!(misfits, [""; 0], "{}", example.file);
     }
 }
@@ -227,9 +274,15 @@ fn defaults_of(path: &[&str]) -> toml::Value {
     let mut value = match path {
         ["ufs", ..] => toml::Value::try_from(Ufs::default()).unwrap(),
         ["mount", ..] => toml::Value::try_from(Mount::default()).unwrap(),
-        ["cluster", "workers", ..] => return toml::Value::try_from(ClusterWorker::default()).unwrap(),
-        ["worker", "disk", "folders"] => return toml::Value::try_from(WorkerDiskFolder::default()).unwrap(),
-        ["worker", "disk", "volumes"] => return toml::Value::try_from(WorkerDiskVolume::default()).unwrap(),
+        ["cluster", "workers", ..] => {
+            return toml::Value::try_from(ClusterWorker::default()).unwrap();
+        }
+        ["worker", "disk", "folders"] => {
+            return toml::Value::try_from(WorkerDiskFolder::default()).unwrap();
+        }
+        ["worker", "disk", "volumes"] => {
+            return toml::Value::try_from(WorkerDiskVolume::default()).unwrap();
+        }
         _ => toml::Value::try_from(Config::default()).unwrap(),
     };
     let skip = usize::from(matches!(path, ["ufs" | "mount", ..]));
@@ -240,7 +293,12 @@ fn defaults_of(path: &[&str]) -> toml::Value {
 }
 
 /// Calls `visit` for every plain setting with the path of its table.
-fn walk(structs: &Structs, kind: &str, path: &mut Vec<String>, visit: &mut impl FnMut(&[String], &Setting)) {
+fn walk(
+    structs: &Structs,
+    kind: &str,
+    path: &mut Vec<String>,
+    visit: &mut impl FnMut(&[String], &Setting),
+) {
     for setting in structs.of(kind) {
         if structs.has(&setting.kind) {
             path.push(setting.name.clone());
@@ -263,7 +321,9 @@ fn documented_defaults_are_the_defaults_of_the_code() {
         match (&setting.default, setting.required) {
             (Some(text), false) => assert_eq!(code, Some(documented::literal(text)), "{at}"),
             (None, false) => assert_eq!(code, None, "{at} is documented to have no default"),
-            (None, true) => assert!(code.is_none_or(|code| code.as_str() == Some("")), "{at} is required"),
+            (None, true) => {
+                assert!(code.is_none_or(|code| code.as_str() == Some("")), "{at} is required")
+            }
             (Some(_), true) => panic!("{at} is required and has a default"),
         }
         seen += 1;
@@ -273,7 +333,8 @@ fn documented_defaults_are_the_defaults_of_the_code() {
 
 /// The literals just outside and just inside one end of a range. `None` where nothing lies outside.
 fn around(end: &str, up: bool) -> (Option<String>, String) {
-    let step = |number: u64, by: u64| if up { number.checked_add(by) } else { number.checked_sub(by) };
+    let step =
+        |number: u64, by: u64| if up { number.checked_add(by) } else { number.checked_sub(by) };
     match documented::literal(end) {
         toml::Value::Integer(number) => {
             let number = u64::try_from(number).unwrap();
@@ -302,16 +363,23 @@ fn documented_ranges_are_enforced() {
     walk(&structs, "Config", &mut Vec::new(), &mut |path, setting| {
         let Some((low, high)) = &setting.range else { return };
         let mut steps = path.to_vec();
-        const LISTS: [&str; 5] = ["ufs", "mount", "cluster.workers", "worker.disk.folders", "worker.disk.volumes"];
-        let list = (1..=steps.len()).find(|&list| LISTS.contains(&steps[..list].join(".").as_str()));
+        const LISTS: [&str; 5] =
+            ["ufs", "mount", "cluster.workers", "worker.disk.folders", "worker.disk.volumes"];
+        let list =
+            (1..=steps.len()).find(|&list| LISTS.contains(&steps[..list].join(".").as_str()));
         if let Some(list) = list {
             steps[list - 1].push_str("[0]");
         }
         let path = format!("{}.{}", steps.join("."), setting.name);
         let refused = |value: &str| {
             let flags = vec![Flag { name: "test".into(), path: path.clone(), value: value.into() }];
-            let problems = load(&Layers { flags, ..Layers::default() }, &[]).err().map(|p| p.0).unwrap_or_default();
-            problems.iter().any(|problem| problem.path == path && problem.message.contains("is not between"))
+            let problems = load(&Layers { flags, ..Layers::default() }, &[])
+                .err()
+                .map(|p| p.0)
+                .unwrap_or_default();
+            problems
+                .iter()
+                .any(|problem| problem.path == path && problem.message.contains("is not between"))
         };
         for (end, up) in [(low, false), (high, true)] {
             let (outside, inside) = around(end, up);

@@ -1,4 +1,5 @@
-//! One store, one cluster: the first coordinator leaves the cluster's name there, and others of another cluster refuse to start.
+//! One store, one cluster: the first coordinator leaves the cluster's name there, and others of
+//! another cluster refuse to start.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -36,7 +37,11 @@ struct Claim {
 }
 
 /// Claims the store, or finds that it is ours.
-pub(crate) async fn claim(store: &dyn Store, name: &str, secret: &Secret) -> Result<(), ClaimError> {
+pub(crate) async fn claim(
+    store: &dyn Store,
+    name: &str,
+    secret: &Secret,
+) -> Result<(), ClaimError> {
     let ours = Claim { name: name.to_owned(), id: secret.cluster_id(), ranking: RANKING };
     let value = Bytes::from(serde_json::to_vec(&ours).unwrap_or_default());
     match store.put(KEY, value, Expect::Absent, None).await {

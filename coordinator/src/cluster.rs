@@ -1,15 +1,18 @@
-//! Membership as the leader decides it: who holds a lease, which map is in force, and when the next one may be. Pure: takes
-//! events and the time, and says what to persist.
+//! Membership as the leader decides it: who holds a lease, which map is in force, and when the next
+//! one may be. Pure: takes events and the time, and says what to persist.
 //!
 //! # A change of the map
-//! 1. The leader takes an epoch that was never used (persisted) and asks every worker to prepare: to answer under the present
-//!    epoch no more.
-//! 2. The new map comes into force (persisted) once every member of the present one has prepared, or its lease is over; and
-//!    at least one has prepared or left. Where none has, all of them may be cut off from the coordinators alone and go on
-//!    with writes among themselves: then their outage time is waited for, too.
-//! 3. Workers and gateways are told. No worker answered under the old map when the first one began under the new.
+//! 1. The leader takes an epoch that was never used (persisted) and asks every worker to prepare:
+//!    to answer under the present epoch no more.
+//! 2. The new map comes into force (persisted) once every member of the present one has prepared,
+//!    or its lease is over; and at least one has prepared or left. Where none has, all of them may
+//!    be cut off from the coordinators alone and go on with writes among themselves: then their
+//!    outage time is waited for, too.
+//! 3. Workers and gateways are told. No worker answered under the old map when the first one began
+//!    under the new.
 //!
-//! A new leader assumes that every member holds a lease that was granted the moment before it was elected.
+//! A new leader assumes that every member holds a lease that was granted the moment before it was
+//! elected.
 
 mod change;
 mod share;
@@ -21,8 +24,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use verbs3_coordinator_client::api::{
-    ActivationNews, GivenUp, Granted, HandedOver, HandingOver, Incarnation, Leave, MapAnswer, OpenWrite, Registration,
-    Renewal, Tier,
+    ActivationNews, GivenUp, Granted, HandedOver, HandingOver, Incarnation, Leave, MapAnswer,
+    OpenWrite, Registration, Renewal, Tier,
 };
 use verbs3_coordinator_client::clock::Moment;
 use verbs3_protocol::{ClusterMember, Epoch, Membership, MembershipChange, WorkerId};
@@ -35,11 +38,13 @@ use share::{Pace, STEPS};
 pub struct ClusterOptions {
     /// How long a worker may answer for attributes without renewing.
     pub lease: Duration,
-    /// How long after its lease a worker may take part in writes that all members of its map stand by.
+    /// How long after its lease a worker may take part in writes that all members of its map stand
+    /// by.
     pub outage: Duration,
     /// How long joins and leaves are gathered into one change.
     pub gather: Duration,
-    /// How long, about, a worker's share of the slots takes to come when it joins, and to go when it is drained.
+    /// How long, about, a worker's share of the slots takes to come when it joins, and to go when
+    /// it is drained.
     pub move_for: Duration,
     pub replicas: u16,
     pub workers_max: usize,
@@ -55,7 +60,8 @@ impl ClusterOptions {
 /// What is persisted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Document {
-    /// Elections that were won: a leader's first write raises it, which ends every write of the one before.
+    /// Elections that were won: a leader's first write raises it, which ends every write of the one
+    /// before.
     pub term: u64,
     /// No epoch above was ever used.
     pub highest: Epoch,
@@ -69,7 +75,8 @@ pub struct Document {
     /// Where members of the map in force listen, as far as they have said so.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub places: BTreeMap<WorkerId, u64>,
-    /// Members of earlier maps that went without a word: a person should know. At most [`MISSING_MAX`].
+    /// Members of earlier maps that went without a word: a person should know. At most
+    /// [`MISSING_MAX`].
     #[serde(default)]
     pub missing: Vec<ClusterMember>,
 }
@@ -81,13 +88,21 @@ const RAIL_BYTES_MAX: usize = 64;
 const MISSING_MAX: usize = 200;
 
 impl Document {
-    /// Of a cluster that begins. Epochs begin with the time, so that who knew an earlier cluster of this name follows this
-    /// one.
+    /// Of a cluster that begins. Epochs begin with the time, so that who knew an earlier cluster of
+    /// this name follows this one.
     pub fn new(epoch: Epoch, replicas: u16) -> Self {
         let none = Membership::new(Epoch(0), replicas, Vec::new());
         let moving = BTreeMap::new();
         let places = BTreeMap::new();
-        Self { term: 0, highest: epoch, active: none.clone(), former: none, moving, places, missing: Vec::new() }
+        Self {
+            term: 0,
+            highest: epoch,
+            active: none.clone(),
+            former: none,
+            moving,
+            places,
+            missing: Vec::new(),
+        }
     }
 }
 
@@ -97,7 +112,8 @@ pub enum MembershipError {
     #[error("worker {0} is not registered here")]
     Unknown(WorkerId),
     #[error(
-        "worker id {id} is held by another process, at {address}, for another {left_ms} ms; give this worker another worker.id, or wait if it has moved"
+        "worker id {id} is held by another process, at {address}, for another {left_ms} ms; give \
+        this worker another worker.id, or wait if it has moved"
     )]
     Taken { id: WorkerId, address: String, left_ms: u64 },
     #[error("another process has registered as worker {0}; give each its own worker.id")]
@@ -128,7 +144,8 @@ struct Record {
     resumes: Option<Noted>,
     /// A process before this one may have answered under the present map.
     restarted: bool,
-    /// When the lease of the process ends, or ended, that the map names, if this one has come up elsewhere.
+    /// When the lease of the process ends, or ended, that the map names, if this one has come up
+    /// elsewhere.
     elsewhere_until: Moment,
     /// When its share moved last by a step.
     stepped: Option<Moment>,
@@ -161,13 +178,18 @@ impl Told {
     fn new(document: &Document, handed_over: &BTreeMap<WorkerId, Noted>) -> Self {
         let Document { active, former, .. } = document;
         let ids = || former.members.iter().map(|member| &member.id);
-        let silent: Vec<WorkerId> = ids().filter(|id| !handed_over.contains_key(id)).cloned().collect();
+        let silent: Vec<WorkerId> =
+            ids().filter(|id| !handed_over.contains_key(id)).cloned().collect();
         let handed_over = if silent.len() <= handed_over.len() {
             HandedOver::AllBut(silent)
         } else {
             HandedOver::Only(handed_over.keys().cloned().collect())
         };
-        Self { from_former: former.change_to(active), to_former: active.change_to(former), handed_over }
+        Self {
+            from_former: former.change_to(active),
+            to_former: active.change_to(former),
+            handed_over,
+        }
     }
 }
 
@@ -194,7 +216,8 @@ pub struct Cluster {
     handed_over: BTreeMap<WorkerId, Noted>,
     /// Of the map in force, for all who are told of it.
     told: Told,
-    /// Members that ended in order, and what they handed over (`None`: not all of the map in force); until the map is without them.
+    /// Members that ended in order, and what they handed over (`None`: not all of the map in
+    /// force); until the map is without them.
     left: BTreeMap<WorkerId, Option<Noted>>,
     /// Members that a person has declared dead; until the map is without them.
     forgotten: BTreeSet<WorkerId>,
@@ -205,11 +228,15 @@ impl Cluster {
     /// A leader that was elected at `now`, and has persisted `document` in its own term.
     pub fn new(options: ClusterOptions, document: Document, now: Moment) -> Self {
         let moving = |member: &ClusterMember| document.moving.get(&member.id);
-        let is_drained = |member: &ClusterMember| moving(member).is_some_and(|moving| moving.draining);
+        let is_drained =
+            |member: &ClusterMember| moving(member).is_some_and(|moving| moving.draining);
         let record = |member: &ClusterMember| Record {
             incarnation: None,
             // Of a part of its weight, perhaps, until it says the whole.
-            member: ClusterMember { draining: member.draining || is_drained(member), ..member.clone() },
+            member: ClusterMember {
+                draining: member.draining || is_drained(member),
+                ..member.clone()
+            },
             place: document.places.get(&member.id).copied().unwrap_or(0),
             tiers: Vec::new(),
             rails: Vec::new(),
@@ -223,7 +250,12 @@ impl Cluster {
             stepped: moving(member).map(|_| now),
             returns: 0,
         };
-        let records = document.active.members.iter().map(|member| (member.id.clone(), record(member))).collect();
+        let records = document
+            .active
+            .members
+            .iter()
+            .map(|member| (member.id.clone(), record(member)))
+            .collect();
         let told = Told::new(&document, &BTreeMap::new());
         let pace = Pace::new(&document, options.step_time(), now);
         Self {
@@ -250,28 +282,44 @@ impl Cluster {
     }
 
     /// A worker joins, or a new process of one that was here.
-    pub fn register(&mut self, asked: Registration, now: Moment) -> Result<Granted, MembershipError> {
-        let Registration { id, incarnation, address, weight, zone, tiers, rails, knows, place } = asked;
-        let malformed = |reason: &str| Err(MembershipError::Malformed { id: id.clone(), reason: reason.to_owned() });
-        if id.0.is_empty() || id.0.len() > 64 || id.0.contains(|c: char| c.is_control() || c == '/') {
+    pub fn register(
+        &mut self,
+        asked: Registration,
+        now: Moment,
+    ) -> Result<Granted, MembershipError> {
+        let Registration { id, incarnation, address, weight, zone, tiers, rails, knows, place } =
+            asked;
+        let malformed = |reason: &str| {
+            Err(MembershipError::Malformed { id: id.clone(), reason: reason.to_owned() })
+        };
+        if id.0.is_empty() || id.0.len() > 64 || id.0.contains(|c: char| c.is_control() || c == '/')
+        {
             return malformed("an id has 1 to 64 bytes, and no slash or control character");
         }
         if !weight.is_finite() || weight <= 0.0 {
             return malformed("its weight is not above 0");
         }
-        if address.is_empty() || address.len() > 256 || zone.len() > 256 || tiers.len() > 16 || !are_rails(&rails) {
+        if address.is_empty()
+            || address.len() > 256
+            || zone.len() > 256
+            || tiers.len() > 16
+            || !are_rails(&rails)
+        {
             return malformed("its address, zone, tiers or rails make no sense");
         }
-        // At the same place it is a process that was started again: one place has one listener. An address alone is no place: a name, or a
-        // service, may lead to two processes, of which the first answers from what it knows until its lease is over.
+        // At the same place it is a process that was started again: one place has one listener. An
+        // address alone is no place: a name, or a service, may lead to two processes, of which the
+        // first answers from what it knows until its lease is over.
         let other = |record: &&Record| {
-            let is_elsewhere = record.member.address != address || (record.place != 0 && record.place != place);
+            let is_elsewhere =
+                record.member.address != address || (record.place != 0 && record.place != place);
             record.incarnation.as_ref() != Some(&incarnation) && is_elsewhere
         };
         match self.records.get(&id) {
             Some(record) if record.is_live(now) && other(&record) => {
                 let left = record.lease_until.since(now).as_millis();
-                let (address, left_ms) = (record.member.address.clone(), u64::try_from(left).unwrap_or(u64::MAX));
+                let (address, left_ms) =
+                    (record.member.address.clone(), u64::try_from(left).unwrap_or(u64::MAX));
                 return Err(MembershipError::Taken { id, address, left_ms });
             }
             None if self.records.len() >= self.options.workers_max => {
@@ -288,7 +336,10 @@ impl Cluster {
             resumes = self.left.remove(&id).flatten();
             restarted = true;
             // It asks again, because the answer was lost.
-            if let Some(same) = self.records.get(&id).filter(|record| record.incarnation.as_ref() == Some(&incarnation))
+            if let Some(same) = self
+                .records
+                .get(&id)
+                .filter(|record| record.incarnation.as_ref() == Some(&incarnation))
             {
                 (resumes, restarted) = (resumes.or_else(|| same.resumes.clone()), same.restarted);
             }
@@ -341,7 +392,12 @@ impl Cluster {
     }
 
     /// A worker is alive; it says under which epoch it answers, and which it has prepared.
-    pub fn renew(&mut self, id: &WorkerId, asked: &Renewal, now: Moment) -> Result<Granted, MembershipError> {
+    pub fn renew(
+        &mut self,
+        id: &WorkerId,
+        asked: &Renewal,
+        now: Moment,
+    ) -> Result<Granted, MembershipError> {
         let lease_until = now.after(self.options.lease);
         let gave_up = self.change.as_ref().is_some_and(|change| change.prepared.contains_key(id));
         let changing = self.activating && !gave_up;
@@ -380,20 +436,28 @@ impl Cluster {
         let record = self.known(id, &asked.incarnation)?;
         record.gone = true;
         let address = record.member.address.clone();
-        // A process that has come up elsewhere can't speak for the one that the map names, which may be cut off only.
+        // A process that has come up elsewhere can't speak for the one that the map names, which
+        // may be cut off only.
         if self.document.active.get(id).is_some_and(|member| member.address == address) {
-            self.left.insert(id.clone(), self.noted(id, asked.open_writes.as_ref(), asked.given_up));
+            self.left
+                .insert(id.clone(), self.noted(id, asked.open_writes.as_ref(), asked.given_up));
         }
         Ok(())
     }
 
-    /// Who has not answered under the map in force does not know what was handed over to it under that. But then what the
-    /// process before it said is still all.
-    fn noted(&self, id: &WorkerId, open_writes: Option<&Vec<OpenWrite>>, given_up: GivenUp) -> Option<Noted> {
+    /// Who has not answered under the map in force does not know what was handed over to it under
+    /// that. But then what the process before it said is still all.
+    fn noted(
+        &self,
+        id: &WorkerId,
+        open_writes: Option<&Vec<OpenWrite>>,
+        given_up: GivenUp,
+    ) -> Option<Noted> {
         if given_up.epoch != self.document.active.epoch {
             return self.records.get(id).and_then(|record| record.resumes.clone());
         }
-        open_writes.map(|all| Noted { open_writes: all.clone(), uncertain_ms: given_up.uncertain_ms })
+        open_writes
+            .map(|all| Noted { open_writes: all.clone(), uncertain_ms: given_up.uncertain_ms })
     }
 
     /// A person says that this worker is dead. Its lease is waited for nevertheless.
@@ -410,7 +474,8 @@ impl Cluster {
 
     /// Takes a worker's slots away, or gives them back. It stays a member.
     pub fn drain(&mut self, id: &WorkerId, draining: bool) -> Result<(), MembershipError> {
-        let record = self.records.get_mut(id).ok_or_else(|| MembershipError::Unknown(id.clone()))?;
+        let record =
+            self.records.get_mut(id).ok_or_else(|| MembershipError::Unknown(id.clone()))?;
         record.member.draining = draining;
         Ok(())
     }
@@ -418,11 +483,19 @@ impl Cluster {
     /// When the lease ends, or ended, of the process that the map names.
     fn end_at_the_map(&self, id: &WorkerId) -> Moment {
         let Some(record) = self.records.get(id) else { return Moment::default() };
-        let named = self.document.active.get(id).is_some_and(|member| member.address == record.member.address);
+        let named = self
+            .document
+            .active
+            .get(id)
+            .is_some_and(|member| member.address == record.member.address);
         if named { record.lease_until } else { record.elsewhere_until }
     }
 
-    fn known(&mut self, id: &WorkerId, incarnation: &Incarnation) -> Result<&mut Record, MembershipError> {
+    fn known(
+        &mut self,
+        id: &WorkerId,
+        incarnation: &Incarnation,
+    ) -> Result<&mut Record, MembershipError> {
         let record = self.records.get_mut(id).filter(|record| !record.gone);
         let record = record.ok_or_else(|| MembershipError::Unknown(id.clone()))?;
         match &record.incarnation {
@@ -437,8 +510,14 @@ impl Cluster {
         let map = &self.document.active;
         // At another address it is not whom the members of the map reach.
         let record = self.records.get(id);
-        let member = record.filter(|record| map.get(id).is_some_and(|member| member.address == record.member.address));
-        let prepare = self.change.as_ref().map(|change| change.membership.epoch).filter(|&epoch| epoch != prepared);
+        let member = record.filter(|record| {
+            map.get(id).is_some_and(|member| member.address == record.member.address)
+        });
+        let prepare = self
+            .change
+            .as_ref()
+            .map(|change| change.membership.epoch)
+            .filter(|&epoch| epoch != prepared);
         // Nobody begins to answer under a map that is being given up.
         let activation = member.filter(|_| active != map.epoch).filter(|_| self.change.is_none());
         let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
@@ -471,7 +550,12 @@ impl Cluster {
             map,
             former: self.told.to_former.clone(),
             handed_over: self.told.handed_over.clone(),
-            open_writes: self.handed_over.values().flat_map(|noted| &noted.open_writes).copied().collect(),
+            open_writes: self
+                .handed_over
+                .values()
+                .flat_map(|noted| &noted.open_writes)
+                .copied()
+                .collect(),
             resumes: record.resumes.as_ref().map(|noted| noted.open_writes.clone()),
             uncertain_ms,
             restarted: record.restarted,

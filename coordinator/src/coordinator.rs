@@ -1,4 +1,5 @@
-//! A coordinator, put together: its store, its part in the election, and what its API needs of both.
+//! A coordinator, put together: its store, its part in the election, and what its API needs of
+//! both.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -95,7 +96,8 @@ pub struct Coordinator {
 }
 
 impl Coordinator {
-    /// Claims the store for the cluster. Serves and takes part in the election from [`Coordinator::start`] on.
+    /// Claims the store for the cluster. Serves and takes part in the election from
+    /// [`Coordinator::start`] on.
     pub async fn new(
         options: CoordinatorOptions,
         store: SharedStore,

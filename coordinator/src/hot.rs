@@ -1,8 +1,10 @@
-//! How many workers each hot block has: raised at once when more is read of it than one worker is to serve, lowered when that has
-//! been over for a while. Pure: takes what workers report, and the time.
+//! How many workers each hot block has: raised at once when more is read of it than one worker is
+//! to serve, lowered when that has been over for a while. Pure: takes what workers report, and the
+//! time.
 //!
-//! Soft state: it ends with the leadership, and the next leader hears everything again within some seconds. Which workers they are is
-//! nobody's decision but the map's ([`verbs3_protocol::Placement::spread`]).
+//! Soft state: it ends with the leadership, and the next leader hears everything again within some
+//! seconds. Which workers they are is nobody's decision but the map's
+//! ([`verbs3_protocol::Placement::spread`]).
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -62,7 +64,8 @@ pub struct HotBlocks {
 }
 
 impl HotBlocks {
-    /// Of a leader that was elected at `now`. Workers renew their leases, and report with that, each `renewed_every`.
+    /// Of a leader that was elected at `now`. Workers renew their leases, and report with that,
+    /// each `renewed_every`.
     pub fn new(options: HotOptions, renewed_every: Duration, now: Moment) -> Self {
         let reports_come = options.report_every + renewed_every;
         Self {
@@ -81,7 +84,8 @@ impl HotBlocks {
     pub fn wish(options: &HotOptions) -> Option<HotWish> {
         (options.workers_max > 1).then(|| HotWish {
             every_ms: u64::try_from(options.report_every.as_millis()).unwrap_or(u64::MAX),
-            // A block keeps two workers down to half a worker's rate, of which one may have no more than a quarter.
+            // A block keeps two workers down to half a worker's rate, of which one may have no more
+            // than a quarter.
             rate_min: (options.rate_per_worker / 8).max(1),
             blocks_max: options.reported_max as u64,
         })
@@ -89,13 +93,16 @@ impl HotBlocks {
 
     /// A worker says what it serves most: all of it, in place of what it said before.
     pub fn report(&mut self, worker: &WorkerId, blocks: Vec<HotBlock>, now: Moment) {
-        let fits = |hot: &HotBlock| hot.object.key.len() + hot.object.volume.0.len() <= NAME_BYTES_MAX;
+        let fits =
+            |hot: &HotBlock| hot.object.key.len() + hot.object.volume.0.len() <= NAME_BYTES_MAX;
         let blocks = blocks.into_iter().take(self.options.reported_max).filter(fits);
         let blocks = blocks.map(|hot| (hot.object.block_hash(hot.block), hot)).collect();
         self.reports.insert(worker.clone(), Report { at: now, blocks });
     }
 
-    /// Weighs what was reported. Also where no block is to have replicas: followers may know of another leader's. `workers`: how many there are in the map. A list that followers have not been told yet.
+    /// Weighs what was reported. Also where no block is to have replicas: followers may know of
+    /// another leader's. `workers`: how many there are in the map. A list that followers have not
+    /// been told yet.
     pub fn step(&mut self, workers: usize, now: Moment) -> Option<HotList> {
         let kept_for = self.kept_for;
         self.reports.retain(|_, report| now.since(report.at) <= kept_for);
@@ -109,7 +116,9 @@ impl HotBlocks {
         self.hot.retain(|_, hot| hot.workers > 1);
         let mut new: Vec<(u64, BlockHash, (ObjectKey, BlockIndex))> = rates
             .iter()
-            .filter(|(hash, (rate, _))| *rate > self.options.rate_per_worker && !self.hot.contains_key(hash))
+            .filter(|(hash, (rate, _))| {
+                *rate > self.options.rate_per_worker && !self.hot.contains_key(hash)
+            })
             .map(|(hash, (rate, hot))| (*rate, *hash, (hot.object.clone(), hot.block)))
             .collect();
         if most <= 1 {
@@ -138,7 +147,8 @@ impl HotBlocks {
         self.hot.iter().map(|(hash, hot)| (*hash, hot.workers)).collect()
     }
 
-    /// Blocks with several workers, all those workers but the owners, and blocks for which there was no place.
+    /// Blocks with several workers, all those workers but the owners, and blocks for which there
+    /// was no place.
     pub fn counts(&self) -> (usize, usize, usize) {
         let replicas = self.hot.values().map(|hot| usize::from(hot.workers) - 1).sum();
         (self.hot.len(), replicas, self.left_out)
@@ -169,11 +179,13 @@ fn rates(reports: &BTreeMap<WorkerId, Report>) -> HashMap<BlockHash, (u64, &HotB
 }
 
 impl Hot {
-    /// More workers at once; fewer after a while, and then as many as leave each no more than half of what it is to serve: else
-    /// they would be back with the next report.
+    /// More workers at once; fewer after a while, and then as many as leave each no more than half
+    /// of what it is to serve: else they would be back with the next report.
     fn weigh(&mut self, options: &HotOptions, most: u16, now: Moment) {
         let share = options.rate_per_worker.max(1);
-        let of = |share: u64| u16::try_from(self.rate.div_ceil(share.max(1))).unwrap_or(u16::MAX).clamp(1, most);
+        let of = |share: u64| {
+            u16::try_from(self.rate.div_ceil(share.max(1))).unwrap_or(u16::MAX).clamp(1, most)
+        };
         let (wanted, enough) = (of(share), of(share / 2));
         // Workers have gone.
         self.workers = self.workers.min(most);

@@ -1,7 +1,8 @@
 //! The API: HTTP/1.1, JSON, every request and answer proved by the cluster's secret.
 //!
-//! Owns connections, proofs and bounds; what is asked and answered is [`routes`]'. Who has proved nothing yet has a deadline that
-//! nothing renews, gives way when places are wanted, and has no body read.
+//! Owns connections, proofs and bounds; what is asked and answered is [`routes`]'. Who has proved
+//! nothing yet has a deadline that nothing renews, gives way when places are wanted, and has no
+//! body read.
 
 mod objects;
 mod openapi;
@@ -29,7 +30,8 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use verbs3_coordinator_client::api::{REQUEST_BYTES_MAX, Refused, RefusedKind};
 use verbs3_coordinator_client::proof::{
-    ANSWER_HEADER, Proof, ProofError, RECIPIENT_HEADER, REQUEST_HEADER, SaidHead, Secret, wall_clock_ms,
+    ANSWER_HEADER, Proof, ProofError, RECIPIENT_HEADER, REQUEST_HEADER, SaidHead, Secret,
+    wall_clock_ms,
 };
 use verbs3_doors::{RoomLimits, WaitingGuest, WaitingRoom};
 
@@ -55,7 +57,11 @@ impl Answer {
     fn json(status: StatusCode, value: &impl serde::Serialize) -> Self {
         match serde_json::to_vec(value) {
             Ok(body) => Self { status, body: body.into(), lines: None },
-            Err(error) => Self::refused(StatusCode::INTERNAL_SERVER_ERROR, RefusedKind::Unavailable, error.to_string()),
+            Err(error) => Self::refused(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                RefusedKind::Unavailable,
+                error.to_string(),
+            ),
         }
     }
 
@@ -72,7 +78,10 @@ impl Answer {
     }
 
     fn refused(status: StatusCode, kind: RefusedKind, reason: impl Into<String>) -> Self {
-        Self::refusal(status, &Refused { kind, reason: reason.into(), leader: None, now_ms: None, recipient: None })
+        Self::refusal(
+            status,
+            &Refused { kind, reason: reason.into(), leader: None, now_ms: None, recipient: None },
+        )
     }
 
     fn refusal(status: StatusCode, refused: &Refused) -> Self {
@@ -89,7 +98,8 @@ pub(crate) struct Asked {
 }
 
 impl Coordinator {
-    /// Until the coordinator stops, then ends with its connections: waiting requests are cut, and their askers go elsewhere.
+    /// Until the coordinator stops, then ends with its connections: waiting requests are cut, and
+    /// their askers go elsewhere.
     pub(crate) async fn serve(self: Arc<Self>, socket: TcpListener) {
         let places = Arc::new(Semaphore::new(self.options.connections_max));
         let strangers = WaitingRoom::new(RoomLimits {
@@ -112,7 +122,10 @@ impl Coordinator {
                 continue;
             }
             let Some(guest) = strangers.admit_guest(address.ip()) else {
-                tracing::debug!(%address, "a connection was closed: too many are open that have proved nothing");
+                tracing::debug!(
+                    %address,
+                    "a connection was closed: too many are open that have proved nothing"
+                );
                 continue;
             };
             let _ = stream.set_nodelay(true);
@@ -129,7 +142,10 @@ impl Coordinator {
     async fn connection(&self, stream: TcpStream, guest: WaitingGuest) {
         let door = Doorway { guest, known: CancellationToken::new() };
         let served = &door;
-        let service = service_fn(|request| async move { Ok::<_, Infallible>(self.answer(request, served).await) });
+        let service =
+            service_fn(
+                |request| async move { Ok::<_, Infallible>(self.answer(request, served).await) },
+            );
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEADER_READ_MAX)
@@ -149,7 +165,11 @@ impl Coordinator {
         }
     }
 
-    async fn answer(&self, request: Request<Incoming>, door: &Doorway) -> Response<UnsyncBoxBody<Bytes, Infallible>> {
+    async fn answer(
+        &self,
+        request: Request<Incoming>,
+        door: &Doorway,
+    ) -> Response<UnsyncBoxBody<Bytes, Infallible>> {
         let (proof, route, answer) = match self.proven(request, door).await {
             Ok((asked, proof)) => {
                 let (route, answer) = self.route(&asked).await;
@@ -195,7 +215,11 @@ impl Coordinator {
         let path_and_query = head.uri.path_and_query().map_or("/", |path| path.as_str());
         let said = SaidHead { method: head.method.as_str(), path_and_query };
         let header = head.headers.get(REQUEST_HEADER).and_then(|header| header.to_str().ok());
-        let proof = self.options.secret.check(said, header).map_err(|error| (None, self.unproven(error)))?;
+        let proof = self
+            .options
+            .secret
+            .check(said, header)
+            .map_err(|error| (None, self.unproven(error)))?;
         let is_addressed = proof.recipient == self.recipient;
         if is_addressed && self.seen.is_timely(&proof, wall_clock_ms()) {
             door.let_in();
@@ -243,10 +267,14 @@ impl Coordinator {
             recipient: None,
         };
         match error {
-            ProofError::Clock => Refused { kind: RefusedKind::Clock, now_ms: Some(wall_clock_ms()), ..refused },
-            ProofError::Recipient => {
-                Refused { kind: RefusedKind::Recipient, recipient: Some(self.recipient.clone()), ..refused }
+            ProofError::Clock => {
+                Refused { kind: RefusedKind::Clock, now_ms: Some(wall_clock_ms()), ..refused }
             }
+            ProofError::Recipient => Refused {
+                kind: RefusedKind::Recipient,
+                recipient: Some(self.recipient.clone()),
+                ..refused
+            },
             ProofError::Missing | ProofError::Wrong | ProofError::Replayed => refused,
         }
     }
@@ -254,9 +282,14 @@ impl Coordinator {
     /// Stores that send notifications prove nothing, but may know a token.
     fn is_let_in(&self, head: &http::request::Parts) -> bool {
         let is_notification = head.method == http::Method::POST && head.uri.path() == NOTIFICATIONS;
-        let Some(token) = self.options.notification_token.as_ref().filter(|_| is_notification) else { return false };
-        let header = head.headers.get(header::AUTHORIZATION).and_then(|header| header.to_str().ok());
-        let header = header.map(|header| header.strip_prefix("Bearer ").unwrap_or(header).to_owned());
+        let Some(token) = self.options.notification_token.as_ref().filter(|_| is_notification)
+        else {
+            return false;
+        };
+        let header =
+            head.headers.get(header::AUTHORIZATION).and_then(|header| header.to_str().ok());
+        let header =
+            header.map(|header| header.strip_prefix("Bearer ").unwrap_or(header).to_owned());
         let given = header.or_else(|| routes::text(head.uri.query().unwrap_or_default(), "token"));
         given.is_some_and(|given| token.is(&given))
     }
@@ -265,10 +298,12 @@ impl Coordinator {
 /// Where notifications come in: [`verbs3_coordinator_client::api::PREFIX`] included.
 const NOTIFICATIONS: &str = "/v1/notifications";
 
-/// A question that changes nothing may be asked twice. So may a word for a worker: hearing it twice is hearing it once, and words come
-/// at the rate of writes, so that remembering the proof of each would take memory without a bound.
+/// A question that changes nothing may be asked twice. So may a word for a worker: hearing it twice
+/// is hearing it once, and words come at the rate of writes, so that remembering the proof of each
+/// would take memory without a bound.
 fn may_be_repeated(head: &http::request::Parts) -> bool {
-    let is_relay = || head.uri.path().starts_with("/v1/workers/") && head.uri.path().ends_with("/relay");
+    let is_relay =
+        || head.uri.path().starts_with("/v1/workers/") && head.uri.path().ends_with("/relay");
     head.method == http::Method::GET || (head.method == http::Method::POST && is_relay())
 }
 
@@ -282,7 +317,11 @@ fn asked(head: http::request::Parts, body: Bytes) -> Asked {
 }
 
 /// Each line is an object of its own proof, which comes first, and of what it proves.
-fn proven_lines(secret: Secret, proof: Proof, lines: BoxStream<'static, Bytes>) -> UnsyncBoxBody<Bytes, Infallible> {
+fn proven_lines(
+    secret: Secret,
+    proof: Proof,
+    lines: BoxStream<'static, Bytes>,
+) -> UnsyncBoxBody<Bytes, Infallible> {
     let frames = lines.enumerate().map(move |(number, line)| {
         let mac = secret.prove_line(&proof, number as u64, &line);
         let mut text = format!("{{\"proof\":\"{mac}\",\"said\":").into_bytes();
@@ -315,7 +354,10 @@ impl Doorway {
 }
 
 /// The place of a connection. `None`: the one that was to give way has not in time.
-async fn place_of(place: Option<OwnedSemaphorePermit>, places: Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
+async fn place_of(
+    place: Option<OwnedSemaphorePermit>,
+    places: Arc<Semaphore>,
+) -> Option<OwnedSemaphorePermit> {
     match place {
         Some(place) => Some(place),
         None => timeout(DISPLACE_MAX, places.acquire_owned()).await.ok()?.ok(),
@@ -326,7 +368,8 @@ async fn read_body(body: Incoming) -> Result<Bytes, Answer> {
     match timeout(BODY_READ_MAX, Limited::new(body, REQUEST_BYTES_MAX).collect()).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),
         Ok(Err(_)) | Err(_) => {
-            let reason = format!("the body is longer than {REQUEST_BYTES_MAX} bytes, or did not come");
+            let reason =
+                format!("the body is longer than {REQUEST_BYTES_MAX} bytes, or did not come");
             Err(Answer::refused(StatusCode::PAYLOAD_TOO_LARGE, RefusedKind::Malformed, reason))
         }
     }

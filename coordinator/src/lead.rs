@@ -1,4 +1,5 @@
-//! Standing for election, and leading: what the pure [`crate::cluster::Cluster`] decides is persisted here, then published.
+//! Standing for election, and leading: what the pure [`crate::cluster::Cluster`] decides is
+//! persisted here, then published.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -97,14 +98,23 @@ impl Coordinator {
         let revision = self.save(&document, expect, &leadership).await?;
         self.publish(&document);
         let cluster = Cluster::new(self.options.cluster.clone(), document, self.clock.now());
-        let hot = HotBlocks::new(self.options.hot.clone(), self.options.cluster.lease / RENEWALS, self.clock.now());
+        let hot = HotBlocks::new(
+            self.options.hot.clone(),
+            self.options.cluster.lease / RENEWALS,
+            self.clock.now(),
+        );
         *self.leading.lock() = Some(Leading { cluster, leadership, hot });
         self.news.send_modify(|news| *news += 1);
         Ok(revision)
     }
 
-    /// Returns when the leadership is over, or must be given up because a write may or may not have happened.
-    async fn decide(&self, leadership: &Leadership, mut revision: Revision) -> Result<(), StoreError> {
+    /// Returns when the leadership is over, or must be given up because a write may or may not have
+    /// happened.
+    async fn decide(
+        &self,
+        leadership: &Leadership,
+        mut revision: Revision,
+    ) -> Result<(), StoreError> {
         loop {
             let now = self.clock.now();
             let step = match self.leading.lock().as_mut() {
@@ -133,7 +143,8 @@ impl Coordinator {
         }
     }
 
-    /// Looks over what is reported of hot blocks, as long as this coordinator leads. May be cancelled at any time.
+    /// Looks over what is reported of hot blocks, as long as this coordinator leads. May be
+    /// cancelled at any time.
     pub(crate) async fn weigh_hot(self: Arc<Self>) {
         let weighing = async {
             let mut ticks = tokio::time::interval(WEIGHED_EVERY);
@@ -146,7 +157,8 @@ impl Coordinator {
                     if let Some(list) = leading.hot.step(workers, now) {
                         tracing::debug!(blocks = list.blocks.len(), "another list of hot blocks");
                         self.metrics.hot_lists.inc();
-                        // While this coordinator leads: who steps down withdraws it after that, and not before.
+                        // While this coordinator leads: who steps down withdraws it after that, and
+                        // not before.
                         self.hot_published.publish(&list);
                     }
                     leading.hot.counts()
@@ -162,14 +174,20 @@ impl Coordinator {
 
     async fn load(&self) -> Result<Option<(Document, Revision)>, StoreError> {
         let Some(entry) = self.store.get(KEY).await? else { return Ok(None) };
-        let document = serde_json::from_slice(&entry.value).map_err(|error| StoreError::Damaged {
-            store: self.store.name().to_owned(),
-            reason: format!("{KEY}: {error}"),
-        })?;
+        let document =
+            serde_json::from_slice(&entry.value).map_err(|error| StoreError::Damaged {
+                store: self.store.name().to_owned(),
+                reason: format!("{KEY}: {error}"),
+            })?;
         Ok(Some((document, entry.revision)))
     }
 
-    async fn save(&self, document: &Document, expect: Expect, leadership: &Leadership) -> Result<Revision, StoreError> {
+    async fn save(
+        &self,
+        document: &Document,
+        expect: Expect,
+        leadership: &Leadership,
+    ) -> Result<Revision, StoreError> {
         let value = Bytes::from(serde_json::to_vec(document).unwrap_or_default());
         self.store.put(KEY, value, expect, Some(leadership.fence())).await
     }
@@ -214,7 +232,8 @@ impl Coordinator {
     }
 }
 
-/// Seconds since 1970: more than any epoch of an earlier store of this cluster that was lost, unless it changed every second.
+/// Seconds since 1970: more than any epoch of an earlier store of this cluster that was lost,
+/// unless it changed every second.
 fn first_epoch() -> Epoch {
     Epoch(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs())
 }

@@ -1,4 +1,5 @@
-//! The control plane: who belongs to the cluster, and the placement map that follows from it. Never on the read path.
+//! The control plane: who belongs to the cluster, and the placement map that follows from it. Never
+//! on the read path.
 #![forbid(unsafe_code)]
 
 mod claim;

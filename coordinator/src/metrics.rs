@@ -8,14 +8,22 @@ pub type Row = (&'static str, &'static [&'static str], &'static str);
 pub const TABLE: &[Row] = &[
     ("verbs3_coordinator_leader", &[], "1 while this coordinator leads"),
     ("verbs3_coordinator_elections_total", &[], "Elections that this coordinator has won"),
-    ("verbs3_coordinator_epoch", &[], "Epoch of the placement map in force, as this coordinator knows it"),
+    (
+        "verbs3_coordinator_epoch",
+        &[],
+        "Epoch of the placement map in force, as this coordinator knows it",
+    ),
     ("verbs3_coordinator_members", &[], "Workers in the placement map in force"),
     (
         "verbs3_coordinator_workers_missing",
         &[],
         "Workers that were in a map, went without a word, and neither came back nor were forgotten",
     ),
-    ("verbs3_coordinator_maps_total", &[], "Placement maps that this coordinator has brought into force"),
+    (
+        "verbs3_coordinator_maps_total",
+        &[],
+        "Placement maps that this coordinator has brought into force",
+    ),
     ("verbs3_coordinator_slots_moved_total", &[], "Slots that got another owner by those maps"),
     (
         "verbs3_coordinator_moving",
@@ -23,33 +31,52 @@ pub const TABLE: &[Row] = &[
         "Workers that have a part of their share of the slots, since they join or are drained: it moves by a quarter at a time, in coordinator.move_for",
     ),
     ("verbs3_coordinator_requests_total", &["route", "status"], "Requests to the API"),
-    ("verbs3_coordinator_unproven_total", &[], "Requests that did not prove the cluster's secret, or not in time"),
+    (
+        "verbs3_coordinator_unproven_total",
+        &[],
+        "Requests that did not prove the cluster's secret, or not in time",
+    ),
     (
         "verbs3_coordinator_proofs_kept",
         &[],
-        "Proofs of requests that change something, remembered so that nobody uses them again; about 100 bytes each",
+        "Proofs of requests that change something, remembered so that nobody uses them again; \
+        about 100 bytes each",
     ),
     ("verbs3_coordinator_store_failures_total", &[], "Writes and reads of the store that failed"),
-    ("verbs3_coordinator_hot_blocks", &[], "Blocks that several workers serve because they are read so much"),
+    (
+        "verbs3_coordinator_hot_blocks",
+        &[],
+        "Blocks that several workers serve because they are read so much",
+    ),
     ("verbs3_coordinator_hot_replicas", &[], "Those workers, without the blocks' owners"),
     (
         "verbs3_coordinator_hot_left_out",
         &[],
         "Hot blocks that got no replica, because coordinator.hot.blocks_max have some",
     ),
-    ("verbs3_coordinator_hot_lists_total", &[], "Lists of hot blocks that this coordinator has told"),
+    (
+        "verbs3_coordinator_hot_lists_total",
+        &[],
+        "Lists of hot blocks that this coordinator has told",
+    ),
     ("verbs3_coordinator_connections", &[], "Open connections to the API"),
     (
         "verbs3_coordinator_connections_cut_total",
         &["reason"],
-        "Connections cut, by reason: unproven (nothing was proved in time), displaced (the same, and others wanted the place)",
+        "Connections cut, by reason: unproven (nothing was proved in time), displaced (the same, \
+        and others wanted the place)",
     ),
     (
         "verbs3_coordinator_relays_total",
         &["outcome"],
-        "Announcements and reports of gateways for workers that these can't reach, by outcome (done, unleased, refused, other_map, no_lease, silent, full)",
+        "Announcements and reports of gateways for workers that these can't reach, by outcome \
+        (done, unleased, refused, other_map, no_lease, silent, full)",
     ),
-    ("verbs3_coordinator_relays_waiting", &[], "Those that wait for the worker to fetch or to answer them"),
+    (
+        "verbs3_coordinator_relays_waiting",
+        &[],
+        "Those that wait for the worker to fetch or to answer them",
+    ),
     ("verbs3_coordinator_relays_bytes", &[], "Memory that these take"),
 ];
 
@@ -82,7 +109,8 @@ impl Metrics {
     pub(crate) fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
         let opts = |name: &str| {
             let row = TABLE.iter().find(|(known, ..)| *known == name);
-            let (name, _, help) = row.ok_or_else(|| prometheus::Error::Msg(format!("{name} is not in the table")))?;
+            let (name, _, help) =
+                row.ok_or_else(|| prometheus::Error::Msg(format!("{name} is not in the table")))?;
             Ok::<_, prometheus::Error>(Opts::new(*name, *help))
         };
         let counter = |name: &str| {
@@ -95,11 +123,13 @@ impl Metrics {
             registry.register(Box::new(made.clone()))?;
             Ok::<_, prometheus::Error>(made)
         };
-        let requests = IntCounterVec::new(opts("verbs3_coordinator_requests_total")?, &["route", "status"])?;
+        let requests =
+            IntCounterVec::new(opts("verbs3_coordinator_requests_total")?, &["route", "status"])?;
         registry.register(Box::new(requests.clone()))?;
         let relays = IntCounterVec::new(opts("verbs3_coordinator_relays_total")?, &["outcome"])?;
         registry.register(Box::new(relays.clone()))?;
-        let connections_cut = IntCounterVec::new(opts("verbs3_coordinator_connections_cut_total")?, &["reason"])?;
+        let connections_cut =
+            IntCounterVec::new(opts("verbs3_coordinator_connections_cut_total")?, &["reason"])?;
         registry.register(Box::new(connections_cut.clone()))?;
         Ok(Self {
             leader: gauge("verbs3_coordinator_leader")?,

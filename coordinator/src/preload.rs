@@ -1,6 +1,8 @@
-//! The leader's preload jobs: an engine over the coordinators' store, for as long as this coordinator leads.
+//! The leader's preload jobs: an engine over the coordinators' store, for as long as this
+//! coordinator leads.
 //!
-//! What a job is and does is `verbs3-preload`'s. Its writes carry the leadership's fence: a deposed leader changes no job.
+//! What a job is and does is `verbs3-preload`'s. Its writes carry the leadership's fence: a deposed
+//! leader changes no job.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -48,17 +50,26 @@ struct LeaderJobs {
 impl JobStore for LeaderJobs {
     async fn all(&self) -> Result<Vec<(String, Bytes)>, JobStoreError> {
         let entries = self.store.list(PREFIX).await.map_err(failed)?;
-        let entry = |entry: crate::store::Entry| Some((entry.key.strip_prefix(PREFIX)?.to_owned(), entry.value));
+        let entry = |entry: crate::store::Entry| {
+            Some((entry.key.strip_prefix(PREFIX)?.to_owned(), entry.value))
+        };
         Ok(entries.into_iter().filter_map(entry).collect())
     }
 
     async fn put(&self, key: &str, value: Bytes, new: bool) -> Result<(), JobStoreError> {
         let expect = if new { Expect::Absent } else { Expect::Any };
-        self.store.put(&format!("{PREFIX}{key}"), value, expect, Some(&self.fence)).await.map(|_| ()).map_err(failed)
+        self.store
+            .put(&format!("{PREFIX}{key}"), value, expect, Some(&self.fence))
+            .await
+            .map(|_| ())
+            .map_err(failed)
     }
 
     async fn delete(&self, key: &str) -> Result<(), JobStoreError> {
-        self.store.delete(&format!("{PREFIX}{key}"), Expect::Any, Some(&self.fence)).await.map_err(failed)
+        self.store
+            .delete(&format!("{PREFIX}{key}"), Expect::Any, Some(&self.fence))
+            .await
+            .map_err(failed)
     }
 }
 
@@ -67,14 +78,17 @@ fn failed(error: StoreError) -> JobStoreError {
         StoreError::Conflict { key } => JobStoreError::Exists(key),
         StoreError::Fenced { .. } => JobStoreError::Deposed(error.to_string()),
         StoreError::Refused { .. } => JobStoreError::Refused(error.to_string()),
-        StoreError::Unavailable { .. } | StoreError::Damaged { .. } => JobStoreError::Unavailable(error.to_string()),
+        StoreError::Unavailable { .. } | StoreError::Damaged { .. } => {
+            JobStoreError::Unavailable(error.to_string())
+        }
     }
 }
 
 impl Coordinator {
     /// Runs jobs whenever this coordinator leads, until it stops. Joined at shutdown.
     pub fn preload_with(self: &Arc<Self>, preload: Preload) {
-        let _ = self.preloading.objects.set(Objects::new(preload.tier.clone(), preload.mounts.clone()));
+        let _ =
+            self.preloading.objects.set(Objects::new(preload.tier.clone(), preload.mounts.clone()));
         let coordinator = self.clone();
         self.tasks.spawn(async move {
             let mut news = coordinator.news.subscribe();
@@ -98,14 +112,16 @@ impl Coordinator {
 
     fn leadership(&self) -> Option<(Fence, CancellationToken)> {
         let leading = self.leading.lock();
-        let leadership = &leading.as_ref().filter(|leading| !leading.leadership.is_lost())?.leadership;
+        let leadership =
+            &leading.as_ref().filter(|leading| !leading.leadership.is_lost())?.leadership;
         Some((leadership.fence().clone(), leadership.lost.clone()))
     }
 
     async fn lead_jobs(&self, preload: &Preload, fence: Fence, lost: CancellationToken) {
         let store = Arc::new(LeaderJobs { store: self.store.clone(), fence: fence.clone() });
         let Preload { options, tier, mounts, metrics } = preload;
-        let opened = Engine::open(options.clone(), tier.clone(), mounts.clone(), store, metrics.clone());
+        let opened =
+            Engine::open(options.clone(), tier.clone(), mounts.clone(), store, metrics.clone());
         let engine = match self.stop.run_until_cancelled(opened).await {
             Some(Ok(engine)) => engine,
             Some(Err(error)) => {
@@ -137,7 +153,8 @@ impl Coordinator {
         tokio::pin!(running, over);
         tokio::select! {
             () = &mut over => running.await,
-            // By itself only where its store belongs to another, which is about to be known here, too.
+            // By itself only where its store belongs to another, which is about to be known here,
+            // too.
             () = &mut running => {
                 *self.preloading.engine.lock() = None;
                 let _ = self.stop.run_until_cancelled(sleep(PAUSE)).await;

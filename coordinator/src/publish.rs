@@ -1,5 +1,5 @@
-//! The map in force, as this coordinator knows it, for whoever follows: at once if it is newer than theirs, else when it is.
-//! Any coordinator publishes, leader or not.
+//! The map in force, as this coordinator knows it, for whoever follows: at once if it is newer than
+//! theirs, else when it is. Any coordinator publishes, leader or not.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -15,7 +15,8 @@ use verbs3_protocol::{Epoch, Membership, Placement, SLOTS, Slot, WorkerId};
 /// Maps kept to answer with what changed. Who is further behind gets the whole list.
 const HISTORY_MAX: usize = 64;
 
-/// The list of hot blocks, of the leader alone: its version, and it, encoded. Version 0: nobody leads here, or it has not heard enough.
+/// The list of hot blocks, of the leader alone: its version, and it, encoded. Version 0: nobody
+/// leads here, or it has not heard enough.
 pub(crate) struct HotPublished {
     current: watch::Sender<(u64, Bytes)>,
 }
@@ -26,7 +27,8 @@ impl HotPublished {
     }
 
     pub(crate) fn publish(&self, list: &HotList) {
-        self.current.send_replace((list.version, serde_json::to_vec(list).unwrap_or_default().into()));
+        self.current
+            .send_replace((list.version, serde_json::to_vec(list).unwrap_or_default().into()));
     }
 
     /// This coordinator leads no more.
@@ -34,11 +36,13 @@ impl HotPublished {
         self.current.send_replace((0, Bytes::new()));
     }
 
-    /// A list of another version than `seen`; waits up to `wait` for one, or until there is none any more.
+    /// A list of another version than `seen`; waits up to `wait` for one, or until there is none
+    /// any more.
     pub(crate) async fn other_than(&self, seen: u64, wait: Duration) -> Option<Bytes> {
         let mut follows = self.current.subscribe();
         let began_with = follows.borrow_and_update().0;
-        let news = follows.wait_for(|(version, _)| *version != seen && (*version != 0 || began_with != 0));
+        let news =
+            follows.wait_for(|(version, _)| *version != seen && (*version != 0 || began_with != 0));
         let (version, encoded) = tokio::time::timeout(wait, news).await.ok()?.ok()?.clone();
         (version != 0).then_some(encoded)
     }
@@ -52,7 +56,8 @@ pub(crate) struct Published {
     answers: Mutex<Answers>,
 }
 
-/// What was answered about the current map, encoded, by the epoch that was known: thousands ask the same in one moment.
+/// What was answered about the current map, encoded, by the epoch that was known: thousands ask the
+/// same in one moment.
 #[derive(Default)]
 struct Answers {
     current: Epoch,
@@ -62,7 +67,12 @@ struct Answers {
 impl Published {
     pub(crate) fn new() -> Self {
         let (current, _) = watch::channel(Arc::new(Membership::default()));
-        Self { current, history: Mutex::default(), placement: Mutex::default(), answers: Mutex::default() }
+        Self {
+            current,
+            history: Mutex::default(),
+            placement: Mutex::default(),
+            answers: Mutex::default(),
+        }
     }
 
     pub(crate) fn current(&self) -> Arc<Membership> {
@@ -101,20 +111,23 @@ impl Published {
         if answers.current != current.epoch {
             *answers = Answers { current: current.epoch, encoded: HashMap::new() };
         }
-        let encoded = answers.encoded.entry(known.as_ref().map(|known| known.epoch)).or_insert_with(|| {
-            let answer = match &known {
-                Some(known) => MapAnswer::Change(known.change_to(current)),
-                None => MapAnswer::Membership(current.clone()),
-            };
-            serde_json::to_vec(&answer).unwrap_or_default().into()
-        });
+        let encoded =
+            answers.encoded.entry(known.as_ref().map(|known| known.epoch)).or_insert_with(|| {
+                let answer = match &known {
+                    Some(known) => MapAnswer::Change(known.change_to(current)),
+                    None => MapAnswer::Membership(current.clone()),
+                };
+                serde_json::to_vec(&answer).unwrap_or_default().into()
+            });
         encoded.clone()
     }
 
     /// The table of the current map. Some CPU, the first time for each map.
     pub(crate) async fn placement(&self) -> Option<Arc<Placement>> {
         let current = self.current();
-        if let Some(known) = self.placement.lock().as_ref().filter(|known| known.epoch() == current.epoch) {
+        if let Some(known) =
+            self.placement.lock().as_ref().filter(|known| known.epoch() == current.epoch)
+        {
             return Some(known.clone());
         }
         let made = tokio::task::spawn_blocking(move || current.placement().ok()).await.ok()??;
@@ -145,7 +158,8 @@ mod tests {
     fn map(epoch: u64) -> Membership {
         let id = WorkerId(format!("w{epoch}"));
         let address = format!("{id}:9400");
-        let member = ClusterMember { id, address, weight: 1.0, zone: String::new(), draining: false };
+        let member =
+            ClusterMember { id, address, weight: 1.0, zone: String::new(), draining: false };
         Membership::new(Epoch(epoch), 2, vec![member])
     }
 
@@ -166,7 +180,10 @@ mod tests {
         let published = published(1000);
         for known in [370, 500, 990] {
             let answer = told(&published, known).await.unwrap();
-            assert!(matches!(&answer, MapAnswer::Change(change) if change.from == Epoch(known)), "{known}: {answer:?}");
+            assert!(
+                matches!(&answer, MapAnswer::Change(change) if change.from == Epoch(known)),
+                "{known}: {answer:?}"
+            );
             assert_eq!(answer.resolved(Some(&map(known))), Some(map(1000)));
         }
     }
@@ -177,7 +194,10 @@ mod tests {
         // None, one that is forgotten, and some between two.
         for known in [0, 10, 360, 365, 995] {
             let answer = told(&published, known).await.unwrap();
-            assert!(matches!(&answer, MapAnswer::Membership(all) if *all == map(1000)), "{known}: {answer:?}");
+            assert!(
+                matches!(&answer, MapAnswer::Membership(all) if *all == map(1000)),
+                "{known}: {answer:?}"
+            );
         }
     }
 
@@ -188,7 +208,10 @@ mod tests {
             assert!(told(&published, known).await.is_none(), "{known}");
         }
         let asker = published.clone();
-        let waits = tokio::spawn(async move { asker.later_than(Epoch(1005), Duration::from_secs(600)).await });
+        let waits =
+            tokio::spawn(
+                async move { asker.later_than(Epoch(1005), Duration::from_secs(600)).await },
+            );
         // Neither one of before, nor one that is still older than what is known.
         published.publish(&map(990));
         published.publish(&map(1004));

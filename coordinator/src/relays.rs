@@ -1,9 +1,10 @@
-//! Words of writers to workers that they can't reach, until the workers have fetched and answered them. Pure: knows neither
-//! time nor leadership.
+//! Words of writers to workers that they can't reach, until the workers have fetched and answered
+//! them. Pure: knows neither time nor leadership.
 //!
-//! A word is handed to its worker with the answer to a renewal, and answered with the next one. Where that next one does not
-//! answer it, the way there or back was lost, and it is handed out again: hearing it twice is hearing it once. What is
-//! answered is the worker's own judgement, so nothing here can make a word count that the worker has not noted.
+//! A word is handed to its worker with the answer to a renewal, and answered with the next one.
+//! Where that next one does not answer it, the way there or back was lost, and it is handed out
+//! again: hearing it twice is hearing it once. What is answered is the worker's own judgement, so
+//! nothing here can make a word count that the worker has not noted.
 
 use std::collections::BTreeMap;
 
@@ -56,7 +57,10 @@ impl<A> Relays<A> {
         let id = self.next;
         self.next = self.next.wrapping_add(1);
         (self.words, self.bytes) = (self.words + 1, self.bytes + bytes);
-        self.queues.entry(worker.clone()).or_default().insert(id, Waiting { word, handed: false, asker });
+        self.queues
+            .entry(worker.clone())
+            .or_default()
+            .insert(id, Waiting { word, handed: false, asker });
         Ok(id)
     }
 
@@ -73,7 +77,9 @@ impl<A> Relays<A> {
 
     /// A renewal has come, with answers to what was handed out before: whom to tell what.
     pub(crate) fn answered(&mut self, worker: &WorkerId, heard: Vec<HeardWord>) -> Vec<(A, Heard)> {
-        let told = heard.into_iter().filter_map(|HeardWord { id, heard }| Some((self.withdraw(worker, id)?, heard)));
+        let told = heard
+            .into_iter()
+            .filter_map(|HeardWord { id, heard }| Some((self.withdraw(worker, id)?, heard)));
         let told = told.collect();
         for waiting in self.queues.get_mut(worker).into_iter().flat_map(BTreeMap::values_mut) {
             waiting.handed = false;
@@ -87,7 +93,9 @@ impl<A> Relays<A> {
         let Some(queue) = self.queues.get_mut(worker) else { return words };
         for (&id, waiting) in queue.iter_mut().filter(|(_, waiting)| !waiting.handed) {
             bytes += waiting.word.bytes();
-            if words.len() == WORDS_PER_ANSWER_MAX || (bytes > BYTES_PER_ANSWER_MAX && !words.is_empty()) {
+            if words.len() == WORDS_PER_ANSWER_MAX
+                || (bytes > BYTES_PER_ANSWER_MAX && !words.is_empty())
+            {
                 break;
             }
             waiting.handed = true;
@@ -162,7 +170,10 @@ mod tests {
         let second = relays.offer(&id("a"), word(1, "k"), "asker").unwrap();
         assert_ne!(first, second, "the same word on another way");
         relays.clear();
-        assert_eq!((relays.answered(&id("a"), vec![done(second)]), relays.size()), (vec![], (0, 0)));
+        assert_eq!(
+            (relays.answered(&id("a"), vec![done(second)]), relays.size()),
+            (vec![], (0, 0))
+        );
     }
 
     #[test]

@@ -1,6 +1,7 @@
-//! A cluster of any size in one process and in no time: the real membership ([`crate::cluster::Cluster`]), the real leases
-//! ([`verbs3_coordinator_client::tenure::Tenure`]), the real maps and the real encoded answers, under a clock that jumps from
-//! event to event. What is made up is said in [`world`]: delays of the network, of the store and of computing a map.
+//! A cluster of any size in one process and in no time: the real membership
+//! ([`crate::cluster::Cluster`]), the real leases ([`verbs3_coordinator_client::tenure::Tenure`]),
+//! the real maps and the real encoded answers, under a clock that jumps from event to event. What
+//! is made up is said in [`world`]: delays of the network, of the store and of computing a map.
 //!
 //! `SIMULATION.md` is its report. To make it anew, some minutes (`SEED=` for another history):
 //!
@@ -19,16 +20,31 @@ use std::path::Path;
 use scenario::{Measured, Scale};
 
 /// As large as is promised.
-const LARGE: Scale =
-    Scale { workers: 1000, gateways: 10_000, racks: 25, upgraded: 4, joining: 100, open_writes: 2, compute_ms: 300 };
+const LARGE: Scale = Scale {
+    workers: 1000,
+    gateways: 10_000,
+    racks: 25,
+    upgraded: 4,
+    joining: 100,
+    open_writes: 2,
+    compute_ms: 300,
+};
 /// As small as every run of the tests can bear.
-const SMALL: Scale =
-    Scale { workers: 40, gateways: 400, racks: 5, upgraded: 5, joining: 4, open_writes: 2, compute_ms: 10 };
+const SMALL: Scale = Scale {
+    workers: 40,
+    gateways: 400,
+    racks: 5,
+    upgraded: 5,
+    joining: 4,
+    open_writes: 2,
+    compute_ms: 10,
+};
 
 const SEED: u64 = 20_261_121;
 
 fn seed() -> u64 {
-    let seed = std::env::var("SEED").map_or(SEED, |text| text.parse().expect("SEED is a decimal number"));
+    let seed =
+        std::env::var("SEED").map_or(SEED, |text| text.parse().expect("SEED is a decimal number"));
     println!("SEED={seed}");
     seed
 }
@@ -47,7 +63,8 @@ fn holds(part: &str, scale: &Scale, all: &[Measured]) {
         return;
     }
     if is_blessing() {
-        std::fs::write(&path, report::with(&found, part, &table)).expect("the report can be written");
+        std::fs::write(&path, report::with(&found, part, &table))
+            .expect("the report can be written");
     } else {
         let there = report::part(&found, part);
         assert_eq!(
@@ -61,14 +78,21 @@ fn holds(part: &str, scale: &Scale, all: &[Measured]) {
 /// What is promised at any scale.
 fn check(scale: &Scale, all: &[Measured]) {
     for measured in all {
-        let Measured { name, moved, share, moved_beyond_share, imbalance, asking_longest, .. } = measured;
+        let Measured { name, moved, share, moved_beyond_share, imbalance, asking_longest, .. } =
+            measured;
         if name == "the leader is killed" {
             assert!(asking_longest.is_zero(), "{name}: a lease was over for {asking_longest:?}");
         }
-        assert!(*moved_beyond_share <= 0.02, "{name}: a map moved {moved_beyond_share} of all slots beyond its share");
+        assert!(
+            *moved_beyond_share <= 0.02,
+            "{name}: a map moved {moved_beyond_share} of all slots beyond its share"
+        );
         // However many steps it takes. An upgrade is as many joins as racks.
         let joins = if name.starts_with("rolling") { scale.upgraded as f64 } else { 1.0 };
-        assert!(*moved <= share + joins * 0.02, "{name}: {moved} of all slots moved where {share} had to");
+        assert!(
+            *moved <= share + joins * 0.02,
+            "{name}: {moved} of all slots moved where {share} had to"
+        );
         assert!(*imbalance <= 1.15, "{name}: one worker has {imbalance} of its share");
     }
 }

@@ -1,7 +1,8 @@
-//! Where a coordinator keeps what must outlive it: a small ordered map with compare-and-swap, watching and leadership.
+//! Where a coordinator keeps what must outlive it: a small ordered map with compare-and-swap,
+//! watching and leadership.
 //!
-//! One conformance suite (`tests/store_conformance`) holds for both implementations: a folder for one coordinator ([`mod@file`]),
-//! etcd for several ([`etcd`]). Knows nothing of what is kept.
+//! One conformance suite (`tests/store_conformance`) holds for both implementations: a folder for
+//! one coordinator ([`mod@file`]), etcd for several ([`etcd`]). Knows nothing of what is kept.
 
 pub mod etcd;
 pub mod file;
@@ -76,7 +77,9 @@ impl Leadership {
         &self.fence
     }
 
-    /// Nobody else is elected before this moment, as [`verbs3_coordinator_client::clock::Clock::latest`] counts. It moves on as long as the store confirms it.
+    /// Nobody else is elected before this moment, as
+    /// [`verbs3_coordinator_client::clock::Clock::latest`] counts. It moves on as long as the store
+    /// confirms it.
     pub fn certain_until(&self) -> Moment {
         *self.until.borrow()
     }
@@ -91,8 +94,9 @@ impl Leadership {
     }
 }
 
-/// Tells that something below a prefix has changed, without saying what: read it again. Changes that follow each other fast are
-/// told once, and an interruption of the watch is told as a change, so that nothing is missed.
+/// Tells that something below a prefix has changed, without saying what: read it again. Changes
+/// that follow each other fast are told once, and an interruption of the watch is told as a change,
+/// so that nothing is missed.
 #[derive(Debug)]
 pub struct Watch {
     pub(crate) changes: watch::Receiver<u64>,
@@ -100,7 +104,8 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Returns once something was changed after the watch was made, or after the last return. May be cancelled.
+    /// Returns once something was changed after the watch was made, or after the last return. May
+    /// be cancelled.
     pub async fn changed(&mut self) {
         if self.changes.changed().await.is_err() {
             // The store is being dropped. Nothing changes any more.
@@ -117,17 +122,29 @@ pub trait Store: Send + Sync + 'static {
     /// Entries whose keys begin with `prefix`, in the order of the keys.
     async fn list(&self, prefix: &str) -> Result<Vec<Entry>, StoreError>;
 
-    /// Writes, durably, if what is there is as expected and `fence`, where one is given, is of the present leader.
-    async fn put(&self, key: &str, value: Bytes, expect: Expect, fence: Option<&Fence>)
-    -> Result<Revision, StoreError>;
+    /// Writes, durably, if what is there is as expected and `fence`, where one is given, is of the
+    /// present leader.
+    async fn put(
+        &self,
+        key: &str,
+        value: Bytes,
+        expect: Expect,
+        fence: Option<&Fence>,
+    ) -> Result<Revision, StoreError>;
 
     /// Removes. What is not there is removed already, unless a revision is expected.
-    async fn delete(&self, key: &str, expect: Expect, fence: Option<&Fence>) -> Result<(), StoreError>;
+    async fn delete(
+        &self,
+        key: &str,
+        expect: Expect,
+        fence: Option<&Fence>,
+    ) -> Result<(), StoreError>;
 
     async fn watch(&self, prefix: &str) -> Result<Watch, StoreError>;
 
-    /// Waits until no other is the leader, and is it then. `value` is what others see of the leader; `lease` is how long the
-    /// leadership outlives a leader that vanishes. May be cancelled.
+    /// Waits until no other is the leader, and is it then. `value` is what others see of the
+    /// leader; `lease` is how long the leadership outlives a leader that vanishes. May be
+    /// cancelled.
     async fn campaign(&self, value: &str, lease: Duration) -> Result<Leadership, StoreError>;
 
     /// What the present leader, if there is one, has said of itself.

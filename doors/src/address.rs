@@ -2,7 +2,8 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-/// Bits of an IPv6 address that name a network: one host has all addresses behind them (RFC 4291, section 2.5.1).
+/// Bits of an IPv6 address that name a network: one host has all addresses behind them (RFC 4291,
+/// section 2.5.1).
 const NETWORK_MASK: u128 = !0 << 64;
 
 /// What bounds by address count: an IPv4 address, or an IPv6 network of 64 bits.

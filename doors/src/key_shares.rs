@@ -1,4 +1,5 @@
-//! How many places each of many may hold: an address, an identity. Owns the counts. Does not own the places.
+//! How many places each of many may hold: an address, an identity. Owns the counts. Does not own
+//! the places.
 
 use std::collections::HashMap;
 use std::hash::Hash;

@@ -1,4 +1,5 @@
-//! Bounds on those who have not proven who they are, and on what one of many may hold. Every listening side uses them.
+//! Bounds on those who have not proven who they are, and on what one of many may hold. Every
+//! listening side uses them.
 #![forbid(unsafe_code)]
 
 mod address;

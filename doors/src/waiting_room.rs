@@ -1,5 +1,6 @@
-//! Connections of guests that have not proven who they are. Owns their places and decides who gives way when there is none left:
-//! the oldest guest of the busiest address. So strangers hold what nobody else wants, and keep nobody out.
+//! Connections of guests that have not proven who they are. Owns their places and decides who gives
+//! way when there is none left: the oldest guest of the busiest address. So strangers hold what
+//! nobody else wants, and keep nobody out.
 //!
 //! Knows no socket: a guest that has to give way is told, and its connection ends itself.
 
@@ -19,8 +20,9 @@ use crate::address_group;
 pub struct RoomLimits {
     pub places_max: usize,
     pub per_address_max: usize,
-    /// A guest that came less than this ago does not give way: the newcomer is refused. Else a crowd of honest guests that come
-    /// at once would displace each other, and none would get through.
+    /// A guest that came less than this ago does not give way: the newcomer is refused. Else a
+    /// crowd of honest guests that come at once would displace each other, and none would get
+    /// through.
     pub grace: Duration,
 }
 
@@ -69,9 +71,11 @@ impl RoomSeats {
     fn oldest(&self, group: Option<IpAddr>) -> Option<(IpAddr, u64, Instant)> {
         let (group, seats) = match group {
             Some(group) => (group, self.by_address.get(&group)?),
-            None => {
-                self.by_address.iter().max_by_key(|(_, seats)| seats.len()).map(|(group, seats)| (*group, seats))?
-            }
+            None => self
+                .by_address
+                .iter()
+                .max_by_key(|(_, seats)| seats.len())
+                .map(|(group, seats)| (*group, seats))?,
         };
         seats.first_key_value().map(|(number, seat)| (group, *number, seat.since))
     }
@@ -116,7 +120,8 @@ impl WaitingRoom {
         Some(WaitingGuest { room: self.clone(), group, number, leave })
     }
 
-    /// Has one guest give way, for someone who needs what its connection holds besides its place here.
+    /// Has one guest give way, for someone who needs what its connection holds besides its place
+    /// here.
     pub fn displace_guest(&self) -> bool {
         self.seats.lock().displace(None, self.limits.grace)
     }

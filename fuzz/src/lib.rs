@@ -1,7 +1,9 @@
-//! Every decoder of bytes that others write, as a function of bytes: what must hold whatever they are. Owns the list.
+//! Every decoder of bytes that others write, as a function of bytes: what must hold whatever they
+//! are. Owns the list.
 //!
-//! A target panics where a decoder is wrong; that a decoder refuses is as good as that it reads. How they are run: `run.sh`
-//! (coverage-guided), `tests/corpus.rs` (the corpus, and mutations of it, in every build).
+//! A target panics where a decoder is wrong; that a decoder refuses is as good as that it reads.
+//! How they are run: `run.sh` (coverage-guided), `tests/corpus.rs` (the corpus, and mutations of
+//! it, in every build).
 #![forbid(unsafe_code)]
 
 use std::sync::OnceLock;
@@ -43,10 +45,13 @@ fn reply(bytes: &[u8]) {
     }
 }
 
-/// Three numbers: first, last and length. What a range resolves to lies within the object, and is never empty.
+/// Three numbers: first, last and length. What a range resolves to lies within the object, and is
+/// never empty.
 fn range(bytes: &[u8]) {
     let number = |at: usize| Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk::<8>()?));
-    let (Some(first), Some(last), Some(length)) = (number(0), number(8), number(16)) else { return };
+    let (Some(first), Some(last), Some(length)) = (number(0), number(8), number(16)) else {
+        return;
+    };
     for range in [
         ByteRange::All,
         ByteRange::From { first, last: None },
@@ -55,7 +60,10 @@ fn range(bytes: &[u8]) {
     ] {
         if let Some(resolved) = range.resolve(length) {
             assert!(resolved.end <= length, "{range:?} of {length} bytes: {resolved:?}");
-            assert!(resolved.start < resolved.end || length == 0, "{range:?} of {length} bytes: {resolved:?}");
+            assert!(
+                resolved.start < resolved.end || length == 0,
+                "{range:?} of {length} bytes: {resolved:?}"
+            );
         }
     }
 }
@@ -64,11 +72,14 @@ fn range(bytes: &[u8]) {
 fn files(bytes: &[u8]) {
     verbs3_gateway::decoders::identities(bytes);
     static FILE: OnceLock<std::path::PathBuf> = OnceLock::new();
-    let file = FILE.get_or_init(|| std::env::temp_dir().join(format!("verbs3-fuzz-{}.toml", std::process::id())));
+    let file = FILE.get_or_init(|| {
+        std::env::temp_dir().join(format!("verbs3-fuzz-{}.toml", std::process::id()))
+    });
     if std::fs::write(file, bytes).is_err() {
         return;
     }
-    let layers = verbs3_config::Layers { file: Some(file.clone()), ..verbs3_config::Layers::default() };
+    let layers =
+        verbs3_config::Layers { file: Some(file.clone()), ..verbs3_config::Layers::default() };
     let read = verbs3_config::load(&layers, &[]);
     let _ = std::fs::remove_file(file);
     if let Err(problems) = read {

@@ -1,4 +1,5 @@
-//! Every input of the corpus, and mutations of it: what the fuzzer has found once stays found, in every build.
+//! Every input of the corpus, and mutations of it: what the fuzzer has found once stays found, in
+//! every build.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -11,7 +12,8 @@ use verbs3_fuzz::TARGETS;
 
 fn inputs(name: &str) -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(name);
-    let mut paths: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut paths: Vec<_> =
+        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
     paths.into_iter().map(|path| fs::read(path).unwrap()).collect()
 }
@@ -49,11 +51,15 @@ fn mutate(input: &mut Vec<u8>, inputs: &[Vec<u8>], rng: &mut SmallRng) {
     match rng.random_range(0..6) {
         0 if at < input.len() => input[at] ^= 1 << rng.random_range(0..8),
         1 if at < input.len() => {
-            input[at] = *[0, 1, 0x7f, 0x80, 0xff, b'\r', b'\n', b'"', b'-'].get(rng.random_range(0..9)).unwrap()
+            input[at] = *[0, 1, 0x7f, 0x80, 0xff, b'\r', b'\n', b'"', b'-']
+                .get(rng.random_range(0..9))
+                .unwrap()
         }
         2 => input.truncate(at),
         3 => input.insert(at, rng.random()),
-        4 if at < input.len() => drop(input.drain(at..(at + rng.random_range(1..20)).min(input.len()))),
+        4 if at < input.len() => {
+            drop(input.drain(at..(at + rng.random_range(1..20)).min(input.len())))
+        }
         _ => {
             let other = &inputs[rng.random_range(0..inputs.len())];
             input.extend_from_slice(&other[rng.random_range(0..=other.len())..]);

@@ -1,5 +1,5 @@
-//! The UFS's own answers on their way to the client. Owns which of their headers pass, and what a UFS's error becomes. The only
-//! place that turns an error of a store into a client's.
+//! The UFS's own answers on their way to the client. Owns which of their headers pass, and what a
+//! UFS's error becomes. The only place that turns an error of a store into a client's.
 
 use http::header::{self, HeaderName};
 use http::{HeaderMap, HeaderValue};
@@ -15,7 +15,8 @@ use crate::request::RequestContext;
 pub(crate) const UFS_REQUEST_ID: HeaderName = HeaderName::from_static("x-verbs3-ufs-request-id");
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
 
-/// Headers that this gateway's own HTTP server sets, or that speak of the connection to the UFS (RFC 9110, 7.6.1).
+/// Headers that this gateway's own HTTP server sets, or that speak of the connection to the UFS
+/// (RFC 9110, 7.6.1).
 fn is_ours(name: &HeaderName) -> bool {
     const OURS: [HeaderName; 13] = [
         header::CONNECTION,
@@ -55,16 +56,26 @@ pub(crate) fn keep_headers(headers: &mut HeaderMap, raw: Option<&RawAnswer>) {
     *headers = passed(&raw.headers);
 }
 
-/// What a client is told of a UFS's error: the UFS's own document where names are the same on both sides; else its code, message,
-/// status and headers in a new one, since its own would show the bucket and prefix behind the mount.
-pub(crate) fn of_ufs(cx: &RequestContext, names: &Names<'_>, mut error: S3Error, raw: Option<RawAnswer>) -> S3Error {
+/// What a client is told of a UFS's error: the UFS's own document where names are the same on both
+/// sides; else its code, message, status and headers in a new one, since its own would show the
+/// bucket and prefix behind the mount.
+pub(crate) fn of_ufs(
+    cx: &RequestContext,
+    names: &Names<'_>,
+    mut error: S3Error,
+    raw: Option<RawAnswer>,
+) -> S3Error {
     match capture::remote_failure(&error) {
         Some(RemoteFailure::Answer(_)) => {}
         Some(RemoteFailure::Unintelligible(reason)) => {
-            warn!(request = %cx.id(), reason, "the store behind a mount gave an answer that is not S3's");
+            warn!(
+                request = %cx.id(), reason,
+                "the store behind a mount gave an answer that is not S3's"
+            );
             let message = "the store behind this endpoint gave an answer to this operation that is not S3's: it does not know the \
                            operation, or not this form of it; trying again won't help";
-            // The only status of a server's failure that no client takes for an invitation to try again.
+            // The only status of a server's failure that no client takes for an invitation to try
+            // again.
             return S3Error::with_message(s3s::S3ErrorCode::NotImplemented, message);
         }
         Some(RemoteFailure::NoAnswer(_)) => {

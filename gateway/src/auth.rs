@@ -1,4 +1,5 @@
-//! Who may do what: the identities file, its rules, and their enforcement. Owns secrets. Signatures are s3s's to verify.
+//! Who may do what: the identities file, its rules, and their enforcement. Owns secrets. Signatures
+//! are s3s's to verify.
 
 mod access;
 pub(crate) mod decoders;

@@ -1,6 +1,8 @@
-//! Cross-origin requests, as the UFS's own configuration of the bucket has them: the preflights of browsers, which nobody signs, and
-//! the headers of the answers that follow. Owns what is remembered of configurations, for a short time, and the bounds on asking for
-//! them: strangers have places of their own, and each address a share of these. Grants no access: it says which origins may read the answers that others get.
+//! Cross-origin requests, as the UFS's own configuration of the bucket has them: the preflights of
+//! browsers, which nobody signs, and the headers of the answers that follow. Owns what is
+//! remembered of configurations, for a short time, and the bounds on asking for them: strangers
+//! have places of their own, and each address a share of these. Grants no access: it says which
+//! origins may read the answers that others get.
 
 mod rules;
 
@@ -86,13 +88,27 @@ impl Cors {
     }
 
     /// The answer to `OPTIONS`.
-    pub async fn preflight(&self, bucket: &str, asker: Asker, request: &HeaderMap) -> S3Result<HeaderMap> {
+    pub async fn preflight(
+        &self,
+        bucket: &str,
+        asker: Asker,
+        request: &HeaderMap,
+    ) -> S3Result<HeaderMap> {
         let Some(origin) = request.get(header::ORIGIN) else {
-            return Err(error("BadRequest", 400, "Insufficient information. Origin request header needed."));
+            return Err(error(
+                "BadRequest",
+                400,
+                "Insufficient information. Origin request header needed.",
+            ));
         };
-        let method = request.get(header::ACCESS_CONTROL_REQUEST_METHOD).and_then(|method| method.to_str().ok());
-        let Some(method) = method.filter(|method| matches!(*method, "GET" | "PUT" | "POST" | "DELETE" | "HEAD")) else {
-            let message = format!("Invalid Access-Control-Request-Method: {}", method.unwrap_or("null"));
+        let method = request
+            .get(header::ACCESS_CONTROL_REQUEST_METHOD)
+            .and_then(|method| method.to_str().ok());
+        let Some(method) =
+            method.filter(|method| matches!(*method, "GET" | "PUT" | "POST" | "DELETE" | "HEAD"))
+        else {
+            let message =
+                format!("Invalid Access-Control-Request-Method: {}", method.unwrap_or("null"));
             return Err(error("BadRequest", 400, message));
         };
         let rules = match self.configuration(bucket, asker).await {
@@ -101,7 +117,11 @@ impl Cors {
             Err(_) => return Err(unavailable()),
         };
         if rules.is_empty() {
-            return Err(error("AccessForbidden", 403, "CORSResponse: CORS is not enabled for this bucket."));
+            return Err(error(
+                "AccessForbidden",
+                403,
+                "CORSResponse: CORS is not enabled for this bucket.",
+            ));
         }
         rules.headers(origin, method, &rules::asked(request)).ok_or_else(|| {
             let message = "CORSResponse: This CORS request is not allowed. This is usually because the evalution of Origin, request method / \
@@ -110,7 +130,8 @@ impl Cors {
         })
     }
 
-    /// Adds to an answer what lets a page of `origin` read it. An answer for which the configuration can't be had goes without.
+    /// Adds to an answer what lets a page of `origin` read it. An answer for which the
+    /// configuration can't be had goes without.
     pub async fn decorate(
         &self,
         bucket: &str,
@@ -120,7 +141,9 @@ impl Cors {
     ) {
         match self.configuration(bucket, asker).await {
             Ok(Known::Rules(rules)) => {
-                for (name, value) in &rules.headers(origin, method.as_str(), &[]).unwrap_or_default() {
+                for (name, value) in
+                    &rules.headers(origin, method.as_str(), &[]).unwrap_or_default()
+                {
                     // The object's own `Vary` counts as well.
                     if name == header::VARY {
                         answer.append(name, value.clone());
@@ -149,7 +172,9 @@ impl Cors {
         };
         let (places, _share) = match asker {
             Asker::Known => (&self.lookups, None),
-            Asker::Stranger(address) => (&self.strangers, Some(self.by_address.take_share(&address).ok_or_else(full)?)),
+            Asker::Stranger(address) => {
+                (&self.strangers, Some(self.by_address.take_share(&address).ok_or_else(full)?))
+            }
         };
         let _place = places.try_acquire().map_err(|_| full())?;
         match timeout(self.options.lookup_max, self.ask(mount)).await {
@@ -159,10 +184,14 @@ impl Cors {
     }
 
     async fn ask(&self, mount: &Mount) -> Result<Known, Unknown> {
-        let input = GetBucketCorsInput { bucket: mount.bucket.clone(), ..GetBucketCorsInput::default() };
-        let (result, raw) = observe(mount.ufs.s3().get_bucket_cors(request(Method::GET, input))).await;
+        let input =
+            GetBucketCorsInput { bucket: mount.bucket.clone(), ..GetBucketCorsInput::default() };
+        let (result, raw) =
+            observe(mount.ufs.s3().get_bucket_cors(request(Method::GET, input))).await;
         let failure = match result {
-            Ok(response) => return Ok(rules(Rules::of(response.output.cors_rules.unwrap_or_default()))),
+            Ok(response) => {
+                return Ok(rules(Rules::of(response.output.cors_rules.unwrap_or_default())));
+            }
             Err(failure) => failure,
         };
         match capture::remote_failure(&failure) {
@@ -175,9 +204,9 @@ impl Cors {
             return Ok(Known::NoBucket);
         }
         match capture::answer_of(&failure, raw).status {
-            StatusCode::NOT_FOUND | StatusCode::NOT_IMPLEMENTED | StatusCode::METHOD_NOT_ALLOWED => {
-                Ok(rules(Rules::default()))
-            }
+            StatusCode::NOT_FOUND
+            | StatusCode::NOT_IMPLEMENTED
+            | StatusCode::METHOD_NOT_ALLOWED => Ok(rules(Rules::default())),
             status => Err(Unknown(format!("the ufs answered {status}"))),
         }
     }
@@ -201,9 +230,12 @@ fn error(code: &'static str, status: u16, message: impl Into<String>) -> S3Error
 }
 
 fn unavailable() -> S3Error {
-    let message = "the store behind this endpoint can't be asked for the bucket's CORS configuration; try again";
+    let message = "the store behind this endpoint can't be asked for the bucket's CORS \
+        configuration; try again";
     let mut error = S3Error::with_message(S3ErrorCode::ServiceUnavailable, message);
     let headers = [(header::RETRY_AFTER, "1"), (header::CONTENT_TYPE, "application/xml")];
-    error.set_headers(headers.map(|(name, value)| (name, HeaderValue::from_static(value))).into_iter().collect());
+    error.set_headers(
+        headers.map(|(name, value)| (name, HeaderValue::from_static(value))).into_iter().collect(),
+    );
     error
 }

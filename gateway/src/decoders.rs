@@ -1,4 +1,5 @@
-//! What is read of a client's bytes by code of ours, as functions of bytes alone: for the fuzz targets in `fuzz/`. Not an API.
+//! What is read of a client's bytes by code of ours, as functions of bytes alone: for the fuzz
+//! targets in `fuzz/`. Not an API.
 
 pub use crate::auth::decoders::identities;
 pub use crate::http::decoders::{form, lenient, signatures};

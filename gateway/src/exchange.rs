@@ -1,6 +1,6 @@
-//! What the front of the gateway knows of one request, beside what `request` keeps for all: the operation, who asks, what it is
-//! about, why its body was refused, and which of the gateway's bounds it counts against. Put into the request's extensions by `http`
-//! as `Arc<Exchange>`.
+//! What the front of the gateway knows of one request, beside what `request` keeps for all: the
+//! operation, who asks, what it is about, why its body was refused, and which of the gateway's
+//! bounds it counts against. Put into the request's extensions by `http` as `Arc<Exchange>`.
 
 use std::net::IpAddr;
 use std::sync::atomic::AtomicBool;
@@ -44,12 +44,14 @@ pub(crate) struct Exchange {
     share: Mutex<Option<KeyShare<String>>>,
 }
 
-/// What one of several identities may hold of what all share, so that it can't keep the others out. One that is alone has all.
+/// What one of several identities may hold of what all share, so that it can't keep the others out.
+/// One that is alone has all.
 pub(crate) struct IdentityShares {
     pub identities: Arc<Identities>,
     /// Requests under way, by identity.
     pub requests: Arc<KeyShares<String>>,
-    /// Uploads under way, by UFS and identity: each holds a connection to the UFS for as long as its client likes.
+    /// Uploads under way, by UFS and identity: each holds a connection to the UFS for as long as
+    /// its client likes.
     pub uploads: Arc<KeyShares<(String, String)>>,
     pub metrics: Arc<Metrics>,
 }
@@ -159,7 +161,8 @@ impl Exchange {
         self.identity.get()
     }
 
-    /// The request's signature holds: so is its connection's caller known. `Err`: this identity has too many under way.
+    /// The request's signature holds: so is its connection's caller known. `Err`: this identity has
+    /// too many under way.
     pub fn recognise_identity(&self, identity: Arc<Identity>) -> S3Result<()> {
         self.caller.prove();
         let name = identity.name().to_owned();

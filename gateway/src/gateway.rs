@@ -1,4 +1,5 @@
-//! The gateway as a whole: what it is made of, when it starts and how it ends. Owns its tasks. Does none of the work.
+//! The gateway as a whole: what it is made of, when it starts and how it ends. Owns its tasks. Does
+//! none of the work.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -16,8 +17,8 @@ use crate::auth::{Access, Identities, Keys};
 use crate::cors::{Cors, CorsOptions};
 use crate::exchange::{IdentityShares, RequestPlaces, share_of};
 use crate::http::{
-    Admin, AdminLimits, Domains, Forms, Front, InboundBounds, Lenient, Listener, RateMin, Readiness, Server,
-    form_memory,
+    Admin, AdminLimits, Domains, Forms, Front, InboundBounds, Lenient, Listener, RateMin,
+    Readiness, Server, form_memory,
 };
 use crate::metrics::Metrics;
 use crate::mount::Mounts;
@@ -40,7 +41,8 @@ pub struct GatewayOptions {
     pub unproven_connections_max: usize,
     /// The same of one address.
     pub unproven_per_address_max: usize,
-    /// Requests that wait for something before their signature is known to be right: forms and preflights. Beyond it 503 SlowDown.
+    /// Requests that wait for something before their signature is known to be right: forms and
+    /// preflights. Beyond it 503 SlowDown.
     pub unproven_requests_max: usize,
     /// From a connection's beginning until a signature holds; nothing renews it.
     pub proof_max: Duration,
@@ -62,9 +64,11 @@ pub struct GatewayOptions {
     pub tls_handshake_max: Duration,
     /// Memory for the bodies of all requests under way, without forms; beyond it 503 SlowDown.
     pub bodies_bytes_max: u64,
-    /// What an HTTP/2 connection may send of bodies before they are read; one request may send a quarter.
+    /// What an HTTP/2 connection may send of bodies before they are read; one request may send a
+    /// quarter.
     pub http2_window_bytes: u32,
-    /// Memory of small answers that wait for HTTP/2 clients; beyond it they stay requests under way.
+    /// Memory of small answers that wait for HTTP/2 clients; beyond it they stay requests under
+    /// way.
     pub http2_answers_bytes_max: u64,
     /// Largest XML document in a request.
     pub xml_bytes_max: usize,
@@ -111,7 +115,8 @@ impl Default for GatewayOptions {
             bodies_bytes_max: 256 * 1024 * 1024,
             http2_window_bytes: 512 * 1024,
             http2_answers_bytes_max: 64 * 1024 * 1024,
-            // S3's largest document: 10,000 parts of a CompleteMultipartUpload, or 1,000 keys of 1 KiB.
+            // S3's largest document: 10,000 parts of a CompleteMultipartUpload, or 1,000 keys of 1
+            // KiB.
             xml_bytes_max: 4 * 1024 * 1024,
             post_object_bytes_max: 64 * 1024 * 1024,
             post_objects_bytes_max: 128 * 1024 * 1024,
@@ -141,7 +146,8 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// A gateway in front of a tier. Must be called within a tokio runtime. Fails if a metric's name is taken in the registry.
+    /// A gateway in front of a tier. Must be called within a tokio runtime. Fails if a metric's
+    /// name is taken in the registry.
     pub fn new(
         options: GatewayOptions,
         mounts: Mounts,
@@ -173,7 +179,9 @@ impl Gateway {
         registry: &Registry,
     ) -> Result<Self, prometheus::Error> {
         let metrics = Arc::new(Metrics::new(registry)?);
-        metrics.in_flight_max.set(i64::try_from(options.requests_in_flight_max).unwrap_or(i64::MAX));
+        metrics
+            .in_flight_max
+            .set(i64::try_from(options.requests_in_flight_max).unwrap_or(i64::MAX));
         metrics.connections_max.set(i64::try_from(options.connections_max).unwrap_or(i64::MAX));
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         tasks.spawn(identities.clone().follow(stop.clone()));
@@ -186,7 +194,8 @@ impl Gateway {
         let cors = Arc::new(Cors::new(mounts.clone(), asking, metrics.clone()));
         let core = Core { mounts, homes, reader, metrics: metrics.clone(), cors: cors.clone() };
         let operations = Operations(Arc::new(core));
-        let config: Arc<dyn S3ConfigProvider> = Arc::new(StaticConfigProvider::new(Arc::new(s3_config(&options))));
+        let config: Arc<dyn S3ConfigProvider> =
+            Arc::new(StaticConfigProvider::new(Arc::new(s3_config(&options))));
         let service = || {
             let mut builder = S3ServiceBuilder::new(operations.clone());
             builder.set_config(config.clone());
@@ -199,8 +208,11 @@ impl Gateway {
         };
         let mut outer = service();
         outer.set_route(Lenient { inner: service().build(), identities: identities.clone() });
-        metrics.form_bytes_max.set(i64::try_from(options.post_objects_bytes_max).unwrap_or(i64::MAX));
-        let requests = RequestPlaces::new(options.requests_in_flight_max, metrics.in_flight.clone());
+        metrics
+            .form_bytes_max
+            .set(i64::try_from(options.post_objects_bytes_max).unwrap_or(i64::MAX));
+        let requests =
+            RequestPlaces::new(options.requests_in_flight_max, metrics.in_flight.clone());
         let requests_max = share_of(options.requests_in_flight_max, options.identity_share_percent);
         let shares = IdentityShares {
             identities: identities.clone(),
@@ -219,12 +231,18 @@ impl Gateway {
             requests: requests.clone(),
         };
         let bodies = inbound_bounds(&options, &metrics);
-        metrics.http2_answers_max.set(i64::try_from(options.http2_answers_bytes_max).unwrap_or(i64::MAX));
-        let answers = BodyBudget::new(options.http2_answers_bytes_max, metrics.http2_answers.clone());
+        metrics
+            .http2_answers_max
+            .set(i64::try_from(options.http2_answers_bytes_max).unwrap_or(i64::MAX));
+        let answers =
+            BodyBudget::new(options.http2_answers_bytes_max, metrics.http2_answers.clone());
         let front = Front {
             service: outer.build(),
             in_flight: requests,
-            unproven: RequestPlaces::new(options.unproven_requests_max, metrics.requests_unproven.clone()),
+            unproven: RequestPlaces::new(
+                options.unproven_requests_max,
+                metrics.requests_unproven.clone(),
+            ),
             metrics,
             bodies,
             answers,
@@ -260,8 +278,8 @@ impl Gateway {
         self.admin_tasks.spawn(admin.serve(socket));
     }
 
-    /// Takes no more connections, and lets requests under way end for up to `drain_max`. The reports of
-    /// abandoned writes are the tier's client's to wait for.
+    /// Takes no more connections, and lets requests under way end for up to `drain_max`. The
+    /// reports of abandoned writes are the tier's client's to wait for.
     pub async fn shutdown(&self, drain_max: Duration) {
         self.stop.cancel();
         self.server.drain(drain_max).await;
@@ -273,17 +291,20 @@ impl Gateway {
     }
 }
 
-/// Most that the UFS's client queues of a body before the connection takes it: hyper's buffer of 408 KiB, and one frame.
+/// Most that the UFS's client queues of a body before the connection takes it: hyper's buffer of
+/// 408 KiB, and one frame.
 const STORE_QUEUE_BYTES: u64 = 480 * 1024;
 
 /// HTTP/2's frames, as hyper takes them.
 const FRAME_BYTES: u64 = 16 * 1024;
 
-/// What each body may hold. Of an object's: what the socket's buffer or the HTTP/2 window takes ahead, the frame that is held back
-/// (as long as that buffer at most, or one of HTTP/2's), and what waits for the UFS.
+/// What each body may hold. Of an object's: what the socket's buffer or the HTTP/2 window takes
+/// ahead, the frame that is held back (as long as that buffer at most, or one of HTTP/2's), and
+/// what waits for the UFS.
 fn inbound_bounds(options: &GatewayOptions, metrics: &Metrics) -> InboundBounds {
     metrics.body_memory_max.set(i64::try_from(options.bodies_bytes_max).unwrap_or(i64::MAX));
-    let ahead = (2 * options.header_bytes_max as u64).max(u64::from(options.http2_window_bytes / 4) + FRAME_BYTES);
+    let ahead = (2 * options.header_bytes_max as u64)
+        .max(u64::from(options.http2_window_bytes / 4) + FRAME_BYTES);
     InboundBounds {
         idle_max: options.body_idle_max,
         rate_min: options.upload_rate_min,
@@ -297,6 +318,7 @@ fn s3_config(options: &GatewayOptions) -> S3Config {
     let mut config = S3Config::default();
     config.xml_max_body_size = options.xml_bytes_max;
     config.post_object_max_file_size = options.post_object_bytes_max;
-    config.presigned_url_max_skew_time_secs = u32::try_from(options.clock_skew_max.as_secs()).unwrap_or(u32::MAX);
+    config.presigned_url_max_skew_time_secs =
+        u32::try_from(options.clock_skew_max.as_secs()).unwrap_or(u32::MAX);
     config
 }

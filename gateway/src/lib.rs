@@ -1,5 +1,5 @@
-//! S3 over HTTP on every node: parses and authorises requests, reads through the cache tier, passes the rest to the UFS.
-//! The only crate that knows XML and S3 status codes.
+//! S3 over HTTP on every node: parses and authorises requests, reads through the cache tier, passes
+//! the rest to the UFS. The only crate that knows XML and S3 status codes.
 #![forbid(unsafe_code)]
 
 mod answer;
@@ -17,7 +17,9 @@ pub mod read;
 pub mod request;
 mod write;
 
-pub use self::http::{Admin, AdminLimits, ListenError, Listener, RateMin, Readiness, TlsError, TlsFiles};
+pub use self::http::{
+    Admin, AdminLimits, ListenError, Listener, RateMin, Readiness, TlsError, TlsFiles,
+};
 pub use gateway::{Gateway, GatewayOptions};
 pub use operations::Right;
 pub use write::{Announcement, HomeUnreachable, Homes, Way};

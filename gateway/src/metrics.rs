@@ -1,5 +1,5 @@
-//! The gateway's front in numbers: name, labels and meaning in one table. The read path has a table of its own, and so has the
-//! tier's client.
+//! The gateway's front in numbers: name, labels and meaning in one table. The read path has a table
+//! of its own, and so has the tier's client.
 
 use std::sync::OnceLock;
 
@@ -16,7 +16,8 @@ const CLASSES: [&str; 6] = ["none", "1xx", "2xx", "3xx", "4xx", "5xx"];
 const SECONDS: [f64; 14] =
     [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.0, 10.0, 60.0, 300.0];
 
-/// Declares one table of this crate's metrics: its rows as fields of `Rows`, which registers them all, and as `TABLE`.
+/// Declares one table of this crate's metrics: its rows as fields of `Rows`, which registers them
+/// all, and as `TABLE`.
 macro_rules! table {
     ($($field:ident: $kind:ident, $name:literal, [$($label:literal),*], $help:literal;)*) => {
         /// One value for each row.
@@ -46,9 +47,11 @@ pub(crate) use table;
 table! {
     requests: IntCounterVec, "verbs3_gateway_requests_total", ["op", "status"],
         "Requests answered, by operation and status class.";
-    seconds: Histogram, "verbs3_gateway_request_seconds", [], "From a request's head to its body's last byte.";
+    seconds: Histogram, "verbs3_gateway_request_seconds", [],
+        "From a request's head to its body's last byte.";
     bytes_out: IntCounterVec, "verbs3_gateway_body_bytes_sent_total", ["verdict", "transport"],
-        "Bytes of answers' bodies given to the socket, by the cache's verdict and how the first of them came.";
+        "Bytes of answers' bodies given to the socket, by the cache's verdict and how the first of \
+        them came.";
     bytes_in: IntCounter, "verbs3_gateway_body_bytes_received_total", [],
         "Bytes of requests' bodies taken from sockets.";
     in_flight: IntGauge, "verbs3_gateway_requests_in_flight", [],
@@ -63,39 +66,48 @@ table! {
         "aws-chunked bodies whose framing was refused, by reason.";
     body_memory: IntGauge, "verbs3_gateway_body_memory_bytes", [],
         "Memory taken by bodies of requests under way: uploads and documents, without forms.";
-    body_memory_max: IntGauge, "verbs3_gateway_body_memory_bytes_max", [], "The configured bound; beyond it 503 SlowDown.";
+    body_memory_max: IntGauge, "verbs3_gateway_body_memory_bytes_max", [],
+        "The configured bound; beyond it 503 SlowDown.";
     http2_queued_bytes: IntGauge, "verbs3_gateway_http2_queued_bytes", [],
         "Bytes of answers that wait for the windows of HTTP/2 clients.";
     http2_answers: IntGauge, "verbs3_gateway_http2_answer_bytes", [],
         "Memory of small answers over HTTP/2 that are no requests under way any more.";
     http2_answers_max: IntGauge, "verbs3_gateway_http2_answer_bytes_max", [],
-        "The configured bound; beyond it such an answer stays a request under way until it is sent.";
-    form_bytes: IntGauge, "verbs3_gateway_form_bytes", [], "Memory taken by form uploads under way.";
-    form_bytes_max: IntGauge, "verbs3_gateway_form_bytes_max", [], "The configured bound; beyond it 503 SlowDown.";
+        "The configured bound; beyond it such an answer stays a request under way until it is \
+        sent.";
+    form_bytes: IntGauge, "verbs3_gateway_form_bytes", [],
+        "Memory taken by form uploads under way.";
+    form_bytes_max: IntGauge, "verbs3_gateway_form_bytes_max", [],
+        "The configured bound; beyond it 503 SlowDown.";
     tls_errors: IntCounter, "verbs3_gateway_tls_errors_total", [],
         "Connections whose TLS handshake failed or took too long.";
     tls_reloads: IntCounterVec, "verbs3_gateway_tls_reloads_total", ["outcome"],
-        "Changed certificate or key files, by what became of them: taken, or refused and the pair before kept.";
+        "Changed certificate or key files, by what became of them: taken, or refused and the pair \
+        before kept.";
     tls_not_after: IntGauge, "verbs3_gateway_tls_certificate_not_after", [],
         "When the certificate in force ends, in seconds since 1970; 0 without TLS.";
     connections: IntGauge, "verbs3_gateway_connections", [], "Open connections.";
     connections_max: IntGauge, "verbs3_gateway_connections_max", [],
         "The configured bound; beyond it connections are closed at once.";
     connections_refused: IntCounter, "verbs3_gateway_connections_refused_total", [],
-        "Connections closed because of a bound: on all, on those of one address, or on those of strangers.";
+        "Connections closed because of a bound: on all, on those of one address, or on those of \
+        strangers.";
     connections_stalled: IntCounter, "verbs3_gateway_connections_stalled_total", [],
         "Connections cut because the client did not read.";
     connections_unproven: IntGauge, "verbs3_gateway_connections_unproven", [],
         "Open connections over which no signature has held yet.";
     connections_cut: IntCounterVec, "verbs3_gateway_connections_cut_total", ["reason"],
-        "Connections cut, by reason: unproven (no signature held in time), displaced (the same, and others wanted its place), idle (HTTP/2 without requests), slow (answers were taken below the minimum rate).";
+        "Connections cut, by reason: unproven (no signature held in time), displaced (the same, \
+        and others wanted its place), idle (HTTP/2 without requests), slow (answers were taken \
+        below the minimum rate).";
     requests_unproven: IntGauge, "verbs3_gateway_requests_unproven", [],
         "Forms and preflights under way whose sender is not known yet.";
 }
 
 pub(crate) struct Metrics {
     requests: IntCounterVec,
-    /// Counters of `requests`, by operation and class: looking them up by their labels costs 100 ns each.
+    /// Counters of `requests`, by operation and class: looking them up by their labels costs 100 ns
+    /// each.
     by_operation: Vec<[OnceLock<IntCounter>; CLASSES.len()]>,
     pub seconds: Histogram,
     bytes_out: IntCounterVec,
@@ -186,7 +198,8 @@ impl Metrics {
         })
     }
 
-    /// An answered request. `operation`: its index in the table; `None` for what never became an operation.
+    /// An answered request. `operation`: its index in the table; `None` for what never became an
+    /// operation.
     pub fn answered(&self, operation: Option<usize>, status: u16) {
         let operation = operation.unwrap_or(operations::TABLE.len());
         let class = usize::from(status / 100).min(CLASSES.len() - 1);

@@ -1,6 +1,7 @@
 //! Mounts: the bucket names that clients see, and the UFS, bucket and prefix behind each.
 //!
-//! Owns the table and the rewriting of keys. Does not decide who may use a mount (`auth`), and reads nothing.
+//! Owns the table and the rewriting of keys. Does not decide who may use a mount (`auth`), and
+//! reads nothing.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -31,7 +32,9 @@ impl Freshness {
     /// The bound that requests carry: 0 asks every time, `u64::MAX` never.
     pub fn age_ms_max(self) -> u64 {
         match self {
-            Self::Ttl(ttl) => u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX - 1).min(u64::MAX - 1),
+            Self::Ttl(ttl) => {
+                u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX - 1).min(u64::MAX - 1)
+            }
             Self::AlwaysAsk => 0,
             Self::Immutable => u64::MAX,
         }
@@ -62,7 +65,8 @@ impl Coherence {
 pub struct Mount {
     /// The bucket's name as clients see it.
     pub name: String,
-    /// What blocks, attributes and coherence are keyed by: mounts over the same UFS bucket share it.
+    /// What blocks, attributes and coherence are keyed by: mounts over the same UFS bucket share
+    /// it.
     pub volume: Volume,
     pub ufs: Ufs,
     /// The UFS's name of the bucket.
@@ -73,7 +77,8 @@ pub struct Mount {
     pub absence_ttl: Duration,
     pub coherence: Coherence,
     pub read_only: bool,
-    /// `false`: everything goes to the UFS, and nothing is asked of the tier. Its homes are told of writes nevertheless.
+    /// `false`: everything goes to the UFS, and nothing is asked of the tier. Its homes are told of
+    /// writes nevertheless.
     pub cached: bool,
 }
 
@@ -114,7 +119,11 @@ impl Mount {
         }
         let expected = Volume::new(self.ufs.name(), &self.bucket);
         if self.volume != expected {
-            return Err(MountError::Volume { mount: mount(), volume: self.volume.clone(), expected });
+            return Err(MountError::Volume {
+                mount: mount(),
+                volume: self.volume.clone(),
+                expected,
+            });
         }
         if !self.prefix.is_empty() && !self.prefix.ends_with('/') {
             return Err(MountError::Prefix { mount: mount(), prefix: self.prefix.clone() });
@@ -129,12 +138,16 @@ impl Mount {
 /// Why a mount table can't be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MountError {
-    #[error("mount {mount:?} is not a valid bucket name: use 3 to 63 lower-case letters, digits, dots and hyphens")]
+    #[error(
+        "mount {mount:?} is not a valid bucket name: use 3 to 63 lower-case letters, digits, dots \
+        and hyphens"
+    )]
     Name { mount: String },
     #[error("mount {mount} is defined twice; bucket names are unique")]
     Duplicate { mount: String },
     #[error(
-        "mount {mount}: {bucket:?} is not a bucket of the ufs; name one, without a slash (a folder goes into `prefix`)"
+        "mount {mount}: {bucket:?} is not a bucket of the ufs; name one, without a slash (a folder \
+        goes into `prefix`)"
     )]
     Bucket { mount: String, bucket: String },
     #[error("mount {mount}: the ufs name {ufs:?} is empty or holds a slash; rename it")]
@@ -142,10 +155,14 @@ pub enum MountError {
     #[error("mount {mount} has volume {volume}, but its ufs and bucket make {expected}")]
     Volume { mount: String, volume: Volume, expected: Volume },
     #[error(
-        "mount {mount}: prefix {prefix:?} does not end in a slash; write {prefix:?} + \"/\", or clients would see parts of names"
+        "mount {mount}: prefix {prefix:?} does not end in a slash; write {prefix:?} + \"/\", or \
+        clients would see parts of names"
     )]
     Prefix { mount: String, prefix: String },
-    #[error("mount {mount}: a prefix of {bytes} bytes leaves no room for keys, which have at most 1024 bytes")]
+    #[error(
+        "mount {mount}: a prefix of {bytes} bytes leaves no room for keys, which have at most 1024 \
+        bytes"
+    )]
     PrefixLong { mount: String, bytes: usize },
 }
 
@@ -175,23 +192,27 @@ impl Mounts {
         Ok(Self { by_name, cached, open: None })
     }
 
-    /// Makes every bucket of one store visible under its own name, besides the named mounts. Of `pattern`, the name, bucket,
-    /// volume and prefix are not used.
+    /// Makes every bucket of one store visible under its own name, besides the named mounts. Of
+    /// `pattern`, the name, bucket, volume and prefix are not used.
     pub fn with_open(mut self, pattern: Mount) -> Self {
         self.open = Some(Arc::new(OpenStore::new(Mount { prefix: String::new(), ..pattern })));
         self
     }
 
-    /// The mount behind a bucket name: a named one, else a bucket of the store that is mounted as a whole.
+    /// The mount behind a bucket name: a named one, else a bucket of the store that is mounted as a
+    /// whole.
     pub fn resolve(&self, name: &str) -> Option<Arc<Mount>> {
         self.by_name.get(name).cloned().or_else(|| self.open.as_ref()?.mount(name))
     }
 
-    /// What a write through this mount owes to readers through all others: it is always announced, because other gateways may cache what
-    /// this one does not; and this says if it may go on when it can't be. The store that is mounted as a whole shows every volume of its.
+    /// What a write through this mount owes to readers through all others: it is always announced,
+    /// because other gateways may cache what this one does not; and this says if it may go on when
+    /// it can't be. The store that is mounted as a whole shows every volume of its.
     pub fn promised(&self, mount: &Mount) -> Coherence {
         let open = self.open.as_ref().map(|open| open.pattern());
-        let open = open.filter(|open| open.cached && open.ufs.name() == mount.ufs.name()).map(|open| open.coherence);
+        let open = open
+            .filter(|open| open.cached && open.ufs.name() == mount.ufs.name())
+            .map(|open| open.coherence);
         let named = self.cached.get(&mount.volume).copied();
         [named, open].into_iter().flatten().fold(mount.coherence, Coherence::with)
     }
@@ -199,8 +220,13 @@ impl Mounts {
     /// Every store behind the mounts, once each.
     pub fn stores(&self) -> impl Iterator<Item = &Ufs> {
         let open = self.open.as_ref().map(|open| &open.pattern().ufs);
-        let all: BTreeMap<&str, &Ufs> =
-            self.by_name.values().map(|mount| &mount.ufs).chain(open).map(|ufs| (ufs.name(), ufs)).collect();
+        let all: BTreeMap<&str, &Ufs> = self
+            .by_name
+            .values()
+            .map(|mount| &mount.ufs)
+            .chain(open)
+            .map(|ufs| (ufs.name(), ufs))
+            .collect();
         all.into_values()
     }
 

@@ -1,19 +1,22 @@
-//! The operation table: every method of [`s3s::S3`], and for each what the gateway does with it. Owns which right an
-//! operation needs, which keys it announces, which way it takes and how its names are rewritten. A method of s3s's trait that is
-//! missing here is refused by clippy (stage `lint`), one that stands here twice or is none of the trait's by the compiler.
-//! Does not do any of it: see `pass`, `batch`, `copy`, `buckets`, `put`.
+//! The operation table: every method of [`s3s::S3`], and for each what the gateway does with it.
+//! Owns which right an operation needs, which keys it announces, which way it takes and how its
+//! names are rewritten. A method of s3s's trait that is missing here is refused by clippy (stage
+//! `lint`), one that stands here twice or is none of the trait's by the compiler. Does not do any
+//! of it: see `pass`, `batch`, `copy`, `buckets`, `put`.
 //!
 //! Columns:
-//! - *right*: what the identity must be allowed to do; `seen` is any right on the mount. A copy's source needs `read` besides;
-//!   what headers and destinations need besides stands in `rights`.
-//! - *scope*: what the right is asked for. `object`: the key. `listing`: the prefix that is listed. `bucket`: the mount.
-//!   `settings`: the mount, and refused where the mount is a part of a bucket. `service`: nothing.
-//! - *announces*: the keys that the home is told of before the operation can be seen, and after. Whatever changes an object's
-//!   bytes, existence or attributes announces.
-//! - *way*: `bypass` straight to the UFS; `cached` through the cache tier; `verified` with a body that is checked on its way;
-//!   `listed` tells the homes what the answer showed; `copied`, `batch` and `mounts` have code of their own; `refused` is not
-//!   possible through a gateway.
-//! - *names*: which names besides bucket and key are rewritten, and which other buckets are named: a module of `rewrite`.
+//! - *right*: what the identity must be allowed to do; `seen` is any right on the mount. A copy's
+//!   source needs `read` besides; what headers and destinations need besides stands in `rights`.
+//! - *scope*: what the right is asked for. `object`: the key. `listing`: the prefix that is listed.
+//!   `bucket`: the mount. `settings`: the mount, and refused where the mount is a part of a bucket.
+//!   `service`: nothing.
+//! - *announces*: the keys that the home is told of before the operation can be seen, and after.
+//!   Whatever changes an object's bytes, existence or attributes announces.
+//! - *way*: `bypass` straight to the UFS; `cached` through the cache tier; `verified` with a body
+//!   that is checked on its way; `listed` tells the homes what the answer showed; `copied`, `batch`
+//!   and `mounts` have code of their own; `refused` is not possible through a gateway.
+//! - *names*: which names besides bucket and key are rewritten, and which other buckets are named:
+//!   a module of `rewrite`.
 
 use async_trait::async_trait;
 use s3s::dto::*;
@@ -139,7 +142,8 @@ macro_rules! operations {
             }
         })*
 
-        // The trait answers NotImplemented for whatever is left out, which nobody would see before a client does.
+        // The trait answers NotImplemented for whatever is left out, which nobody would see before
+        // a client does.
         #[deny(clippy::missing_trait_methods)]
         #[async_trait]
         impl S3 for Operations {

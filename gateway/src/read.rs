@@ -1,5 +1,6 @@
-//! GET and HEAD through the cache tier. `plan` says what is asked, `Reader` asks the object's home, `fetch` brings the
-//! bytes that the home did not send along, `assemble` makes a body of them; `bypass` is the way past the tier.
+//! GET and HEAD through the cache tier. `plan` says what is asked, `Reader` asks the object's home,
+//! `fetch` brings the bytes that the home did not send along, `assemble` makes a body of them;
+//! `bypass` is the way past the tier.
 //!
 //! Parses no HTTP and decides no right: that is done before.
 
@@ -64,7 +65,8 @@ impl Shared {
     }
 }
 
-/// Opens of one read: the first, and those after the version was gone before its first byte was sent.
+/// Opens of one read: the first, and those after the version was gone before its first byte was
+/// sent.
 const OPENS_MAX: usize = 3;
 
 /// An object that is open.
@@ -84,18 +86,29 @@ enum Opening {
 }
 
 impl Reader {
-    pub fn new(options: ReaderOptions, tier: Arc<Tier>, registry: &Registry) -> Result<Self, prometheus::Error> {
+    pub fn new(
+        options: ReaderOptions,
+        tier: Arc<Tier>,
+        registry: &Registry,
+    ) -> Result<Self, prometheus::Error> {
         let metrics = Metrics::new(registry)?;
         let in_flight = (metrics.bytes_in_flight.clone(), metrics.bypasses_in_flight.clone());
         let shared = Shared {
-            admission: Admission::new(options.bytes_in_flight_max, options.admission_wait_max, in_flight.0),
+            admission: Admission::new(
+                options.bytes_in_flight_max,
+                options.admission_wait_max,
+                in_flight.0,
+            ),
             places: BypassPlaces::new(
                 options.ufs_bypass_in_flight_max,
                 options.ufs_bypass_share_percent,
                 options.ufs_bypass_wait_max,
                 in_flight.1,
             ),
-            sequences: Sequences::new(options.sequences_max, u64::from(options.read_ahead_bytes_max)),
+            sequences: Sequences::new(
+                options.sequences_max,
+                u64::from(options.read_ahead_bytes_max),
+            ),
             metrics,
             tier,
             options,
@@ -119,15 +132,19 @@ impl Reader {
             self.shared.metrics.slow_downs.inc();
             return Err(answers::slow_down("too many bytes are in flight"));
         };
-        let opened = match self.open(cx, mount, &ask, Some(ask.range.unwrap_or(ByteRange::All))).await? {
-            Opening::Object(opened) => opened,
-            Opening::Bypass => {
-                drop(admitted);
-                return self.bypass_get(cx, mount, input, if_range).await;
-            }
-        };
+        let opened =
+            match self.open(cx, mount, &ask, Some(ask.range.unwrap_or(ByteRange::All))).await? {
+                Opening::Object(opened) => opened,
+                Opening::Bypass => {
+                    drop(admitted);
+                    return self.bypass_get(cx, mount, input, if_range).await;
+                }
+            };
         let bytes = opened.extent.end - opened.extent.start;
-        admitted.resize(&self.shared.admission, bytes.min(u64::from(self.shared.geometry().block_bytes)));
+        admitted.resize(
+            &self.shared.admission,
+            bytes.min(u64::from(self.shared.geometry().block_bytes)),
+        );
         Ok(self.respond(cx, &ask, opened, admitted))
     }
 
@@ -138,7 +155,9 @@ impl Reader {
         mount: &Arc<Mount>,
         input: HeadObjectInput,
     ) -> S3Result<S3Response<HeadObjectOutput>> {
-        let Some(ask) = Ask::of_head(&input, mount) else { return self.bypass_head(cx, mount, input).await };
+        let Some(ask) = Ask::of_head(&input, mount) else {
+            return self.bypass_head(cx, mount, input).await;
+        };
         let opened = match self.open(cx, mount, &ask, None).await? {
             Opening::Object(opened) => opened,
             Opening::Bypass => return self.bypass_head(cx, mount, input).await,
@@ -150,7 +169,8 @@ impl Reader {
             ..Default::default()
         };
         let mut response = S3Response::new(output);
-        response.headers = answers::headers(opened.attributes, ask.checksums && !opened.part, &ask.overrides);
+        response.headers =
+            answers::headers(opened.attributes, ask.checksums && !opened.part, &ask.overrides);
         Ok(response)
     }
 
@@ -240,15 +260,24 @@ impl Reader {
         }
         let range = ask.range_of(&attributes);
         // What came along is of a range that the client has no use for any more.
-        let (data, rest, covered) = if range == ask.range { (data, rest, covered) } else { (Vec::new(), None, 0..0) };
+        let (data, rest, covered) =
+            if range == ask.range { (data, rest, covered) } else { (Vec::new(), None, 0..0) };
         let (extent, part) = match Extent::of(range, attributes.version.bytes) {
             Extent::Whole(range) => (range, false),
             Extent::Part(range) => (range, true),
-            Extent::Unsatisfiable => return Err(Unopened::Answer(answers::invalid_range(attributes.version.bytes))),
+            Extent::Unsatisfiable => {
+                return Err(Unopened::Answer(answers::invalid_range(attributes.version.bytes)));
+            }
         };
         if !body || extent.is_empty() {
             outcome(verdict_of(verdict));
-            return Ok(Opening::Object(Opened { attributes, extent, part, ready: VecDeque::new(), fetch: None }));
+            return Ok(Opening::Object(Opened {
+                attributes,
+                extent,
+                part,
+                ready: VecDeque::new(),
+                fetch: None,
+            }));
         }
         let sequential = part && self.shared.sequences.note(object, &attributes.version, &extent);
         let fetched = if covered.is_empty() { extent.clone() } else { covered.end..extent.end };

@@ -1,7 +1,8 @@
 //! What is known of one client request while it is served: who, since when, and what became of it.
 //!
-//! Made by `http` for each request and put into its extensions as `Arc<RequestContext>`; `read` and `write` note what
-//! they did; `http` writes headers, the access log, metrics and the trace from it. Decides nothing.
+//! Made by `http` for each request and put into its extensions as `Arc<RequestContext>`; `read` and
+//! `write` note what they did; `http` writes headers, the access log, metrics and the trace from
+//! it. Decides nothing.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,7 +18,8 @@ use verbs3_ufs::propagation::{Propagated, propagate};
 
 use crate::write::Way;
 
-/// Names one request in headers, logs and traces: 16 upper-case hexadecimal digits, as S3's own ids look.
+/// Names one request in headers, logs and traces: 16 upper-case hexadecimal digits, as S3's own ids
+/// look.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RequestId(u64);
 
@@ -123,14 +125,16 @@ impl RequestContext {
         self.trace.as_ref()?.child(name)
     }
 
-    /// What workers are told of the trace: on behalf of `span`, or of the request itself where that is none.
+    /// What workers are told of the trace: on behalf of `span`, or of the request itself where that
+    /// is none.
     pub(crate) fn onward(&self, span: Option<&Child>) -> Option<TraceContext> {
         let Context { trace, span, sampled, state } = self.trace.as_ref()?.onward(span);
         let state = state.and_then(|state| state.to_str().ok().map(str::to_owned));
         Some(TraceContext { trace: trace.0, span: span.0, sampled, state })
     }
 
-    /// A request to the UFS: a span, which the UFS is told of. `failed`: what the outcome says went wrong.
+    /// A request to the UFS: a span, which the UFS is told of. `failed`: what the outcome says went
+    /// wrong.
     pub(crate) async fn ask_ufs<F: Future>(
         &self,
         (ufs, operation): (&str, &'static str),
@@ -158,7 +162,8 @@ impl RequestContext {
         self.started
     }
 
-    /// Who asks, once the signature has been verified, where there is more than one who can. Set once; later calls are ignored.
+    /// Who asks, once the signature has been verified, where there is more than one who can. Set
+    /// once; later calls are ignored.
     pub fn set_principal(&self, name: &str) {
         let _ = self.principal.set(name.to_owned());
     }
@@ -232,6 +237,9 @@ mod tests {
         let cx = RequestContext::new(RequestId(1), Instant::now());
         cx.note_outcome(Verdict::Hit, Via::Tier(TransportKind::Tcp));
         cx.note_outcome(Verdict::Bypass, Via::Ufs);
-        assert_eq!((cx.verdict(), cx.via()), (Some(Verdict::Hit), Some(Via::Tier(TransportKind::Tcp))));
+        assert_eq!(
+            (cx.verdict(), cx.via()),
+            (Some(Verdict::Hit), Some(Via::Tier(TransportKind::Tcp)))
+        );
     }
 }

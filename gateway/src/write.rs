@@ -1,5 +1,6 @@
-//! The write path: bodies that are verified on their way, and the word to the home before and after a write. Owns the order of
-//! these steps. Does not hold bodies, does not retry, and does not know the cache.
+//! The write path: bodies that are verified on their way, and the word to the home before and after
+//! a write. Owns the order of these steps. Does not hold bodies, does not retry, and does not know
+//! the cache.
 
 pub(crate) mod announce;
 pub(crate) mod body_budget;

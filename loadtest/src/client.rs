@@ -1,6 +1,7 @@
 //! Performs one step of a plan over a kept connection and says what became of it.
 //!
-//! Owns requests, what an answer must be (status, range, length, bytes), and the connection's life. Not when, and not which.
+//! Owns requests, what an answer must be (status, range, length, bytes), and the connection's life.
+//! Not when, and not which.
 
 mod upload;
 
@@ -16,7 +17,8 @@ use crate::failure::Failure;
 use crate::plan::{Kind, Plan, Step};
 use crate::random::{Random, hash};
 
-/// Signed requests that a connection keeps for reuse; a whole-object read of a few objects then costs no signature.
+/// Signed requests that a connection keeps for reuse; a whole-object read of a few objects then
+/// costs no signature.
 const PREPARED_MAX: usize = 1024;
 /// Signatures are valid for 15 minutes; these are made anew well before.
 const PREPARED_FOR: Duration = Duration::from_secs(300);
@@ -77,7 +79,16 @@ impl<'a> Client<'a> {
         stream: u64,
     ) -> Self {
         let sampling = Random::new(hash(&[stream, 2]));
-        Self { endpoint, plan, checksums, verify, timeout, connection: None, prepared: HashMap::new(), sampling }
+        Self {
+            endpoint,
+            plan,
+            checksums,
+            verify,
+            timeout,
+            connection: None,
+            prepared: HashMap::new(),
+            sampling,
+        }
     }
 
     /// Connects, so that connection set-up is not measured where it does not belong.
@@ -101,7 +112,11 @@ impl<'a> Client<'a> {
 
     /// Writes an object as it must be before it can be read: in one piece or in parts.
     pub fn store(&mut self, step: &Step, part_bytes: u64) -> Result<(), Failure> {
-        if step.bytes > part_bytes { self.multipart(step, part_bytes) } else { self.put(step).outcome }
+        if step.bytes > part_bytes {
+            self.multipart(step, part_bytes)
+        } else {
+            self.put(step).outcome
+        }
     }
 
     /// Whether the object is there, with its length.
@@ -115,7 +130,8 @@ impl<'a> Client<'a> {
 
     fn get(&mut self, step: &Step) -> Done {
         let content = self.plan.content(step.object, step.version);
-        let known = if step.whole && step.version == 0 { self.checksums.get(step.object) } else { None };
+        let known =
+            if step.whole && step.version == 0 { self.checksums.get(step.object) } else { None };
         let sampled = self.verify >= 1.0 || self.sampling.unit() < self.verify;
         let mut check = match known {
             _ if !sampled => Check::Skip,
@@ -134,7 +150,9 @@ impl<'a> Client<'a> {
             |part| {
                 check.see(part);
                 if refused.len() < EXPLANATION_BYTES_MAX {
-                    refused.extend_from_slice(&part[..part.len().min(EXPLANATION_BYTES_MAX - refused.len())]);
+                    refused.extend_from_slice(
+                        &part[..part.len().min(EXPLANATION_BYTES_MAX - refused.len())],
+                    );
                 }
             },
         );
@@ -145,7 +163,10 @@ impl<'a> Client<'a> {
         }
         if let (Ok(()), Some(wrong)) = (&done.outcome, check.verdict()) {
             let key = self.plan.key(step.object);
-            done.outcome = Err(Failure::Bytes(format!("{key}, {} bytes from {}: {wrong}", step.bytes, step.first)));
+            done.outcome = Err(Failure::Bytes(format!(
+                "{key}, {} bytes from {}: {wrong}",
+                step.bytes, step.first
+            )));
         }
         if done.outcome.is_ok() && sampled && known.is_none() && step.whole && step.version == 0 {
             self.checksums.set(step.object, content.crc(0, step.bytes));
@@ -159,7 +180,8 @@ impl<'a> Client<'a> {
             Err(failure) => return done(0, Err(failure)),
         };
         let answer = self.exchange(&request, |_| Ok(()), |_| {});
-        let length = answer.as_ref().ok().and_then(|answer| answer.header("content-length")?.parse().ok());
+        let length =
+            answer.as_ref().ok().and_then(|answer| answer.header("content-length")?.parse().ok());
         let mut done = self.judged(answer, 200, b"");
         if done.outcome.is_ok() && length != Some(step.bytes) {
             done.outcome = Err(Failure::Length { got: length.unwrap_or(0), wanted: step.bytes });
@@ -191,9 +213,17 @@ impl<'a> Client<'a> {
                 let cache = answer.header("x-verbs3-cache").map(str::to_owned);
                 let right = answer.status == wanted_status;
                 let outcome = if right { Ok(()) } else { Err(refusal(answer.status, refused)) };
-                Done { bytes: answer.body_bytes, first_byte: Some(answer.first_byte), ended, cache, outcome }
+                Done {
+                    bytes: answer.body_bytes,
+                    first_byte: Some(answer.first_byte),
+                    ended,
+                    cache,
+                    outcome,
+                }
             }
-            Err(failure) => Done { bytes: 0, first_byte: None, ended, cache: None, outcome: Err(failure) },
+            Err(failure) => {
+                Done { bytes: 0, first_byte: None, ended, cache: None, outcome: Err(failure) }
+            }
         }
     }
 

@@ -1,6 +1,8 @@
-//! A whole run: objects put in, warm-up, rounds that take turns between the sides, and the record of it.
+//! A whole run: objects put in, warm-up, rounds that take turns between the sides, and the record
+//! of it.
 //!
-//! Interleaved (B, A, B, A, …), so that what changes on the machine changes for both. Owns the order; `round` does the work.
+//! Interleaved (B, A, B, A, …), so that what changes on the machine changes for both. Owns the
+//! order; `round` does the work.
 
 use std::time::Duration;
 
@@ -44,7 +46,12 @@ struct Running<'a> {
 }
 
 /// Puts in what is missing, measures, and gives the record.
-pub fn run(scenario: Scenario, target: &Endpoint, against: &Against, prepare: Prepare) -> anyhow::Result<Record> {
+pub fn run(
+    scenario: Scenario,
+    target: &Endpoint,
+    against: &Against,
+    prepare: Prepare,
+) -> anyhow::Result<Record> {
     let nginx = match against {
         Against::Nginx => Some(reference(&scenario)?),
         _ => None,
@@ -56,10 +63,14 @@ pub fn run(scenario: Scenario, target: &Endpoint, against: &Against, prepare: Pr
     };
     put_in(&scenario, target, against.filter(|_| nginx.is_none()), prepare)?;
     let endpoints: Vec<&Endpoint> = [target].into_iter().chain(against).collect();
-    let mut sides: Vec<Running<'_>> = endpoints.into_iter().map(|endpoint| Running::new(&scenario, endpoint)).collect();
+    let mut sides: Vec<Running<'_>> =
+        endpoints.into_iter().map(|endpoint| Running::new(&scenario, endpoint)).collect();
     if scenario.rounds.prime {
         for side in &sides {
-            let bar = Progress::objects(&format!("{}: reading all once", side.endpoint.label), scenario.objects.count);
+            let bar = Progress::objects(
+                &format!("{}: reading all once", side.endpoint.label),
+                scenario.objects.count,
+            );
             round::prime(&scenario, side.endpoint, Round::Measured(0), &|count| bar.add(count))?;
         }
     }
@@ -67,7 +78,8 @@ pub fn run(scenario: Scenario, target: &Endpoint, against: &Against, prepare: Pr
         for side in sides.iter_mut().rev() {
             let outcome = side.round(&scenario, Round::WarmUp, scenario.rounds.warm_up)?;
             if outcome.tally.sum().latency.count() == 0 {
-                let example = outcome.tally.examples.first().map_or("no answer came", String::as_str);
+                let example =
+                    outcome.tally.examples.first().map_or("no answer came", String::as_str);
                 bail!("{}: nothing worked in the warm-up: {example}", side.endpoint.label);
             }
         }
@@ -116,7 +128,10 @@ pub fn put_in(
         Prepare::Neither => [None, None],
     };
     for endpoint in chosen.into_iter().flatten() {
-        let bar = Progress::objects(&format!("{}: putting objects in", endpoint.label), scenario.objects_in_all());
+        let bar = Progress::objects(
+            &format!("{}: putting objects in", endpoint.label),
+            scenario.objects_in_all(),
+        );
         for round in rounds(scenario) {
             round::prepare(scenario, endpoint, round, &|count| bar.add(count))?;
         }
@@ -136,7 +151,10 @@ fn rounds(scenario: &Scenario) -> Vec<Round> {
 fn reference(scenario: &Scenario) -> anyhow::Result<Nginx> {
     ensure!(!scenario.writes(), "nginx takes no writes: give an S3 endpoint for --against");
     let bytes = scenario.objects_in_all().saturating_mul(scenario.objects.bytes_to);
-    ensure!(bytes <= FILES_BYTES_MAX, "the objects are too large for nginx to have in memory: {bytes} bytes");
+    ensure!(
+        bytes <= FILES_BYTES_MAX,
+        "the objects are too large for nginx to have in memory: {bytes} bytes"
+    );
     let nginx = Nginx::start()?;
     for round in rounds(scenario) {
         let plan = Plan::new(scenario, round);

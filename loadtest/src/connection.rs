@@ -1,7 +1,9 @@
-//! One kept HTTP/1.1 connection that sends prepared requests and copies the answer's body into a buffer, as a client would.
+//! One kept HTTP/1.1 connection that sends prepared requests and copies the answer's body into a
+//! buffer, as a client would.
 //!
-//! Owns framing (Content-Length, chunked), the time allowed, and whether the connection can be used again. Not a general client:
-//! no redirects, no compression, no retries: what fails is counted, not hidden.
+//! Owns framing (Content-Length, chunked), the time allowed, and whether the connection can be used
+//! again. Not a general client: no redirects, no compression, no retries: what fails is counted,
+//! not hidden.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -71,7 +73,12 @@ impl Connection {
             Ok(stream)
         };
         let stream = open().map_err(Failure::Connect)?;
-        Ok(Self { stream, buffer: vec![0; READ_BYTES.max(HEAD_BYTES_MAX)], timeout, reusable: true })
+        Ok(Self {
+            stream,
+            buffer: vec![0; READ_BYTES.max(HEAD_BYTES_MAX)],
+            timeout,
+            reusable: true,
+        })
     }
 
     /// Whether the next request may go over it.
@@ -80,12 +87,22 @@ impl Connection {
     }
 
     /// Sends `request` and a body of `repeat` times `chunk`, and reads the whole answer.
-    pub fn send_repeated(&mut self, request: &[u8], chunk: &[u8], repeat: u64) -> Result<Answer, Failure> {
+    pub fn send_repeated(
+        &mut self,
+        request: &[u8],
+        chunk: &[u8],
+        repeat: u64,
+    ) -> Result<Answer, Failure> {
         self.send(request, |out| (0..repeat).try_for_each(|_| out.write_all(chunk)), |_| {})
     }
 
     /// Sends `request` (and `body`) and reads the whole answer; `sink` sees the body in order.
-    pub fn exchange(&mut self, request: &[u8], body: &[u8], sink: impl FnMut(&[u8])) -> Result<Answer, Failure> {
+    pub fn exchange(
+        &mut self,
+        request: &[u8],
+        body: &[u8],
+        sink: impl FnMut(&[u8]),
+    ) -> Result<Answer, Failure> {
         self.send(request, |out| out.write_all(body), sink)
     }
 
@@ -100,7 +117,8 @@ impl Connection {
         self.reusable = false;
         let deadline = Instant::now() + self.timeout;
         let sent = self.stream.write_all(request).and_then(|()| body(&mut self.stream));
-        // A server may refuse before it has read everything: its answer says more than the broken pipe.
+        // A server may refuse before it has read everything: its answer says more than the broken
+        // pipe.
         let answer = self.answer(deadline, request.starts_with(b"HEAD "), sink);
         match (sent, answer) {
             (Ok(()), answer) => answer,
@@ -112,13 +130,23 @@ impl Connection {
         }
     }
 
-    fn answer(&mut self, deadline: Instant, headless: bool, mut sink: impl FnMut(&[u8])) -> Result<Answer, Failure> {
+    fn answer(
+        &mut self,
+        deadline: Instant,
+        headless: bool,
+        mut sink: impl FnMut(&[u8]),
+    ) -> Result<Answer, Failure> {
         let (mut filled, head_end) = self.head(deadline)?;
         let head = String::from_utf8_lossy(&self.buffer[..head_end]).into_owned();
         let status = head.split(' ').nth(1).and_then(|text| text.parse().ok());
         let status: u16 = status.ok_or(Failure::Malformed("no status line"))?;
-        let closes = header(&head, "connection").is_some_and(|value| value.eq_ignore_ascii_case("close"));
-        let framing = if headless || status == 204 || status == 304 { Framing::Length(0) } else { framing(&head)? };
+        let closes =
+            header(&head, "connection").is_some_and(|value| value.eq_ignore_ascii_case("close"));
+        let framing = if headless || status == 204 || status == 304 {
+            Framing::Length(0)
+        } else {
+            framing(&head)?
+        };
         let mut first_byte = Instant::now();
         if head_end == filled && !matches!(framing, Framing::Length(0)) {
             self.buffer.copy_within(head_end..filled, 0);
@@ -138,11 +166,14 @@ impl Connection {
         Ok(Answer { status, body_bytes, head, first_byte })
     }
 
-    /// Reads until the head is whole, passing interim answers by: (bytes in the buffer, length of the head).
+    /// Reads until the head is whole, passing interim answers by: (bytes in the buffer, length of
+    /// the head).
     fn head(&mut self, deadline: Instant) -> Result<(usize, usize), Failure> {
         let mut filled = 0;
         loop {
-            if filled >= HEAD_BYTES_MAX && !self.buffer[..filled].windows(4).any(|four| four == b"\r\n\r\n") {
+            if filled >= HEAD_BYTES_MAX
+                && !self.buffer[..filled].windows(4).any(|four| four == b"\r\n\r\n")
+            {
                 return Err(Failure::Malformed("its head is too long"));
             }
             let got = self.read(filled, deadline, 0)?;
@@ -150,7 +181,9 @@ impl Connection {
                 return Err(Failure::Closed { got: filled as u64 });
             }
             filled += got;
-            while let Some(at) = self.buffer[..filled].windows(4).position(|four| four == b"\r\n\r\n") {
+            while let Some(at) =
+                self.buffer[..filled].windows(4).position(|four| four == b"\r\n\r\n")
+            {
                 let interim = self.buffer.starts_with(b"HTTP/1.1 1");
                 if !interim {
                     return Ok((filled, at + 4));
@@ -167,7 +200,9 @@ impl Connection {
                 Ok(read) if Instant::now() <= deadline => return Ok(read),
                 Ok(_) => return Err(Failure::Timeout),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Err(Failure::Closed { got }),
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
+                    return Err(Failure::Closed { got });
+                }
                 Err(error) => return Err(Failure::of(error)),
             }
         }
@@ -190,10 +225,19 @@ impl Connection {
             sink(&self.buffer[..read]);
             got += read as u64;
         }
-        if got == length { Ok(got) } else { Err(Failure::Malformed("more bytes came than were declared")) }
+        if got == length {
+            Ok(got)
+        } else {
+            Err(Failure::Malformed("more bytes came than were declared"))
+        }
     }
 
-    fn until_closed(&mut self, filled: usize, deadline: Instant, sink: &mut impl FnMut(&[u8])) -> Result<u64, Failure> {
+    fn until_closed(
+        &mut self,
+        filled: usize,
+        deadline: Instant,
+        sink: &mut impl FnMut(&[u8]),
+    ) -> Result<u64, Failure> {
         let (mut got, mut read) = (0, filled);
         while read > 0 {
             sink(&self.buffer[..read]);
@@ -204,12 +248,18 @@ impl Connection {
     }
 
     /// Chunks (RFC 9112, section 7.1); extensions and trailers are passed by.
-    fn chunked(&mut self, filled: usize, deadline: Instant, sink: &mut impl FnMut(&[u8])) -> Result<u64, Failure> {
+    fn chunked(
+        &mut self,
+        filled: usize,
+        deadline: Instant,
+        sink: &mut impl FnMut(&[u8]),
+    ) -> Result<u64, Failure> {
         let (mut at, mut end, mut body) = (0, filled, 0);
         loop {
             let line = self.line(&mut at, &mut end, deadline)?;
             let size = line.split(';').next().unwrap_or_default().trim();
-            let size = u64::from_str_radix(size, 16).map_err(|_| Failure::Malformed("a chunk has no length"))?;
+            let size = u64::from_str_radix(size, 16)
+                .map_err(|_| Failure::Malformed("a chunk has no length"))?;
             if size == 0 {
                 while !self.line(&mut at, &mut end, deadline)?.is_empty() {}
                 return Ok(body);
@@ -233,7 +283,12 @@ impl Connection {
     }
 
     /// The next line, without its end.
-    fn line(&mut self, at: &mut usize, end: &mut usize, deadline: Instant) -> Result<String, Failure> {
+    fn line(
+        &mut self,
+        at: &mut usize,
+        end: &mut usize,
+        deadline: Instant,
+    ) -> Result<String, Failure> {
         let mut line = Vec::new();
         loop {
             if *at == *end {
@@ -245,7 +300,9 @@ impl Connection {
             let byte = self.buffer[*at];
             *at += 1;
             match byte {
-                b'\n' => return Ok(String::from_utf8_lossy(&line).trim_end_matches('\r').to_owned()),
+                b'\n' => {
+                    return Ok(String::from_utf8_lossy(&line).trim_end_matches('\r').to_owned());
+                }
                 _ if line.len() >= CHUNK_LINE_BYTES_MAX => {
                     return Err(Failure::Malformed("a chunk's line is too long"));
                 }
@@ -256,13 +313,15 @@ impl Connection {
 }
 
 fn framing(head: &str) -> Result<Framing, Failure> {
-    if header(head, "transfer-encoding").is_some_and(|value| value.eq_ignore_ascii_case("chunked")) {
+    if header(head, "transfer-encoding").is_some_and(|value| value.eq_ignore_ascii_case("chunked"))
+    {
         return Ok(Framing::Chunked);
     }
     match header(head, "content-length") {
-        Some(value) => {
-            value.parse().map(Framing::Length).map_err(|_| Failure::Malformed("content-length is not a number"))
-        }
+        Some(value) => value
+            .parse()
+            .map(Framing::Length)
+            .map_err(|_| Failure::Malformed("content-length is not a number")),
         None => Ok(Framing::Close),
     }
 }

@@ -1,8 +1,9 @@
-//! What objects contain: a function of seed, key and version, so that any range of any answer can be checked without
-//! keeping a byte. Owns making and checking; not what is read or written when.
+//! What objects contain: a function of seed, key and version, so that any range of any answer can
+//! be checked without keeping a byte. Owns making and checking; not what is read or written when.
 //!
-//! Words are an arithmetic sequence with an odd step, folded: within an object no two are alike, so bytes of another offset,
-//! key or version are found as well as damaged ones, and a core makes some GB/s of them.
+//! Words are an arithmetic sequence with an odd step, folded: within an object no two are alike, so
+//! bytes of another offset, key or version are found as well as damaged ones, and a core makes some
+//! GB/s of them.
 
 use crc_fast::{CrcAlgorithm, Digest};
 
@@ -20,9 +21,9 @@ impl Content {
     /// `version` counts the writes of one key: stale bytes are wrong bytes.
     pub fn new(seed: u64, key: &str, version: u64) -> Self {
         // FNV-1a, then mixed: keys differ in few digits.
-        let name = key
-            .bytes()
-            .fold(0xcbf2_9ce4_8422_2325, |state: u64, byte| (state ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+        let name = key.bytes().fold(0xcbf2_9ce4_8422_2325, |state: u64, byte| {
+            (state ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
         Self { base: hash(&[seed, name, version]) }
     }
 
@@ -146,7 +147,11 @@ mod tests {
         for first in [0, 1, 7, 8, 9, 4095, 8191, 8192, 19_999] {
             for bytes in [0, 1, 2, 7, 8, 9, 15, 100, 9000] {
                 let end = (first + bytes).min(whole.len());
-                assert_eq!(made(content, first as u64, end - first), whole[first..end], "{first} {bytes}");
+                assert_eq!(
+                    made(content, first as u64, end - first),
+                    whole[first..end],
+                    "{first} {bytes}"
+                );
                 assert_eq!(content.mismatch(first as u64, &whole[first..end]), None);
             }
         }
@@ -160,7 +165,9 @@ mod tests {
             let mut bad = good.clone();
             bad[at] ^= bit;
             assert_eq!(content.mismatch(100, &bad), Some(100 + at as u64));
-            for mut check in [Check::compare(content, 100), Check::checksum(content.crc(100, 20_000))] {
+            for mut check in
+                [Check::compare(content, 100), Check::checksum(content.crc(100, 20_000))]
+            {
                 // In pieces that do not end where words do.
                 bad.chunks(777).for_each(|part| check.see(part));
                 assert!(check.verdict().is_some(), "byte {at}");

@@ -1,4 +1,5 @@
-//! CPU time that processes have used, from `/proc/PID/schedstat` of every thread: nanoseconds, not clock ticks.
+//! CPU time that processes have used, from `/proc/PID/schedstat` of every thread: nanoseconds, not
+//! clock ticks.
 
 use std::collections::HashMap;
 use std::fs;
@@ -6,7 +7,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-/// User and system time of all threads of `pids` so far. Threads that ended are not in it, so measure while all live.
+/// User and system time of all threads of `pids` so far. Threads that ended are not in it, so
+/// measure while all live.
 pub fn used(pids: &[u32]) -> anyhow::Result<Duration> {
     let mut nanoseconds = 0;
     for pid in pids {
@@ -14,17 +16,21 @@ pub fn used(pids: &[u32]) -> anyhow::Result<Duration> {
         for thread in fs::read_dir(&folder).with_context(|| format!("process {pid} is gone"))? {
             // A thread may end between the listing and the read.
             let Ok(text) = fs::read_to_string(thread?.path().join("schedstat")) else { continue };
-            nanoseconds += text.split_whitespace().next().and_then(|first| first.parse::<u64>().ok()).unwrap_or(0);
+            nanoseconds += text
+                .split_whitespace()
+                .next()
+                .and_then(|first| first.parse::<u64>().ok())
+                .unwrap_or(0);
         }
     }
     Ok(Duration::from_nanos(nanoseconds))
 }
 
-/// Resident bytes of a process: pages that several processes map count by their share, so that the sum over processes is
-/// what they take together. (A gateway maps the arenas of workers beside it.)
+/// Resident bytes of a process: pages that several processes map count by their share, so that the
+/// sum over processes is what they take together. (A gateway maps the arenas of workers beside it.)
 pub fn resident_bytes(pid: u32) -> anyhow::Result<u64> {
-    let text =
-        fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).with_context(|| format!("process {pid} is gone"))?;
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))
+        .with_context(|| format!("process {pid} is gone"))?;
     let kib = text
         .lines()
         .find_map(|line| line.strip_prefix("Pss:"))
@@ -33,8 +39,8 @@ pub fn resident_bytes(pid: u32) -> anyhow::Result<u64> {
     Ok(kib * 1024)
 }
 
-/// CPU time of all threads of some processes at one moment, thread by thread: what a thread used before it ended is only lost
-/// from the last moment on, and never counted against the others.
+/// CPU time of all threads of some processes at one moment, thread by thread: what a thread used
+/// before it ended is only lost from the last moment on, and never counted against the others.
 #[derive(Debug, Clone, Default)]
 pub struct Moment(HashMap<(u32, String), u64>);
 
@@ -48,7 +54,10 @@ impl Moment {
                 // A thread may end between the listing and the read.
                 let Ok(text) = fs::read_to_string(path.join("schedstat")) else { continue };
                 let (used, _) = schedstat(&text);
-                threads.insert((pid, path.file_name().unwrap_or_default().to_string_lossy().into_owned()), used);
+                threads.insert(
+                    (pid, path.file_name().unwrap_or_default().to_string_lossy().into_owned()),
+                    used,
+                );
             }
         }
         Ok(Self(threads))
@@ -56,7 +65,10 @@ impl Moment {
 
     /// What was used since `before`.
     pub fn since(&self, before: &Self) -> Duration {
-        let used = self.0.iter().map(|(thread, now)| now.saturating_sub(before.0.get(thread).copied().unwrap_or(0)));
+        let used = self
+            .0
+            .iter()
+            .map(|(thread, now)| now.saturating_sub(before.0.get(thread).copied().unwrap_or(0)));
         Duration::from_nanos(used.sum())
     }
 }
@@ -77,7 +89,8 @@ fn schedstat(text: &str) -> (u64, u64) {
 pub fn of_host() -> (u64, u64) {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
     let line = text.lines().next().unwrap_or_default();
-    let ticks: Vec<u64> = line.split_whitespace().skip(1).map(|word| word.parse().unwrap_or(0)).collect();
+    let ticks: Vec<u64> =
+        line.split_whitespace().skip(1).map(|word| word.parse().unwrap_or(0)).collect();
     // user nice system idle iowait irq softirq steal; guest time is in user already (proc(5)).
     (ticks.iter().skip(3).take(2).sum(), ticks.iter().take(8).sum())
 }

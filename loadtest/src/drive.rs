@@ -1,4 +1,5 @@
-//! One connection's loop: take a ticket, perform its steps, record. Generic over the clock and over who performs, for tests.
+//! One connection's loop: take a ticket, perform its steps, record. Generic over the clock and over
+//! who performs, for tests.
 //!
 //! Deliberately not here: threads (`round`), requests (`client`).
 
@@ -40,8 +41,8 @@ impl Perform for Timed<'_> {
     }
 }
 
-/// Until the schedule ends, or fresh objects are used up. An operation's first step counts from when it was due, the others
-/// from the end of the one before; a failed step ends its operation.
+/// Until the schedule ends, or fresh objects are used up. An operation's first step counts from
+/// when it was due, the others from the end of the one before; a failed step ends its operation.
 pub fn drive(
     schedule: &Schedule,
     plan: &Plan<'_>,
@@ -110,9 +111,11 @@ mod tests {
                 *now += Duration::from_millis(10);
                 *now
             };
-            let outcome = if self.refuses == Some(self.performed) { Err(Failure::Timeout) } else { Ok(()) };
+            let outcome =
+                if self.refuses == Some(self.performed) { Err(Failure::Timeout) } else { Ok(()) };
             self.performed += 1;
-            let done = Done { bytes: 1, first_byte: None, ended: Instant::now(), cache: None, outcome };
+            let done =
+                Done { bytes: 1, first_byte: None, ended: Instant::now(), cache: None, outcome };
             Ended { first_byte: None, at, done }
         }
     }
@@ -138,18 +141,32 @@ mod tests {
         let schedule = Schedule::new(&scenario.load, Duration::from_secs(9), 1);
         let mut recorded = Recorded::default();
         let plan = Plan::new(&scenario, Round::Measured(0));
-        drive(&schedule, &plan, &clock, 0, &mut Server { clock: &clock, refuses, performed: 0 }, &mut recorded);
+        drive(
+            &schedule,
+            &plan,
+            &clock,
+            0,
+            &mut Server { clock: &clock, refuses, performed: 0 },
+            &mut recorded,
+        );
         recorded.0
     }
 
     #[test]
     fn waiting_is_charged_to_the_first_step_of_an_operation_only() {
-        let open = driven("pace = \"open\"\narrivals = \"even\"\nrequests_per_second = 100\n", None);
+        let open =
+            driven("pace = \"open\"\narrivals = \"even\"\nrequests_per_second = 100\n", None);
         use Kind::{Chunk, Footer};
         // The second scan was due after 10 ms, and began after 30.
-        assert_eq!(open, [(Footer, 10), (Chunk, 10), (Chunk, 10), (Footer, 30), (Chunk, 10), (Chunk, 10)]);
+        assert_eq!(
+            open,
+            [(Footer, 10), (Chunk, 10), (Chunk, 10), (Footer, 30), (Chunk, 10), (Chunk, 10)]
+        );
         let closed = driven("", None);
-        assert_eq!(closed, [(Footer, 10), (Chunk, 10), (Chunk, 10), (Footer, 10), (Chunk, 10), (Chunk, 10)]);
+        assert_eq!(
+            closed,
+            [(Footer, 10), (Chunk, 10), (Chunk, 10), (Footer, 10), (Chunk, 10), (Chunk, 10)]
+        );
     }
 
     #[test]

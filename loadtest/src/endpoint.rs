@@ -1,6 +1,8 @@
-//! Where a load goes: address, bucket, credentials, and the processes whose CPU time is the server's.
+//! Where a load goes: address, bucket, credentials, and the processes whose CPU time is the
+//! server's.
 //!
-//! Owns the reading of URLs. `http` only: TLS would measure its cipher, and kept connections are what is compared.
+//! Owns the reading of URLs. `http` only: TLS would measure its cipher, and kept connections are
+//! what is compared.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
@@ -27,7 +29,12 @@ pub struct Endpoint {
 
 impl Endpoint {
     /// `[LABEL=]http://HOST:PORT/BUCKET[/PREFIX]`. Without credentials, requests are not signed.
-    pub fn parse(text: &str, label: &str, credentials: Option<&Credentials>, pids: &[u32]) -> anyhow::Result<Self> {
+    pub fn parse(
+        text: &str,
+        label: &str,
+        credentials: Option<&Credentials>,
+        pids: &[u32],
+    ) -> anyhow::Result<Self> {
         let (label, url) = match text.split_once('=') {
             Some((label, url)) if !label.contains('/') => (label, url),
             _ => (label, text),
@@ -37,16 +44,24 @@ impl Endpoint {
             Some((scheme, _)) => bail!("{url}: {scheme} is not measured, http is"),
             None => bail!("{url} is no URL: http://HOST:PORT/BUCKET"),
         };
-        let (host, path) = rest.split_once('/').map_or((rest, ""), |(host, path)| (host, path.trim_matches('/')));
+        let (host, path) =
+            rest.split_once('/').map_or((rest, ""), |(host, path)| (host, path.trim_matches('/')));
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
-        ensure!(path.bytes().all(plain), "{url}: only letters, digits and -._~/ can be in the bucket and prefix");
-        ensure!(credentials.is_none() || !path.is_empty(), "{url} names no bucket: http://HOST:PORT/BUCKET");
+        ensure!(
+            path.bytes().all(plain),
+            "{url}: only letters, digits and -._~/ can be in the bucket and prefix"
+        );
+        ensure!(
+            credentials.is_none() || !path.is_empty(),
+            "{url} names no bucket: http://HOST:PORT/BUCKET"
+        );
         let with_port = if host.rsplit(']').next().is_some_and(|end| end.contains(':')) {
             host.to_owned()
         } else {
             format!("{host}:80")
         };
-        let mut found = with_port.to_socket_addrs().with_context(|| format!("{host} is not known"))?;
+        let mut found =
+            with_port.to_socket_addrs().with_context(|| format!("{host} is not known"))?;
         let address = found.next().with_context(|| format!("{host} has no address"))?;
         let base = if path.is_empty() { String::new() } else { format!("/{path}") };
         let signer = Signer::new(host, credentials);
@@ -71,14 +86,23 @@ mod tests {
             (plain.label.as_str(), plain.base.as_str(), plain.path("k").as_str()),
             ("target", "/demo/a/b", "/demo/a/b/k")
         );
-        assert_eq!((plain.address.to_string().as_str(), plain.pids.as_slice()), ("127.0.0.1:9000", &[7][..]));
+        assert_eq!(
+            (plain.address.to_string().as_str(), plain.pids.as_slice()),
+            ("127.0.0.1:9000", &[7][..])
+        );
         let named = parse("direct=http://[::1]/x").unwrap();
-        assert_eq!((named.label.as_str(), named.address.to_string().as_str()), ("direct", "[::1]:80"));
+        assert_eq!(
+            (named.label.as_str(), named.address.to_string().as_str()),
+            ("direct", "[::1]:80")
+        );
         assert_eq!(parse("http://127.0.0.1:1").unwrap().path("k"), "/k");
-        for wrong in ["https://127.0.0.1/x", "127.0.0.1:9000", "http://127.0.0.1/a?b", "http://127.0.0.1/ä"] {
+        for wrong in
+            ["https://127.0.0.1/x", "127.0.0.1:9000", "http://127.0.0.1/a?b", "http://127.0.0.1/ä"]
+        {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
-        let keys = Credentials { access_key: "a".into(), secret_key: "b".into(), region: "r".into() };
+        let keys =
+            Credentials { access_key: "a".into(), secret_key: "b".into(), region: "r".into() };
         assert!(Endpoint::parse("http://127.0.0.1:1", "t", Some(&keys), &[]).is_err(), "no bucket");
     }
 }

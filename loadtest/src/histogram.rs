@@ -1,7 +1,9 @@
-//! A histogram with high dynamic range: every value keeps three digits, whatever its size, in memory that never grows.
+//! A histogram with high dynamic range: every value keeps three digits, whatever its size, in
+//! memory that never grows.
 //!
-//! Log-linear buckets, as in HdrHistogram (Gil Tene): below 2,048 every value has its own, above, each doubling has 1,024.
-//! Own, as that crate would change features of crates that everything here depends on; it is 60 lines.
+//! Log-linear buckets, as in HdrHistogram (Gil Tene): below 2,048 every value has its own, above,
+//! each doubling has 1,024. Own, as that crate would change features of crates that everything here
+//! depends on; it is 60 lines.
 
 /// Buckets of each doubling.
 const HALF: u64 = 1 << 10;
@@ -34,7 +36,10 @@ impl Histogram {
         if self.counts.is_empty() {
             self.counts = other.counts.clone();
         } else {
-            self.counts.iter_mut().zip(&other.counts).for_each(|(ours, theirs)| *ours = ours.saturating_add(*theirs));
+            self.counts
+                .iter_mut()
+                .zip(&other.counts)
+                .for_each(|(ours, theirs)| *ours = ours.saturating_add(*theirs));
         }
         self.all += other.all;
         self.max = self.max.max(other.max);
@@ -63,7 +68,11 @@ impl Histogram {
 
     /// How many are above `value`, but for those in its bucket.
     pub fn above(&self, value: u64) -> u64 {
-        self.counts.iter().skip(bucket(value.min(VALUE_MAX)) + 1).map(|count| u64::from(*count)).sum()
+        self.counts
+            .iter()
+            .skip(bucket(value.min(VALUE_MAX)) + 1)
+            .map(|count| u64::from(*count))
+            .sum()
     }
 }
 
@@ -92,7 +101,11 @@ mod tests {
             assert_eq!(bucket(next), index, "{next}");
             assert_eq!(bucket(highest(index)), index);
             let wide = highest(index) - next;
-            assert!(wide == 0 || (wide as f64) < next as f64 / 1000.0, "{next} to {}", highest(index));
+            assert!(
+                wide == 0 || (wide as f64) < next as f64 / 1000.0,
+                "{next} to {}",
+                highest(index)
+            );
             next = highest(index) + 1;
         }
         assert_eq!(next, VALUE_MAX + 1);
@@ -101,12 +114,12 @@ mod tests {
     #[test]
     fn percentiles_are_those_of_the_sorted_values() {
         let mut random = Random::new(3);
-        let mut values: Vec<u64> = (0..50_000).map(|_| (random.exponential() * 20_000.0) as u64).collect();
+        let mut values: Vec<u64> =
+            (0..50_000).map(|_| (random.exponential() * 20_000.0) as u64).collect();
         let (mut one, mut two) = (Histogram::default(), Histogram::default());
-        values
-            .iter()
-            .enumerate()
-            .for_each(|(at, value)| if at % 3 == 0 { one.record(*value) } else { two.record(*value) });
+        values.iter().enumerate().for_each(|(at, value)| {
+            if at % 3 == 0 { one.record(*value) } else { two.record(*value) }
+        });
         one.add(&two);
         values.sort_unstable();
         for percentile in [0.0, 1.0, 50.0, 90.0, 99.0, 99.9, 99.99, 100.0] {
@@ -114,7 +127,10 @@ mod tests {
             let (got, wanted) = (one.at(percentile).unwrap() as f64, values[rank - 1] as f64);
             assert!(got >= wanted && got <= wanted * 1.001 + 0.5, "{percentile}: {got}, {wanted}");
         }
-        assert_eq!((one.len(), one.max(), one.at(100.0)), (50_000, values.last().copied(), values.last().copied()));
+        assert_eq!(
+            (one.len(), one.max(), one.at(100.0)),
+            (50_000, values.last().copied(), values.last().copied())
+        );
         let above = values.iter().filter(|value| **value > 20_000).count() as f64;
         assert!((one.above(20_000) as f64 / above - 1.0).abs() < 0.01);
     }
@@ -122,7 +138,10 @@ mod tests {
     #[test]
     fn nothing_has_no_percentiles_and_too_much_is_kept_as_the_most() {
         let mut histogram = Histogram::default();
-        assert_eq!((histogram.at(50.0), histogram.max(), histogram.above(0), histogram.len()), (None, None, 0, 0));
+        assert_eq!(
+            (histogram.at(50.0), histogram.max(), histogram.above(0), histogram.len()),
+            (None, None, 0, 0)
+        );
         histogram.record(u64::MAX);
         histogram.add(&Histogram::default());
         assert_eq!((histogram.at(50.0), histogram.len()), (Some(VALUE_MAX), 1));

@@ -1,4 +1,5 @@
-//! Hot GETs, A/B/A/B against nginx in the same minute: requests per second, and server CPU per request of all its processes.
+//! Hot GETs, A/B/A/B against nginx in the same minute: requests per second, and server CPU per
+//! request of all its processes.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -66,27 +67,40 @@ struct Row {
 
 pub fn run(options: &Options) -> anyhow::Result<()> {
     let nginx = Nginx::start()?;
-    let gateway = Signer::with_key(&options.endpoint.to_string(), &options.access_key, &options.secret_key);
+    let gateway =
+        Signer::with_key(&options.endpoint.to_string(), &options.access_key, &options.secret_key);
     let mut rows = Vec::new();
     for &bytes in &options.sizes {
         let name = format!("loadtest-hot-{bytes}");
-        let body: Vec<u8> =
-            (0..bytes).map(|at| (at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()[0]).collect();
+        let body: Vec<u8> = (0..bytes)
+            .map(|at| (at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()[0])
+            .collect();
         nginx.put(&name, &body)?;
         let path = format!("/{}/{name}", options.bucket);
         prepare(options, &gateway, &path, &body)?;
         let plain = format!("GET /{name} HTTP/1.1\r\nhost: {}\r\n\r\n", nginx.address).into_bytes();
-        let mut row =
-            Row { bytes, nginx: vec![], gateway: vec![], cpu_ratio: 0.0, cpu_ratio_range: (0.0, 0.0), rate_ratio: 0.0 };
+        let mut row = Row {
+            bytes,
+            nginx: vec![],
+            gateway: vec![],
+            cpu_ratio: 0.0,
+            cpu_ratio_range: (0.0, 0.0),
+            rate_ratio: 0.0,
+        };
         for _ in 0..options.rounds {
             row.nginx.push(measure(options, nginx.address, &[nginx.pid()], &plain, bytes)?);
-            // Signed anew each round, so that a long run stays within the 15 minutes that a signature is valid.
+            // Signed anew each round, so that a long run stays within the 15 minutes that a
+            // signature is valid.
             let signed = gateway.request("GET", &path, b"")?;
             row.gateway.push(measure(options, options.endpoint, &options.pids, &signed, bytes)?);
         }
         let ratios = |of: fn(&Sample) -> f64| -> Vec<f64> {
-            let mut all: Vec<f64> =
-                row.gateway.iter().zip(&row.nginx).map(|(ours, theirs)| of(ours) / of(theirs)).collect();
+            let mut all: Vec<f64> = row
+                .gateway
+                .iter()
+                .zip(&row.nginx)
+                .map(|(ours, theirs)| of(ours) / of(theirs))
+                .collect();
             all.sort_by(f64::total_cmp);
             all
         };
@@ -112,11 +126,16 @@ fn prepare(options: &Options, gateway: &Signer, path: &str, body: &[u8]) -> anyh
     ensure!(put.status == 200, "PUT {path} answered {}: {}", put.status, put.head);
     for attempt in 0..3 {
         let mut got = Vec::with_capacity(body.len());
-        let answer =
-            connection.exchange(&gateway.request("GET", path, b"")?, b"", |part| got.extend_from_slice(part))?;
+        let answer = connection.exchange(&gateway.request("GET", path, b"")?, b"", |part| {
+            got.extend_from_slice(part)
+        })?;
         ensure!(answer.status == 200, "GET {path} answered {}: {}", answer.status, answer.head);
         ensure!(got == body, "GET {path} gave wrong bytes");
-        ensure!(attempt < 2 || answer.head.contains("x-verbs3-cache: hit"), "{path} is not hot: {}", answer.head);
+        ensure!(
+            attempt < 2 || answer.head.contains("x-verbs3-cache: hit"),
+            "{path} is not hot: {}",
+            answer.head
+        );
     }
     Ok(())
 }
@@ -130,7 +149,9 @@ fn measure(
     bytes: usize,
 ) -> anyhow::Result<Sample> {
     let stop = AtomicBool::new(false);
-    let mut connections = (0..options.connections).map(|_| Connection::open(address)).collect::<Result<Vec<_>, _>>()?;
+    let mut connections = (0..options.connections)
+        .map(|_| Connection::open(address))
+        .collect::<Result<Vec<_>, _>>()?;
     // One exchange each before the clock starts: connection set-up is not what is measured.
     for connection in &mut connections {
         connection.exchange(request, b"", |_| {})?;
@@ -146,7 +167,11 @@ fn measure(
                     let mut done = 0;
                     while !stop.load(Ordering::Relaxed) {
                         let answer = connection.exchange(request, b"", |_| {})?;
-                        ensure!(answer.status == 200 && answer.body_bytes == bytes as u64, "answered {}", answer.head);
+                        ensure!(
+                            answer.status == 200 && answer.body_bytes == bytes as u64,
+                            "answered {}",
+                            answer.head
+                        );
                         done += 1;
                     }
                     Ok(done)
@@ -157,7 +182,8 @@ fn measure(
         stop.store(true, Ordering::Relaxed);
         let mut requests = 0;
         for thread in threads {
-            requests += thread.join().map_err(|_| anyhow::anyhow!("a client thread panicked"))??;
+            requests +=
+                thread.join().map_err(|_| anyhow::anyhow!("a client thread panicked"))??;
         }
         let (elapsed, cpu) = (began.elapsed(), cpu::used(pids)?.saturating_sub(cpu_before));
         ensure!(requests > 0, "no request ended within {} s; raise --seconds", options.seconds);

@@ -1,4 +1,5 @@
-//! Measures S3 endpoints, by scenarios and against references. `verbs3 bench s3` and `verbs3-loadtest` are made of it.
+//! Measures S3 endpoints, by scenarios and against references. `verbs3 bench s3` and
+//! `verbs3-loadtest` are made of it.
 #![forbid(unsafe_code)]
 
 mod client;

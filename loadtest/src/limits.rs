@@ -1,4 +1,5 @@
-//! Whether the server was what was measured. Pure: judges what a round says of this tool, the host and the schedule.
+//! Whether the server was what was measured. Pure: judges what a round says of this tool, the host
+//! and the schedule.
 
 use std::time::Duration;
 
@@ -29,36 +30,55 @@ pub struct Effort {
     pub waiting: f64,
     /// The host's idle part.
     pub host_idle: f64,
-    /// Parts of the operations of an open loop: connections woke up late for them; none was free; never sent.
+    /// Parts of the operations of an open loop: connections woke up late for them; none was free;
+    /// never sent.
     pub woken_late: f64,
     pub queued: f64,
     pub not_sent: f64,
 }
 
-/// Everything that was a limit besides the server, in words. Empty: what was measured is the server.
+/// Everything that was a limit besides the server, in words. Empty: what was measured is the
+/// server.
 pub fn found(effort: &Effort) -> Vec<String> {
     let percent = |part: f64| format!("{:.0} %", 100.0 * part);
     let mut all = Vec::new();
     if effort.not_sent > 0.0 {
-        all.push(format!("{} of the requests were due and never sent: lower the rate", percent(effort.not_sent)));
+        all.push(format!(
+            "{} of the requests were due and never sent: lower the rate",
+            percent(effort.not_sent)
+        ));
     }
     if effort.queued > MISSED {
         let part = percent(effort.queued);
-        all.push(format!("{part} of the requests found every connection busy: latency has that wait in it; raise load.connections if the server is not slow"));
+        all.push(format!(
+            "{part} of the requests found every connection busy: latency has that \
+            wait in it; raise load.connections if the server is not slow"
+        ));
     }
     if effort.woken_late > MISSED {
         let part = percent(effort.woken_late);
-        all.push(format!("this tool was late for {part} of the requests: the host is too busy for this rate"));
+        all.push(format!(
+            "this tool was late for {part} of the requests: the host is too busy for this rate"
+        ));
     }
     if effort.cpus_used > BUSY * effort.cpus {
-        all.push(format!("this tool used {:.2} of {} CPUs: it was the limit", effort.cpus_used, effort.cpus));
+        all.push(format!(
+            "this tool used {:.2} of {} CPUs: it was the limit",
+            effort.cpus_used, effort.cpus
+        ));
     } else if effort.busiest > BUSY {
         let part = percent(effort.busiest);
-        all.push(format!("a connection of this tool was busy for {part} of the time: raise load.connections"));
+        all.push(format!(
+            "a connection of this tool was busy for {part} of the time: raise load.connections"
+        ));
     }
     if effort.host_idle < IDLE && effort.cpus_used > NOTICEABLE * effort.cpus {
         let (used, waiting) = (effort.cpus_used, percent(effort.waiting));
-        all.push(format!("the host had no idle CPU; this tool used {used:.2} and waited for one for {waiting} of the time: rates and latencies are the host's, CPU per request is the server's"));
+        all.push(format!(
+            "the host had no idle CPU; this tool used {used:.2} and waited for one \
+            for {waiting} of the time: rates and latencies are the host's, CPU per request is the \
+            server's"
+        ));
     } else if effort.waiting > WAITING {
         all.push(format!("this tool waited for a CPU for {} of the time", percent(effort.waiting)));
     }
@@ -83,7 +103,9 @@ mod tests {
     #[test]
     fn a_tool_at_ease_says_nothing() {
         assert_eq!(found(&FREE), Vec::<String>::new());
-        assert!(found(&Effort { woken_late: 0.005, queued: 0.005, busiest: 0.85, ..FREE }).is_empty());
+        assert!(
+            found(&Effort { woken_late: 0.005, queued: 0.005, busiest: 0.85, ..FREE }).is_empty()
+        );
         // A full host is not the tool's doing where it hardly runs.
         assert!(found(&Effort { host_idle: 0.0, cpus_used: 0.1, ..FREE }).is_empty());
     }

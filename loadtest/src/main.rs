@@ -1,9 +1,10 @@
-//! Parts of the load tests that the scripts of this folder use: `verbs3 bench s3` is the tool for everything else.
+//! Parts of the load tests that the scripts of this folder use: `verbs3 bench s3` is the tool for
+//! everything else.
 //!
 //! `hot`: GETs of cached objects, SigV4 on, against nginx sending the same bytes from tmpfs.
-//! `memory`: many readers of large objects and many writers at once, while resident memory is sampled.
-//! `store`: a million objects, or one of 100 GiB, that take no room.
-//! `proxy`: makes a store on this machine as slow as one that is far away, and counts its bytes.
+//! `memory`: many readers of large objects and many writers at once, while resident memory is
+//! sampled. `store`: a million objects, or one of 100 GiB, that take no room. `proxy`: makes a
+//! store on this machine as slow as one that is far away, and counts its bytes.
 #![forbid(unsafe_code)]
 
 use std::io::Write;
@@ -26,9 +27,11 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Scenario {
-    /// Hot GETs against nginx: `verbs3-loadtest hot --endpoint 127.0.0.1:9000 --pids 123 --access-key A --secret-key S`
+    /// Hot GETs against nginx:
+    /// `verbs3-loadtest hot --endpoint 127.0.0.1:9000 --pids 123 --access-key A --secret-key S`
     Hot(hot::Options),
-    /// Resident memory under many large reads and writes, against the bound that the configuration promises.
+    /// Resident memory under many large reads and writes, against the bound that the configuration
+    /// promises.
     Memory(memory::Options),
     /// A proxy in front of a store: bandwidth, time to the first byte, connections; counts bytes
     Proxy(ProxyOptions),
@@ -93,7 +96,8 @@ fn main() -> anyhow::Result<()> {
 }
 
 fn proxy(options: &ProxyOptions) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
         let shape = Shape {
             bandwidth: options.bandwidth,
@@ -125,26 +129,32 @@ fn proxy(options: &ProxyOptions) -> anyhow::Result<()> {
 
 /// Until it is told to stop; says then what it was asked.
 fn store(options: StoreOptions) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
         let StoreOptions { listen, prefix, count, bytes, ready_file } = options;
         let store = Synthetic::bind(listen, Objects { prefix, count, bytes }).await;
         let store = store.with_context(|| format!("can't listen on {listen}"))?;
         let ready = serde_json::json!({"listen": store.local_addr()?.to_string()});
         if let Some(path) = &ready_file {
-            std::fs::write(path, ready.to_string()).with_context(|| format!("can't write {}", path.display()))?;
+            std::fs::write(path, ready.to_string())
+                .with_context(|| format!("can't write {}", path.display()))?;
         }
         let asked = store.asked();
-        let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+        let mut terminate =
+            tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
         tokio::select! {
             () = store.run() => {}
             _ = terminate.recv() => {}
             interrupted = tokio::signal::ctrl_c() => interrupted?,
         }
-        let read = |counter: &std::sync::atomic::AtomicU64| counter.load(std::sync::atomic::Ordering::Relaxed);
+        let read = |counter: &std::sync::atomic::AtomicU64| {
+            counter.load(std::sync::atomic::Ordering::Relaxed)
+        };
         println!(
             "{}",
-            serde_json::json!({"gets": read(&asked.gets), "lists": read(&asked.lists), "body_bytes": read(&asked.body_bytes)})
+            serde_json::json!({"gets": read(&asked.gets), "lists": read(&asked.lists),
+                "body_bytes": read(&asked.body_bytes)})
         );
         Ok(())
     })

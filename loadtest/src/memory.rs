@@ -1,4 +1,5 @@
-//! Resident memory while many clients read large objects, evicting all the time, and others write. Every read is checked.
+//! Resident memory while many clients read large objects, evicting all the time, and others write.
+//! Every read is checked.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -45,7 +46,8 @@ pub struct Options {
 }
 
 pub fn run(options: &Options) -> anyhow::Result<()> {
-    let signer = Signer::with_key(&options.endpoint.to_string(), &options.access_key, &options.secret_key);
+    let signer =
+        Signer::with_key(&options.endpoint.to_string(), &options.access_key, &options.secret_key);
     let (chunk, before) = (pattern(), resident(&options.pids)?);
     for object in 0..options.objects {
         let head = signer.streaming_put(&object_path(options, object), 1024 * MIB)?;
@@ -62,7 +64,8 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         }
         for writer in 0..options.writers {
             let (signer, chunk, stop, written) = (&signer, &chunk, &stop, &written);
-            threads.push(scope.spawn(move || writes(options, signer, chunk, writer, stop, written)));
+            threads
+                .push(scope.spawn(move || writes(options, signer, chunk, writer, stop, written)));
         }
         let began = Instant::now();
         while began.elapsed().as_secs_f64() < options.seconds {
@@ -70,14 +73,15 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
             std::thread::sleep(Duration::from_millis(100));
         }
         stop.store(true, Ordering::Relaxed);
-        threads
-            .into_iter()
-            .try_for_each(|thread| thread.join().map_err(|_| anyhow::anyhow!("a client thread panicked"))?)
+        threads.into_iter().try_for_each(|thread| {
+            thread.join().map_err(|_| anyhow::anyhow!("a client thread panicked"))?
+        })
     });
     outcome?;
     let peak_mib = peak.load(Ordering::Relaxed) / MIB;
     println!(
-        "resident: {} MiB before, {peak_mib} MiB at most, bound {} MiB; read {} MiB, wrote {} MiB in {} s",
+        "resident: {} MiB before, {peak_mib} MiB at most, bound {} MiB; read {} MiB, wrote {} MiB \
+        in {} s",
         before / MIB,
         options.bound_mib,
         read.load(Ordering::Relaxed) / MIB,
@@ -101,7 +105,8 @@ fn reads(
         if stop.load(Ordering::Relaxed) {
             break;
         }
-        // Readers start at different places and walk on, so that the arena never holds what the next one wants for long.
+        // Readers start at different places and walk on, so that the arena never holds what the
+        // next one wants for long.
         let object = (reader + turn) % options.objects;
         let first = ((reader * 37 + turn * 5) as u64 % 16) * READ_BYTES;
         let request = signer.range(&object_path(options, object), first, first + READ_BYTES - 1)?;
@@ -118,7 +123,11 @@ fn reads(
             std::thread::sleep(Duration::from_millis(100));
             continue;
         }
-        ensure!(answer.status == 206 && answer.body_bytes == READ_BYTES, "GET answered {}", answer.head);
+        ensure!(
+            answer.status == 206 && answer.body_bytes == READ_BYTES,
+            "GET answered {}",
+            answer.head
+        );
         ensure!(wrong.is_none(), "wrong bytes near offset {wrong:?} of object {object}");
         read.fetch_add(answer.body_bytes, Ordering::Relaxed);
     }
@@ -134,16 +143,21 @@ fn writes(
     written: &AtomicU64,
 ) -> anyhow::Result<()> {
     while !stop.load(Ordering::Relaxed) {
-        let head = signer.streaming_put(&format!("/{}/loadtest-memory-write-{writer}", options.bucket), WRITE_BYTES)?;
+        let head = signer.streaming_put(
+            &format!("/{}/loadtest-memory-write-{writer}", options.bucket),
+            WRITE_BYTES,
+        )?;
         let mut connection = Connection::open(options.endpoint)?;
-        let answer = connection.send_repeated(&head, chunk, WRITE_BYTES / MIB).context("PUT failed")?;
+        let answer =
+            connection.send_repeated(&head, chunk, WRITE_BYTES / MIB).context("PUT failed")?;
         ensure!(answer.status == 200 || answer.status == 503, "PUT answered {}", answer.head);
         written.fetch_add(WRITE_BYTES, Ordering::Relaxed);
     }
     Ok(())
 }
 
-/// Cuts `part`, which starts at object offset `at`, where the repeated chunk starts anew: (offset in the chunk, piece).
+/// Cuts `part`, which starts at object offset `at`, where the repeated chunk starts anew: (offset
+/// in the chunk, piece).
 fn split(part: &[u8], at: u64, chunk_bytes: usize) -> Vec<(usize, &[u8])> {
     let (mut rest, mut at, mut pieces) = (part, at as usize, Vec::new());
     while !rest.is_empty() {
@@ -157,7 +171,9 @@ fn split(part: &[u8], at: u64, chunk_bytes: usize) -> Vec<(usize, &[u8])> {
 }
 
 fn pattern() -> Vec<u8> {
-    (0..MIB / 8).flat_map(|word| (word + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()).collect()
+    (0..MIB / 8)
+        .flat_map(|word| (word + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes())
+        .collect()
 }
 
 fn object_path(options: &Options, object: usize) -> String {

@@ -1,5 +1,6 @@
-//! Which request is the nth: a pure function of scenario, round and number, so that memory does not grow with objects or
-//! requests, both sides of a comparison get the same, and a run can be repeated.
+//! Which request is the nth: a pure function of scenario, round and number, so that memory does not
+//! grow with objects or requests, both sides of a comparison get the same, and a run can be
+//! repeated.
 //!
 //! Deliberately not here: when requests start (`schedule`), and how they are sent (`client`).
 
@@ -29,8 +30,15 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub const ALL: [Self; 7] =
-        [Self::Get, Self::Head, Self::Footer, Self::Chunk, Self::Put, Self::Multipart, Self::ReadBack];
+    pub const ALL: [Self; 7] = [
+        Self::Get,
+        Self::Head,
+        Self::Footer,
+        Self::Chunk,
+        Self::Put,
+        Self::Multipart,
+        Self::ReadBack,
+    ];
 
     pub fn as_str(self) -> &'static str {
         match self {
@@ -94,7 +102,9 @@ impl<'a> Plan<'a> {
         let count = self.scenario.objects.count;
         let mut random = Random::new(hash(&[self.scenario.seed, self.number(), turn.index]));
         match &self.scenario.access {
-            Access::Uniform { range } => steps.push(self.get(random.below(count), *range, &mut random)),
+            Access::Uniform { range } => {
+                steps.push(self.get(random.below(count), *range, &mut random))
+            }
             Access::Zipf { range, .. } => {
                 let rank = self.zipf.as_ref().map_or(0, |zipf| zipf.draw(&mut random));
                 // Ranks are scattered over the names: neighbours in a listing are not alike hot.
@@ -106,7 +116,9 @@ impl<'a> Plan<'a> {
                 None => return false,
             },
             Access::Head => steps.push(self.whole(Kind::Head, random.below(count))),
-            Access::Sequential { range_bytes } => return self.sequential(turn, *range_bytes, steps),
+            Access::Sequential { range_bytes } => {
+                return self.sequential(turn, *range_bytes, steps);
+            }
             Access::Parquet { .. } => match self.shuffled(turn.index) {
                 Some(object) => self.parquet(object, &mut random, steps),
                 None => return false,
@@ -114,8 +126,10 @@ impl<'a> Plan<'a> {
             Access::Write { part_bytes, read_back } => {
                 let kind = if part_bytes.is_some() { Kind::Multipart } else { Kind::Put };
                 let version = hash(&[self.number(), turn.index]);
-                // Streams write keys of their own, so that no write of a key overlaps another of it.
-                let object = (turn.stream + turn.turn * self.scenario.load.connections as u64) % count;
+                // Streams write keys of their own, so that no write of a key overlaps another of
+                // it.
+                let object =
+                    (turn.stream + turn.turn * self.scenario.load.connections as u64) % count;
                 let write = Step { version, ..self.whole(kind, object) };
                 steps.push(write);
                 if *read_back {
@@ -130,8 +144,10 @@ impl<'a> Plan<'a> {
     fn shuffled(&self, index: u64) -> Option<u64> {
         let count = self.scenario.objects.count;
         let epoch = index / count;
-        (epoch == 0 || !self.scenario.objects.fresh)
-            .then(|| Permutation::new(hash(&[self.scenario.seed, self.number(), epoch]), count).of(index % count))
+        (epoch == 0 || !self.scenario.objects.fresh).then(|| {
+            Permutation::new(hash(&[self.scenario.seed, self.number(), epoch]), count)
+                .of(index % count)
+        })
     }
 
     fn sequential(&self, turn: Turn, range_bytes: u64, steps: &mut Vec<Step>) -> bool {
@@ -150,17 +166,26 @@ impl<'a> Plan<'a> {
 
     /// Columns are as long as each other; the last row group ends where the footer begins.
     fn parquet(&self, object: u64, random: &mut Random, steps: &mut Vec<Step>) {
-        let Access::Parquet { footer_bytes, row_groups, columns, columns_read } = self.scenario.access else { return };
+        let Access::Parquet { footer_bytes, row_groups, columns, columns_read } =
+            self.scenario.access
+        else {
+            return;
+        };
         let bytes = self.scenario.objects.bytes_to;
         let footer = bytes - footer_bytes;
-        let ranged = |kind, first, bytes| Step { first, bytes, whole: false, ..self.whole(kind, object) };
+        let ranged =
+            |kind, first, bytes| Step { first, bytes, whole: false, ..self.whole(kind, object) };
         steps.push(ranged(Kind::Footer, footer, footer_bytes));
         let chunk = footer / (row_groups * columns);
         let wanted = Permutation::new(random.next(), columns);
         let mut chosen: Vec<u64> = (0..columns_read).map(|column| wanted.of(column)).collect();
         chosen.sort_unstable();
         for group in 0..row_groups {
-            steps.extend(chosen.iter().map(|column| ranged(Kind::Chunk, (group * columns + column) * chunk, chunk)));
+            steps.extend(
+                chosen
+                    .iter()
+                    .map(|column| ranged(Kind::Chunk, (group * columns + column) * chunk, chunk)),
+            );
         }
     }
 
@@ -169,7 +194,12 @@ impl<'a> Plan<'a> {
         match range {
             Some(range) => {
                 let places = (whole.bytes - range.bytes) / range.align + 1;
-                Step { first: random.below(places) * range.align, bytes: range.bytes, whole: false, ..whole }
+                Step {
+                    first: random.below(places) * range.align,
+                    bytes: range.bytes,
+                    whole: false,
+                    ..whole
+                }
             }
             None => whole,
         }
@@ -199,7 +229,10 @@ impl<'a> Plan<'a> {
             Round::Measured(round) => format!("{round:03}"),
         };
         // Lengths are in the name: a changed scenario has other objects, not wrong ones.
-        format!("loadtest/{name}-{seed}-{}-{}/{set}/{object:08}", objects.bytes_from, objects.bytes_to)
+        format!(
+            "loadtest/{name}-{seed}-{}-{}/{set}/{object:08}",
+            objects.bytes_from, objects.bytes_to
+        )
     }
 
     /// Of uploads in parts.

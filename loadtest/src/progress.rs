@@ -1,4 +1,5 @@
-//! How far a run is, on standard error; silent where that is no terminal. Owns the bar and nothing of the run.
+//! How far a run is, on standard error; silent where that is no terminal. Owns the bar and nothing
+//! of the run.
 
 use std::time::{Duration, Instant};
 
@@ -11,8 +12,9 @@ impl Progress {
     /// Of so many objects.
     pub fn objects(what: &str, count: u64) -> Self {
         // The template is a constant; were it wrong, the default one would do.
-        let style = ProgressStyle::with_template("{msg:40} {bar:30} {pos}/{len} objects, {eta} left")
-            .unwrap_or_else(|_| ProgressStyle::default_bar());
+        let style =
+            ProgressStyle::with_template("{msg:40} {bar:30} {pos}/{len} objects, {eta} left")
+                .unwrap_or_else(|_| ProgressStyle::default_bar());
         let bar = ProgressBar::new(count).with_style(style);
         bar.set_message(what.to_owned());
         Self(bar)

@@ -1,8 +1,9 @@
-//! A proxy that makes a store on the same machine as slow as one that is far away: bandwidth, time to the first byte, and
-//! connections, the same for whoever comes through. It counts bytes, so that it knows what left the store.
+//! A proxy that makes a store on the same machine as slow as one that is far away: bandwidth, time
+//! to the first byte, and connections, the same for whoever comes through. It counts bytes, so that
+//! it knows what left the store.
 //!
-//! It passes TCP on and knows no HTTP: an answer begins where bytes come back after bytes have gone out. Deliberately not here:
-//! faults.
+//! It passes TCP on and knows no HTTP: an answer begins where bytes come back after bytes have gone
+//! out. Deliberately not here: faults.
 
 mod bucket;
 #[cfg(test)]
@@ -87,11 +88,16 @@ impl Counts {
 }
 
 impl Proxy {
-    pub async fn bind(listen: SocketAddr, store: SocketAddr, shape: Shape) -> std::io::Result<Self> {
+    pub async fn bind(
+        listen: SocketAddr,
+        store: SocketAddr,
+        shape: Shape,
+    ) -> std::io::Result<Self> {
         let listener = TcpListener::bind(listen).await?;
         let bucket = || shape.bandwidth.map(|bandwidth| Mutex::new(Bucket::new(bandwidth)));
         let (down, up) = (bucket(), bucket());
-        let shared = Shared { store, shape, counters: Counters::default(), began: Instant::now(), down, up };
+        let shared =
+            Shared { store, shape, counters: Counters::default(), began: Instant::now(), down, up };
         Ok(Self { listener, shared: Arc::new(shared) })
     }
 
@@ -123,7 +129,8 @@ impl Proxy {
                 let _permit = permit;
                 shared.counters.connections.fetch_add(1, Ordering::Relaxed);
                 if let Err(error) = shared.pass(client).await {
-                    // A store that is not there is seen by the client; who runs the proxy wants to know too.
+                    // A store that is not there is seen by the client; who runs the proxy wants to
+                    // know too.
                     eprintln!("connection to {}: {error}", shared.store);
                 }
             });
@@ -138,11 +145,15 @@ impl Shared {
         store.set_nodelay(true)?;
         let (from_client, to_client) = client.into_split();
         let (from_store, to_store) = store.into_split();
-        // When the last byte of a request went out, in nanoseconds since the start; 0 once its answer has begun.
+        // When the last byte of a request went out, in nanoseconds since the start; 0 once its
+        // answer has begun.
         let asked = AtomicU64::new(0);
-        let (up, down) =
-            tokio::join!(self.requests(from_client, to_store, &asked), self.answers(from_store, to_client, &asked));
-        // Either side may close or reset whenever it likes: that is passed on, and no fault of the proxy.
+        let (up, down) = tokio::join!(
+            self.requests(from_client, to_store, &asked),
+            self.answers(from_store, to_client, &asked)
+        );
+        // Either side may close or reset whenever it likes: that is passed on, and no fault of the
+        // proxy.
         let _ = (up, down);
         Ok(())
     }
@@ -153,7 +164,8 @@ impl Shared {
         mut to: tcp::OwnedWriteHalf,
         asked: &AtomicU64,
     ) -> std::io::Result<()> {
-        let (mut piece, mut own) = (vec![0; PIECE_BYTES], self.shape.connection_bandwidth.map(Bucket::new));
+        let (mut piece, mut own) =
+            (vec![0; PIECE_BYTES], self.shape.connection_bandwidth.map(Bucket::new));
         loop {
             let read = from.read(&mut piece).await?;
             if read == 0 {
@@ -173,7 +185,8 @@ impl Shared {
         mut to: tcp::OwnedWriteHalf,
         asked: &AtomicU64,
     ) -> std::io::Result<()> {
-        let (mut piece, mut own) = (vec![0; PIECE_BYTES], self.shape.connection_bandwidth.map(Bucket::new));
+        let (mut piece, mut own) =
+            (vec![0; PIECE_BYTES], self.shape.connection_bandwidth.map(Bucket::new));
         loop {
             let read = from.read(&mut piece).await?;
             if read == 0 {
@@ -215,7 +228,8 @@ pub async fn serve_counts(listener: TcpListener, counts: Counts) {
         let _ = stream.read(&mut request).await;
         let body = serde_json::to_string(&counts.passed()).unwrap_or_default();
         let head = format!(
-            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: \
+            {}\r\nconnection: close\r\n\r\n",
             body.len()
         );
         let _ = stream.write_all(format!("{head}{body}").as_bytes()).await;

@@ -1,6 +1,8 @@
-//! Reproducible randomness: the same seed gives the same load in every version of this tool, whatever `rand` does.
+//! Reproducible randomness: the same seed gives the same load in every version of this tool,
+//! whatever `rand` does.
 //!
-//! Owns SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014). Not for secrets.
+//! Owns SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
+//! Not for secrets.
 
 /// The increment of SplitMix64: 2^64 divided by the golden ratio, odd.
 pub const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -14,7 +16,9 @@ pub fn mix(word: u64) -> u64 {
 
 /// One word for a list of words.
 pub fn hash(words: &[u64]) -> u64 {
-    words.iter().fold(GOLDEN, |state, word| mix(state.wrapping_add(GOLDEN) ^ mix(word.wrapping_add(GOLDEN))))
+    words.iter().fold(GOLDEN, |state, word| {
+        mix(state.wrapping_add(GOLDEN) ^ mix(word.wrapping_add(GOLDEN)))
+    })
 }
 
 #[derive(Debug, Clone)]
@@ -55,7 +59,10 @@ mod tests {
         // Reference values of SplitMix64 seeded with 1234567 (Vigna's splitmix64.c).
         let mut random = Random::new(1_234_567);
         let words = [random.next(), random.next(), random.next()];
-        assert_eq!(words, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]);
+        assert_eq!(
+            words,
+            [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]
+        );
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! What a run found, as figures: by side and round, and target ÷ reference. Owns their names in JSON.
+//! What a run found, as figures: by side and round, and target ÷ reference. Owns their names in
+//! JSON.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +17,8 @@ use crate::tally::{Latencies, OfKind, Tally};
 pub const SCHEMA: u32 = 1;
 const MIB: f64 = 1_048_576.0;
 /// Points of a side's latency curve.
-const CURVE: [f64; 15] = [0.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 97.5, 99.0, 99.5, 99.9, 99.95, 99.99, 99.999, 100.0];
+const CURVE: [f64; 15] =
+    [0.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 97.5, 99.0, 99.5, 99.9, 99.95, 99.99, 99.999, 100.0];
 
 #[derive(Debug, Serialize)]
 pub struct Record {
@@ -85,7 +87,13 @@ pub struct Percentiles {
 impl Percentiles {
     fn of(latencies: &Latencies) -> Option<Self> {
         let at = |percentile| latencies.at(percentile).map(micros);
-        Some(Self { p50: at(50.0)?, p90: at(90.0)?, p99: at(99.0)?, p999: at(99.9)?, max: micros(latencies.max()?) })
+        Some(Self {
+            p50: at(50.0)?,
+            p90: at(90.0)?,
+            p99: at(99.0)?,
+            p999: at(99.9)?,
+            max: micros(latencies.max()?),
+        })
     }
 }
 
@@ -98,7 +106,9 @@ impl Figures {
         let Outcome { tally, took, server_cpu, effort } = outcome;
         let (sum, seconds) = (tally.sum(), took.as_secs_f64().max(1e-9));
         let (requests, mib) = (sum.latency.count(), sum.bytes as f64 / MIB);
-        let per = |count: f64| server_cpu.filter(|_| count > 0.0).map(|cpu| cpu.as_secs_f64() * 1e6 / count);
+        let per = |count: f64| {
+            server_cpu.filter(|_| count > 0.0).map(|cpu| cpu.as_secs_f64() * 1e6 / count)
+        };
         Self {
             seconds,
             requests,
@@ -112,7 +122,11 @@ impl Figures {
             errors: tally.errors.clone(),
             wrong_answers: tally.wrong,
             cache: tally.cache.clone(),
-            kinds: tally.kinds.iter().map(|(kind, of_kind)| (kind.as_str(), OfOneKind::of(of_kind))).collect(),
+            kinds: tally
+                .kinds
+                .iter()
+                .map(|(kind, of_kind)| (kind.as_str(), OfOneKind::of(of_kind)))
+                .collect(),
             effort: *effort,
         }
     }
@@ -138,10 +152,12 @@ impl Side {
         let mut tally = Tally::default();
         outcomes.iter().for_each(|outcome| tally.add(&outcome.tally));
         let curve = tally.sum().latency;
-        let latency_curve = CURVE.iter().filter_map(|&at| Some((at, micros(curve.at(at)?)))).collect();
+        let latency_curve =
+            CURVE.iter().filter_map(|&at| Some((at, micros(curve.at(at)?)))).collect();
         let examples = tally.examples.clone();
         let took = outcomes.iter().map(|outcome| outcome.took).sum();
-        let server_cpu = outcomes.iter().map(|outcome| outcome.server_cpu).sum::<Option<Duration>>();
+        let server_cpu =
+            outcomes.iter().map(|outcome| outcome.server_cpu).sum::<Option<Duration>>();
         let effort = worst(outcomes);
         let all = Figures::of(&Outcome { tally, took, server_cpu, effort });
         Self {
@@ -180,16 +196,30 @@ impl Record {
         let limits = sides
             .iter()
             .flat_map(|side| {
-                limits::found(&side.all.effort).into_iter().map(|limit| format!("{}: {limit}", side.label))
+                limits::found(&side.all.effort)
+                    .into_iter()
+                    .map(|limit| format!("{}: {limit}", side.label))
             })
             .collect();
         let ratios = match sides.as_slice() {
             [target, against] => ratios(target, against, scenario.seed),
             _ => BTreeMap::new(),
         };
-        let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned();
+        let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease")
+            .unwrap_or_default()
+            .trim()
+            .to_owned();
         let cpus = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
-        Self { schema: SCHEMA, version: env!("CARGO_PKG_VERSION"), kernel, cpus, scenario, sides, ratios, limits }
+        Self {
+            schema: SCHEMA,
+            version: env!("CARGO_PKG_VERSION"),
+            kernel,
+            cpus,
+            scenario,
+            sides,
+            ratios,
+            limits,
+        }
     }
 
     pub fn errors(&self) -> u64 {
@@ -215,7 +245,9 @@ fn ratios(target: &Side, against: &Side, seed: u64) -> BTreeMap<&'static str, Ra
     };
     COMPARED
         .iter()
-        .filter_map(|(name, figure)| Some((*name, ratio(&of(target, *figure), &of(against, *figure), seed)?)))
+        .filter_map(|(name, figure)| {
+            Some((*name, ratio(&of(target, *figure), &of(against, *figure), seed)?))
+        })
         .collect()
 }
 

@@ -22,7 +22,8 @@ pub struct Nginx {
 }
 
 impl Nginx {
-    /// One worker process, sendfile, kept connections: nginx as its documentation recommends it for static files.
+    /// One worker process, sendfile, kept connections: nginx as its documentation recommends it for
+    /// static files.
     pub fn start() -> anyhow::Result<Self> {
         let folder = PathBuf::from(format!("/dev/shm/verbs3-loadtest-{}", std::process::id()));
         fs::create_dir_all(folder.join("files"))?;
@@ -48,7 +49,10 @@ impl Nginx {
         let started = Self { child, folder, address };
         let began = Instant::now();
         while TcpStream::connect(address).is_err() {
-            ensure!(began.elapsed() < Duration::from_secs(10), "nginx does not answer on {address}");
+            ensure!(
+                began.elapsed() < Duration::from_secs(10),
+                "nginx does not answer on {address}"
+            );
             std::thread::sleep(Duration::from_millis(20));
         }
         Ok(started)

@@ -1,7 +1,8 @@
-//! One side of one round: threads that drive connections, and what they and the server used meanwhile.
+//! One side of one round: threads that drive connections, and what they and the server used
+//! meanwhile.
 //!
-//! A thread for each connection, blocking: nothing runs between the socket and the clock. Owns threads, and the counting of CPU
-//! time; the loop of one connection is `drive`.
+//! A thread for each connection, blocking: nothing runs between the socket and the clock. Owns
+//! threads, and the counting of CPU time; the loop of one connection is `drive`.
 
 use std::sync::Mutex;
 use std::thread;
@@ -62,7 +63,13 @@ pub fn run(
     let plan = Plan::new(scenario, round);
     let mut clients = Vec::with_capacity(scenario.load.connections);
     for stream in 0..scenario.load.connections as u64 {
-        let mut client = Client::new(endpoint, &plan, checksums, (scenario.verify, scenario.load.timeout), stream);
+        let mut client = Client::new(
+            endpoint,
+            &plan,
+            checksums,
+            (scenario.verify, scenario.load.timeout),
+            stream,
+        );
         client.connect().with_context(|| format!("{} can't be reached", endpoint.label))?;
         clients.push(client);
     }
@@ -71,7 +78,8 @@ pub fn run(
         Round::Measured(number) => u64::from(number) + 1,
     };
     let schedule = Schedule::new(&scenario.load, time, hash(&[scenario.seed, seed]));
-    let shards: Vec<Mutex<Tally>> = (0..SHARDS.min(clients.len())).map(|_| Mutex::default()).collect();
+    let shards: Vec<Mutex<Tally>> =
+        (0..SHARDS.min(clients.len())).map(|_| Mutex::default()).collect();
     let (cpu_before, host_before) = (cpu::Moment::now(&endpoint.pids)?, cpu::of_host());
     let began = Instant::now();
     let clock = Monotonic(began);
@@ -100,18 +108,31 @@ fn on_threads<'a>(
     thread::scope(|scope| {
         let mut threads = Vec::with_capacity(clients.len());
         for (stream, client) in clients.into_iter().enumerate() {
-            let builder = thread::Builder::new().name(format!("connection {stream}")).stack_size(STACK_BYTES);
+            let builder =
+                thread::Builder::new().name(format!("connection {stream}")).stack_size(STACK_BYTES);
             let run = move || job(stream, client).map(|()| cpu::of_this_thread());
-            threads.push(builder.spawn_scoped(scope, run).context("can't start a thread; lower load.connections")?);
+            threads.push(
+                builder
+                    .spawn_scoped(scope, run)
+                    .context("can't start a thread; lower load.connections")?,
+            );
         }
         threads
             .into_iter()
-            .map(|thread| thread.join().map_err(|_| anyhow::anyhow!("a connection's thread panicked"))?)
+            .map(|thread| {
+                thread.join().map_err(|_| anyhow::anyhow!("a connection's thread panicked"))?
+            })
             .collect()
     })
 }
 
-fn effort(tally: &Tally, used: &[(Duration, Duration)], took: Duration, host: (u64, u64), not_sent: u64) -> Effort {
+fn effort(
+    tally: &Tally,
+    used: &[(Duration, Duration)],
+    took: Duration,
+    host: (u64, u64),
+    not_sent: u64,
+) -> Effort {
     let seconds = took.as_secs_f64().max(1e-9);
     let (idle, all) = cpu::of_host();
     let due = (tally.woken_late.count() + tally.queued.count() + not_sent).max(1) as f64;
@@ -119,7 +140,9 @@ fn effort(tally: &Tally, used: &[(Duration, Duration)], took: Duration, host: (u
         cpus_used: used.iter().map(|(on, _)| on.as_secs_f64()).sum::<f64>() / seconds,
         cpus: thread::available_parallelism().map_or(1.0, |cpus| cpus.get() as f64),
         busiest: used.iter().map(|(on, _)| on.as_secs_f64()).fold(0.0, f64::max) / seconds,
-        waiting: used.iter().map(|(_, waited)| waited.as_secs_f64()).sum::<f64>() / seconds / used.len().max(1) as f64,
+        waiting: used.iter().map(|(_, waited)| waited.as_secs_f64()).sum::<f64>()
+            / seconds
+            / used.len().max(1) as f64,
         host_idle: idle.saturating_sub(host.0) as f64 / all.saturating_sub(host.1).max(1) as f64,
         woken_late: tally.woken_late.above(LATE) as f64 / due,
         queued: tally.queued.above(LATE) as f64 / due,
@@ -127,7 +150,8 @@ fn effort(tally: &Tally, used: &[(Duration, Duration)], took: Duration, host: (u
     }
 }
 
-/// Puts the objects of `round` that are not there yet; gives how many were put. `progress` is told of each object.
+/// Puts the objects of `round` that are not there yet; gives how many were put. `progress` is told
+/// of each object.
 pub fn prepare(
     scenario: &Scenario,
     endpoint: &Endpoint,
@@ -171,9 +195,12 @@ fn each_object(
     let (plan, checksums) = (Plan::new(scenario, round), Checksums::new(0));
     let next = std::sync::atomic::AtomicU64::new(0);
     let count = scenario.objects.count;
-    let connections = scenario.load.connections.clamp(1, 64).min(usize::try_from(count).unwrap_or(64));
+    let connections =
+        scenario.load.connections.clamp(1, 64).min(usize::try_from(count).unwrap_or(64));
     let clients = (0..connections as u64)
-        .map(|stream| Client::new(endpoint, &plan, &checksums, (1.0, scenario.load.timeout), stream))
+        .map(|stream| {
+            Client::new(endpoint, &plan, &checksums, (1.0, scenario.load.timeout), stream)
+        })
         .collect();
     on_threads(clients, |_, mut client| {
         loop {
@@ -181,8 +208,9 @@ fn each_object(
             if object >= count {
                 return Ok(());
             }
-            job(&mut client, &plan, object)
-                .with_context(|| format!("{}: {}", endpoint.label, endpoint.path(&plan.key(object))))?;
+            job(&mut client, &plan, object).with_context(|| {
+                format!("{}: {}", endpoint.label, endpoint.path(&plan.key(object)))
+            })?;
         }
     })?;
     Ok(())

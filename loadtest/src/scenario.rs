@@ -1,6 +1,8 @@
-//! What load is: objects, what is done with them, how fast, how often. Read from TOML, every problem at once.
+//! What load is: objects, what is done with them, how fast, how often. Read from TOML, every
+//! problem at once.
 //!
-//! Owns the meaning of the files in `scenarios/` and their checks. Which request is the nth is `plan`'s.
+//! Owns the meaning of the files in `scenarios/` and their checks. Which request is the nth is
+//! `plan`'s.
 
 mod fields;
 mod shipped;
@@ -140,10 +142,14 @@ impl Scenario {
     fn together(&self, problems: &Problems) {
         let named = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         if self.name.is_empty() || self.name.len() > 60 || !self.name.bytes().all(named) {
-            problems.add("name", "must be 1 to 60 lower-case letters, digits and hyphens: it is part of the keys");
+            problems.add(
+                "name",
+                "must be 1 to 60 lower-case letters, digits and hyphens: it is part of the keys",
+            );
         }
         if self.objects.bytes_to.div_ceil(self.objects.part_bytes) > PARTS_MAX {
-            problems.add("objects.part_bytes", format!("gives more than {PARTS_MAX} parts; raise it"));
+            problems
+                .add("objects.part_bytes", format!("gives more than {PARTS_MAX} parts; raise it"));
         }
         let exact = self.objects.bytes_from == self.objects.bytes_to;
         let smallest = self.objects.bytes_from;
@@ -161,15 +167,26 @@ impl Scenario {
                     problems.add("access.columns_read", "must not be above access.columns");
                 }
                 if footer_bytes + row_groups * columns > smallest {
-                    problems.add("objects.bytes", "has no room for the footer and one byte of each column chunk");
+                    problems.add(
+                        "objects.bytes",
+                        "has no room for the footer and one byte of each column chunk",
+                    );
                 }
             }
-            Access::Write { part_bytes, read_back } => self.writes_together(*part_bytes, *read_back, problems),
+            Access::Write { part_bytes, read_back } => {
+                self.writes_together(*part_bytes, *read_back, problems)
+            }
             _ => {}
         }
-        let every_once = matches!(self.access, Access::Shuffle | Access::Sequential { .. } | Access::Parquet { .. });
+        let every_once = matches!(
+            self.access,
+            Access::Shuffle | Access::Sequential { .. } | Access::Parquet { .. }
+        );
         if self.objects.fresh && !every_once {
-            problems.add("objects.fresh", "needs a pattern that reads every object once: shuffle, sequential, parquet");
+            problems.add(
+                "objects.fresh",
+                "needs a pattern that reads every object once: shuffle, sequential, parquet",
+            );
         }
         if self.objects.fresh && self.rounds.prime {
             problems.add("rounds.prime", "reads the objects that objects.fresh wants unread");
@@ -184,14 +201,20 @@ impl Scenario {
 
     fn writes_together(&self, part_bytes: Option<u64>, read_back: bool, problems: &Problems) {
         if part_bytes.is_some_and(|part| self.objects.bytes_to.div_ceil(part) > PARTS_MAX) {
-            problems.add("access.part_bytes", format!("gives more than {PARTS_MAX} parts; raise it"));
+            problems
+                .add("access.part_bytes", format!("gives more than {PARTS_MAX} parts; raise it"));
         }
         if read_back && self.load.pace != Pace::Closed {
-            problems.add("access.read_back", "needs load.pace = \"closed\": else writes of one key may overlap");
+            problems.add(
+                "access.read_back",
+                "needs load.pace = \"closed\": else writes of one key may overlap",
+            );
         }
         if !self.objects.count.is_multiple_of(self.load.connections as u64) {
-            problems
-                .add("objects.count", "must be a multiple of load.connections: each connection writes keys of its own");
+            problems.add(
+                "objects.count",
+                "must be a multiple of load.connections: each connection writes keys of its own",
+            );
         }
         if self.rounds.prime {
             problems.add("rounds.prime", "has nothing to read where objects are written");
@@ -200,7 +223,11 @@ impl Scenario {
 
     /// How many different objects a run needs, all rounds and the warm-up together.
     pub fn objects_in_all(&self) -> u64 {
-        let sets = if self.objects.fresh { u64::from(self.rounds.count) + u64::from(self.warms_up()) } else { 1 };
+        let sets = if self.objects.fresh {
+            u64::from(self.rounds.count) + u64::from(self.warms_up())
+        } else {
+            1
+        };
         self.objects.count.saturating_mul(sets)
     }
 
@@ -225,11 +252,14 @@ fn objects(mut fields: Fields<'_>) -> Objects {
 fn access(mut fields: Fields<'_>) -> Access {
     let patterns = ["uniform", "zipf", "shuffle", "sequential", "parquet", "write", "head"];
     let access = match fields.choice("pattern", None, &patterns) {
-        "zipf" => {
-            Access::Zipf { exponent: fields.number("exponent", Some(1.0), 0.01..=5.0), range: range(&mut fields) }
-        }
+        "zipf" => Access::Zipf {
+            exponent: fields.number("exponent", Some(1.0), 0.01..=5.0),
+            range: range(&mut fields),
+        },
         "shuffle" => Access::Shuffle,
-        "sequential" => Access::Sequential { range_bytes: fields.length("range_bytes", None, 1..=1024 * GIB) },
+        "sequential" => {
+            Access::Sequential { range_bytes: fields.length("range_bytes", None, 1..=1024 * GIB) }
+        }
         "parquet" => Access::Parquet {
             footer_bytes: fields.length("footer_bytes", Some(64 << 10), 1..=GIB),
             row_groups: fields.count("row_groups", None, 1..=10_000),

@@ -1,8 +1,10 @@
-//! When operations start, and what their latency is counted from. Clock injected, so that it is tested without waiting.
+//! When operations start, and what their latency is counted from. Clock injected, so that it is
+//! tested without waiting.
 //!
-//! In a closed loop an operation starts when a connection is free. In an open loop it is due at a time of its own, whatever
-//! became of those before it, and its latency counts from then: a server that stalls for a second is charged with every
-//! request that was due in that second ("coordinated omission", Gil Tene). Deliberately not here: what is asked.
+//! In a closed loop an operation starts when a connection is free. In an open loop it is due at a
+//! time of its own, whatever became of those before it, and its latency counts from then: a server
+//! that stalls for a second is charged with every request that was due in that second ("coordinated
+//! omission", Gil Tene). Deliberately not here: what is asked.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -93,7 +95,8 @@ impl Schedule {
         }
     }
 
-    /// The next operation for a connection that has done `turn` of them; waits until it is due. `None` at the end.
+    /// The next operation for a connection that has done `turn` of them; waits until it is due.
+    /// `None` at the end.
     pub fn take(&self, clock: &impl Clock, stream: u64, turn: u64) -> Option<Ticket> {
         let Some(due) = &self.due else {
             let now = clock.now();
@@ -102,11 +105,16 @@ impl Schedule {
             }
             let index = self.started.fetch_add(1, Ordering::Relaxed);
             let turn = Turn { index, stream, turn };
-            return (index < self.operations).then_some(Ticket { turn, intended: now, late: Late::Closed });
+            return (index < self.operations).then_some(Ticket {
+                turn,
+                intended: now,
+                late: Late::Closed,
+            });
         };
         loop {
             let (index, intended) = due.lock().ok()?.next(self.operations, self.until)?;
-            let turn = Turn { index, stream: index % self.connections, turn: index / self.connections };
+            let turn =
+                Turn { index, stream: index % self.connections, turn: index / self.connections };
             let now = clock.now();
             if now < intended {
                 clock.sleep_until(intended);
@@ -178,9 +186,11 @@ mod tests {
         Pace::Open { requests_per_second, poisson: false }
     }
 
-    /// Latencies of a server that takes 1 ms, but `stall` for the operation that starts at or after 500 ms.
+    /// Latencies of a server that takes 1 ms, but `stall` for the operation that starts at or after
+    /// 500 ms.
     fn latencies(pace: Pace, stall: Duration) -> (Vec<Duration>, Schedule) {
-        let (clock, schedule) = (Simulated::new(), Schedule::new(&load(pace, None), Duration::from_secs(2), 1));
+        let (clock, schedule) =
+            (Simulated::new(), Schedule::new(&load(pace, None), Duration::from_secs(2), 1));
         let (mut found, mut stalled, mut turn) = (Vec::new(), false, 0);
         while let Some(ticket) = schedule.take(&clock, 0, turn) {
             let stalls = !stalled && clock.now() >= 500 * MS;
@@ -196,12 +206,17 @@ mod tests {
     fn a_stall_is_charged_to_every_request_that_was_due_in_it() {
         let second = Duration::from_secs(1);
         let (open, schedule) = latencies(even(100.0), second);
-        assert_eq!((open.len(), schedule.not_sent()), (200, 0), "all that were due are sent, late or not");
+        assert_eq!(
+            (open.len(), schedule.not_sent()),
+            (200, 0),
+            "all that were due are sent, late or not"
+        );
         assert_eq!(open.iter().max().unwrap(), &second);
         // 100 were due while it stalled: half of them waited more than half of the stall.
         let above = open.iter().filter(|latency| **latency > second / 2).count();
         assert!((45..=60).contains(&above), "{above}");
-        // What a closed loop makes of it: one slow request among a thousand, and a 99th percentile that saw nothing.
+        // What a closed loop makes of it: one slow request among a thousand, and a 99th percentile
+        // that saw nothing.
         let (mut closed, _) = latencies(Pace::Closed, second);
         closed.sort();
         assert_eq!(closed[closed.len() * 99 / 100], MS);
@@ -210,7 +225,8 @@ mod tests {
 
     #[test]
     fn what_could_not_be_sent_is_counted_not_forgotten() {
-        // 2 s of schedule, one stall of 30 s: the rest is older than the timeout when the connection is free again.
+        // 2 s of schedule, one stall of 30 s: the rest is older than the timeout when the
+        // connection is free again.
         let (open, schedule) = latencies(even(100.0), Duration::from_secs(30));
         assert_eq!(open.len() as u64 + schedule.not_sent(), 200);
         assert!(schedule.not_sent() > 100, "{}", schedule.not_sent());
@@ -218,7 +234,8 @@ mod tests {
 
     #[test]
     fn lateness_says_whether_the_tool_or_the_server_was_behind() {
-        let (clock, schedule) = (Simulated::new(), Schedule::new(&load(even(10.0), None), Duration::from_secs(9), 1));
+        let (clock, schedule) =
+            (Simulated::new(), Schedule::new(&load(even(10.0), None), Duration::from_secs(9), 1));
         let lates: Vec<Late> = (0..4)
             .map(|turn| {
                 let ticket = schedule.take(&clock, 0, turn).unwrap();
@@ -227,13 +244,17 @@ mod tests {
             })
             .collect();
         let (queued, woken) = (Late::Queued, Late::Woken);
-        assert_eq!(lates, [queued(Duration::ZERO), woken(Duration::ZERO), queued(150 * MS), queued(51 * MS)]);
+        assert_eq!(
+            lates,
+            [queued(Duration::ZERO), woken(Duration::ZERO), queued(150 * MS), queued(51 * MS)]
+        );
     }
 
     #[test]
     fn poisson_arrivals_have_the_rate_and_are_uneven() {
         let pace = Pace::Open { requests_per_second: 1000.0, poisson: true };
-        let (clock, schedule) = (Simulated::new(), Schedule::new(&load(pace, None), Duration::from_secs(10), 3));
+        let (clock, schedule) =
+            (Simulated::new(), Schedule::new(&load(pace, None), Duration::from_secs(10), 3));
         let mut times = Vec::new();
         while let Some(ticket) = schedule.take(&clock, 0, 0) {
             times.push(ticket.intended.as_secs_f64());
@@ -248,7 +269,8 @@ mod tests {
     #[test]
     fn a_number_of_operations_ends_a_round_in_both_loops() {
         for pace in [Pace::Closed, even(1000.0)] {
-            let (clock, schedule) = (Simulated::new(), Schedule::new(&load(pace, Some(7)), Duration::from_secs(9), 1));
+            let (clock, schedule) =
+                (Simulated::new(), Schedule::new(&load(pace, Some(7)), Duration::from_secs(9), 1));
             let mut count = 0;
             while let Some(ticket) = schedule.take(&clock, 0, count) {
                 assert_eq!(ticket.turn.index, count);

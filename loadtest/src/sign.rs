@@ -1,10 +1,13 @@
-//! SigV4 in the Authorization header, ready to be sent as bytes. Signing is aws-sigv4's; the layout is ours.
+//! SigV4 in the Authorization header, ready to be sent as bytes. Signing is aws-sigv4's; the layout
+//! is ours.
 
 use std::time::SystemTime;
 
 use anyhow::Context;
 use aws_credential_types::Credentials as AwsCredentials;
-use aws_sigv4::http_request::{PayloadChecksumKind, SignableBody, SignableRequest, SigningSettings, sign};
+use aws_sigv4::http_request::{
+    PayloadChecksumKind, SignableBody, SignableRequest, SigningSettings, sign,
+};
 use aws_sigv4::sign::v4;
 
 use crate::endpoint::Credentials;
@@ -35,7 +38,8 @@ impl Signer {
         self.credentials.is_some()
     }
 
-    /// The bytes of a request for `path` (already percent-encoded). Valid for 15 minutes, so it can be sent many times.
+    /// The bytes of a request for `path` (already percent-encoded). Valid for 15 minutes, so it can
+    /// be sent many times.
     pub fn request(&self, method: &str, path: &str, body: &[u8]) -> anyhow::Result<Vec<u8>> {
         self.head(method, path, &[], SignableBody::Bytes(body), body.len() as u64)
     }
@@ -47,7 +51,13 @@ impl Signer {
 
     /// A GET of one range, both ends inclusive.
     pub fn range(&self, path: &str, first: u64, last: u64) -> anyhow::Result<Vec<u8>> {
-        self.head("GET", path, &[("range", &format!("bytes={first}-{last}"))], SignableBody::Bytes(b""), 0)
+        self.head(
+            "GET",
+            path,
+            &[("range", &format!("bytes={first}-{last}"))],
+            SignableBody::Bytes(b""),
+            0,
+        )
     }
 
     fn head(
@@ -81,8 +91,14 @@ impl Signer {
         extra: &[(&str, &str)],
         body: SignableBody<'_>,
     ) -> anyhow::Result<String> {
-        let identity =
-            AwsCredentials::new(&credentials.access_key, &credentials.secret_key, None, None, "loadtest").into();
+        let identity = AwsCredentials::new(
+            &credentials.access_key,
+            &credentials.secret_key,
+            None,
+            None,
+            "loadtest",
+        )
+        .into();
         let mut settings = SigningSettings::default();
         settings.payload_checksum_kind = PayloadChecksumKind::XAmzSha256;
         let parameters = v4::SigningParams::builder()

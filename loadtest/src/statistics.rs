@@ -24,17 +24,19 @@ pub fn median(figures: &[f64]) -> Option<f64> {
 pub struct Ratio {
     /// Geometric mean of the rounds' ratios: the mean of a ratio and of its reciprocal then agree.
     pub mean: f64,
-    /// 95 % percentile bootstrap over rounds; equal to the mean where there is one round, which says nothing.
+    /// 95 % percentile bootstrap over rounds; equal to the mean where there is one round, which
+    /// says nothing.
     pub low: f64,
     pub high: f64,
     pub rounds: usize,
 }
 
-/// Rounds are paired: what slowed the machine in one round slowed both sides of it. Rounds without a figure above 0 on both
-/// sides are left out.
+/// Rounds are paired: what slowed the machine in one round slowed both sides of it. Rounds without
+/// a figure above 0 on both sides are left out.
 pub fn ratio(target: &[f64], reference: &[f64], seed: u64) -> Option<Ratio> {
     let usable = |figure: &f64| figure.is_finite() && *figure > 0.0;
-    let pairs = target.iter().zip(reference).filter(|(ours, theirs)| usable(ours) && usable(theirs));
+    let pairs =
+        target.iter().zip(reference).filter(|(ours, theirs)| usable(ours) && usable(theirs));
     let logs: Vec<f64> = pairs.map(|(ours, theirs)| (ours / theirs).ln()).collect();
     if logs.is_empty() {
         return None;
@@ -52,7 +54,10 @@ fn bootstrap(figures: &[f64], seed: u64) -> (f64, f64) {
     let mut random = Random::new(seed);
     let count = figures.len();
     let mut means: Vec<f64> = (0..RESAMPLES)
-        .map(|_| (0..count).map(|_| figures[random.below(count as u64) as usize]).sum::<f64>() / count as f64)
+        .map(|_| {
+            (0..count).map(|_| figures[random.below(count as u64) as usize]).sum::<f64>()
+                / count as f64
+        })
         .collect();
     means.sort_by(f64::total_cmp);
     (means[RESAMPLES / 40], means[RESAMPLES - 1 - RESAMPLES / 40])
@@ -73,12 +78,15 @@ mod tests {
 
     #[test]
     fn ratios_are_paired_by_round() {
-        // Both sides slow down tenfold together: unpaired, this would be noise; paired, it is exact.
+        // Both sides slow down tenfold together: unpaired, this would be noise; paired, it is
+        // exact.
         let reference = [100.0, 10.0, 55.0, 100.0];
         let target = reference.map(|figure| figure * 0.8);
         let ratio = ratio(&target, &reference, 1).unwrap();
         assert!(
-            (ratio.mean - 0.8).abs() < 1e-12 && (ratio.low - 0.8).abs() < 1e-12 && (ratio.high - 0.8).abs() < 1e-12
+            (ratio.mean - 0.8).abs() < 1e-12
+                && (ratio.low - 0.8).abs() < 1e-12
+                && (ratio.high - 0.8).abs() < 1e-12
         );
         assert_eq!(ratio.rounds, 4);
     }
@@ -88,7 +96,11 @@ mod tests {
         let (a, b) = ([1.0, 2.0, 5.0, 3.0, 2.0], [2.0, 2.5, 4.0, 6.0, 1.5]);
         let (forth, back) = (ratio(&a, &b, 1).unwrap(), ratio(&b, &a, 1).unwrap());
         assert!((forth.mean * back.mean - 1.0).abs() < 1e-12);
-        assert!((forth.low * back.high - 1.0).abs() < 0.01 && forth.low < forth.mean && forth.mean < forth.high);
+        assert!(
+            (forth.low * back.high - 1.0).abs() < 0.01
+                && forth.low < forth.mean
+                && forth.mean < forth.high
+        );
     }
 
     #[test]
@@ -101,7 +113,8 @@ mod tests {
 
     #[test]
     fn the_interval_covers_the_truth_about_as_often_as_it_says() {
-        // 400 experiments of 12 rounds whose true ratio is 1: a 95 % bootstrap of 12 covers somewhat less than 95 %.
+        // 400 experiments of 12 rounds whose true ratio is 1: a 95 % bootstrap of 12 covers
+        // somewhat less than 95 %.
         let mut random = Random::new(11);
         let covered = (0..400)
             .filter(|experiment| {

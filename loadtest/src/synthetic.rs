@@ -1,8 +1,8 @@
-//! A store of objects that are nowhere: as many as one likes, of one length, all zeros. For what needs a million objects, or one of
-//! 100 GiB, on a machine that has room for neither.
+//! A store of objects that are nowhere: as many as one likes, of one length, all zeros. For what
+//! needs a million objects, or one of 100 GiB, on a machine that has room for neither.
 //!
-//! Owns just enough of S3: one bucket, GET with ranges, HEAD, ListObjectsV2. Checks no signature and takes no write. Not a reference for
-//! speed: `verbs3 dev` behind the proxy is that.
+//! Owns just enough of S3: one bucket, GET with ranges, HEAD, ListObjectsV2. Checks no signature
+//! and takes no write. Not a reference for speed: `verbs3 dev` behind the proxy is that.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -42,7 +42,11 @@ pub struct Synthetic {
 
 impl Synthetic {
     pub async fn bind(listen: SocketAddr, objects: Objects) -> std::io::Result<Self> {
-        Ok(Self { listener: TcpListener::bind(listen).await?, objects: Arc::new(objects), asked: Arc::default() })
+        Ok(Self {
+            listener: TcpListener::bind(listen).await?,
+            objects: Arc::new(objects),
+            asked: Arc::default(),
+        })
     }
 
     pub fn local_addr(&self) -> std::io::Result<SocketAddr> {
@@ -133,15 +137,22 @@ async fn answer(
         ("GET", "") => {
             asked.lists.fetch_add(1, Ordering::Relaxed);
             let body = list(head, objects);
-            format!("HTTP/1.1 200 OK\r\ncontent-type: application/xml\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+            format!(
+                "HTTP/1.1 200 OK\r\ncontent-type: application/xml\r\ncontent-length: \
+                {}\r\n\r\n{body}",
+                body.len()
+            )
         }
-        ("GET" | "HEAD", key) if objects.has(key) => return object(stream, head, objects, asked).await,
+        ("GET" | "HEAD", key) if objects.has(key) => {
+            return object(stream, head, objects, asked).await;
+        }
         ("GET" | "HEAD", _) => {
             let body = "<Error><Code>NoSuchKey</Code></Error>";
             let body = if head.method == "HEAD" { "" } else { body };
             format!("HTTP/1.1 404 Not Found\r\ncontent-length: {}\r\n\r\n{body}", body.len())
         }
-        _ => "HTTP/1.1 405 Method Not Allowed\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".to_owned(),
+        _ => "HTTP/1.1 405 Method Not Allowed\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+            .to_owned(),
     };
     stream.get_mut().write_all(text.as_bytes()).await
 }
@@ -154,19 +165,30 @@ async fn object(
 ) -> std::io::Result<()> {
     let (first, end) = match head.range {
         None => (0, objects.bytes),
-        Some((first, last)) => (first, last.map_or(objects.bytes, |last| (last + 1).min(objects.bytes))),
+        Some((first, last)) => {
+            (first, last.map_or(objects.bytes, |last| (last + 1).min(objects.bytes)))
+        }
     };
-    let same = format!("etag: \"{:016x}\"\r\nlast-modified: Sat, 21 Nov 2026 00:00:00 GMT\r\n", objects.bytes);
+    let same = format!(
+        "etag: \"{:016x}\"\r\nlast-modified: Sat, 21 Nov 2026 00:00:00 GMT\r\n",
+        objects.bytes
+    );
     if head.range.is_some() && first >= objects.bytes {
         let text = format!("HTTP/1.1 416 Range Not Satisfiable\r\ncontent-length: 0\r\n{same}\r\n");
         return stream.get_mut().write_all(text.as_bytes()).await;
     }
     let status = match head.range {
         None => "200 OK\r\n".to_owned(),
-        Some(_) => format!("206 Partial Content\r\ncontent-range: bytes {first}-{}/{}\r\n", end - 1, objects.bytes),
+        Some(_) => format!(
+            "206 Partial Content\r\ncontent-range: bytes {first}-{}/{}\r\n",
+            end - 1,
+            objects.bytes
+        ),
     };
-    let text =
-        format!("HTTP/1.1 {status}content-length: {}\r\naccept-ranges: bytes\r\n{same}\r\n", end.saturating_sub(first));
+    let text = format!(
+        "HTTP/1.1 {status}content-length: {}\r\naccept-ranges: bytes\r\n{same}\r\n",
+        end.saturating_sub(first)
+    );
     stream.get_mut().write_all(text.as_bytes()).await?;
     if head.method == "HEAD" {
         return Ok(());
@@ -189,7 +211,9 @@ impl Objects {
 
     fn has(&self, key: &str) -> bool {
         let number = key.strip_prefix(self.prefix.as_str()).filter(|digits| digits.len() == 9);
-        number.and_then(|digits| digits.parse::<u64>().ok()).is_some_and(|number| number < self.count)
+        number
+            .and_then(|digits| digits.parse::<u64>().ok())
+            .is_some_and(|number| number < self.count)
     }
 
     /// The number of the first object whose name is greater than this one.
@@ -206,9 +230,14 @@ impl Objects {
 fn list(head: &Head, objects: &Objects) -> String {
     let (prefix, most) = (head.parameter("prefix").unwrap_or_default(), head.parameter("max-keys"));
     let most = most.and_then(|most| most.parse().ok()).unwrap_or(1000).min(1000);
-    let after = head.parameter("continuation-token").or_else(|| head.parameter("start-after")).unwrap_or_default();
+    let after = head
+        .parameter("continuation-token")
+        .or_else(|| head.parameter("start-after"))
+        .unwrap_or_default();
     let first = objects.after(&after);
-    let names = (first..objects.count).map(|number| objects.name(number)).filter(|name| name.starts_with(&prefix));
+    let names = (first..objects.count)
+        .map(|number| objects.name(number))
+        .filter(|name| name.starts_with(&prefix));
     let mut names: Vec<String> = names.take(most + 1).collect();
     let is_truncated = names.len() > most;
     names.truncate(most);
@@ -255,9 +284,13 @@ mod tests {
         let running = tokio::spawn(store.run());
         let (mut after, mut listed) = (String::new(), 0);
         loop {
-            let page =
-                ask(address, &format!("GET /b?list-type=2&prefix=a%2F&start-after={after} HTTP/1.1\r\n\r\n")).await;
-            let keys: Vec<&str> = page.split("<Key>").skip(1).map(|part| part.split('<').next().unwrap()).collect();
+            let page = ask(
+                address,
+                &format!("GET /b?list-type=2&prefix=a%2F&start-after={after} HTTP/1.1\r\n\r\n"),
+            )
+            .await;
+            let keys: Vec<&str> =
+                page.split("<Key>").skip(1).map(|part| part.split('<').next().unwrap()).collect();
             listed += keys.len();
             if page.contains("<IsTruncated>false") {
                 break;
@@ -265,13 +298,21 @@ mod tests {
             after = (*keys.last().unwrap()).to_owned();
         }
         assert_eq!((listed, asked.lists.load(Ordering::Relaxed)), (2500, 3));
-        let part = ask(address, "GET /b/a/000002499 HTTP/1.1\r\nRange: bytes=699990-800000\r\n\r\n").await;
-        assert!(part.starts_with("HTTP/1.1 206") && part.contains("bytes 699990-699999/700000"), "{part}");
+        let part =
+            ask(address, "GET /b/a/000002499 HTTP/1.1\r\nRange: bytes=699990-800000\r\n\r\n").await;
+        assert!(
+            part.starts_with("HTTP/1.1 206") && part.contains("bytes 699990-699999/700000"),
+            "{part}"
+        );
         assert!(part.ends_with(&"\0".repeat(10)) && asked.body_bytes.load(Ordering::Relaxed) == 10);
         let head = ask(address, "HEAD /b/a/000000000 HTTP/1.1\r\n\r\n").await;
         assert!(head.contains("content-length: 700000") && head.ends_with("\r\n\r\n"), "{head}");
-        assert!(ask(address, "GET /b/a/000002500 HTTP/1.1\r\n\r\n").await.starts_with("HTTP/1.1 404"));
-        assert!(ask(address, "PUT /b/a/000000000 HTTP/1.1\r\n\r\n").await.starts_with("HTTP/1.1 405"));
+        assert!(
+            ask(address, "GET /b/a/000002500 HTTP/1.1\r\n\r\n").await.starts_with("HTTP/1.1 404")
+        );
+        assert!(
+            ask(address, "PUT /b/a/000000000 HTTP/1.1\r\n\r\n").await.starts_with("HTTP/1.1 405")
+        );
         running.abort();
     }
 }

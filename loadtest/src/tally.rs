@@ -1,4 +1,5 @@
-//! What a round counted: histograms by kind of exchange, errors by kind, what the cache said. Bounded, whatever the load.
+//! What a round counted: histograms by kind of exchange, errors by kind, what the cache said.
+//! Bounded, whatever the load.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -118,11 +119,16 @@ impl Tally {
             ours.latency.add(&theirs.latency);
             ours.first_byte.add(&theirs.first_byte);
         }
-        for (names, theirs) in [(&mut self.errors, &other.errors), (&mut self.cache, &other.cache)] {
-            theirs.iter().for_each(|(name, count)| *names.entry(name.clone()).or_default() += count);
+        for (names, theirs) in [(&mut self.errors, &other.errors), (&mut self.cache, &other.cache)]
+        {
+            theirs
+                .iter()
+                .for_each(|(name, count)| *names.entry(name.clone()).or_default() += count);
         }
         self.wrong += other.wrong;
-        self.examples.extend(other.examples.iter().take(EXAMPLES_MAX.saturating_sub(self.examples.len())).cloned());
+        self.examples.extend(
+            other.examples.iter().take(EXAMPLES_MAX.saturating_sub(self.examples.len())).cloned(),
+        );
         self.woken_late.add(&other.woken_late);
         self.queued.add(&other.queued);
     }
@@ -130,7 +136,12 @@ impl Tally {
     /// All kinds but reading back, together.
     pub fn sum(&self) -> OfKind {
         let mut sum = OfKind::default();
-        for of_kind in self.kinds.iter().filter(|(kind, _)| **kind != Kind::ReadBack).map(|(_, of_kind)| of_kind) {
+        for of_kind in self
+            .kinds
+            .iter()
+            .filter(|(kind, _)| **kind != Kind::ReadBack)
+            .map(|(_, of_kind)| of_kind)
+        {
             sum.bytes += of_kind.bytes;
             sum.latency.add(&of_kind.latency);
             sum.first_byte.add(&of_kind.first_byte);
@@ -157,14 +168,22 @@ mod tests {
     use crate::failure::Failure;
 
     fn done(outcome: Result<(), Failure>) -> Done {
-        Done { bytes: 10, first_byte: None, ended: Instant::now(), cache: Some("hit".into()), outcome }
+        Done {
+            bytes: 10,
+            first_byte: None,
+            ended: Instant::now(),
+            cache: Some("hit".into()),
+            outcome,
+        }
     }
 
     #[test]
     fn percentiles_are_within_a_thousandth_of_the_truth() {
         let mut latencies = Latencies::default();
         (1..=100_000).for_each(|micros| latencies.record(Duration::from_micros(micros)));
-        for (percentile, wanted) in [(50.0, 50_000.0), (90.0, 90_000.0), (99.0, 99_000.0), (99.9, 99_900.0)] {
+        for (percentile, wanted) in
+            [(50.0, 50_000.0), (90.0, 90_000.0), (99.0, 99_000.0), (99.9, 99_900.0)]
+        {
             let got = latencies.at(percentile).unwrap().as_micros() as f64;
             assert!((got / wanted - 1.0).abs() < 0.001, "{percentile}: {got}");
         }
@@ -172,7 +191,10 @@ mod tests {
         let above = latencies.above(Duration::from_millis(90));
         assert!((9_900..=10_100).contains(&above), "{above}");
         latencies.record(Duration::from_secs(100_000));
-        assert!(latencies.max().unwrap() >= Duration::from_secs(3595), "too long is kept as the longest");
+        assert!(
+            latencies.max().unwrap() >= Duration::from_secs(3595),
+            "too long is kept as the longest"
+        );
     }
 
     #[test]
@@ -190,14 +212,35 @@ mod tests {
         let mut two = Tally::default();
         for _ in 0..3 {
             one.record(Kind::Put, Duration::ZERO, None, Duration::from_millis(1), done(Ok(())));
-            two.record(Kind::ReadBack, Duration::ZERO, None, Duration::from_millis(9), done(Ok(())));
-            two.record(Kind::Put, Duration::ZERO, None, Duration::from_millis(2), done(Err(Failure::Timeout)));
-            two.record(Kind::Get, Duration::ZERO, None, Duration::ZERO, done(Err(Failure::Bytes("x".into()))));
+            two.record(
+                Kind::ReadBack,
+                Duration::ZERO,
+                None,
+                Duration::from_millis(9),
+                done(Ok(())),
+            );
+            two.record(
+                Kind::Put,
+                Duration::ZERO,
+                None,
+                Duration::from_millis(2),
+                done(Err(Failure::Timeout)),
+            );
+            two.record(
+                Kind::Get,
+                Duration::ZERO,
+                None,
+                Duration::ZERO,
+                done(Err(Failure::Bytes("x".into()))),
+            );
         }
         one.add(&two);
         assert_eq!((one.sum().latency.count(), one.sum().bytes), (3, 30));
         assert_eq!(one.sum().latency.max().unwrap().as_millis(), 1);
-        assert_eq!((one.errors["timeout"], one.errors["wrong bytes"], one.wrong, one.cache["hit"]), (3, 3, 3, 12));
+        assert_eq!(
+            (one.errors["timeout"], one.errors["wrong bytes"], one.wrong, one.cache["hit"]),
+            (3, 3, 3, 12)
+        );
         assert_eq!((one.examples.len(), one.errors_in_all()), (5, 6));
     }
 

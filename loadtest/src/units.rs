@@ -1,4 +1,5 @@
-//! Lengths and times as people write them: `64`, `4KiB`, `1MiB`; `500ms`, `5s`, `2m`. Owns both directions.
+//! Lengths and times as people write them: `64`, `4KiB`, `1MiB`; `500ms`, `5s`, `2m`. Owns both
+//! directions.
 
 use std::time::Duration;
 
@@ -10,16 +11,22 @@ const SECONDS_MAX: f64 = 86_400.0;
 
 /// A length above 0.
 pub fn parse(text: &str) -> Result<u64, String> {
-    let (number, unit) =
-        UNITS.iter().find_map(|(name, unit)| Some((text.strip_suffix(name)?, *unit))).unwrap_or((text, 1));
+    let (number, unit) = UNITS
+        .iter()
+        .find_map(|(name, unit)| Some((text.strip_suffix(name)?, *unit)))
+        .unwrap_or((text, 1));
     let bytes = number.trim().parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
-    bytes.filter(|&bytes| bytes > 0).ok_or_else(|| format!("{text:?} is no length; 64, 4KiB and 1MiB are"))
+    bytes
+        .filter(|&bytes| bytes > 0)
+        .ok_or_else(|| format!("{text:?} is no length; 64, 4KiB and 1MiB are"))
 }
 
 /// The shortest exact way to write it.
 pub fn show(bytes: u64) -> String {
-    let (name, unit) =
-        UNITS.iter().find(|(_, unit)| bytes >= *unit && bytes.is_multiple_of(*unit)).unwrap_or(&("B", 1));
+    let (name, unit) = UNITS
+        .iter()
+        .find(|(_, unit)| bytes >= *unit && bytes.is_multiple_of(*unit))
+        .unwrap_or(&("B", 1));
     format!("{} {name}", bytes / unit)
 }
 
@@ -50,7 +57,9 @@ mod tests {
 
     #[test]
     fn lengths_are_read_as_people_write_them() {
-        for (text, bytes) in [("64", 64), ("64B", 64), ("4KiB", 4096), ("1 MiB", 1 << 20), ("2GiB", 2 << 30)] {
+        for (text, bytes) in
+            [("64", 64), ("64B", 64), ("4KiB", 4096), ("1 MiB", 1 << 20), ("2GiB", 2 << 30)]
+        {
             assert_eq!(parse(text), Ok(bytes), "{text}");
         }
         for wrong in ["", "0", "-1", "4KB", "x", "99999999999GiB"] {
@@ -61,13 +70,17 @@ mod tests {
 
     #[test]
     fn times_are_read_as_people_write_them() {
-        for (text, micros) in [("20us", 20), ("500ms", 500_000), ("1.5s", 1_500_000), ("2 m", 120_000_000), ("0s", 0)] {
+        for (text, micros) in
+            [("20us", 20), ("500ms", 500_000), ("1.5s", 1_500_000), ("2 m", 120_000_000), ("0s", 0)]
+        {
             assert_eq!(parse_time(text).unwrap(), Duration::from_micros(micros), "{text}");
         }
         for wrong in ["", "5", "-1s", "1h", "2d", "NaNs", "100000m"] {
             assert!(parse_time(wrong).is_err(), "{wrong}");
         }
-        let shown = [Duration::from_micros(70), Duration::from_micros(1500), Duration::from_secs(2)].map(show_time);
+        let shown =
+            [Duration::from_micros(70), Duration::from_micros(1500), Duration::from_secs(2)]
+                .map(show_time);
         assert_eq!(shown, ["70 µs", "1.50 ms", "2.00 s"]);
     }
 }

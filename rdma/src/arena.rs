@@ -1,7 +1,9 @@
-//! Memory that is mapped once at start and cut in size classes: where cached pages live and replies land.
+//! Memory that is mapped once at start and cut in size classes: where cached pages live and replies
+//! land.
 //!
-//! Owns the mapping, the classes and the rule that makes a cell safe to share while it is still being written: one
-//! writer appends, and what lies below its watermark never changes again. Does not decide what to keep or to evict.
+//! Owns the mapping, the classes and the rule that makes a cell safe to share while it is still
+//! being written: one writer appends, and what lies below its watermark never changes again. Does
+//! not decide what to keep or to evict.
 
 mod cell;
 mod classes;
@@ -34,9 +36,15 @@ pub struct ArenaOptions {
 /// Why no arena could be mapped.
 #[derive(Debug, thiserror::Error)]
 pub enum ArenaError {
-    #[error("arena of {capacity_bytes} bytes is smaller than one extent ({extent_bytes} bytes); raise memory.capacity")]
+    #[error(
+        "arena of {capacity_bytes} bytes is smaller than one extent ({extent_bytes} bytes); raise \
+        memory.capacity"
+    )]
     TooSmall { capacity_bytes: usize, extent_bytes: usize },
-    #[error("can't map an arena of {capacity_bytes} bytes; lower memory.capacity or the container's memory request")]
+    #[error(
+        "can't map an arena of {capacity_bytes} bytes; lower memory.capacity or the container's \
+        memory request"
+    )]
     Map {
         capacity_bytes: usize,
         #[source]
@@ -56,7 +64,8 @@ pub struct ArenaUsage {
     pub unassigned_bytes: u64,
 }
 
-/// A 2 MiB piece of the arena (more, where cells are wider than 256 KiB), owned by one size class at a time.
+/// A 2 MiB piece of the arena (more, where cells are wider than 256 KiB), owned by one size class
+/// at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ExtentId(pub u32);
 
@@ -96,7 +105,8 @@ impl Arena {
         Ok(Self { shared: Arc::new(Shared { mapping, classes, pool: Mutex::new(pool) }) })
     }
 
-    /// A cell of at least `bytes` (≤ `cell_bytes_max`), or `None` when no memory of that class is free now.
+    /// A cell of at least `bytes` (≤ `cell_bytes_max`), or `None` when no memory of that class is
+    /// free now.
     pub fn lease(&self, bytes: usize) -> Option<Cell> {
         let class = self.shared.classes.class_of(bytes)?;
         let slot = self.shared.pool.lock().lease(class, bytes)?;
@@ -104,7 +114,8 @@ impl Arena {
         Some(Cell { lease })
     }
 
-    /// Width of the class that a lease of `bytes` would take; of the widest, where no class holds as much.
+    /// Width of the class that a lease of `bytes` would take; of the widest, where no class holds
+    /// as much.
     pub fn class_bytes(&self, bytes: usize) -> usize {
         let classes = &self.shared.classes;
         match classes.class_of(bytes) {
@@ -122,8 +133,9 @@ impl Arena {
         self.shared.pool.lock().usage()
     }
 
-    /// The assigned extent with the fewest leased cells: the cheapest one to empty, for a lease of another class to
-    /// find room. Looks at every extent under the arena's lock (about a millisecond for a terabyte), so call it rarely.
+    /// The assigned extent with the fewest leased cells: the cheapest one to empty, for a lease of
+    /// another class to find room. Looks at every extent under the arena's lock (about a
+    /// millisecond for a terabyte), so call it rarely.
     pub fn sparsest_extent(&self) -> Option<ExtentId> {
         self.shared.pool.lock().sparsest()
     }

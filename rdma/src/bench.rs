@@ -1,10 +1,12 @@
-//! Measures the ways between two hosts: how long one call takes, and how many bytes many calls move, over each transport.
+//! Measures the ways between two hosts: how long one call takes, and how many bytes many calls
+//! move, over each transport.
 //!
-//! `host` serves, `dial` finds the ways to it, `measure` makes the calls; `plain` is the reference that tcp is held
-//! against. Uses the transports as everyone does, and has none of their shortcuts. What is printed is the caller's.
+//! `host` serves, `dial` finds the ways to it, `measure` makes the calls; `plain` is the reference
+//! that tcp is held against. Uses the transports as everyone does, and has none of their shortcuts.
+//! What is printed is the caller's.
 //!
-//! Every reply is checked: the ends of each page always, all of it where asked. Pages differ from call to call, so that
-//! what an earlier call left in a landing does not pass.
+//! Every reply is checked: the ends of each page always, all of it where asked. Pages differ from
+//! call to call, so that what an earlier call left in a landing does not pass.
 
 mod dial;
 mod host;
@@ -28,7 +30,9 @@ use crate::transport::TransportError;
 pub enum BenchError {
     #[error(transparent)]
     Transport(#[from] TransportError),
-    #[error("{way} delivered wrong bytes at offset {at} of {bytes}: do not use it, and report this")]
+    #[error(
+        "{way} delivered wrong bytes at offset {at} of {bytes}: do not use it, and report this"
+    )]
     Corrupt { way: String, at: u64, bytes: u64 },
     #[error("no room for another {bytes} bytes here; lower the depth or the size")]
     NoRoom { bytes: u64 },

@@ -1,8 +1,9 @@
-//! Calls over one connection, whatever carries them: the frames, who may say what when, and who owns which memory until
-//! when.
+//! Calls over one connection, whatever carries them: the frames, who may say what when, and who
+//! owns which memory until when.
 //!
-//! Owns the protocol. A transport (`tcp`, `shm`, `verbs`) brings an [`Outlet`] that sends frames in order and puts data
-//! where it belongs, and an [`Inlet`] that receives them; it decides nothing about calls.
+//! Owns the protocol. A transport (`tcp`, `shm`, `verbs`) brings an [`Outlet`] that sends frames in
+//! order and puts data where it belongs, and an [`Inlet`] that receives them; it decides nothing
+//! about calls.
 
 mod call;
 #[doc(hidden)]
@@ -25,7 +26,9 @@ use prometheus::Histogram;
 
 pub use handshake::Secret;
 
-pub(crate) use frame::{FrameError, HEADER_BYTES, Header, Kind, SEGMENT_BYTES, SEGMENTS_MAX, Segment};
+pub(crate) use frame::{
+    FrameError, HEADER_BYTES, Header, Kind, SEGMENT_BYTES, SEGMENTS_MAX, Segment,
+};
 pub(crate) use gate::{Closer, Gate, GateLimits};
 pub(crate) use handshake::{Agreed, Exchange, HandshakeError, Terms, check_name, request};
 pub(crate) use outgoing::Outgoing;
@@ -41,7 +44,8 @@ use crate::transport::TransportKind;
 pub struct CallOptions {
     /// Known to every host of the cluster.
     pub secret: Secret,
-    /// Name of this host: what its peers expect it to say, and write to their logs. At most 64 bytes are sent.
+    /// Name of this host: what its peers expect it to say, and write to their logs. At most 64
+    /// bytes are sent.
     pub name: String,
     /// Longest time for connecting and the handshake together.
     pub connect_deadline: Duration,
@@ -51,7 +55,8 @@ pub struct CallOptions {
     pub frame_bytes_max: u32,
     /// Bytes that wait to be sent on one connection; a writer beyond them waits itself.
     pub write_queue_bytes_max: usize,
-    /// A peer that has not acknowledged a cancel after this loses its connection, so that landings come back.
+    /// A peer that has not acknowledged a cancel after this loses its connection, so that landings
+    /// come back.
     pub cancel_ack_deadline: Duration,
 }
 
@@ -68,7 +73,8 @@ impl CallOptions {
         }
     }
 
-    /// What this side brings to a handshake. `ways` is what it tells a requester of other ways to itself.
+    /// What this side brings to a handshake. `ways` is what it tells a requester of other ways to
+    /// itself.
     pub(crate) fn terms<'a>(&'a self, ways: &'a str) -> Terms<'a> {
         Terms {
             secret: &self.secret,
@@ -80,12 +86,14 @@ impl CallOptions {
     }
 }
 
-/// More control frames than a peer's calls can cause: an acknowledgement or a failure for each, twice over.
+/// More control frames than a peer's calls can cause: an acknowledgement or a failure for each,
+/// twice over.
 pub(crate) fn controls_max(calls_in_flight_max: u32) -> usize {
     calls_in_flight_max as usize * 2 + 16
 }
 
-/// The write side of a connection. Frames arrive at the peer in the order of [`Outlet::push`], each behind its data.
+/// The write side of a connection. Frames arrive at the peer in the order of [`Outlet::push`], each
+/// behind its data.
 pub(crate) trait Outlet: Send + Sync + 'static {
     const KIND: TransportKind;
 
@@ -93,15 +101,17 @@ pub(crate) trait Outlet: Send + Sync + 'static {
     fn seconds(&self) -> Option<Histogram> {
         None
     }
-    /// Describes lent memory to the peer; empty where the peer does not write to it directly. Memory that was described
-    /// stays described until the call is settled, or until the landing takes itself back.
+    /// Describes lent memory to the peer; empty where the peer does not write to it directly.
+    /// Memory that was described stays described until the call is settled, or until the landing
+    /// takes itself back.
     fn lend(&self, landing: &mut Landing) -> Vec<Segment>;
-    /// Waits until `bytes` may be queued; `None` once the connection is closed. A frame larger than the whole queue
-    /// waits until the queue is empty.
+    /// Waits until `bytes` may be queued; `None` once the connection is closed. A frame larger than
+    /// the whole queue waits until the queue is empty.
     fn room(&self, bytes: u64) -> impl Future<Output = Option<Room>> + Send;
     /// Waits while the peer makes this side answer faster than it reads the answers.
     fn control_room(&self) -> impl Future<Output = ()> + Send;
-    /// Adds a frame, without sending: cheap enough for a caller that holds a lock. Follow with [`Outlet::flush`].
+    /// Adds a frame, without sending: cheap enough for a caller that holds a lock. Follow with
+    /// [`Outlet::flush`].
     fn push(&self, frame: Outgoing);
     /// Drops the parts of a call that are not on their way yet.
     fn abandon(&self, call: u64);
@@ -113,7 +123,8 @@ pub(crate) trait Outlet: Send + Sync + 'static {
     fn finish(&self);
     /// Tells the peer that nothing follows.
     fn shut_write(&self);
-    /// Ends the connection and forgets everything. From its return on the peer can't write to lent memory any more.
+    /// Ends the connection and forgets everything. From its return on the peer can't write to lent
+    /// memory any more.
     fn close(&self);
 }
 
@@ -140,13 +151,18 @@ pub(crate) struct Body {
     pub(crate) data: Option<Vec<Bytes>>,
 }
 
-/// The read side of a connection. Once the future of a reader has been dropped, nothing is written to a landing by this
-/// side; what the peer may still write is the [`Outlet::close`]'s to end.
+/// The read side of a connection. Once the future of a reader has been dropped, nothing is written
+/// to a landing by this side; what the peer may still write is the [`Outlet::close`]'s to end.
 pub(crate) trait Inlet: Send {
     /// The next header; `None` when the peer closed between two frames.
     fn header(&mut self) -> impl Future<Output = Result<Option<Header>, InletError>> + Send;
-    /// What belongs to `header`; its data into `fill`, which has exactly as much room, unless it is handed over.
-    fn body(&mut self, header: &Header, fill: &mut Fill) -> impl Future<Output = Result<Body, InletError>> + Send;
+    /// What belongs to `header`; its data into `fill`, which has exactly as much room, unless it is
+    /// handed over.
+    fn body(
+        &mut self,
+        header: &Header,
+        fill: &mut Fill,
+    ) -> impl Future<Output = Result<Body, InletError>> + Send;
 }
 
 #[cfg(test)]

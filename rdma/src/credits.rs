@@ -1,7 +1,9 @@
-//! Credits of one connection: how many calls may be under way at once, and who is told when one comes back.
+//! Credits of one connection: how many calls may be under way at once, and who is told when one
+//! comes back.
 //!
-//! Nobody owns a place in a queue: a credit goes to whoever is polled and finds one. A caller that is not polled for a while
-//! (a fetch far ahead of a slow client) therefore keeps none from the others, as it would if a credit were handed to it.
+//! Nobody owns a place in a queue: a credit goes to whoever is polled and finds one. A caller that
+//! is not polled for a while (a fetch far ahead of a slow client) therefore keeps none from the
+//! others, as it would if a credit were handed to it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -105,7 +107,8 @@ impl Drop for Wish {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        // All are woken, the oldest first: the one that is woken alone may be one that nobody polls.
+        // All are woken, the oldest first: the one that is woken alone may be one that nobody
+        // polls.
         let waiting = {
             let mut state = self.credits.state.lock();
             state.free += 1;

@@ -1,6 +1,8 @@
-//! The transport within one process: shares memory (`verbs3 dev`), or copies it as a NIC would (tests).
+//! The transport within one process: shares memory (`verbs3 dev`), or copies it as a NIC would
+//! (tests).
 //!
-//! Owns the choice between the two. `share` is a product path; `copy` with `faults` is what every crate's tests drive.
+//! Owns the choice between the two. `share` is a product path; `copy` with `faults` is what every
+//! crate's tests drive.
 
 mod copy;
 mod faults;
@@ -12,16 +14,20 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use crate::peer::Ways;
-use crate::transport::{Connection, PeerAddress, Service, Transport, TransportError, TransportKind};
+use crate::transport::{
+    Connection, PeerAddress, Service, Transport, TransportError, TransportKind,
+};
 
 pub use faults::{FaultHandle, Faults};
 
 /// How an in-process connection moves bytes.
 #[derive(Clone)]
 pub enum Mode {
-    /// The owner's `Bytes` are handed over; no landing, no task: the handler runs inside the requester's poll.
+    /// The owner's `Bytes` are handed over; no landing, no task: the handler runs inside the
+    /// requester's poll.
     Share,
-    /// Bytes are copied into the landing, the handler runs in a task of its own, and faults may happen.
+    /// Bytes are copied into the landing, the handler runs in a task of its own, and faults may
+    /// happen.
     Copy(Faults),
 }
 
@@ -43,7 +49,12 @@ impl InProcess {
     }
 
     /// The same, but it says that it is of `kind`, and that its peer can be reached in `ways`.
-    pub fn posing_as(kind: TransportKind, ways: Ways, service: Arc<dyn Service>, mode: Mode) -> Arc<dyn Transport> {
+    pub fn posing_as(
+        kind: TransportKind,
+        ways: Ways,
+        service: Arc<dyn Service>,
+        mode: Mode,
+    ) -> Arc<dyn Transport> {
         Arc::new(pose::Posing { inner: Self::transport(service, mode), kind, ways })
     }
 }

@@ -2,9 +2,10 @@
 //!
 //! Owns the cut of a landing in segments and who may see which bytes of it. Does not move bytes.
 //!
-//! A range of a landing goes through three hands: it is *lent* (in the [`Landing`], nobody reads it), *claimed* by the
-//! transport for one part ([`Fill`], written by that transport alone), and *vouched for* (`Bytes`, read by everyone,
-//! written by nobody). It can't be claimed twice, because claiming takes it out of the landing.
+//! A range of a landing goes through three hands: it is *lent* (in the [`Landing`], nobody reads
+//! it), *claimed* by the transport for one part ([`Fill`], written by that transport alone), and
+//! *vouched for* (`Bytes`, read by everyone, written by nobody). It can't be claimed twice, because
+//! claiming takes it out of the landing.
 
 use std::io::IoSliceMut;
 
@@ -12,7 +13,8 @@ use bytes::Bytes;
 
 use crate::arena::{Arena, CellHold, CellSpan};
 
-/// What kind of memory a segment lies in. Device memory (dmabuf) and a client's own memory join later.
+/// What kind of memory a segment lies in. Device memory (dmabuf) and a client's own memory join
+/// later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemoryKind {
     Host,
@@ -43,8 +45,8 @@ pub struct RailId(pub u16);
 pub struct Landing {
     /// What has not been claimed, by ascending offset.
     lent: Vec<Lent>,
-    /// All of the memory, claimed or not: pieces that are dropped early must not give back what the peer can still
-    /// write to. The landing itself is dropped when its call is settled.
+    /// All of the memory, claimed or not: pieces that are dropped early must not give back what the
+    /// peer can still write to. The landing itself is dropped when its call is settled.
     held: Vec<CellHold>,
     bytes: u64,
     /// Who closes it to the peer before its memory goes back, where that takes a while.
@@ -68,9 +70,15 @@ impl Drop for Landing {
 struct Lent {
     offset: u64,
     span: CellSpan,
-    #[allow(dead_code, reason = "one kind so far: device memory will be registered in another way")]
+    #[allow(
+        dead_code,
+        reason = "one kind so far: device memory will be registered in another way"
+    )]
     kind: MemoryKind,
-    #[allow(dead_code, reason = "a call lives on one rail so far: read once one is cut over several")]
+    #[allow(
+        dead_code,
+        reason = "a call lives on one rail so far: read once one is cut over several"
+    )]
     rail: RailId,
 }
 
@@ -90,7 +98,8 @@ pub(crate) enum ClaimError {
 }
 
 impl Landing {
-    /// Leases one segment for each of `segment_bytes` (each ≤ the arena's largest cell); all or nothing.
+    /// Leases one segment for each of `segment_bytes` (each ≤ the arena's largest cell); all or
+    /// nothing.
     pub fn lease(arena: &Arena, segment_bytes: &[usize]) -> Option<Self> {
         let mut lent = Vec::with_capacity(segment_bytes.len());
         let mut held = Vec::with_capacity(segment_bytes.len());
@@ -148,7 +157,12 @@ impl Landing {
             let (kind, rail) = (lent.kind, lent.rail);
             if lent.offset < offset {
                 let before = (offset - lent.offset) as usize;
-                kept.push(Lent { offset: lent.offset, span: lent.span.split_to(before), kind, rail });
+                kept.push(Lent {
+                    offset: lent.offset,
+                    span: lent.span.split_to(before),
+                    kind,
+                    rail,
+                });
                 lent.offset = offset;
             }
             let wanted = (end.min(lent.end()) - lent.offset) as usize;
@@ -163,7 +177,8 @@ impl Landing {
     }
 }
 
-/// A claimed range while it is written. Dropping it gives up the range, and never shows what it holds.
+/// A claimed range while it is written. Dropping it gives up the range, and never shows what it
+/// holds.
 #[derive(Default)]
 pub(crate) struct Fill {
     spans: Vec<CellSpan>,
@@ -247,7 +262,12 @@ mod tests {
     use proptest::prelude::*;
 
     fn arena() -> Arena {
-        Arena::map(ArenaOptions { capacity_bytes: 16 << 20, cell_bytes_max: 256 << 10, populate: false }).unwrap()
+        Arena::map(ArenaOptions {
+            capacity_bytes: 16 << 20,
+            cell_bytes_max: 256 << 10,
+            populate: false,
+        })
+        .unwrap()
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Moves bytes between two hosts: registered memory (`arena`), lent memory (`landing`), and the transports that fill it.
+//! Moves bytes between two hosts: registered memory (`arena`), lent memory (`landing`), and the
+//! transports that fill it.
 //!
 //! Knows no bucket, no object and no block. The only crate of the workspace with `unsafe`.
 

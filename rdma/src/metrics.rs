@@ -1,19 +1,22 @@
 //! Every metric of this crate: name, labels and meaning in one table.
 //!
-//! Owns the values, which count for the whole process. Does not serve them; `cli` registers them and answers scrapes.
+//! Owns the values, which count for the whole process. Does not serve them; `cli` registers them
+//! and answers scrapes.
 
 use std::sync::LazyLock;
 
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{
-    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
-    Result as PrometheusResult,
+    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
+    Registry, Result as PrometheusResult,
 };
 
 use crate::arena::Arena;
 use crate::transport::TransportKind;
-use crate::verbs::port_counters::{PORT_COUNTER, PORT_COUNTER_HELP, PORT_UP, PORT_UP_HELP, PortCounters};
+use crate::verbs::port_counters::{
+    PORT_COUNTER, PORT_COUNTER_HELP, PORT_UP, PORT_UP_HELP, PortCounters,
+};
 
 macro_rules! table {
     ($($field:ident: $kind:ident, $name:literal, [$($label:literal),*], $help:literal;)*) => {
@@ -52,11 +55,14 @@ macro_rules! table {
     };
 }
 
-/// Upper bounds of latency buckets: from a page over a fast NIC to a call that waits for a cold store.
-const SECONDS: [f64; 14] = [20e-6, 50e-6, 100e-6, 200e-6, 500e-6, 1e-3, 2e-3, 5e-3, 0.01, 0.05, 0.2, 1.0, 5.0, 30.0];
+/// Upper bounds of latency buckets: from a page over a fast NIC to a call that waits for a cold
+/// store.
+const SECONDS: [f64; 14] =
+    [20e-6, 50e-6, 100e-6, 200e-6, 500e-6, 1e-3, 2e-3, 5e-3, 0.01, 0.05, 0.2, 1.0, 5.0, 30.0];
 
 const ARENA_BYTES: &str = "verbs3_arena_bytes";
-const ARENA_BYTES_HELP: &str = "Arena memory by kind: capacity, leased (as wide as its classes), asked, unassigned.";
+const ARENA_BYTES_HELP: &str =
+    "Arena memory by kind: capacity, leased (as wide as its classes), asked, unassigned.";
 
 table! {
     connections: IntGaugeVec, "verbs3_rdma_connections", ["transport", "side"],
@@ -70,7 +76,8 @@ table! {
     bytes_out: IntCounterVec, "verbs3_rdma_bytes_out_total", ["transport"],
         "Payload bytes that were given to a transport to push.";
     handshakes_failed: IntCounterVec, "verbs3_rdma_handshakes_failed_total", ["reason"],
-        "Handshakes that failed, by reason (version, secret, full, draining, deadline, displaced, malformed, lost).";
+        "Handshakes that failed, by reason (version, secret, full, draining, deadline, displaced, \
+        malformed, lost).";
     protocol_violations: IntCounterVec, "verbs3_rdma_protocol_violations_total", ["side"],
         "Connections cut because the peer broke the protocol.";
     quarantined_bytes: IntGauge, "verbs3_rdma_landings_quarantined_bytes", [],
@@ -84,7 +91,8 @@ table! {
     queued_bytes: IntGauge, "verbs3_rdma_write_queue_bytes", [],
         "Payload bytes that wait in the write queues of all connections.";
     rail_up: IntGaugeVec, "verbs3_verbs_rail_up", ["index", "name"],
-        "Whether a rail of this process is open, by its place in verbs.rails and its name there; one that is not is tried again.";
+        "Whether a rail of this process is open, by its place in verbs.rails and its name there; \
+        one that is not is tried again.";
     registered_bytes: IntGaugeVec, "verbs3_verbs_registered_bytes", ["rail"],
         "Arena memory that is registered with a rail.";
     path_mtu: IntGaugeVec, "verbs3_verbs_path_mtu_bytes", ["rail", "side"],
@@ -92,13 +100,18 @@ table! {
     queue_pairs: IntGaugeVec, "verbs3_verbs_queue_pairs", ["rail"],
         "Queue pairs of a rail.";
     send_queue_used: IntGaugeVec, "verbs3_verbs_send_queue_used", ["rail"],
-        "Work requests of all queue pairs of a rail that are posted and not known to be complete; each queue pair has verbs.send_queue places.";
+        "Work requests of all queue pairs of a rail that are posted and not known to be complete; \
+        each queue pair has verbs.send_queue places.";
     send_queue_places: IntGaugeVec, "verbs3_verbs_send_queue_places", ["rail"],
-        "Places of the send queues of all queue pairs of a rail: what verbs3_verbs_send_queue_used is a part of.";
+        "Places of the send queues of all queue pairs of a rail: what verbs3_verbs_send_queue_used \
+        is a part of.";
     chunk_credits: IntGaugeVec, "verbs3_verbs_chunk_credits", ["rail"],
-        "Receive buffers of peers that the queue pairs of a rail may still send to, when something was sent last.";
+        "Receive buffers of peers that the queue pairs of a rail may still send to, when something \
+        was sent last.";
     shared_receives: IntGaugeVec, "verbs3_verbs_shared_receives", ["rail", "state"],
-        "Receive buffers that the connections of a rail share (verbs.shared_receives), by state: all; reserved, to the shares of connections; doubtful, perhaps taken by a queue pair that ended; lost, taken by one.";
+        "Receive buffers that the connections of a rail share (verbs.shared_receives), by state: \
+        all; reserved, to the shares of connections; doubtful, perhaps taken by a queue pair that \
+        ended; lost, taken by one.";
     windows: IntGaugeVec, "verbs3_verbs_windows", ["rail", "state"],
         "Memory windows of a rail, by state: made; bound, those that landings are lent through.";
     rail_call_seconds: HistogramVec, "verbs3_verbs_call_seconds", ["rail"],
@@ -106,33 +119,41 @@ table! {
     landed_bytes: IntCounterVec, "verbs3_verbs_landed_bytes_total", ["rail"],
         "Bytes that peers wrote into landings of this host over a rail.";
     rail_connects: IntCounterVec, "verbs3_verbs_rail_connects_total", ["rail", "outcome"],
-        "Attempts to connect over a rail, by outcome (made, again, failed); again is one in place of a connection that was lost.";
+        "Attempts to connect over a rail, by outcome (made, again, failed); again is one in place \
+        of a connection that was lost.";
     rail_lost: IntCounterVec, "verbs3_verbs_rail_lost_total", ["rail", "reason"],
-        "Connections over a rail that broke, or over which nothing came, by reason (lost, silent, protocol, failed).";
+        "Connections over a rail that broke, or over which nothing came, by reason (lost, silent, \
+        protocol, failed).";
     work_requests: IntCounterVec, "verbs3_verbs_work_requests_total", ["rail", "op"],
-        "Work requests posted to a rail, by operation (write, send, window: binds and invalidations).";
+        "Work requests posted to a rail, by operation (write, send, window: binds and \
+        invalidations).";
     written_bytes: IntCounterVec, "verbs3_verbs_written_bytes_total", ["rail"],
         "Bytes that were written into peers' landings over a rail.";
     copied_bytes: IntCounterVec, "verbs3_verbs_copied_bytes_total", ["rail"],
-        "Payload bytes that were copied into messages instead of being written by the NIC: short replies, and what a host takes from its requesters.";
+        "Payload bytes that were copied into messages instead of being written by the NIC: short \
+        replies, and what a host takes from its requesters.";
     completions: IntCounterVec, "verbs3_verbs_completions_total", ["rail"],
         "Completions taken from the queues of a rail.";
     verbs_errors: IntCounterVec, "verbs3_verbs_errors_total", ["rail", "kind"],
-        "Work requests that failed and ended their queue pair, by kind (retry, receiver_not_ready, remote_access, remote, local, flushed, other).";
+        "Work requests that failed and ended their queue pair, by kind (retry, receiver_not_ready, \
+        remote_access, remote, local, flushed, other).";
     reconnects: IntCounter, "verbs3_rdma_reconnects_total", [],
         "Connections made in place of a lost one.";
     connects_failed: IntCounter, "verbs3_rdma_connects_failed_total", [],
         "Attempts to connect that failed.";
     fallbacks: IntCounterVec, "verbs3_rdma_fallbacks_total", ["from", "to", "reason"],
-        "Changes of peers to a slower transport, or from one rail to another, by reason (unreachable, handshake, lost, silent, protocol, cap, slow, rail_down, failed).";
+        "Changes of peers to a slower transport, or from one rail to another, by reason \
+        (unreachable, handshake, lost, silent, protocol, cap, slow, rail_down, failed).";
     ways_resting: IntGaugeVec, "verbs3_rdma_ways_resting", ["transport"],
         "Ways to peers (shm socket, rail) that failed too often and wait to be tried again.";
     queue_pairs_max: IntGauge, "verbs3_rdma_queue_pairs_max", [],
         "The configured bound on verbs connections of this requester; beyond it calls go over tcp.";
     shm_pins: IntGauge, "verbs3_rdma_shm_pins", [],
-        "Parts that this host has handed over in its own memory, and that requesters have not released.";
+        "Parts that this host has handed over in its own memory, and that requesters have not \
+        released.";
     shm_pinned_bytes: IntGauge, "verbs3_rdma_shm_pinned_bytes", [],
-        "Bytes that this host has handed over in its own memory, and that requesters have not released.";
+        "Bytes that this host has handed over in its own memory, and that requesters have not \
+        released.";
     shm_held_bytes: IntGauge, "verbs3_rdma_shm_held_bytes", [],
         "Bytes in other processes' memory that this process keeps pinned.";
     shm_copies: IntCounterVec, "verbs3_rdma_shm_copies_total", ["reason"],
@@ -141,8 +162,9 @@ table! {
         "Payload bytes that were copied through the socket, by reason (small, heap, quota).";
 }
 
-static METRICS: LazyLock<Metrics> =
-    LazyLock::new(|| Metrics::new().expect("the table's names and labels are valid; a test makes them all"));
+static METRICS: LazyLock<Metrics> = LazyLock::new(|| {
+    Metrics::new().expect("the table's names and labels are valid; a test makes them all")
+});
 
 pub(crate) fn metrics() -> &'static Metrics {
     &METRICS
@@ -185,7 +207,8 @@ impl Collector for ArenaCollector {
     }
 }
 
-/// The counters of one transport, resolved once: a label look-up for each part would cost more than the part.
+/// The counters of one transport, resolved once: a label look-up for each part would cost more than
+/// the part.
 #[derive(Clone)]
 pub(crate) struct Traffic {
     pub(crate) bytes_in: IntCounter,
@@ -254,20 +277,29 @@ mod tests {
     fn every_metric_of_the_table_is_registered_under_its_name() {
         let registry = Registry::new();
         register(&registry).unwrap();
-        let arena =
-            Arena::map(ArenaOptions { capacity_bytes: 2 << 20, cell_bytes_max: 256 << 10, populate: false }).unwrap();
+        let arena = Arena::map(ArenaOptions {
+            capacity_bytes: 2 << 20,
+            cell_bytes_max: 256 << 10,
+            populate: false,
+        })
+        .unwrap();
         register_arena(&registry, arena).unwrap();
         let _ = Traffic::of(TransportKind::Tcp);
         let all = metrics();
         let _ = all.connections.with_label_values(&["tcp", "server"]);
         let _ = all.handshakes_failed.with_label_values(&["secret"]);
         let _ = all.protocol_violations.with_label_values(&["server"]);
-        for by_rail in
-            [&all.registered_bytes, &all.queue_pairs, &all.send_queue_used, &all.send_queue_places, &all.chunk_credits]
-        {
+        for by_rail in [
+            &all.registered_bytes,
+            &all.queue_pairs,
+            &all.send_queue_used,
+            &all.send_queue_places,
+            &all.chunk_credits,
+        ] {
             let _ = by_rail.with_label_values(&["rxe0:1"]);
         }
-        for by_rail in [&all.written_bytes, &all.copied_bytes, &all.completions, &all.landed_bytes] {
+        for by_rail in [&all.written_bytes, &all.copied_bytes, &all.completions, &all.landed_bytes]
+        {
             let _ = by_rail.with_label_values(&["rxe0:1"]);
         }
         let _ = all.shared_receives.with_label_values(&["rxe0:1", "all"]);
@@ -287,7 +319,8 @@ mod tests {
         // Of the kernel's ports, which this host may not have; their own test has some.
         let of_ports = |name: &String| name.starts_with("verbs3_verbs_port_");
         names.retain(|name| !of_ports(name));
-        let mut table: Vec<_> = TABLE.iter().map(|row| row.0.to_owned()).filter(|name| !of_ports(name)).collect();
+        let mut table: Vec<_> =
+            TABLE.iter().map(|row| row.0.to_owned()).filter(|name| !of_ports(name)).collect();
         table.sort();
         assert_eq!(names, table);
     }

@@ -1,12 +1,14 @@
-//! One other host: connects when it is first needed, takes the best way that both have and that works, spreads calls over
-//! its connections, and reconnects with patience.
+//! One other host: connects when it is first needed, takes the best way that both have and that
+//! works, spreads calls over its connections, and reconnects with patience.
 //!
-//! Owns the connections to one peer. It does not repeat calls: whoever made one knows what a second try may do. While the
-//! peer rests after a failure, calls fail at once with the reason, so that their callers can go elsewhere.
+//! Owns the connections to one peer. It does not repeat calls: whoever made one knows what a second
+//! try may do. While the peer rests after a failure, calls fail at once with the reason, so that
+//! their callers can go elsewhere.
 //!
-//! Tcp comes first: it proves who is there, and its welcome names the other ways ([`Ways`]). Shared memory is better than
-//! verbs, and verbs better than tcp; this host's rail i connects to the peer's rail i. A way that fails too often rests and
-//! is tried again by itself; what calls go over meanwhile is never silent (`route`).
+//! Tcp comes first: it proves who is there, and its welcome names the other ways ([`Ways`]). Shared
+//! memory is better than verbs, and verbs better than tcp; this host's rail i connects to the
+//! peer's rail i. A way that fails too often rests and is tried again by itself; what calls go over
+//! meanwhile is never silent (`route`).
 
 mod backoff;
 mod call;
@@ -52,7 +54,8 @@ pub struct PeerOptions {
     pub calls_per_connection: usize,
     /// A connection that carried no call for this long is closed.
     pub idle_max: Duration,
-    /// How long the first calls wait, once tcp is connected, for a better way. Then tcp serves, and the attempt goes on.
+    /// How long the first calls wait, once tcp is connected, for a better way. Then tcp serves, and
+    /// the attempt goes on.
     pub upgrade_wait: Duration,
     /// Rests of tcp.
     pub backoff: BackoffOptions,
@@ -102,8 +105,9 @@ enum Choice {
 }
 
 impl Peer {
-    /// A peer that is reached by the best of `transports` that it has, too, and that works. Of these, one is tcp; each of
-    /// kind verbs is one rail of this host, in the order of the rails. Connects on first use, not here.
+    /// A peer that is reached by the best of `transports` that it has, too, and that works. Of
+    /// these, one is tcp; each of kind verbs is one rail of this host, in the order of the rails.
+    /// Connects on first use, not here.
     pub fn new(
         name: impl Into<String>,
         address: PeerAddress,
@@ -142,10 +146,12 @@ impl Peer {
 
     /// Whether a call that is made now goes out at once: some connection takes calls.
     pub fn is_connected(&self) -> bool {
-        self.local.is_some() || self.inner.state.lock().all().any(|held| held.connection.broken().is_none())
+        self.local.is_some()
+            || self.inner.state.lock().all().any(|held| held.connection.broken().is_none())
     }
 
-    /// Starts a call on the least loaded connection; connects first where there is none. Needs a tokio runtime.
+    /// Starts a call on the least loaded connection; connects first where there is none. Needs a
+    /// tokio runtime.
     pub fn call(&self, message: Bytes, landing: Option<Landing>) -> Call {
         let made: Result<Call, Infallible> = self.call_with(|_| Ok((message, landing)));
         match made {
@@ -154,9 +160,13 @@ impl Peer {
         }
     }
 
-    /// As [`Peer::call`], for who lends memory only where it is needed: `request` is told whether the connection that was
-    /// chosen wants a landing. Asked apart, the answer could be about another connection than the one that is used.
-    pub fn call_with<E>(&self, request: impl FnOnce(bool) -> Result<(Bytes, Option<Landing>), E>) -> Result<Call, E> {
+    /// As [`Peer::call`], for who lends memory only where it is needed: `request` is told whether
+    /// the connection that was chosen wants a landing. Asked apart, the answer could be about
+    /// another connection than the one that is used.
+    pub fn call_with<E>(
+        &self,
+        request: impl FnOnce(bool) -> Result<(Bytes, Option<Landing>), E>,
+    ) -> Result<Call, E> {
         let connection = match &self.local {
             Some(connection) => connection.clone(),
             None => match self.inner.choose(Instant::now()) {
@@ -166,15 +176,18 @@ impl Peer {
                     let request = Some(request(true)?);
                     return Ok(Call::new(Box::new(Connecting::Waiting { attempt, request })));
                 }
-                Choice::Refuse(error) => return Ok(Call::new(Box::new(Connecting::Refused(Some(error))))),
+                Choice::Refuse(error) => {
+                    return Ok(Call::new(Box::new(Connecting::Refused(Some(error)))));
+                }
             },
         };
         let (message, landing) = request(connection.wants_landing())?;
         Ok(connection.call(message, landing).over(connection))
     }
 
-    /// `call` got no sign of life for as long as its caller waits. `true`: nothing at all came over what it goes over, which
-    /// is not the last way to this peer; calls go another way from now on. `false`: it says something of the peer itself.
+    /// `call` got no sign of life for as long as its caller waits. `true`: nothing at all came over
+    /// what it goes over, which is not the last way to this peer; calls go another way from now on.
+    /// `false`: it says something of the peer itself.
     pub fn blames_way(&self, call: &Call) -> bool {
         let Some(way) = call.way().filter(|way| self.local.is_none() && way.is_silent()) else {
             return false;
@@ -209,7 +222,8 @@ impl Inner {
         transports: Vec<Arc<dyn Transport>>,
         options: PeerOptions,
     ) -> Arc<Self> {
-        let of = |kind| transports.iter().filter(move |transport| transport.kind() == kind).cloned();
+        let of =
+            |kind| transports.iter().filter(move |transport| transport.kind() == kind).cloned();
         let lane = |(rail, transport)| Lane::new(transport, rail, Rest::new(options.rest.clone()));
         let lanes = of(TransportKind::Shm).take(1).enumerate().map(lane);
         let lanes = lanes.chain(of(TransportKind::Verbs).enumerate().map(lane)).collect();
@@ -240,8 +254,8 @@ impl Inner {
         }
     }
 
-    /// Has more connections made where they are worth it: over ways that are as good as the chosen one or better and have
-    /// none, and beside crowded ones.
+    /// Has more connections made where they are worth it: over ways that are as good as the chosen
+    /// one or better and have none, and beside crowded ones.
     fn widen(self: &Arc<Self>, state: &mut State, pick: &Pick, now: Instant) {
         let crowded = pick.in_flight >= self.options.calls_per_connection;
         if pick.kind == TransportKind::Tcp
@@ -260,11 +274,14 @@ impl Inner {
                 self.start(state, at, now);
             }
         }
-        if crowded && pick.kind != TransportKind::Tcp && state.connections_of(pick.kind) < self.options.connections_max
+        if crowded
+            && pick.kind != TransportKind::Tcp
+            && state.connections_of(pick.kind) < self.options.connections_max
         {
             let of_kind = (0..state.lanes.len()).filter(|&at| state.lanes[at].kind == pick.kind);
-            let fewest =
-                of_kind.filter(|&at| !state.lanes[at].held.is_empty()).min_by_key(|&at| state.lanes[at].held.len());
+            let fewest = of_kind
+                .filter(|&at| !state.lanes[at].held.is_empty())
+                .min_by_key(|&at| state.lanes[at].held.len());
             if let Some(at) = fewest {
                 self.start(state, at, now);
             }
@@ -288,7 +305,9 @@ impl Inner {
         }
         // Nothing was sent for this call, whatever the error was that the peer rests for.
         Choice::Refuse(match &state.last_error {
-            Some(error @ TransportError::Lost { .. }) => self.unreachable(&format!("resting: {error}")),
+            Some(error @ TransportError::Lost { .. }) => {
+                self.unreachable(&format!("resting: {error}"))
+            }
             Some(error) => error.clone(),
             None => self.unreachable("it is closed here"),
         })

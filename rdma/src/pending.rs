@@ -1,7 +1,8 @@
-//! One call as the requesting side of a transport keeps it: its landing, its events, and whether it is settled.
+//! One call as the requesting side of a transport keeps it: its landing, its events, and whether it
+//! is settled.
 //!
-//! Owns the rule of quarantine: the landing stays here until the call is settled, whoever has lost interest in it. Does
-//! not move bytes and sends nothing; a transport asks it what to do.
+//! Owns the rule of quarantine: the landing stays here until the call is settled, whoever has lost
+//! interest in it. Does not move bytes and sends nothing; a transport asks it what to do.
 
 use std::collections::VecDeque;
 use std::task::{Context, Poll, Waker};
@@ -17,12 +18,12 @@ use crate::landing::{ClaimError, Fill, Landing};
 use crate::metrics::{GaugeGuard, Traffic, metrics};
 use crate::transport::{Event, TransportError, TransportKind};
 
-/// Events that a call may hold before its requester takes them. A landing of 16 MiB in pages of 4 KiB has as many parts;
-/// more is a peer that floods a requester which can't make it stop.
+/// Events that a call may hold before its requester takes them. A landing of 16 MiB in pages of 4
+/// KiB has as many parts; more is a peer that floods a requester which can't make it stop.
 pub(crate) const EVENTS_QUEUED_MAX: usize = 4096;
 
-/// Message bytes that a call may hold before its requester takes them: the messages of a flood would be memory that no
-/// landing bounds. Real messages have some hundred bytes.
+/// Message bytes that a call may hold before its requester takes them: the messages of a flood
+/// would be memory that no landing bounds. Real messages have some hundred bytes.
 pub(crate) const MESSAGE_BYTES_QUEUED_MAX: usize = 4 << 20;
 
 /// The right to have one call under way on a connection.
@@ -68,7 +69,8 @@ struct State {
     cancelled: bool,
     settled: bool,
     quarantine: Option<Quarantine>,
-    /// Given back when the call is settled, not when it is cancelled: a cancelled call still costs the peer.
+    /// Given back when the call is settled, not when it is cancelled: a cancelled call still costs
+    /// the peer.
     credit: Option<Credit>,
 }
 
@@ -99,7 +101,11 @@ fn message_bytes(event: &Event) -> usize {
 }
 
 impl Pending {
-    pub(crate) fn new(kind: TransportKind, landing: Option<Landing>, credit: Option<Credit>) -> Self {
+    pub(crate) fn new(
+        kind: TransportKind,
+        landing: Option<Landing>,
+        credit: Option<Credit>,
+    ) -> Self {
         Self {
             traffic: Traffic::of(kind),
             described: false,
@@ -137,16 +143,22 @@ impl Pending {
         self.described
     }
 
-    /// Takes a range of the landing out to be written. Also for a cancelled call: its memory is still its own.
+    /// Takes a range of the landing out to be written. Also for a cancelled call: its memory is
+    /// still its own.
     pub(crate) fn claim(&self, offset: u64, bytes: u64) -> Result<Fill, ClaimError> {
         match &mut self.state.lock().landing {
             Some(landing) => landing.claim(offset, bytes),
             None if bytes == 0 => Ok(Fill::default()),
-            None => Err(ClaimError::Outside { offset, end: offset.saturating_add(bytes), landing_bytes: 0 }),
+            None => Err(ClaimError::Outside {
+                offset,
+                end: offset.saturating_add(bytes),
+                landing_bytes: 0,
+            }),
         }
     }
 
-    /// Gives the requester an event; `false` when its queue is over the bound. A cancelled call forgets it.
+    /// Gives the requester an event; `false` when its queue is over the bound. A cancelled call
+    /// forgets it.
     pub(crate) fn deliver(&self, event: Event) -> bool {
         let mut state = self.state.lock();
         if state.settled {
@@ -157,13 +169,15 @@ impl Pending {
                 let bytes: usize = part.data.iter().map(Bytes::len).sum();
                 self.traffic.bytes_in.inc_by(bytes as u64);
                 if part.last {
-                    // Dropped at once: who sees the last part may count on the memory and the credit being back.
+                    // Dropped at once: who sees the last part may count on the memory and the
+                    // credit being back.
                     drop(self.settle_locked(&mut state, &self.traffic.done));
                 }
             }
             Event::Wanted { bytes, .. } => state.wanted = Some(*bytes),
         }
-        let room = state.events.len() < EVENTS_QUEUED_MAX && state.message_bytes < MESSAGE_BYTES_QUEUED_MAX;
+        let room = state.events.len() < EVENTS_QUEUED_MAX
+            && state.message_bytes < MESSAGE_BYTES_QUEUED_MAX;
         let wake = if state.cancelled {
             None
         } else {
@@ -199,7 +213,8 @@ impl Pending {
         }
     }
 
-    /// The requester gave up. `true`: the peer has to be told, and the landing is in quarantine until it has answered.
+    /// The requester gave up. `true`: the peer has to be told, and the landing is in quarantine
+    /// until it has answered.
     pub(crate) fn cancel(&self) -> bool {
         let mut state = self.state.lock();
         let events = std::mem::take(&mut state.events);
@@ -249,7 +264,9 @@ impl Pending {
             return Poll::Ready(event);
         }
         if state.settled {
-            return Poll::Ready(Err(TransportError::Bound { reason: "the call was polled after its end".into() }));
+            return Poll::Ready(Err(TransportError::Bound {
+                reason: "the call was polled after its end".into(),
+            }));
         }
         match &mut state.requester {
             Some(waker) if waker.will_wake(cx.waker()) => {}
@@ -258,7 +275,8 @@ impl Pending {
         Poll::Pending
     }
 
-    /// For transports that can make the serving side wait: ready while fewer than `events_max` events are queued.
+    /// For transports that can make the serving side wait: ready while fewer than `events_max`
+    /// events are queued.
     pub(crate) fn poll_room(&self, cx: &mut Context<'_>, events_max: usize) -> Poll<()> {
         let mut state = self.state.lock();
         if state.events.len() < events_max {
@@ -287,9 +305,9 @@ impl Pending {
                 self.traffic.bytes_out.inc_by(bytes);
                 Ok(bytes)
             }
-            Some(wanted) => {
-                Err(TransportError::Bound { reason: format!("the peer wants {wanted} bytes, {bytes} were pushed") })
-            }
+            Some(wanted) => Err(TransportError::Bound {
+                reason: format!("the peer wants {wanted} bytes, {bytes} were pushed"),
+            }),
             None => Err(TransportError::Bound { reason: "the peer wants nothing pushed".into() }),
         }
     }

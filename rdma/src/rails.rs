@@ -1,6 +1,7 @@
 //! From the names of rails in a configuration to the addresses that select them.
 //!
-//! Owns the choice. What device an address belongs to is the caller's probe to say (rdma_cm knows); no device is opened here.
+//! Owns the choice. What device an address belongs to is the caller's probe to say (rdma_cm knows);
+//! no device is opened here.
 
 mod interfaces;
 
@@ -19,16 +20,20 @@ pub struct RailPort {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RailError {
     #[error(
-        "rail {rail} is no RDMA device or network device of this host that is up and has an IP address; `verbs3 doctor` lists what there is"
+        "rail {rail} is no RDMA device or network device of this host that is up and has an IP \
+        address; `verbs3 doctor` lists what there is"
     )]
     Absent { rail: String },
-    #[error("rail {rail} is a network device without RDMA; `verbs3 doctor` lists those that have it")]
+    #[error(
+        "rail {rail} is a network device without RDMA; `verbs3 doctor` lists those that have it"
+    )]
     NoRdma { rail: String },
     #[error("rails {first} and {second} are the same port of one NIC; list it once")]
     Twice { first: String, second: String },
 }
 
-/// The rail of each port that `probe` knows an address of, in the order of the interfaces; that may be none.
+/// The rail of each port that `probe` knows an address of, in the order of the interfaces; that may
+/// be none.
 pub fn auto(interfaces: &[Interface], probe: impl Fn(IpAddr) -> Option<RailPort>) -> Vec<String> {
     let mut ports: Vec<RailPort> = Vec::new();
     for (_, port) in known(interfaces, probe) {
@@ -52,7 +57,9 @@ pub fn resolve(
         let rail = || name.clone();
         found.push(match known.iter().find(|(interface, port)| is_named(name, interface, port)) {
             Some((interface, port)) => match chosen.iter().find(|(_, other)| *other == port) {
-                Some((first, _)) => Err(RailError::Twice { first: (*first).to_owned(), second: rail() }),
+                Some((first, _)) => {
+                    Err(RailError::Twice { first: (*first).to_owned(), second: rail() })
+                }
                 None => {
                     chosen.push((name, port));
                     Ok(interface.address)
@@ -67,9 +74,14 @@ pub fn resolve(
     found
 }
 
-/// Addresses that belong to a port, those of IPv4 first: RoCE v2 over it works where IPv6 is half set up.
-fn known(interfaces: &[Interface], probe: impl Fn(IpAddr) -> Option<RailPort>) -> Vec<(&Interface, RailPort)> {
-    // Loopback belongs to whichever device rdma_cm likes; a link-local address says nothing to another host.
+/// Addresses that belong to a port, those of IPv4 first: RoCE v2 over it works where IPv6 is half
+/// set up.
+fn known(
+    interfaces: &[Interface],
+    probe: impl Fn(IpAddr) -> Option<RailPort>,
+) -> Vec<(&Interface, RailPort)> {
+    // Loopback belongs to whichever device rdma_cm likes; a link-local address says nothing to
+    // another host.
     let usable = |address: &IpAddr| match address {
         IpAddr::V4(ip) => !ip.is_loopback() && !ip.is_link_local(),
         IpAddr::V6(ip) => !ip.is_loopback() && !ip.is_unicast_link_local(),
@@ -84,7 +96,8 @@ fn known(interfaces: &[Interface], probe: impl Fn(IpAddr) -> Option<RailPort>) -
 }
 
 fn is_named(name: &str, interface: &Interface, port: &RailPort) -> bool {
-    let with_port = name.split_once(':').and_then(|(device, port)| Some((device, port.parse::<u8>().ok()?)));
+    let with_port =
+        name.split_once(':').and_then(|(device, port)| Some((device, port.parse::<u8>().ok()?)));
     name == interface.name
         || name == port.device
         || with_port == Some((port.device.as_str(), port.port))
@@ -97,7 +110,10 @@ mod tests {
     use super::*;
 
     fn host() -> Vec<Interface> {
-        let interface = |name: &str, address: &str| Interface { name: name.into(), address: address.parse().unwrap() };
+        let interface = |name: &str, address: &str| Interface {
+            name: name.into(),
+            address: address.parse().unwrap(),
+        };
         vec![
             interface("lo", "127.0.0.1"),
             interface("eth0", "192.168.0.7"),

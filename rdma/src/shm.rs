@@ -1,11 +1,14 @@
-//! Gateway and worker on one host: calls over a unix socket, replies handed over in the worker's own memory.
+//! Gateway and worker on one host: calls over a unix socket, replies handed over in the worker's
+//! own memory.
 //!
-//! Owns the options. `pass` hands the worker's arena to a requester that has proved the secret; `view` is that arena as the
-//! requester sees it, read-only; `pins` is what the worker keeps for it, `releases` how the requester gives it back.
-//! `owner` and `borrower` are the two sides of the stream. What is said over it is `calls`'.
+//! Owns the options. `pass` hands the worker's arena to a requester that has proved the secret;
+//! `view` is that arena as the requester sees it, read-only; `pins` is what the worker keeps for
+//! it, `releases` how the requester gives it back. `owner` and `borrower` are the two sides of the
+//! stream. What is said over it is `calls`'.
 //!
-//! A pin ends when the requester releases it, or when the requester has unmapped the arena, which the kernel reports by
-//! the lifeline (`pass`), also for a process that was killed. Never by time, and never because the worker wants it.
+//! A pin ends when the requester releases it, or when the requester has unmapped the arena, which
+//! the kernel reports by the lifeline (`pass`), also for a process that was killed. Never by time,
+//! and never because the worker wants it.
 
 mod borrower;
 mod client;

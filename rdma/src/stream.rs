@@ -1,7 +1,7 @@
 //! Frames over a byte stream of the kernel: what tcp and shm have in common.
 //!
-//! Owns the queue of frames that wait to be written and the reads that scatter a frame. Knows nothing of addresses, and
-//! not what frames mean.
+//! Owns the queue of frames that wait to be written and the reads that scatter a frame. Knows
+//! nothing of addresses, and not what frames mean.
 
 mod intake;
 mod low_water;
@@ -20,13 +20,14 @@ pub(crate) use outbox::Outbox;
 
 use crate::transport::TransportKind;
 
-/// A connected stream socket. Reads and writes never wait; `WouldBlock` says that there is nothing to do now.
+/// A connected stream socket. Reads and writes never wait; `WouldBlock` says that there is nothing
+/// to do now.
 pub(crate) trait Socket: Send + Sync + 'static {
     const KIND: TransportKind;
 
     fn try_read(&self, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize>;
-    /// From now on `readable` need not tell of fewer than `bytes`, unless no more can come. Where the kernel can't be told,
-    /// it tells of each.
+    /// From now on `readable` need not tell of fewer than `bytes`, unless no more can come. Where
+    /// the kernel can't be told, it tells of each.
     fn wake_at(&self, bytes: usize) -> io::Result<()>;
     fn try_write(&self, slices: &[IoSlice<'_>]) -> io::Result<usize>;
     fn readable(&self) -> impl Future<Output = io::Result<()>> + Send;
@@ -43,15 +44,17 @@ macro_rules! socket {
             fn try_read(&self, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
                 let offered: usize = slices.iter().map(|slice| slice.len()).sum();
                 let mut drained = 0;
-                let read = self.try_io(Interest::READABLE, || match rustix::io::readv(self, slices)? {
-                    // All that there was: the next read waits for an event instead of asking in vain. What comes
-                    // after this one gives an event, and what came before was read.
-                    bytes if 0 < bytes && bytes < offered => {
-                        drained = bytes;
-                        Err(io::ErrorKind::WouldBlock.into())
-                    }
-                    bytes => Ok(bytes),
-                });
+                let read =
+                    self.try_io(Interest::READABLE, || match rustix::io::readv(self, slices)? {
+                        // All that there was: the next read waits for an event instead of asking in
+                        // vain. What comes after this one gives an event, and what came before was
+                        // read.
+                        bytes if 0 < bytes && bytes < offered => {
+                            drained = bytes;
+                            Err(io::ErrorKind::WouldBlock.into())
+                        }
+                        bytes => Ok(bytes),
+                    });
                 if drained > 0 { Ok(drained) } else { read }
             }
 

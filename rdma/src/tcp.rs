@@ -1,5 +1,6 @@
-//! Frames over TCP: Ethernet and IPoIB. Data goes from the owner's memory to the socket and from the socket into the
-//! landing, without a buffer between but for some hundred bytes that come with a header.
+//! Frames over TCP: Ethernet and IPoIB. Data goes from the owner's memory to the socket and from
+//! the socket into the landing, without a buffer between but for some hundred bytes that come with
+//! a header.
 //!
 //! Owns the options and the making of sockets. What is said over them is `calls`'.
 
@@ -60,8 +61,10 @@ impl TcpOptions {
 
     fn tune(&self, stream: &TcpStream) -> io::Result<()> {
         stream.set_nodelay(true)?;
-        let keepalive =
-            TcpKeepalive::new().with_time(self.keepalive_idle).with_interval(self.keepalive_interval).with_retries(3);
+        let keepalive = TcpKeepalive::new()
+            .with_time(self.keepalive_idle)
+            .with_interval(self.keepalive_interval)
+            .with_retries(3);
         let socket = SockRef::from(stream);
         socket.set_tcp_keepalive(&keepalive)?;
         socket.set_tcp_user_timeout(Some(self.send_stall_max))
@@ -69,5 +72,8 @@ impl TcpOptions {
 }
 
 fn no_device(device: &str, error: &io::Error) -> String {
-    format!("the network device {device} can't be used: {error}; `ip link` lists those of this host (tcp.bind_device)")
+    format!(
+        "the network device {device} can't be used: {error}; `ip link` lists those of this host \
+        (tcp.bind_device)"
+    )
 }

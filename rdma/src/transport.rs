@@ -1,15 +1,18 @@
 //! The one interface between "what is asked" and "how bytes move", shaped like verbs.
 //!
-//! A requester lends a [`Landing`] with its request. The owner of the data *pushes* into that landing and then sends a
-//! message that vouches for what it pushed; a reply may come in parts. Nobody ever receives freshly allocated bytes.
+//! A requester lends a [`Landing`] with its request. The owner of the data *pushes* into that
+//! landing and then sends a message that vouches for what it pushed; a reply may come in parts.
+//! Nobody ever receives freshly allocated bytes.
 //!
-//! This file owns the vocabulary. It does not choose a transport (`peer`), and it does not know what the messages mean.
+//! This file owns the vocabulary. It does not choose a transport (`peer`), and it does not know
+//! what the messages mean.
 //!
 //! # Who may touch a landing, and when
-//! From [`Connection::call`] on, the landing belongs to the peer. What a [`Event::Part`] vouches for may be read; the rest
-//! may not. The memory goes back to the arena when *both* hold: every piece handed out is dropped, and the call is *settled*:
-//! its last part arrived, or its cancel was acknowledged, or the connection that could still write to it is gone.
-//! Dropping a [`Call`] cancels it; the landing stays in quarantine until then.
+//! From [`Connection::call`] on, the landing belongs to the peer. What a [`Event::Part`] vouches
+//! for may be read; the rest may not. The memory goes back to the arena when *both* hold: every
+//! piece handed out is dropped, and the call is *settled*: its last part arrived, or its cancel was
+//! acknowledged, or the connection that could still write to it is gone. Dropping a [`Call`]
+//! cancels it; the landing stays in quarantine until then.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -26,7 +29,8 @@ use crate::peer::Ways;
 /// How bytes reached this host. Reported in every answer, so that a silent fallback can't exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TransportKind {
-    /// Within one process or one host: the owner's memory itself is handed over, pinned until dropped.
+    /// Within one process or one host: the owner's memory itself is handed over, pinned until
+    /// dropped.
     Shm,
     /// RDMA reliable connection (InfiniBand, RoCE, iWARP).
     Verbs,
@@ -51,16 +55,17 @@ impl fmt::Display for TransportKind {
     }
 }
 
-/// Where a peer can be reached. Each transport takes its own part: `tcp` the first, `shm` and `verbs` theirs of `ways`.
+/// Where a peer can be reached. Each transport takes its own part: `tcp` the first, `shm` and
+/// `verbs` theirs of `ways`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PeerAddress {
     /// Data address of the peer's TCP transport: the way that every peer has.
     pub tcp: SocketAddr,
-    /// What the peer must call itself. Another host that has the address (and the secret) is then not taken for it.
-    /// `None`: whoever answers.
+    /// What the peer must call itself. Another host that has the address (and the secret) is then
+    /// not taken for it. `None`: whoever answers.
     pub name: Option<String>,
-    /// The other ways, as far as they are known. A transport of a rail finds exactly one rail here: the one that
-    /// `peer` has chosen for it.
+    /// The other ways, as far as they are known. A transport of a rail finds exactly one rail here:
+    /// the one that `peer` has chosen for it.
     pub ways: Ways,
 }
 
@@ -82,7 +87,10 @@ impl From<SocketAddr> for PeerAddress {
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum TransportError {
     /// The peer can't be reached at all; nothing was sent.
-    #[error("can't connect to {peer}: {reason}; check that the worker runs and that its data address is reachable")]
+    #[error(
+        "can't connect to {peer}: {reason}; check that the worker runs and that its data address \
+        is reachable"
+    )]
     Unreachable { peer: String, reason: String },
     /// The handshake failed: other version, other secret, other page or frame bounds.
     #[error("handshake with {peer} failed: {reason}")]
@@ -93,7 +101,8 @@ pub enum TransportError {
     /// The peer sent something that the protocol forbids; the connection has been cut.
     #[error("{peer} broke the protocol: {reason}")]
     Protocol { peer: String, reason: String },
-    /// The peer's handler ended without a reply (it failed, panicked, or the peer shuts down); the connection is well.
+    /// The peer's handler ended without a reply (it failed, panicked, or the peer shuts down); the
+    /// connection is well.
     #[error("{peer} gave no reply: {reason}")]
     Failed { peer: String, reason: String },
     /// A bound of this side: message larger than a frame may be, reply larger than the landing.
@@ -107,7 +116,8 @@ pub enum TransportError {
 /// What a requester sees of its call.
 #[derive(Debug)]
 pub enum Event {
-    /// A part of the reply. `data` is what was pushed since the previous part, in order, and is vouched for.
+    /// A part of the reply. `data` is what was pushed since the previous part, in order, and is
+    /// vouched for.
     Part(Part),
     /// The peer wants `bytes` pushed to it; answer with [`Call::push`].
     Wanted { message: Bytes, bytes: u64 },
@@ -120,7 +130,8 @@ pub struct Part {
     pub message: Bytes,
     /// Offset in the landing of the first byte of `data`.
     pub offset: u64,
-    /// The pushed bytes, in order, cut where landing segments (or the owner's pages) are cut. They pin their memory.
+    /// The pushed bytes, in order, cut where landing segments (or the owner's pages) are cut. They
+    /// pin their memory.
     pub data: Vec<Bytes>,
     /// Nothing follows: the call is settled.
     pub last: bool,
@@ -138,7 +149,11 @@ pub trait CallDriver: Send {
     /// The next event. After a `last` part or an error it is not polled again.
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, TransportError>>;
     /// Pushes `data` into the landing that the peer offered in the last [`Event::Wanted`].
-    fn poll_push(&mut self, cx: &mut Context<'_>, data: &[Bytes]) -> Poll<Result<(), TransportError>>;
+    fn poll_push(
+        &mut self,
+        cx: &mut Context<'_>,
+        data: &[Bytes],
+    ) -> Poll<Result<(), TransportError>>;
     /// What the call goes over, where the driver finds that out only in the course of it.
     fn way(&self) -> Option<&Way> {
         None
@@ -180,7 +195,8 @@ impl Call {
         self.way.as_ref().or_else(|| self.driver.way())
     }
 
-    /// What the call goes over; `None` while that is not decided, and for calls that were not made through a `Peer`.
+    /// What the call goes over; `None` while that is not decided, and for calls that were not made
+    /// through a `Peer`.
     pub fn kind(&self) -> Option<TransportKind> {
         self.way().map(|way| way.connection.kind())
     }
@@ -195,12 +211,18 @@ impl Call {
         self.driver.poll_event(cx)
     }
 
-    /// As [`Call::push`], for hand-written futures. Poll again with the same data until it is ready.
-    pub fn poll_push(&mut self, cx: &mut Context<'_>, data: &[Bytes]) -> Poll<Result<(), TransportError>> {
+    /// As [`Call::push`], for hand-written futures. Poll again with the same data until it is
+    /// ready.
+    pub fn poll_push(
+        &mut self,
+        cx: &mut Context<'_>,
+        data: &[Bytes],
+    ) -> Poll<Result<(), TransportError>> {
         self.driver.poll_push(cx, data)
     }
 
-    /// Answers an [`Event::Wanted`]: pushes `data` to the peer. The sum of lengths must be what was wanted.
+    /// Answers an [`Event::Wanted`]: pushes `data` to the peer. The sum of lengths must be what was
+    /// wanted.
     pub async fn push(&mut self, data: &[Bytes]) -> Result<(), TransportError> {
         poll_fn(|cx| self.driver.poll_push(cx, data)).await
     }
@@ -209,14 +231,16 @@ impl Call {
 /// An established, authenticated connection (or bundle of them) to one peer.
 pub trait Connection: Send + Sync {
     fn kind(&self) -> TransportKind;
-    /// Whether replies come into a lent landing. `false`: the owner's memory is handed over and no landing is needed.
+    /// Whether replies come into a lent landing. `false`: the owner's memory is handed over and no
+    /// landing is needed.
     fn wants_landing(&self) -> bool;
-    /// Starts a call. `message` is at most the configured frame bound. Waits inside the call for a credit, never here.
+    /// Starts a call. `message` is at most the configured frame bound. Waits inside the call for a
+    /// credit, never here.
     fn call(&self, message: Bytes, landing: Option<Landing>) -> Call;
     /// The reason, once the connection can't take calls any more.
     fn broken(&self) -> Option<TransportError>;
-    /// How many frames have come from the peer so far: a connection over which nothing comes may be the fault of what is
-    /// between. Always the same where that can't be.
+    /// How many frames have come from the peer so far: a connection over which nothing comes may be
+    /// the fault of what is between. Always the same where that can't be.
     fn heard(&self) -> u64 {
         0
     }
@@ -250,7 +274,8 @@ pub trait Transport: Send + Sync {
 #[derive(Debug)]
 pub struct Incoming {
     pub message: Bytes,
-    /// Bytes of the landing that came with the request; `u64::MAX` where memory is handed over instead.
+    /// Bytes of the landing that came with the request; `u64::MAX` where memory is handed over
+    /// instead.
     pub landing_bytes: u64,
     /// Name of the requesting peer, for logs.
     pub peer: Arc<str>,
@@ -259,14 +284,27 @@ pub struct Incoming {
 /// The serving side of one call, as a transport implements it.
 #[async_trait]
 pub trait ReplyDriver: Send {
-    /// Pushes `data` into the requester's landing at `offset`, then sends `message`, which vouches for it.
-    /// `last` settles the call. `data` stays alive inside until the transport no longer reads from it.
-    async fn part(&mut self, message: Bytes, offset: u64, data: Vec<Bytes>, last: bool) -> Result<(), TransportError>;
-    /// Lends `landing` to the requester and waits until it has pushed all of it; returns the pushed bytes.
-    async fn pull(&mut self, message: Bytes, landing: Landing) -> Result<Vec<Bytes>, TransportError>;
+    /// Pushes `data` into the requester's landing at `offset`, then sends `message`, which vouches
+    /// for it. `last` settles the call. `data` stays alive inside until the transport no longer
+    /// reads from it.
+    async fn part(
+        &mut self,
+        message: Bytes,
+        offset: u64,
+        data: Vec<Bytes>,
+        last: bool,
+    ) -> Result<(), TransportError>;
+    /// Lends `landing` to the requester and waits until it has pushed all of it; returns the pushed
+    /// bytes.
+    async fn pull(
+        &mut self,
+        message: Bytes,
+        landing: Landing,
+    ) -> Result<Vec<Bytes>, TransportError>;
 }
 
-/// The serving side of one call. Dropping it before a `last` part tells the requester that the call failed.
+/// The serving side of one call. Dropping it before a `last` part tells the requester that the call
+/// failed.
 ///
 /// Nothing can follow the last part:
 ///
@@ -286,23 +324,37 @@ impl Reply {
     }
 
     /// A part that more will follow.
-    pub async fn part(&mut self, message: Bytes, offset: u64, data: Vec<Bytes>) -> Result<(), TransportError> {
+    pub async fn part(
+        &mut self,
+        message: Bytes,
+        offset: u64,
+        data: Vec<Bytes>,
+    ) -> Result<(), TransportError> {
         self.driver.part(message, offset, data, false).await
     }
 
     /// The last part: settles the call.
-    pub async fn last(mut self, message: Bytes, offset: u64, data: Vec<Bytes>) -> Result<(), TransportError> {
+    pub async fn last(
+        mut self,
+        message: Bytes,
+        offset: u64,
+        data: Vec<Bytes>,
+    ) -> Result<(), TransportError> {
         self.driver.part(message, offset, data, true).await
     }
 
     /// Takes bytes from the requester into `landing` (populate on write).
-    pub async fn pull(&mut self, message: Bytes, landing: Landing) -> Result<Vec<Bytes>, TransportError> {
+    pub async fn pull(
+        &mut self,
+        message: Bytes,
+        landing: Landing,
+    ) -> Result<Vec<Bytes>, TransportError> {
         self.driver.pull(message, landing).await
     }
 }
 
-/// What answers calls. A cancelled call drops the future at its next await: anything that must outlive one requester
-/// (a fill that others wait for) belongs in a task of its own.
+/// What answers calls. A cancelled call drops the future at its next await: anything that must
+/// outlive one requester (a fill that others wait for) belongs in a task of its own.
 #[async_trait]
 pub trait Service: Send + Sync + 'static {
     async fn serve(&self, request: Incoming, reply: Reply);

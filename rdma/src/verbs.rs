@@ -1,9 +1,10 @@
-//! RDMA over reliable connections: InfiniBand, RoCE, iWARP. The owner of data writes it into the requester's landing, and
-//! then sends the message that vouches for it on the same queue pair.
+//! RDMA over reliable connections: InfiniBand, RoCE, iWARP. The owner of data writes it into the
+//! requester's landing, and then sends the message that vouches for it on the same queue pair.
 //!
-//! Owns the options, and the probe of what this host has: its answer "none" is a value with a reason, never a failure.
-//! Nothing here depends on immediate data, shared receive queues, atomics or windows, which some devices lack; shared receive
-//! queues and windows are used where a device has them.
+//! Owns the options, and the probe of what this host has: its answer "none" is a value with a
+//! reason, never a failure. Nothing here depends on immediate data, shared receive queues, atomics
+//! or windows, which some devices lack; shared receive queues and windows are used where a device
+//! has them.
 
 mod aim;
 mod chunk;
@@ -45,41 +46,46 @@ use crate::calls::{CallOptions, Secret};
 #[derive(Debug, Clone)]
 pub struct VerbsOptions {
     pub calls: CallOptions,
-    /// Receive buffers of one connection that the peer has credits for, at most; as many slots to send from.
+    /// Receive buffers of one connection that the peer has credits for, at most; as many slots to
+    /// send from.
     pub receive_count: u16,
-    /// Length of each; the smaller of both sides' holds. Memory of a connection: about `receive_count` times this for what it
-    /// sends, and as much for what it receives where it has a ring of its own.
+    /// Length of each; the smaller of both sides' holds. Memory of a connection: about
+    /// `receive_count` times this for what it sends, and as much for what it receives where it has
+    /// a ring of its own.
     pub receive_bytes: u32,
     /// Connections of a rail share receive buffers, where its device can.
     pub shared_receive: bool,
     /// How many buffers they share. A connection for which there is no room has a ring of its own.
     pub shared_receives: u16,
-    /// Landings are lent through memory windows of type 2, where the device of the requester has them.
+    /// Landings are lent through memory windows of type 2, where the device of the requester has
+    /// them.
     pub windows: bool,
     /// Depth of the send queue, in work requests.
     pub send_queue: u32,
     /// Bytes that the NIC takes with a request instead of fetching them, where it can.
     pub inline_bytes: u32,
-    /// How long the NIC waits for an acknowledgement before it repeats: 4.096 µs times two to this power, 0 to 31; 17 is
-    /// half a second. With seven repetitions a dead link is noticed after some four seconds; rdma_cm's own choice is more
-    /// than forty (seen with soft-RoCE).
+    /// How long the NIC waits for an acknowledgement before it repeats: 4.096 µs times two to this
+    /// power, 0 to 31; 17 is half a second. With seven repetitions a dead link is noticed after
+    /// some four seconds; rdma_cm's own choice is more than forty (seen with soft-RoCE).
     pub ack_timeout: u8,
     /// Times that the NIC repeats what is not acknowledged, 0 to 7.
     pub retry_count: u8,
     /// Times that the NIC waits for a receive buffer of the peer, 0 to 7; 7 is for ever.
     pub rnr_retry: u8,
-    /// Bytes that a packet carries at most: 256, 512, 1024, 2048 or 4096; none leaves it to the fabric. The smaller of both
-    /// sides' holds; iWARP has none.
+    /// Bytes that a packet carries at most: 256, 512, 1024, 2048 or 4096; none leaves it to the
+    /// fabric. The smaller of both sides' holds; iWARP has none.
     pub path_mtu_max: Option<u16>,
     /// Type of service (RFC 2474), for the switches' queues.
     pub tos: Option<u8>,
     /// How long a connection polls after its last completion, before it waits for the NIC's event.
     pub busy_poll: Duration,
-    /// Silence after which a sign of life is sent, at most twice as long, so that a peer that is gone is noticed.
+    /// Silence after which a sign of life is sent, at most twice as long, so that a peer that is
+    /// gone is noticed.
     pub heartbeat: Duration,
     /// Longest pause between two attempts to open a rail that is down.
     pub reopen_max: Duration,
-    /// What drives the connections; where there is none, the runtime that makes them. See [`PinnedRuntime`].
+    /// What drives the connections; where there is none, the runtime that makes them. See
+    /// [`PinnedRuntime`].
     pub runtime: Option<Handle>,
 }
 
@@ -142,16 +148,20 @@ impl fmt::Display for NoRdma {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let reason = match self {
             Self::NoLibrary => "libibverbs is not installed; install rdma-core",
-            Self::NoKernelVerbs => "the kernel has no verbs; load ib_uverbs and the driver of the NIC",
-            Self::NoDevice => "no device is present; check `rdma dev` and, in a container, /dev/infiniband",
+            Self::NoKernelVerbs => {
+                "the kernel has no verbs; load ib_uverbs and the driver of the NIC"
+            }
+            Self::NoDevice => {
+                "no device is present; check `rdma dev` and, in a container, /dev/infiniband"
+            }
             Self::Other(reason) => reason,
         };
         write!(f, "no RDMA device: {reason}")
     }
 }
 
-/// The MTU in bytes that a port has taken, as its device says: no file of the kernel has it. `None` where the device says none,
-/// or can't be asked.
+/// The MTU in bytes that a port has taken, as its device says: no file of the kernel has it. `None`
+/// where the device says none, or can't be asked.
 pub fn active_mtu(device: &str, port: u8) -> Option<u32> {
     let port = sys::Port::of(device, port).ok()?;
     (port.active_mtu > 0).then_some(u32::from(port.active_mtu))
@@ -168,7 +178,11 @@ fn judge(listed: io::Result<Vec<(String, u32)>>) -> Result<Vec<RdmaDevice>, NoRd
         Ok(devices) => {
             let named = devices.into_iter().map(|(name, transport)| RdmaDevice {
                 name,
-                fabric: if transport == sys::TRANSPORT_IWARP { Fabric::Iwarp } else { Fabric::InfiniBand },
+                fabric: if transport == sys::TRANSPORT_IWARP {
+                    Fabric::Iwarp
+                } else {
+                    Fabric::InfiniBand
+                },
             });
             Ok(named.collect())
         }
@@ -204,8 +218,10 @@ mod tests {
 
     #[test]
     fn the_probe_answers_on_any_host() {
-        // A device directory that the kernel shows and the probe does not find would be a broken probe.
-        let kernel_has = std::fs::read_dir("/sys/class/infiniband").is_ok_and(|mut dir| dir.next().is_some());
+        // A device directory that the kernel shows and the probe does not find would be a broken
+        // probe.
+        let kernel_has =
+            std::fs::read_dir("/sys/class/infiniband").is_ok_and(|mut dir| dir.next().is_some());
         match probe() {
             Ok(devices) => assert!(kernel_has && !devices.is_empty()),
             // Devices without the library are not usable, and that is the reason given.

@@ -1,5 +1,5 @@
-//! W3C trace context (Recommendation of 23 November 2021): `traceparent` and `tracestate`, read and written. Owns ids. Decides
-//! nothing about sampling.
+//! W3C trace context (Recommendation of 23 November 2021): `traceparent` and `tracestate`, read and
+//! written. Owns ids. Decides nothing about sampling.
 
 use std::fmt;
 
@@ -8,7 +8,8 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 pub(crate) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 pub(crate) const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 
-/// Section 3.3.1.5: so much at least has to be passed on; more is dropped whole, since a cut one may mean something else.
+/// Section 3.3.1.5: so much at least has to be passed on; more is dropped whole, since a cut one
+/// may mean something else.
 const STATE_BYTES_MAX: usize = 512;
 
 /// Names a trace; never 0.
@@ -65,7 +66,8 @@ pub struct Context {
 }
 
 impl Context {
-    /// A client's. `None`: it sent none, or one that is none, which is to be taken as if it were not there (section 2.3).
+    /// A client's. `None`: it sent none, or one that is none, which is to be taken as if it were
+    /// not there (section 2.3).
     pub fn of(headers: &HeaderMap) -> Option<Self> {
         let mut values = headers.get_all(&TRACEPARENT).iter();
         let (value, None) = (values.next()?, values.next()) else { return None };
@@ -76,15 +78,17 @@ impl Context {
     /// From what a peer sent by other means than headers, by the same rules.
     pub fn new(trace: u128, span: u64, sampled: bool, state: Option<&str>) -> Option<Self> {
         let known = trace != 0 && span != 0;
-        let state =
-            state.filter(|state| is_state(state.as_bytes())).and_then(|state| HeaderValue::from_str(state).ok());
+        let state = state
+            .filter(|state| is_state(state.as_bytes()))
+            .and_then(|state| HeaderValue::from_str(state).ok());
         known.then_some(Self { trace: TraceId(trace), span: SpanId(span), sampled, state })
     }
 
     /// `traceparent` and `tracestate` for who is asked next.
     pub fn headers(&self) -> (HeaderValue, Option<HeaderValue>) {
         let text = format!("00-{}-{}-{:02x}", self.trace, self.span, u8::from(self.sampled));
-        let traceparent = HeaderValue::try_from(text).expect("hexadecimal digits are a header value");
+        let traceparent =
+            HeaderValue::try_from(text).expect("hexadecimal digits are a header value");
         (traceparent, self.state.clone())
     }
 }
@@ -155,12 +159,25 @@ mod tests {
 
     #[test]
     fn a_context_is_read_and_written_alike() {
-        let read = parent(&headers(&[("traceparent", GOOD), ("tracestate", "a=1"), ("tracestate", "b=2")])).unwrap();
+        let read = parent(&headers(&[
+            ("traceparent", GOOD),
+            ("tracestate", "a=1"),
+            ("tracestate", "b=2"),
+        ]))
+        .unwrap();
         let (traceparent, tracestate) = read.headers();
-        assert_eq!((traceparent.to_str().unwrap(), tracestate.unwrap().to_str().unwrap()), (GOOD, "a=1,b=2"));
+        assert_eq!(
+            (traceparent.to_str().unwrap(), tracestate.unwrap().to_str().unwrap()),
+            (GOOD, "a=1,b=2")
+        );
         let Context { trace, span, sampled, state } = read.clone();
         assert_eq!(
-            Context::new(trace.0, span.0, sampled, state.as_ref().map(|state| state.to_str().unwrap())),
+            Context::new(
+                trace.0,
+                span.0,
+                sampled,
+                state.as_ref().map(|state| state.to_str().unwrap())
+            ),
             Some(read)
         );
     }
@@ -189,7 +206,10 @@ mod tests {
     #[test]
     fn a_state_that_is_too_long_is_dropped_whole() {
         let long = "x".repeat(STATE_BYTES_MAX + 1);
-        assert_eq!(parent(&headers(&[("traceparent", GOOD), ("tracestate", &long)])).unwrap().state, None);
+        assert_eq!(
+            parent(&headers(&[("traceparent", GOOD), ("tracestate", &long)])).unwrap().state,
+            None
+        );
         let half = "x".repeat(300);
         let two = headers(&[("traceparent", GOOD), ("tracestate", &half), ("tracestate", &half)]);
         assert_eq!(parent(&two).unwrap().state, None);

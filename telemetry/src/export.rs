@@ -1,5 +1,6 @@
-//! Delivery: a bounded queue of finished requests, the task that sends them in batches, the task that sends the metrics, and their
-//! end. A receiver that is away costs the queue, a counter, and one line when it goes and one when it comes back.
+//! Delivery: a bounded queue of finished requests, the task that sends them in batches, the task
+//! that sends the metrics, and their end. A receiver that is away costs the queue, a counter, and
+//! one line when it goes and one when it comes back.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,7 +21,8 @@ use super::post::{Post, Sent};
 use super::spans;
 use super::trace::{Finished, Tracer};
 
-/// Tries of one batch of spans; then it is given up, since newer ones wait. Metrics are tried again by their next export.
+/// Tries of one batch of spans; then it is given up, since newer ones wait. Metrics are tried again
+/// by their next export.
 const TRIES_MAX: u32 = 4;
 /// Before the second try; doubles.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -43,7 +45,8 @@ pub struct TelemetryOptions {
     pub metrics: bool,
     /// Of requests whose client does not say.
     pub sample_ratio: f64,
-    /// Between two exports of metrics; spans are sent so often at least, and earlier where a batch is full.
+    /// Between two exports of metrics; spans are sent so often at least, and earlier where a batch
+    /// is full.
     pub interval: Duration,
     /// For one message.
     pub timeout: Duration,
@@ -74,9 +77,15 @@ struct Exporter {
 }
 
 impl Telemetry {
-    /// Begins to export what the registry shows and the tracer notes. Must be called within a tokio runtime.
+    /// Begins to export what the registry shows and the tracer notes. Must be called within a tokio
+    /// runtime.
     pub fn start(options: TelemetryOptions, registry: &Registry) -> Result<Self, TelemetryError> {
-        let post = Post::new(&options.endpoint, &options.headers, options.ca_file.as_deref(), options.timeout)?;
+        let post = Post::new(
+            &options.endpoint,
+            &options.headers,
+            options.ca_file.as_deref(),
+            options.timeout,
+        )?;
         let metrics = Arc::new(Metrics::new(registry, options.queue_max)?);
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         let (queue, finished) = mpsc::channel(options.queue_max.max(1));
@@ -159,7 +168,10 @@ impl Exporter {
         if timeout(self.options.flush_max, flush).await.is_err() {
             let spans = spans_of(left);
             self.metrics.dropped("shutdown", spans);
-            warn!(spans, "the receiver of telemetry did not take the last spans in time; they are lost");
+            warn!(
+                spans,
+                "the receiver of telemetry did not take the last spans in time; they are lost"
+            );
         }
     }
 
@@ -212,7 +224,11 @@ impl Exporter {
     }
 
     async fn tell(&self, registry: &Registry, began_ns: u64, heard: &mut Heard) {
-        let message = figures::message(&self.resource, &registry.gather(), Period { began_ns, now_ns: now_ns() });
+        let message = figures::message(
+            &self.resource,
+            &registry.gather(),
+            Period { began_ns, now_ns: now_ns() },
+        );
         let sent = self.post.send("/v1/metrics", &message).await;
         self.note("metrics", &sent, heard);
     }
@@ -233,7 +249,8 @@ impl Exporter {
                     signal,
                     endpoint,
                     why,
-                    "the receiver of telemetry does not take all of it; what it does not take is dropped and counted"
+                    "the receiver of telemetry does not take all of it; what it does not take is \
+                    dropped and counted"
                 );
             }
             (None, true) => info!(signal, endpoint, "the receiver of telemetry takes it again"),

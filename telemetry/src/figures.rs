@@ -1,10 +1,11 @@
-//! The metrics of a registry as OTLP: the same names, labels and values that `/metrics` shows. Owns the translation. Counts nothing.
+//! The metrics of a registry as OTLP: the same names, labels and values that `/metrics` shows. Owns
+//! the translation. Counts nothing.
 
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::metrics::v1::{
-    AggregationTemporality, Gauge, Histogram, HistogramDataPoint, Metric, NumberDataPoint, ResourceMetrics,
-    ScopeMetrics, Sum, metric, number_data_point,
+    AggregationTemporality, Gauge, Histogram, HistogramDataPoint, Metric, NumberDataPoint,
+    ResourceMetrics, ScopeMetrics, Sum, metric, number_data_point,
 };
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use prometheus::proto::{self, MetricFamily, MetricType};
@@ -18,18 +19,30 @@ pub(super) struct Period {
     pub now_ns: u64,
 }
 
-pub(super) fn message(resource: &Resource, families: &[MetricFamily], at: Period) -> ExportMetricsServiceRequest {
+pub(super) fn message(
+    resource: &Resource,
+    families: &[MetricFamily],
+    at: Period,
+) -> ExportMetricsServiceRequest {
     let metrics = families.iter().filter_map(|family| metric(family, at)).collect();
-    let scope_metrics = vec![ScopeMetrics { scope: Some(scope()), metrics, ..ScopeMetrics::default() }];
-    let resource_metrics =
-        vec![ResourceMetrics { resource: Some(resource.clone()), scope_metrics, ..ResourceMetrics::default() }];
+    let scope_metrics =
+        vec![ScopeMetrics { scope: Some(scope()), metrics, ..ScopeMetrics::default() }];
+    let resource_metrics = vec![ResourceMetrics {
+        resource: Some(resource.clone()),
+        scope_metrics,
+        ..ResourceMetrics::default()
+    }];
     ExportMetricsServiceRequest { resource_metrics }
 }
 
 fn metric(family: &MetricFamily, at: Period) -> Option<Metric> {
     let cumulative = AggregationTemporality::Cumulative as i32;
     let points = |value: fn(&proto::Metric) -> f64| {
-        family.get_metric().iter().map(|metric| number(metric, value(metric), at)).collect::<Vec<_>>()
+        family
+            .get_metric()
+            .iter()
+            .map(|metric| number(metric, value(metric), at))
+            .collect::<Vec<_>>()
     };
     let data = match family.get_field_type() {
         MetricType::COUNTER => metric::Data::Sum(Sum {
@@ -37,9 +50,9 @@ fn metric(family: &MetricFamily, at: Period) -> Option<Metric> {
             aggregation_temporality: cumulative,
             is_monotonic: true,
         }),
-        MetricType::GAUGE => {
-            metric::Data::Gauge(Gauge { data_points: points(|metric| metric.get_gauge().get_value()) })
-        }
+        MetricType::GAUGE => metric::Data::Gauge(Gauge {
+            data_points: points(|metric| metric.get_gauge().get_value()),
+        }),
         MetricType::HISTOGRAM => metric::Data::Histogram(Histogram {
             data_points: family.get_metric().iter().map(|metric| histogram(metric, at)).collect(),
             aggregation_temporality: cumulative,
@@ -80,7 +93,8 @@ fn number(metric: &proto::Metric, value: f64, at: Period) -> NumberDataPoint {
     }
 }
 
-/// Prometheus counts from below up to each bound, OTLP between bounds, with one bucket more than bounds.
+/// Prometheus counts from below up to each bound, OTLP between bounds, with one bucket more than
+/// bounds.
 fn histogram(metric: &proto::Metric, at: Period) -> HistogramDataPoint {
     let histogram = metric.get_histogram();
     let finite = histogram.get_bucket().iter().filter(|bucket| bucket.upper_bound().is_finite());
@@ -125,18 +139,28 @@ mod tests {
         open.set(-2);
         [0.05, 0.5, 0.6, 5.0].iter().for_each(|&seconds| took.observe(seconds));
 
-        let message = message(&Resource::default(), &registry.gather(), Period { began_ns: 1, now_ns: 2 });
+        let message =
+            message(&Resource::default(), &registry.gather(), Period { began_ns: 1, now_ns: 2 });
         let metrics = &message.resource_metrics[0].scope_metrics[0].metrics;
-        let names: Vec<_> = metrics.iter().map(|metric| (metric.name.as_str(), metric.unit.as_str())).collect();
+        let names: Vec<_> =
+            metrics.iter().map(|metric| (metric.name.as_str(), metric.unit.as_str())).collect();
         assert_eq!(names, [("open", ""), ("sent_bytes_total", "By"), ("took_seconds", "s")]);
         let Some(metric::Data::Gauge(gauge)) = &metrics[0].data else { panic!("{:?}", metrics[0]) };
         assert_eq!(gauge.data_points[0].value, Some(number_data_point::Value::AsDouble(-2.0)));
         let Some(metric::Data::Sum(sum)) = &metrics[1].data else { panic!("{:?}", metrics[1]) };
-        assert!(sum.is_monotonic && sum.aggregation_temporality == AggregationTemporality::Cumulative as i32);
+        assert!(
+            sum.is_monotonic
+                && sum.aggregation_temporality == AggregationTemporality::Cumulative as i32
+        );
         assert_eq!(sum.data_points[0].attributes, [text("to", "a")]);
         assert_eq!(sum.data_points[0].value, Some(number_data_point::Value::AsDouble(7.0)));
-        assert_eq!((sum.data_points[0].start_time_unix_nano, sum.data_points[0].time_unix_nano), (1, 2));
-        let Some(metric::Data::Histogram(histogram)) = &metrics[2].data else { panic!("{:?}", metrics[2]) };
+        assert_eq!(
+            (sum.data_points[0].start_time_unix_nano, sum.data_points[0].time_unix_nano),
+            (1, 2)
+        );
+        let Some(metric::Data::Histogram(histogram)) = &metrics[2].data else {
+            panic!("{:?}", metrics[2])
+        };
         let point = &histogram.data_points[0];
         assert_eq!((point.count, &point.bucket_counts[..]), (4, &[1, 2, 1][..]));
         assert_eq!((&point.explicit_bounds[..], point.sum), (&[0.1, 1.0][..], Some(6.15)));

@@ -2,7 +2,8 @@
 
 use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts, Registry};
 
-/// Declares this crate's metrics: rows as fields of `Rows`, which registers them all, and as `TABLE`.
+/// Declares this crate's metrics: rows as fields of `Rows`, which registers them all, and as
+/// `TABLE`.
 macro_rules! table {
     ($($field:ident: $kind:ident, $name:literal, [$($label:literal),*], $help:literal;)*) => {
         /// One value for each row.
@@ -29,8 +30,10 @@ table! {
     spans_exported: IntCounter, "verbs3_telemetry_spans_exported_total", [],
         "Spans that the OpenTelemetry receiver has taken.";
     spans_dropped: IntCounterVec, "verbs3_telemetry_spans_dropped_total", ["reason"],
-        "Spans that never reached the receiver: queue_full, undeliverable, rejected by it, shutdown, or over the bound of their request.";
-    queue: IntGauge, "verbs3_telemetry_queue_requests", [], "Traced requests that wait for their export.";
+        "Spans that never reached the receiver: queue_full, undeliverable, rejected by it, \
+        shutdown, or over the bound of their request.";
+    queue: IntGauge, "verbs3_telemetry_queue_requests", [],
+        "Traced requests that wait for their export.";
     queue_max: IntGauge, "verbs3_telemetry_queue_requests_max", [],
         "The configured bound; beyond it spans are dropped and counted.";
     exports: IntCounterVec, "verbs3_telemetry_exports_total", ["signal", "outcome"],
@@ -46,7 +49,8 @@ pub(super) struct Metrics {
 
 impl Metrics {
     pub fn new(registry: &Registry, queue_max: usize) -> Result<Self, prometheus::Error> {
-        let Rows { spans_exported, spans_dropped, queue, queue_max: bound, exports } = Rows::new(registry)?;
+        let Rows { spans_exported, spans_dropped, queue, queue_max: bound, exports } =
+            Rows::new(registry)?;
         bound.set(i64::try_from(queue_max).unwrap_or(i64::MAX));
         Ok(Self { spans_exported, spans_dropped, queue, exports })
     }

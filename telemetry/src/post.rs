@@ -1,5 +1,5 @@
-//! One message to the receiver and its answer. Owns the HTTP client and what an answer means (OTLP 1.x, "OTLP/HTTP response"). Tries
-//! once: whether again is decided by who sends.
+//! One message to the receiver and its answer. Owns the HTTP client and what an answer means (OTLP
+//! 1.x, "OTLP/HTTP response"). Tries once: whether again is decided by who sends.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -86,15 +86,23 @@ impl Post {
             all.append(name, value);
         }
         all.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
-        all.insert(header::USER_AGENT, HeaderValue::from_static(concat!("verbs3/", env!("CARGO_PKG_VERSION"))));
+        all.insert(
+            header::USER_AGENT,
+            HeaderValue::from_static(concat!("verbs3/", env!("CARGO_PKG_VERSION"))),
+        );
         let roots = roots(ca_file, uri.scheme_str() == Some("https"))?;
-        // The provider is named: a process-wide default may not be there, or be another crate's choice.
+        // The provider is named: a process-wide default may not be there, or be another crate's
+        // choice.
         let tls = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
             .with_safe_default_protocol_versions()
             .map_err(TelemetryError::Tls)?
             .with_root_certificates(roots)
             .with_no_client_auth();
-        let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().build();
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(tls)
+            .https_or_http()
+            .enable_http1()
+            .build();
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE_MAX)
@@ -115,11 +123,15 @@ impl Post {
         let exchange = async {
             let answer = self.client.request(request).await.map_err(|error| chain(&error))?;
             let (parts, body) = answer.into_parts();
-            let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await.map(|body| body.to_bytes());
+            let body =
+                Limited::new(body, ANSWER_BYTES_MAX).collect().await.map(|body| body.to_bytes());
             Ok((parts.status, parts.headers, body.unwrap_or_default()))
         };
         match tokio::time::timeout(self.timeout, exchange).await {
-            Err(_) => Sent::Later { why: format!("no answer within {} ms", self.timeout.as_millis()), after: None },
+            Err(_) => Sent::Later {
+                why: format!("no answer within {} ms", self.timeout.as_millis()),
+                after: None,
+            },
             Ok(Err(why)) => Sent::Later { why, after: None },
             Ok(Ok((status, headers, body))) => judge(status, &headers, &body),
         }
@@ -138,13 +150,20 @@ fn roots(ca_file: Option<&Path>, tls: bool) -> Result<RootCertStore, TelemetryEr
     let mut roots = RootCertStore::empty();
     if let Some(path) = ca_file {
         let unreadable = |source| TelemetryError::CaFile { path: path.to_owned(), source };
-        for certificate in rustls_pemfile::certs(&mut BufReader::new(File::open(path).map_err(unreadable)?)) {
+        for certificate in
+            rustls_pemfile::certs(&mut BufReader::new(File::open(path).map_err(unreadable)?))
+        {
             roots.add(certificate.map_err(unreadable)?).map_err(TelemetryError::Tls)?;
         }
-        return if roots.is_empty() { Err(TelemetryError::NoCertificate { path: path.to_owned() }) } else { Ok(roots) };
+        return if roots.is_empty() {
+            Err(TelemetryError::NoCertificate { path: path.to_owned() })
+        } else {
+            Ok(roots)
+        };
     }
     if tls {
-        // Some of a system's certificates may be of a form that rustls does not know; the rest serves.
+        // Some of a system's certificates may be of a form that rustls does not know; the rest
+        // serves.
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         if roots.is_empty() {
             return Err(TelemetryError::NoRoots);
@@ -165,7 +184,8 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// The part of a success's answer that both signals have in common: `partial_success { rejected = 1, error_message = 2 }`.
+/// The part of a success's answer that both signals have in common:
+/// `partial_success { rejected = 1, error_message = 2 }`.
 #[derive(Clone, PartialEq, Message)]
 struct Answered {
     #[prost(message, optional, tag = "1")]
@@ -183,12 +203,20 @@ struct Partial {
 fn judge(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Sent {
     match status.as_u16() {
         200..=299 => {
-            let partial = Answered::decode(body).ok().and_then(|answered| answered.partial).unwrap_or_default();
+            let partial = Answered::decode(body)
+                .ok()
+                .and_then(|answered| answered.partial)
+                .unwrap_or_default();
             Sent::Taken { rejected: u64::try_from(partial.rejected).unwrap_or(0), why: partial.why }
         }
         429 | 502 | 503 | 504 => {
-            let after = headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
-            Sent::Later { why: format!("it answered {status}"), after: after.map(Duration::from_secs) }
+            let after = headers
+                .get(header::RETRY_AFTER)
+                .and_then(|value| value.to_str().ok()?.parse().ok());
+            Sent::Later {
+                why: format!("it answered {status}"),
+                after: after.map(Duration::from_secs),
+            }
         }
         _ => Sent::Refused(format!("it answered {status}")),
     }
@@ -202,12 +230,22 @@ mod tests {
     #[test]
     fn answers_mean_what_the_protocol_says() {
         let none = HeaderMap::new();
-        assert_eq!(judge(StatusCode::OK, &none, b""), Sent::Taken { rejected: 0, why: String::new() });
-        let partial = Answered { partial: Some(Partial { rejected: 3, why: "no".to_owned() }) }.encode_to_vec();
-        assert_eq!(judge(StatusCode::OK, &none, &partial), Sent::Taken { rejected: 3, why: "no".to_owned() });
+        assert_eq!(
+            judge(StatusCode::OK, &none, b""),
+            Sent::Taken { rejected: 0, why: String::new() }
+        );
+        let partial = Answered { partial: Some(Partial { rejected: 3, why: "no".to_owned() }) }
+            .encode_to_vec();
+        assert_eq!(
+            judge(StatusCode::OK, &none, &partial),
+            Sent::Taken { rejected: 3, why: "no".to_owned() }
+        );
         for status in [429, 502, 503, 504] {
             let status = StatusCode::from_u16(status).unwrap();
-            assert!(matches!(judge(status, &none, b""), Sent::Later { after: None, .. }), "{status}");
+            assert!(
+                matches!(judge(status, &none, b""), Sent::Later { after: None, .. }),
+                "{status}"
+            );
         }
         let wait = HeaderMap::from_iter([(header::RETRY_AFTER, HeaderValue::from_static("7"))]);
         let told = judge(StatusCode::SERVICE_UNAVAILABLE, &wait, b"");
@@ -220,13 +258,20 @@ mod tests {
 
     #[test]
     fn what_can_not_be_an_endpoint_or_a_header_is_said_at_once() {
-        let made =
-            |endpoint: &str, headers: &[String]| Post::new(endpoint, headers, None, Duration::from_secs(1)).err();
+        let made = |endpoint: &str, headers: &[String]| {
+            Post::new(endpoint, headers, None, Duration::from_secs(1)).err()
+        };
         for endpoint in ["", "localhost:4318", "ftp://host", "http://", "http://h/?x=1"] {
-            assert!(matches!(made(endpoint, &[]), Some(TelemetryError::Endpoint { .. })), "{endpoint}");
+            assert!(
+                matches!(made(endpoint, &[]), Some(TelemetryError::Endpoint { .. })),
+                "{endpoint}"
+            );
         }
         let wrong = made("http://h:4318", &["a: b".to_owned(), "s3cret".to_owned()]).unwrap();
-        assert!(matches!(wrong, TelemetryError::Header { index: 1 }) && !wrong.to_string().contains("s3cret"));
+        assert!(
+            matches!(wrong, TelemetryError::Header { index: 1 })
+                && !wrong.to_string().contains("s3cret")
+        );
         assert!(made("http://h:4318/base/", &["authorization: Bearer x".to_owned()]).is_none());
     }
 }

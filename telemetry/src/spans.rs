@@ -1,13 +1,17 @@
-//! Finished requests as OTLP. Owns which field says what; the names of attributes are of those who note them.
+//! Finished requests as OTLP. Owns which field says what; the names of attributes are of those who
+//! note them.
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value};
 use opentelemetry_proto::tonic::resource::v1::Resource;
-use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span as Wire, Status, span, status};
+use opentelemetry_proto::tonic::trace::v1::{
+    ResourceSpans, ScopeSpans, Span as Wire, Status, span, status,
+};
 
 use super::trace::{Finished, Kind, Span, Value};
 
-/// `trace_flags`: bit 0 says sampled; bits 8 and 9 that it is known whether the parent is remote, and that it is.
+/// `trace_flags`: bit 0 says sampled; bits 8 and 9 that it is known whether the parent is remote,
+/// and that it is.
 const SAMPLED: u32 = 1;
 const REMOTE_KNOWN: u32 = 0x100;
 const REMOTE: u32 = 0x200;
@@ -17,7 +21,11 @@ pub(super) fn text(key: &str, value: &str) -> KeyValue {
 }
 
 fn pair(key: &str, value: any_value::Value) -> KeyValue {
-    KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(value) }), ..KeyValue::default() }
+    KeyValue {
+        key: key.to_owned(),
+        value: Some(AnyValue { value: Some(value) }),
+        ..KeyValue::default()
+    }
 }
 
 pub(super) fn scope() -> InstrumentationScope {
@@ -27,10 +35,16 @@ pub(super) fn scope() -> InstrumentationScope {
 
 /// One message of all spans of a batch.
 pub(super) fn message(resource: &Resource, batch: &[Finished]) -> ExportTraceServiceRequest {
-    let spans = batch.iter().flat_map(|finished| finished.spans.iter().map(|span| wire(finished, span))).collect();
+    let spans = batch
+        .iter()
+        .flat_map(|finished| finished.spans.iter().map(|span| wire(finished, span)))
+        .collect();
     let scope_spans = vec![ScopeSpans { scope: Some(scope()), spans, ..ScopeSpans::default() }];
-    let resource_spans =
-        vec![ResourceSpans { resource: Some(resource.clone()), scope_spans, ..ResourceSpans::default() }];
+    let resource_spans = vec![ResourceSpans {
+        resource: Some(resource.clone()),
+        scope_spans,
+        ..ResourceSpans::default()
+    }];
     ExportTraceServiceRequest { resource_spans }
 }
 
@@ -42,7 +56,12 @@ fn wire(finished: &Finished, span: &Span) -> Wire {
     Wire {
         trace_id: finished.trace.0.to_be_bytes().to_vec(),
         span_id: span.id.0.to_be_bytes().to_vec(),
-        trace_state: finished.state.as_ref().and_then(|state| state.to_str().ok()).unwrap_or_default().to_owned(),
+        trace_state: finished
+            .state
+            .as_ref()
+            .and_then(|state| state.to_str().ok())
+            .unwrap_or_default()
+            .to_owned(),
         parent_span_id: span.parent.map_or_else(Vec::new, |parent| parent.0.to_be_bytes().to_vec()),
         flags: SAMPLED | REMOTE_KNOWN | if remote { REMOTE } else { 0 },
         name: span.name.to_owned(),

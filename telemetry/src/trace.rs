@@ -1,5 +1,6 @@
-//! The spans of one request, noted while it is served and handed over when it ends. Owns sampling, the bound on spans, and the
-//! clock of a trace. Makes no OTLP and waits for nobody: what finds the queue full is dropped and counted.
+//! The spans of one request, noted while it is served and handed over when it ends. Owns sampling,
+//! the bound on spans, and the clock of a trace. Makes no OTLP and waits for nobody: what finds the
+//! queue full is dropped and counted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -83,7 +84,11 @@ pub struct Trace {
 
 impl std::fmt::Debug for Trace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Trace").field("id", &self.id).field("own", &self.own).field("sampled", &self.sampled).finish()
+        f.debug_struct("Trace")
+            .field("id", &self.id)
+            .field("own", &self.own)
+            .field("sampled", &self.sampled)
+            .finish()
     }
 }
 
@@ -109,7 +114,8 @@ pub struct Facts {
 }
 
 impl Tracer {
-    /// The trace of a request. `None`: it is not traced, and there is nothing to pass on. A client's own decision counts.
+    /// The trace of a request. `None`: it is not traced, and there is nothing to pass on. A
+    /// client's own decision counts.
     pub fn begin(self: &Arc<Self>, headers: &HeaderMap) -> Option<Arc<Trace>> {
         match Context::of(headers) {
             Some(parent) => Some(self.join(parent)),
@@ -159,12 +165,14 @@ impl Tracer {
 }
 
 impl Trace {
-    /// A span within the request's. `None`: it is not noted, because the trace is not, or has too many.
+    /// A span within the request's. `None`: it is not noted, because the trace is not, or has too
+    /// many.
     pub fn child(self: &Arc<Self>, name: &'static str) -> Option<Child> {
         self.span(name, false)
     }
 
-    /// The same for what may go on when the request is over, such as what others have joined: handed over by itself.
+    /// The same for what may go on when the request is over, such as what others have joined:
+    /// handed over by itself.
     pub fn detached(self: &Arc<Self>, name: &'static str) -> Option<Child> {
         self.span(name, true)
     }
@@ -196,7 +204,10 @@ impl Trace {
         let Facts { name, mut attributes, failed } = facts();
         let begun = self.begun.load(Ordering::Relaxed);
         if begun > self.tracer.spans_max {
-            attributes.push(("verbs3.spans.dropped", Value::from((begun - self.tracer.spans_max) as u64)));
+            attributes.push((
+                "verbs3.spans.dropped",
+                Value::from((begun - self.tracer.spans_max) as u64),
+            ));
         }
         let mut spans = std::mem::take(&mut *self.over.lock());
         spans.push(Span {
@@ -216,9 +227,11 @@ impl Trace {
         Finished { trace: self.id, state: self.state.clone(), spans }
     }
 
-    /// Nanoseconds since 1970, by one reading of the wall clock: a step of it must not turn spans around.
+    /// Nanoseconds since 1970, by one reading of the wall clock: a step of it must not turn spans
+    /// around.
     fn moment(&self, at: Instant) -> u64 {
-        let since = self.wall.duration_since(UNIX_EPOCH).unwrap_or_default() + at.saturating_duration_since(self.clock);
+        let since = self.wall.duration_since(UNIX_EPOCH).unwrap_or_default()
+            + at.saturating_duration_since(self.clock);
         u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
     }
 }
@@ -271,7 +284,10 @@ mod tests {
     const SAMPLED: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     const UNSAMPLED: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00";
 
-    fn tracer(sample_ratio: f64, queue_max: usize) -> (Arc<Tracer>, mpsc::Receiver<Finished>, Registry) {
+    fn tracer(
+        sample_ratio: f64,
+        queue_max: usize,
+    ) -> (Arc<Tracer>, mpsc::Receiver<Finished>, Registry) {
         let registry = Registry::new();
         let metrics = Arc::new(Metrics::new(&registry, queue_max).unwrap());
         let (queue, taken) = mpsc::channel(queue_max);
@@ -297,7 +313,10 @@ mod tests {
         assert!(!unsampled.sampled);
         let onward = unsampled.onward(None).headers().0;
         let onward = onward.to_str().unwrap();
-        assert!(onward.starts_with("00-4bf92f3577b34da6a3ce929d0e0e4736-") && onward.ends_with("-00"), "{onward}");
+        assert!(
+            onward.starts_with("00-4bf92f3577b34da6a3ce929d0e0e4736-") && onward.ends_with("-00"),
+            "{onward}"
+        );
         assert!(!onward.contains("00f067aa0ba902b7"), "the UFS's parent is this gateway: {onward}");
     }
 
@@ -348,7 +367,10 @@ mod tests {
         }
         assert!(taken.try_recv().is_ok() && taken.try_recv().is_err());
         let families = registry.gather();
-        let dropped = families.iter().find(|family| family.name() == "verbs3_telemetry_spans_dropped_total").unwrap();
+        let dropped = families
+            .iter()
+            .find(|family| family.name() == "verbs3_telemetry_spans_dropped_total")
+            .unwrap();
         assert_eq!(dropped.get_metric()[0].get_counter().get_value() as u64, 2);
     }
 }

@@ -1,7 +1,9 @@
-//! A cluster of real `verbs3` processes on loopback: a store, workers and gateways, with S3 clients for each gateway.
+//! A cluster of real `verbs3` processes on loopback: a store, workers and gateways, with S3 clients
+//! for each gateway.
 //!
-//! Owns the processes: they are ended by pid when the cluster is dropped. The store is `verbs3 dev` with a mount that is not
-//! cached, unless `S3_ENDPOINT`, `S3_ACCESS_KEY` and `S3_SECRET_KEY` name another one (Ceph RGW, say; `S3_STORE_PID`: its process).
+//! Owns the processes: they are ended by pid when the cluster is dropped. The store is `verbs3 dev`
+//! with a mount that is not cached, unless `S3_ENDPOINT`, `S3_ACCESS_KEY` and `S3_SECRET_KEY` name
+//! another one (Ceph RGW, say; `S3_STORE_PID`: its process).
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -19,7 +21,8 @@ use crate::process::{self, START_WITHIN, binary, ready};
 use crate::proxy::Proxy;
 use crate::relay::Relay;
 
-/// Where maps change, attributes are leased as soon as they are known: a lease that outlives a write shows in every history.
+/// Where maps change, attributes are leased as soon as they are known: a lease that outlives a
+/// write shows in every history.
 pub(crate) const EAGER_LEASES: &str = "length = \"2s\"\nreads_min = 2\nquiet_for = \"0s\"\n";
 
 pub(crate) const ACCESS_KEY: &str = "VERBS3TESTS";
@@ -110,7 +113,8 @@ impl Cluster {
         self.proxy.as_ref().expect("built with faulty_store")
     }
 
-    /// What stands between gateways and worker `index`, of a cluster with [`Builder::relayed_workers`].
+    /// What stands between gateways and worker `index`, of a cluster with
+    /// [`Builder::relayed_workers`].
     pub fn relay(&self, index: usize) -> &Relay {
         &self.relays[index]
     }
@@ -122,7 +126,8 @@ impl Cluster {
 
     /// What the process called `name` says of itself.
     pub async fn metrics(&self, name: &str) -> anyhow::Result<Metrics> {
-        let admin = ready(self.folder.path(), name, "admin").with_context(|| format!("{name} is not ready"))?;
+        let admin = ready(self.folder.path(), name, "admin")
+            .with_context(|| format!("{name} is not ready"))?;
         Metrics::of(&admin).await
     }
 
@@ -143,11 +148,13 @@ impl Cluster {
         if let (true, Ok(pid)) = (name == "store", std::env::var("S3_STORE_PID")) {
             return pid.parse().context("S3_STORE_PID is a process id");
         }
-        let (_, child) = self.processes.iter().find(|(known, _)| known == name).context("no such process")?;
+        let (_, child) =
+            self.processes.iter().find(|(known, _)| known == name).context("no such process")?;
         Ok(child.id())
     }
 
-    /// Sends `signal` ("-KILL", "-STOP", "-CONT") to the process called `name`. One that is to stop has stopped afterwards.
+    /// Sends `signal` ("-KILL", "-STOP", "-CONT") to the process called `name`. One that is to stop
+    /// has stopped afterwards.
     pub fn signal(&self, name: &str, signal: &str) -> anyhow::Result<()> {
         let pid = self.pid(name)?;
         let status = Command::new("kill").args([signal, &pid.to_string()]).status()?;
@@ -158,7 +165,11 @@ impl Cluster {
     /// Starts the process called `name` again after it was killed.
     pub fn restart(&mut self, name: &str) -> anyhow::Result<()> {
         let config = self.folder.path().join(format!("{name}.toml"));
-        let (_, child) = self.processes.iter_mut().find(|(known, _)| known == name).context("no such process")?;
+        let (_, child) = self
+            .processes
+            .iter_mut()
+            .find(|(known, _)| known == name)
+            .context("no such process")?;
         child.wait()?;
         *child = spawn(&config, name, self.folder.path(), &self.environment)?;
         Ok(())
@@ -276,7 +287,8 @@ impl Builder {
         self
     }
 
-    /// With a coordinator, `coordinator-0`, in place of a list of workers; leases of a second, so that tests need not wait.
+    /// With a coordinator, `coordinator-0`, in place of a list of workers; leases of a second, so
+    /// that tests need not wait.
     pub fn coordinated(mut self) -> Self {
         self.coordinated = true;
         self
@@ -288,7 +300,8 @@ impl Builder {
         self
     }
 
-    /// How long slots move of who joins or is drained, in a cluster that is [`Builder::coordinated`]; else all move at once.
+    /// How long slots move of who joins or is drained, in a cluster that is
+    /// [`Builder::coordinated`]; else all move at once.
     pub fn move_for(mut self, move_for: &'static str) -> Self {
         self.move_for = move_for;
         self
@@ -300,14 +313,17 @@ impl Builder {
             folder.path().join("identities.toml"),
             format!(
                 "[[identity]]\nname = \"tests\"\naccess_key = \"{ACCESS_KEY}\"\nsecret_key = \"{SECRET_KEY}\"\n\
-                 allow = [{{ mount = \"*\", rights = [\"read\", \"write\", \"list\", \"delete\", \"admin\"] }}]\n"
+                 allow = [{{ mount = \"*\", rights = [\"read\", \"write\", \"list\", \"delete\", \
+                     \"admin\"] }}]\n"
             ),
         )?;
         let store = match std::env::var("S3_ENDPOINT") {
             Ok(endpoint) => Store {
                 endpoint,
-                access_key: std::env::var("S3_ACCESS_KEY").context("S3_ENDPOINT wants S3_ACCESS_KEY too")?,
-                secret_key: std::env::var("S3_SECRET_KEY").context("S3_ENDPOINT wants S3_SECRET_KEY too")?,
+                access_key: std::env::var("S3_ACCESS_KEY")
+                    .context("S3_ENDPOINT wants S3_ACCESS_KEY too")?,
+                secret_key: std::env::var("S3_SECRET_KEY")
+                    .context("S3_ENDPOINT wants S3_SECRET_KEY too")?,
             },
             Err(_) => Store {
                 endpoint: format!("http://{}", free_address()?),
@@ -339,7 +355,8 @@ impl Builder {
         if self.faulty_store {
             cluster.proxy = Some(Proxy::start(&cluster.store.endpoint).await?);
         }
-        let workers = (0..self.workers).map(|_| free_address()).collect::<anyhow::Result<Vec<_>>>()?;
+        let workers =
+            (0..self.workers).map(|_| free_address()).collect::<anyhow::Result<Vec<_>>>()?;
         let mut seen = workers.clone();
         if self.relayed_workers {
             for address in &mut seen {
@@ -375,14 +392,17 @@ impl Builder {
             cluster.launch(&name, &format!("{shared}{section}"))?;
             cluster.serves(&name).await?;
             let endpoint = format!("http://{address}");
-            cluster.gateways.push(Gateway { client: client(&endpoint, ACCESS_KEY, SECRET_KEY), endpoint });
+            cluster
+                .gateways
+                .push(Gateway { client: client(&endpoint, ACCESS_KEY, SECRET_KEY), endpoint });
         }
         Ok(cluster)
     }
 
     async fn start_coordinator(&self, cluster: &mut Cluster) -> anyhow::Result<()> {
         let address = free_address()?;
-        cluster.shared = self.shared_config(cluster, &format!("coordinators = [\"http://{address}\"]\n"), &[]);
+        cluster.shared =
+            self.shared_config(cluster, &format!("coordinators = [\"http://{address}\"]\n"), &[]);
         let folder = cluster.folder.path().join("coordinator");
         let section = format!(
             "[coordinator]\nlisten = \"{address}\"\nadmin_listen = \"127.0.0.1:0\"\nlease = \"{}\"\nleadership = \"2s\"\nmove_for = \"{}\"\n\
@@ -397,7 +417,12 @@ impl Builder {
     }
 
     /// The sections that all processes share.
-    fn shared_config(&self, cluster: &Cluster, coordinators: &str, workers: &[SocketAddr]) -> String {
+    fn shared_config(
+        &self,
+        cluster: &Cluster,
+        coordinators: &str,
+        workers: &[SocketAddr],
+    ) -> String {
         let store = &cluster.store;
         // No test changes the list of a cluster that lives.
         let fixed = if workers.is_empty() { "" } else { "workers_fixed = true" };
@@ -405,7 +430,8 @@ impl Builder {
             "[cluster]\nname = \"tests\"\nsecret = \"{CLUSTER_SECRET}\"\n{coordinators}{fixed}\n\
              [[ufs]]\nname = \"store\"\nkind = \"s3\"\nendpoint = \"{}\"\n\
              credentials = {{ kind = \"static\", access_key_id = \"{}\", secret_access_key = \"{}\" }}\n{}\n\
-             [[mount]]\nname = \"*\"\nufs = \"store\"\nattributes_ttl = \"{}\"\nabsence_ttl = \"1h\"\n{}\n",
+             [[mount]]\nname = \"*\"\nufs = \"store\"\nattributes_ttl = \"{}\"\nabsence_ttl = \
+                 \"1h\"\n{}\n",
             cluster.proxy.as_ref().map_or(store.endpoint.clone(), Proxy::endpoint),
             store.access_key,
             store.secret_key,
@@ -414,7 +440,9 @@ impl Builder {
             self.settings[Section::Mount as usize]
         );
         for (index, address) in workers.iter().enumerate() {
-            text.push_str(&format!("[[cluster.workers]]\nid = \"worker-{index}\"\naddress = \"{address}\"\n\n"));
+            text.push_str(&format!(
+                "[[cluster.workers]]\nid = \"worker-{index}\"\naddress = \"{address}\"\n\n"
+            ));
         }
         text
     }
@@ -423,7 +451,8 @@ impl Builder {
 impl Cluster {
     fn worker_section(&self, name: &str, address: SocketAddr) -> String {
         // Tables of the test's own may follow.
-        let (memory, tables) = self.worker_settings.split_once('\n').unwrap_or((self.worker_settings.as_str(), ""));
+        let (memory, tables) =
+            self.worker_settings.split_once('\n').unwrap_or((self.worker_settings.as_str(), ""));
         format!(
             "[worker]\nid = \"{name}\"\nlisten = \"{address}\"\nadmin_listen = \"127.0.0.1:0\"\n{memory}\n\
              [worker.leases]\n{EAGER_LEASES}[worker.shm]\nsocket = \"{}\"\n{tables}",
@@ -456,13 +485,21 @@ pub(crate) fn store_config(folder: &Path, listen: &str) -> anyhow::Result<String
 }
 
 /// Starts the role that `name` begins with.
-fn spawn(config: &Path, name: &str, folder: &Path, environment: &[(String, String)]) -> anyhow::Result<Child> {
+fn spawn(
+    config: &Path,
+    name: &str,
+    folder: &Path,
+    environment: &[(String, String)],
+) -> anyhow::Result<Child> {
     let role = match name.split('-').next() {
         Some("store") => "dev",
         Some(role @ ("gateway" | "worker" | "coordinator")) => role,
         _ => bail!("{name} is no role"),
     };
-    let log = fs::OpenOptions::new().create(true).append(true).open(folder.join(format!("{name}.log")))?;
+    let log = fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(folder.join(format!("{name}.log")))?;
     let file = folder.join(format!("{name}.ready"));
     let _ = fs::remove_file(&file);
     let mut command = Command::new(binary()?);
@@ -479,8 +516,9 @@ fn spawn(config: &Path, name: &str, folder: &Path, environment: &[(String, Strin
     command.spawn().with_context(|| format!("can't start {name}"))
 }
 
-/// A port for a process that may end and come back: on an address that nobody else takes ports of meanwhile, neither for listening
-/// nor for connections on their way out (SEED=1795295592532282914: a worker's port was another one's admin port when it came back).
+/// A port for a process that may end and come back: on an address that nobody else takes ports of
+/// meanwhile, neither for listening nor for connections on their way out (SEED=1795295592532282914:
+/// a worker's port was another one's admin port when it came back).
 fn free_address() -> anyhow::Result<SocketAddr> {
     let [a, b, c] = rand::random::<[u8; 3]>();
     Ok(TcpListener::bind((Ipv4Addr::new(127, a.max(1), b, c.clamp(1, 254)), 0))?.local_addr()?)

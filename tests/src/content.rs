@@ -1,5 +1,6 @@
-//! Object bodies that say what they are: every 8-byte word depends on the key, the version and the word's place, so that
-//! a byte from another object, another version or another offset can't go unnoticed.
+//! Object bodies that say what they are: every 8-byte word depends on the key, the version and the
+//! word's place, so that a byte from another object, another version or another offset can't go
+//! unnoticed.
 
 use bytes::Bytes;
 
@@ -21,7 +22,9 @@ pub fn check(key: &str, version: u64, offset: usize, got: &[u8]) -> Result<(), S
         let at = offset + index;
         let want = word(start, (at / 8) as u64).to_le_bytes()[at % 8];
         if byte != want {
-            return Err(format!("{key} version {version}: byte {at} is {byte:#04x}, should be {want:#04x}"));
+            return Err(format!(
+                "{key} version {version}: byte {at} is {byte:#04x}, should be {want:#04x}"
+            ));
         }
     }
     Ok(())
@@ -29,9 +32,9 @@ pub fn check(key: &str, version: u64, offset: usize, got: &[u8]) -> Result<(), S
 
 fn seed(key: &str, version: u64) -> u64 {
     // FNV-1a; the tests need spread, not strength.
-    key.bytes()
-        .chain(version.to_le_bytes())
-        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    key.bytes().chain(version.to_le_bytes()).fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 /// SplitMix64's output function.

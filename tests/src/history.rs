@@ -1,13 +1,16 @@
-//! Concurrent writers and readers of some keys, and what coherence promises of them: no read that starts after a write's
-//! acknowledgement, through any gateway, sees an older version, and no body mixes versions.
+//! Concurrent writers and readers of some keys, and what coherence promises of them: no read that
+//! starts after a write's acknowledgement, through any gateway, sees an older version, and no body
+//! mixes versions.
 //!
-//! One writer a key, so that versions are ordered; many readers through all gateways. A read that began when version `a` was
-//! acknowledged, and ended before version `b + 1` was begun, must see some version in `a..=b`, whole. A write that failed was
-//! begun and not acknowledged: it may be seen or not.
+//! One writer a key, so that versions are ordered; many readers through all gateways. A read that
+//! began when version `a` was acknowledged, and ended before version `b + 1` was begun, must see
+//! some version in `a..=b`, whole. A write that failed was begun and not acknowledged: it may be
+//! seen or not.
 //!
-//! A body may be cut only because its object was overwritten or deleted meanwhile, and what came of it before is right; an answer
-//! that a range is past the end is held against the lengths of the versions that are possible. Readers retry by themselves, so
-//! that what a gateway refused is counted.
+//! A body may be cut only because its object was overwritten or deleted meanwhile, and what came of
+//! it before is right; an answer that a range is past the end is held against the lengths of the
+//! versions that are possible. Readers retry by themselves, so that what a gateway refused is
+//! counted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,7 +30,8 @@ pub const WRITERS: u64 = 6;
 const READ_TRIES: u32 = 3;
 
 /// Small, around a page, around a block, several blocks: each takes another way through the cache.
-const LENGTHS: [usize; 7] = [1, 4096, 256 << 10, (256 << 10) + 1, 1_000_000, 4 << 20, (9 << 20) + 17];
+const LENGTHS: [usize; 7] =
+    [1, 4096, 256 << 10, (256 << 10) + 1, 1_000_000, 4 << 20, (9 << 20) + 17];
 
 /// What is known of one key. Version 0 means "never written".
 struct Key {
@@ -59,11 +63,18 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Fails where too much went wrong in `troubles` troubles, in each of which a writer may lose a write or two.
+    /// Fails where too much went wrong in `troubles` troubles, in each of which a writer may lose a
+    /// write or two.
     pub fn bound_by(&self, troubles: usize) {
         assert!(self.failed <= 2 * WRITERS * troubles as u64, "too many writes failed: {self:?}");
-        assert!(self.refused <= self.reads / 20 + 10 * troubles as u64, "too many reads were refused: {self:?}");
-        assert!(self.cut_unchanged <= 8 * troubles as u64, "bodies were cut though nothing had changed: {self:?}");
+        assert!(
+            self.refused <= self.reads / 20 + 10 * troubles as u64,
+            "too many reads were refused: {self:?}"
+        );
+        assert!(
+            self.cut_unchanged <= 8 * troubles as u64,
+            "bodies were cut though nothing had changed: {self:?}"
+        );
         assert!(self.cut <= self.reads / 4, "too many bodies were cut: {self:?}");
     }
 }
@@ -102,17 +113,21 @@ impl History {
         let (stop, counts) = (Arc::new(AtomicBool::new(false)), Arc::default());
         let mut history = Self { keys, stop, counts, tasks: JoinSet::new() };
         for index in 0..history.keys.len() {
-            let (keys, stop, counts) = (history.keys.clone(), history.stop.clone(), history.counts.clone());
+            let (keys, stop, counts) =
+                (history.keys.clone(), history.stop.clone(), history.counts.clone());
             let (gateways, bucket) = (gateways.to_vec(), bucket.to_owned());
             history.tasks.spawn(async move {
                 let mut rng = seed::rng(seed, index as u64);
-                let writer = Writer { key: &keys[index], bucket: &bucket, writes, failed: &counts.failed };
+                let writer =
+                    Writer { key: &keys[index], bucket: &bucket, writes, failed: &counts.failed };
                 writer.write_versions(&gateways, &mut rng, &stop).await;
             });
         }
         for reader in 0..8u64 {
-            let (keys, stop, counts) = (history.keys.clone(), history.stop.clone(), history.counts.clone());
-            let clients: Vec<Client> = gateways.iter().map(|gateway| reading::once(&gateway.client)).collect();
+            let (keys, stop, counts) =
+                (history.keys.clone(), history.stop.clone(), history.counts.clone());
+            let clients: Vec<Client> =
+                gateways.iter().map(|gateway| reading::once(&gateway.client)).collect();
             let bucket = bucket.to_owned();
             history.tasks.spawn(async move {
                 let mut rng = seed::rng(seed, 1000 + reader);
@@ -120,7 +135,13 @@ impl History {
                     let key = &keys[rng.random_range(0..keys.len())];
                     let client = rng.random_range(0..clients.len());
                     let first = rng.random_bool(0.4).then(|| rng.random_range(0..600_000usize));
-                    let read = Read { key, client: &clients[client], bucket: &bucket, gateway: client, first };
+                    let read = Read {
+                        key,
+                        client: &clients[client],
+                        bucket: &bucket,
+                        gateway: client,
+                        first,
+                    };
                     read.once(&counts).await;
                     count(&counts.reads);
                 }
@@ -135,13 +156,15 @@ impl History {
         tokio::pin!(end);
         loop {
             tokio::select! {
-                Some(ended) = self.tasks.join_next() => ended.expect("a writer or reader saw what can't be"),
+                Some(ended) = self.tasks.join_next() => ended.expect("a writer or reader saw what \
+                    can't be"),
                 () = &mut end => return,
             }
         }
     }
 
-    /// Lets it go on until there were so many writes and reads: a machine that is slow takes its time.
+    /// Lets it go on until there were so many writes and reads: a machine that is slow takes its
+    /// time.
     pub async fn run_until(&mut self, writes: u64, reads: u64) {
         for _ in 0..300 {
             let summary = self.summary();
@@ -166,7 +189,8 @@ impl History {
         let Counts { failed, reads, cut, cut_unchanged, past_end, refused } = &*self.counts;
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let begun: u64 = self.keys.iter().map(|key| load(&key.begun)).sum();
-        let (failed, reads, cut, cut_unchanged) = (load(failed), load(reads), load(cut), load(cut_unchanged));
+        let (failed, reads, cut, cut_unchanged) =
+            (load(failed), load(reads), load(cut), load(cut_unchanged));
         Summary {
             writes: begun - failed,
             failed,
@@ -196,7 +220,12 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    async fn write_versions(&self, gateways: &[Gateway], rng: &mut rand::rngs::SmallRng, stop: &AtomicBool) {
+    async fn write_versions(
+        &self,
+        gateways: &[Gateway],
+        rng: &mut rand::rngs::SmallRng,
+        stop: &AtomicBool,
+    ) {
         for version in 1.. {
             if stop.load(Ordering::Relaxed) {
                 return;
@@ -206,10 +235,16 @@ impl Writer<'_> {
             match self.write(gateway, version).await {
                 Ok(()) => self.key.acknowledged.store(version, Ordering::SeqCst),
                 Err(error) if self.writes == Writes::MayFail => {
-                    println!("{} version {version} through {} failed: {error}", self.key.name, gateway.endpoint);
+                    println!(
+                        "{} version {version} through {} failed: {error}",
+                        self.key.name, gateway.endpoint
+                    );
                     count(self.failed);
                 }
-                Err(error) => panic!("{} version {version} through {}: {error}", self.key.name, gateway.endpoint),
+                Err(error) => panic!(
+                    "{} version {version} through {}: {error}",
+                    self.key.name, gateway.endpoint
+                ),
             }
             if rng.random_bool(0.5) {
                 tokio::time::sleep(Duration::from_millis(rng.random_range(0..60))).await;
@@ -224,7 +259,11 @@ impl Writer<'_> {
             return deleted.map(|_| ()).map_err(|error| format!("{error:?}"));
         }
         let body = content::body(name, version, length(name, version));
-        let put = client.put_object().bucket(self.bucket).key(name).metadata("version", version.to_string());
+        let put = client
+            .put_object()
+            .bucket(self.bucket)
+            .key(name)
+            .metadata("version", version.to_string());
         put.body(body.into()).send().await.map(|_| ()).map_err(|error| format!("{error:?}"))
     }
 }
@@ -259,29 +298,48 @@ impl Read<'_> {
         let (key, gateway) = (&self.key.name, self.gateway);
         let possible = || {
             format!(
-                "{key} through gateway {gateway}: {oldest} was acknowledged before the read began, {newest} begun when it ended"
+                "{key} through gateway {gateway}: {oldest} was acknowledged before the read began, \
+                {newest} begun when it ended"
             )
         };
         match shown {
             Shown::Version(version) | Shown::Cut(version) => {
-                assert!((oldest..=newest).contains(&version), "saw version {version}; {}", possible());
+                assert!(
+                    (oldest..=newest).contains(&version),
+                    "saw version {version}; {}",
+                    possible()
+                );
             }
             Shown::Absent => {
-                let is_possible = (oldest..=newest).any(|version| version == 0 || is_deletion(version));
-                assert!(is_possible, "saw no object, and none of the possible versions is a deletion; {}", possible());
+                let is_possible =
+                    (oldest..=newest).any(|version| version == 0 || is_deletion(version));
+                assert!(
+                    is_possible,
+                    "saw no object, and none of the possible versions is a deletion; {}",
+                    possible()
+                );
             }
             Shown::PastEnd => {
                 let first = self.first.expect("only a range is past the end");
-                let ends = |version: u64| version > 0 && !is_deletion(version) && length(key, version) <= first;
+                let ends = |version: u64| {
+                    version > 0 && !is_deletion(version) && length(key, version) <= first
+                };
                 let is_possible = (oldest..=newest).any(ends);
-                assert!(is_possible, "no possible version ends before byte {first}; {}", possible());
+                assert!(
+                    is_possible,
+                    "no possible version ends before byte {first}; {}",
+                    possible()
+                );
                 count(&counts.past_end);
             }
         }
         if let Shown::Cut(version) = shown {
             count(&counts.cut);
             if newest == version {
-                println!("a body was cut of version {version}, which is the newest; {}", possible());
+                println!(
+                    "a body was cut of version {version}, which is the newest; {}",
+                    possible()
+                );
                 count(&counts.cut_unchanged);
             }
         }
@@ -314,7 +372,8 @@ impl Read<'_> {
 
     async fn body(&self, answer: aws_sdk_s3::operation::get_object::GetObjectOutput) -> Shown {
         let (key, first) = (&self.key.name, self.first.unwrap_or_default());
-        let version: u64 = answer.metadata().expect("versions are metadata")["version"].parse().expect("a number");
+        let version: u64 =
+            answer.metadata().expect("versions are metadata")["version"].parse().expect("a number");
         let rest = length(key, version).saturating_sub(first);
         let want = if self.first.is_some() { rest.min(300_001) } else { rest };
         let (bytes, shown) = match reading::collect(answer.body, BytesMut::new()).await {

@@ -1,8 +1,10 @@
-//! Hosts on one machine: network namespaces behind one router, whose links go down and whose packets are dropped between pairs
-//! of them, either way or both.
+//! Hosts on one machine: network namespaces behind one router, whose links go down and whose
+//! packets are dropped between pairs of them, either way or both.
 //!
-//! A test that wants hosts runs again as a process in namespaces of its own, [`alone`], which is the router: nothing of it is seen outside, and all of it is gone when that process has ended. Packets are dropped by routing
-//! rules, which every kernel with namespaces has, and silently, as a broken switch does.
+//! A test that wants hosts runs again as a process in namespaces of its own, [`alone`], which is
+//! the router: nothing of it is seen outside, and all of it is gone when that process has ended.
+//! Packets are dropped by routing rules, which every kernel with namespaces has, and silently, as a
+//! broken switch does.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
@@ -14,18 +16,22 @@ const ALONE: &str = "VERBS3_TESTS_ALONE";
 /// Where what could not be proven is noted, if anywhere.
 const NOT_PROVEN: &str = "VERBS3_NOT_PROVEN";
 
-/// Whether the caller is to go on: `true` in the process that has namespaces of its own. Elsewhere, starts that for `test`, waits
-/// for it, fails if it fails, and says `false`. Where a machine allows no namespaces it says so, and `false`.
+/// Whether the caller is to go on: `true` in the process that has namespaces of its own. Elsewhere,
+/// starts that for `test`, waits for it, fails if it fails, and says `false`. Where a machine
+/// allows no namespaces it says so, and `false`.
 pub fn alone(test: &str) -> bool {
     if std::env::var_os(ALONE).is_some() {
         return true;
     }
     let Some(unshare) = unshare() else {
-        let what = format!("{test}: this machine allows no network namespaces (root is needed, or user namespaces)");
+        let what = format!(
+            "{test}: this machine allows no network namespaces (root is needed, or user namespaces)"
+        );
         println!("NOT PROVEN: {what}");
         if let Some(file) = std::env::var_os(NOT_PROVEN) {
             let noted = std::fs::read_to_string(&file).unwrap_or_default();
-            std::fs::write(file, format!("{noted}{what}\n")).expect("what is not proven can be noted");
+            std::fs::write(file, format!("{noted}{what}\n"))
+                .expect("what is not proven can be noted");
         }
         return false;
     };
@@ -68,7 +74,8 @@ impl Network {
         std::fs::create_dir_all("/run/netns")?;
         run("mount -t tmpfs tmpfs /run/netns")?;
         run("ip link set lo up")?;
-        std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").context("can't forward between hosts")?;
+        std::fs::write("/proc/sys/net/ipv4/ip_forward", "1")
+            .context("can't forward between hosts")?;
         Ok(Self { hosts: Vec::new(), cut: Vec::new() })
     }
 
@@ -131,7 +138,10 @@ impl Network {
     }
 
     fn place(&self, name: &str) -> anyhow::Result<usize> {
-        self.hosts.iter().position(|host| host == name).with_context(|| format!("there is no host {name}"))
+        self.hosts
+            .iter()
+            .position(|host| host == name)
+            .with_context(|| format!("there is no host {name}"))
     }
 
     fn rule(&self, what: &str, (from, to): (Option<usize>, Option<usize>)) -> anyhow::Result<()> {

@@ -1,4 +1,5 @@
-//! Whole-system tests: real processes, real sockets, real clients. The vocabulary lives here, the tests in `tests/`.
+//! Whole-system tests: real processes, real sockets, real clients. The vocabulary lives here, the
+//! tests in `tests/`.
 #![forbid(unsafe_code)]
 
 pub mod cluster;

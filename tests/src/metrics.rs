@@ -18,7 +18,8 @@ pub struct Metrics {
 impl Metrics {
     pub async fn of(admin: &str) -> anyhow::Result<Self> {
         let socket = TcpStream::connect(admin).await?;
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(socket)).await?;
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(socket)).await?;
         tokio::spawn(connection);
         let request = Request::get("/metrics").header("host", admin).body(Empty::<Bytes>::new())?;
         let answer = sender.send_request(request).await?;
@@ -36,7 +37,8 @@ impl Metrics {
         Self { samples: samples.collect() }
     }
 
-    /// The sum over the samples of a family whose labels contain each of `labels` (`op="GetObject"`). 0 if there is none.
+    /// The sum over the samples of a family whose labels contain each of `labels`
+    /// (`op="GetObject"`). 0 if there is none.
     pub fn sum(&self, family: &str, labels: &[&str]) -> f64 {
         let of_family = self.samples.iter().filter(|(name, _)| {
             let (found, rest) = name.split_once('{').unwrap_or((name, ""));
@@ -46,14 +48,17 @@ impl Metrics {
     }
 }
 
-/// What gateways have to say of leases on attributes: how many they were granted, reads answered by them, and recalls. A history in
-/// which there were none proves nothing of them.
+/// What gateways have to say of leases on attributes: how many they were granted, reads answered by
+/// them, and recalls. A history in which there were none proves nothing of them.
 pub fn leases(gateways: &[Metrics]) -> anyhow::Result<String> {
-    let sum = |family: &str, labels: &[&str]| -> f64 { gateways.iter().map(|one| one.sum(family, labels)).sum() };
+    let sum = |family: &str, labels: &[&str]| -> f64 {
+        gateways.iter().map(|one| one.sum(family, labels)).sum()
+    };
     let granted = sum("verbs3_client_leases_total", &["event=\"granted\""]);
     let answered = sum("verbs3_client_leased_total", &[]);
     let recalled = sum("verbs3_client_leases_total", &["event=\"recalled"]);
-    let said = format!("{granted} leases granted, {answered} reads answered by them, {recalled} recalls");
+    let said =
+        format!("{granted} leases granted, {answered} reads answered by them, {recalled} recalls");
     ensure!(granted > 0.0 && answered > 0.0 && recalled > 0.0, "{said}");
     Ok(said)
 }
@@ -67,7 +72,9 @@ pub async fn eventually<F: AsyncFnMut() -> Result<(), String>>(
     loop {
         match condition().await {
             Ok(()) => return Ok(()),
-            Err(why) if began.elapsed() > within => return Err(anyhow::anyhow!(why)).context("waited in vain"),
+            Err(why) if began.elapsed() > within => {
+                return Err(anyhow::anyhow!(why)).context("waited in vain");
+            }
             Err(_) => tokio::time::sleep(Duration::from_millis(30)).await,
         }
     }
@@ -79,8 +86,13 @@ mod tests {
 
     #[test]
     fn samples_are_summed_by_family_and_labels() {
-        let metrics = Metrics::parse("# HELP a b\na{x=\"1\",y=\"2\"} 3\na{x=\"2\",y=\"2\"} 4\nab 9\na_b 1e2\n");
-        assert_eq!((metrics.sum("a", &[]), metrics.sum("a", &["x=\"2\""]), metrics.sum("a_b", &[])), (7.0, 4.0, 100.0));
+        let metrics = Metrics::parse(
+            "# HELP a b\na{x=\"1\",y=\"2\"} 3\na{x=\"2\",y=\"2\"} 4\nab 9\na_b 1e2\n",
+        );
+        assert_eq!(
+            (metrics.sum("a", &[]), metrics.sum("a", &["x=\"2\""]), metrics.sum("a_b", &[])),
+            (7.0, 4.0, 100.0)
+        );
         assert_eq!(metrics.sum("a", &["x=\"3\""]), 0.0);
     }
 }

@@ -1,5 +1,6 @@
-//! One process of verbs3 in a cluster's folder: NAME.log is what it wrote, NAME.ready where it is reached, once it serves.
-//! And what `verbs3 COMMAND` says of a cluster that has a coordinator. Who starts and ends processes is not its affair.
+//! One process of verbs3 in a cluster's folder: NAME.log is what it wrote, NAME.ready where it is
+//! reached, once it serves. And what `verbs3 COMMAND` says of a cluster that has a coordinator. Who
+//! starts and ends processes is not its affair.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,25 +10,36 @@ use anyhow::{Context, ensure};
 use aws_sdk_s3::primitives::{DateTime, DateTimeFormat};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// How long a process may take to answer after its start. Generous: the machine may be busy with other tests.
+/// How long a process may take to answer after its start. Generous: the machine may be busy with
+/// other tests.
 pub(crate) const START_WITHIN: Duration = Duration::from_secs(180);
 
 /// The binary of this build: tests run from `target/PROFILE/deps`.
 pub(crate) fn binary() -> anyhow::Result<PathBuf> {
     let test = std::env::current_exe()?;
-    let path = test.parent().and_then(Path::parent).context("tests run from target/PROFILE/deps")?.join("verbs3");
-    ensure!(path.exists(), "{} is missing; build it first: cargo build -p verbs3-cli", path.display());
+    let path = test
+        .parent()
+        .and_then(Path::parent)
+        .context("tests run from target/PROFILE/deps")?
+        .join("verbs3");
+    ensure!(
+        path.exists(),
+        "{} is missing; build it first: cargo build -p verbs3-cli",
+        path.display()
+    );
     Ok(path)
 }
 
-/// Waits until every thread stands still: the signal is one thread's to take, and on a busy machine the others run on until
-/// that one has its turn.
+/// Waits until every thread stands still: the signal is one thread's to take, and on a busy machine
+/// the others run on until that one has its turn.
 pub(crate) fn wait_stopped(pid: u32) -> anyhow::Result<()> {
     let began = Instant::now();
-    let stands_still = |stat: &str| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['T', 't']));
+    let stands_still =
+        |stat: &str| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['T', 't']));
     loop {
         let threads = fs::read_dir(format!("/proc/{pid}/task"))?.filter_map(Result::ok);
-        let stats = threads.filter_map(|thread| fs::read_to_string(thread.path().join("stat")).ok());
+        let stats =
+            threads.filter_map(|thread| fs::read_to_string(thread.path().join("stat")).ok());
         if stats.into_iter().all(|stat| stands_still(&stat)) {
             return Ok(());
         }
@@ -47,7 +59,11 @@ pub(crate) fn ready(folder: &Path, name: &str, which: &str) -> Option<String> {
 pub(crate) async fn serves(folder: &Path, name: &str) -> anyhow::Result<()> {
     let began = Instant::now();
     while ready(folder, name, "admin").is_none() {
-        ensure!(began.elapsed() < START_WITHIN, "{name} does not serve; its log:\n{}", log(folder, name));
+        ensure!(
+            began.elapsed() < START_WITHIN,
+            "{name} does not serve; its log:\n{}",
+            log(folder, name)
+        );
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     Ok(())
@@ -66,8 +82,12 @@ pub(crate) fn tell_end_of_log(folder: &Path, name: &str) {
     tail.iter().rev().for_each(|line| eprintln!("{line}"));
 }
 
-/// Runs `verbs3 WORDS --config …` of the first coordinator, and gives its status and what it printed.
-pub(crate) async fn command(folder: &Path, words: &[&str]) -> anyhow::Result<(Option<i32>, String)> {
+/// Runs `verbs3 WORDS --config …` of the first coordinator, and gives its status and what it
+/// printed.
+pub(crate) async fn command(
+    folder: &Path,
+    words: &[&str],
+) -> anyhow::Result<(Option<i32>, String)> {
     let output = self::words(folder, words)?.output().await?;
     let text = [output.stdout, output.stderr].concat();
     Ok((output.status.code(), String::from_utf8_lossy(&text).into_owned()))
@@ -76,7 +96,11 @@ pub(crate) async fn command(folder: &Path, words: &[&str]) -> anyhow::Result<(Op
 /// `verbs3 WORDS --config …` of the first coordinator.
 pub(crate) fn words(folder: &Path, words: &[&str]) -> anyhow::Result<tokio::process::Command> {
     let mut command = tokio::process::Command::new(binary()?);
-    command.args(words).arg("--config").arg(folder.join("coordinator-0.toml")).stdin(std::process::Stdio::null());
+    command
+        .args(words)
+        .arg("--config")
+        .arg(folder.join("coordinator-0.toml"))
+        .stdin(std::process::Stdio::null());
     Ok(command)
 }
 
@@ -94,7 +118,9 @@ pub(crate) async fn date(admin: &str) -> anyhow::Result<Duration> {
     stream.read_to_string(&mut answer).await?;
     let date = answer.lines().find_map(|line| line.strip_prefix("date: "));
     let date = date.with_context(|| format!("an answer of {admin} has no date:\n{answer}"))?;
-    Ok(Duration::from_secs(DateTime::from_str(date.trim(), DateTimeFormat::HttpDate)?.secs().try_into()?))
+    Ok(Duration::from_secs(
+        DateTime::from_str(date.trim(), DateTimeFormat::HttpDate)?.secs().try_into()?,
+    ))
 }
 
 /// Waits until `verbs3 status` shows `wanted`, all of it; what it shows.

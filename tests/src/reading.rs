@@ -1,5 +1,5 @@
-//! One read as a careful client does it, and what may be said of its outcome: never only whether it succeeded, always of
-//! which version the bytes are that came.
+//! One read as a careful client does it, and what may be said of its outcome: never only whether it
+//! succeeded, always of which version the bytes are that came.
 
 use std::time::Duration;
 
@@ -44,7 +44,8 @@ impl Seen {
         }
     }
 
-    /// Fails if a byte came that is not this version's, or if a body that ended well is not all of it. Errors pass.
+    /// Fails if a byte came that is not this version's, or if a body that ended well is not all of
+    /// it. Errors pass.
     pub fn is_never_wrong(&self, key: &str, version: u64, length: usize) -> Result<(), String> {
         match self {
             Self::Whole(_) => self.is_whole(key, version, length),
@@ -81,8 +82,18 @@ pub async fn collect(mut stream: aws_sdk_s3::primitives::ByteStream, mut body: B
 }
 
 /// A PUT of that version; `None` is its success.
-pub async fn put(client: &Client, bucket: &str, key: &str, version: u64, length: usize) -> Option<Seen> {
-    let put = client.put_object().bucket(bucket).key(key).body(content::body(key, version, length).into());
+pub async fn put(
+    client: &Client,
+    bucket: &str,
+    key: &str,
+    version: u64,
+    length: usize,
+) -> Option<Seen> {
+    let put = client
+        .put_object()
+        .bucket(bucket)
+        .key(key)
+        .body(content::body(key, version, length).into());
     let done = tokio::time::timeout(WITHIN, put.send()).await.expect("a write ends");
     done.err().map(|error| failed(&error))
 }

@@ -1,4 +1,5 @@
-//! A receiver of OTLP that keeps the spans that it is told, each with the process that told it. Judges nothing.
+//! A receiver of OTLP that keeps the spans that it is told, each with the process that told it.
+//! Judges nothing.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -41,7 +42,8 @@ impl Receiver {
     /// Settings of a process that tells all its spans here, soon.
     pub fn settings(&self) -> String {
         format!(
-            "[telemetry.otlp]\nendpoint = \"http://{}\"\nmetrics = false\nsample_ratio = 0.0\ninterval = \"100ms\"",
+            "[telemetry.otlp]\nendpoint = \"http://{}\"\nmetrics = false\nsample_ratio = \
+            0.0\ninterval = \"100ms\"",
             self.address
         )
     }
@@ -64,21 +66,28 @@ async fn serve(listener: TcpListener, told: Arc<Mutex<Vec<Told>>>) {
         let told = told.clone();
         connections.spawn(async move {
             let service = service_fn(move |request| take(request, told.clone()));
-            let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(socket), service).await;
+            let _ = hyper::server::conn::http1::Builder::new()
+                .serve_connection(TokioIo::new(socket), service)
+                .await;
         });
         while connections.try_join_next().is_some() {}
     }
 }
 
 /// An error closes the connection, and the process is told that its spans did not arrive.
-async fn take(request: Request<Incoming>, told: Arc<Mutex<Vec<Told>>>) -> anyhow::Result<Response<Full<Bytes>>> {
-    let message = ExportTraceServiceRequest::decode(request.into_body().collect().await?.to_bytes())?;
+async fn take(
+    request: Request<Incoming>,
+    told: Arc<Mutex<Vec<Told>>>,
+) -> anyhow::Result<Response<Full<Bytes>>> {
+    let message =
+        ExportTraceServiceRequest::decode(request.into_body().collect().await?.to_bytes())?;
     let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
     for resource in message.resource_spans {
         let named = resource.resource.iter().flat_map(|resource| &resource.attributes);
         let named = named.filter(|attribute| attribute.key == "service.instance.id");
-        let process =
-            named.filter_map(|attribute| attribute.value.as_ref()?.value.as_ref()).find_map(|value| match value {
+        let process = named
+            .filter_map(|attribute| attribute.value.as_ref()?.value.as_ref())
+            .find_map(|value| match value {
                 Value::StringValue(text) => Some(text.clone()),
                 _ => None,
             });

@@ -1,5 +1,5 @@
-//! A relay of TCP between a gateway and a worker that keeps what the gateway said, and can spoil what the worker says.
-//! Knows nothing of the protocol.
+//! A relay of TCP between a gateway and a worker that keeps what the gateway said, and can spoil
+//! what the worker says. Knows nothing of the protocol.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -68,7 +68,8 @@ async fn serve(listener: TcpListener, worker: SocketAddr, shared: Arc<Shared>) {
             said.push(Vec::new());
             said.len() - 1
         };
-        let ((from_requester, to_requester), (from_worker, to_worker)) = (requester.into_split(), to.into_split());
+        let ((from_requester, to_requester), (from_worker, to_worker)) =
+            (requester.into_split(), to.into_split());
         pumps.spawn(keep(from_requester, to_worker, index, shared.clone()));
         pumps.spawn(spoil(from_worker, to_requester, shared.clone()));
         while pumps.try_join_next().is_some() {}

@@ -1,4 +1,5 @@
-//! Seeds of randomised tests: printed, and taken from `SEED` when set, so that a failure can be run again.
+//! Seeds of randomised tests: printed, and taken from `SEED` when set, so that a failure can be run
+//! again.
 
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
@@ -15,7 +16,8 @@ pub fn from_environment() -> u64 {
 
 /// How many rounds a randomised test runs: `ROUNDS` if set, else `default`.
 pub fn rounds(default: usize) -> usize {
-    std::env::var("ROUNDS").map_or(default, |text| text.parse().expect("ROUNDS is a decimal number"))
+    std::env::var("ROUNDS")
+        .map_or(default, |text| text.parse().expect("ROUNDS is a decimal number"))
 }
 
 /// A generator for one part of a run, so that parts don't disturb each other's sequence.

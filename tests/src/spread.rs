@@ -1,4 +1,5 @@
-//! A cluster whose every process has a host of its own ([`Network`]): a store, etcd, coordinators, workers and gateways.
+//! A cluster whose every process has a host of its own ([`Network`]): a store, etcd, coordinators,
+//! workers and gateways.
 //!
 //! Owns the processes and the network. What is done to them is the tests'.
 
@@ -10,7 +11,9 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context, ensure};
 use tempfile::TempDir;
 
-use crate::cluster::{ACCESS_KEY, CLUSTER_SECRET, EAGER_LEASES, Gateway, SECRET_KEY, client, store_config};
+use crate::cluster::{
+    ACCESS_KEY, CLUSTER_SECRET, EAGER_LEASES, Gateway, SECRET_KEY, client, store_config,
+};
 use crate::hosts::Network;
 use crate::process::{self, START_WITHIN, binary, ready};
 
@@ -20,7 +23,8 @@ const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
 pub const PREFIX: &str = "/verbs3-tests/spread";
 /// How long a leader's etcd lease is.
 pub const LEADERSHIP: Duration = Duration::from_secs(2);
-/// What the names begin with of those whose wall clocks can be set; one gateway's, so that the others differ from it.
+/// What the names begin with of those whose wall clocks can be set; one gateway's, so that the
+/// others differ from it.
 pub const CLOCKS: [&str; 3] = ["coordinator", "worker", "gateway-0"];
 /// Ahead of the machine's clocks that are not set: hosts were not started at one moment.
 const STARTED_EARLIER: [&str; 3] = ["1000000", "3000", "86400"];
@@ -54,19 +58,24 @@ impl Spread {
         Self::start_with(size, "announce_deadline = \"2s\"\n").await
     }
 
-    /// The same, whose writes wait so long for their homes that none fails on a machine that is slow.
+    /// The same, whose writes wait so long for their homes that none fails on a machine that is
+    /// slow.
     pub async fn start_patient(size: Size) -> anyhow::Result<Self> {
         Self::start_with(size, "announce_deadline = \"30s\"\nreport_deadline = \"60s\"\n").await
     }
 
     async fn start_with(size: Size, deadlines: &'static str) -> anyhow::Result<Self> {
-        ensure!(Path::new(FAKETIME).exists(), "{FAKETIME} is missing: tests/testbed/packages.sh installs faketime");
+        ensure!(
+            Path::new(FAKETIME).exists(),
+            "{FAKETIME} is missing: tests/testbed/packages.sh installs faketime"
+        );
         let folder = tempfile::Builder::new().prefix("verbs3-spread-").tempdir()?;
         let (network, processes, gateways) = (Network::new()?, Vec::new(), Vec::new());
         let mut spread = Self { network, processes, gateways, size, deadlines, folder };
         let identities = format!(
             "[[identity]]\nname = \"tests\"\naccess_key = \"{ACCESS_KEY}\"\nsecret_key = \"{SECRET_KEY}\"\n\
-             allow = [{{ mount = \"*\", rights = [\"read\", \"write\", \"list\", \"delete\", \"admin\"] }}]\n"
+             allow = [{{ mount = \"*\", rights = [\"read\", \"write\", \"list\", \"delete\", \
+                 \"admin\"] }}]\n"
         );
         fs::write(spread.file("identities.toml"), identities)?;
         for role in CLOCKS {
@@ -87,8 +96,11 @@ impl Spread {
             }
         }
         for index in 0..size.gateways {
-            let endpoint = format!("http://{}:9000", spread.network.address(&format!("gateway-{index}"))?);
-            spread.gateways.push(Gateway { client: client(&endpoint, ACCESS_KEY, SECRET_KEY), endpoint });
+            let endpoint =
+                format!("http://{}:9000", spread.network.address(&format!("gateway-{index}"))?);
+            spread
+                .gateways
+                .push(Gateway { client: client(&endpoint, ACCESS_KEY, SECRET_KEY), endpoint });
         }
         Ok(spread)
     }
@@ -96,9 +108,17 @@ impl Spread {
     /// All hosts, in the order in which they are started.
     fn names(&self) -> Vec<String> {
         let Size { coordinators, workers, gateways } = self.size;
-        let many = |role: &str, count: usize| (0..count).map(|n| format!("{role}-{n}")).collect::<Vec<_>>();
+        let many = |role: &str, count: usize| {
+            (0..count).map(|n| format!("{role}-{n}")).collect::<Vec<_>>()
+        };
         let first = ["store".to_owned(), "etcd".to_owned()].to_vec();
-        [first, many("coordinator", coordinators), many("worker", workers), many("gateway", gateways)].concat()
+        [
+            first,
+            many("coordinator", coordinators),
+            many("worker", workers),
+            many("gateway", gateways),
+        ]
+        .concat()
     }
 
     pub fn hosts(&self, role: &str) -> Vec<String> {
@@ -117,9 +137,11 @@ impl Spread {
         Ok(fs::rename(new, file)?)
     }
 
-    /// How far the process called `name` is ahead of this one's clock, in seconds, by the date that its answers bear.
+    /// How far the process called `name` is ahead of this one's clock, in seconds, by the date that
+    /// its answers bear.
     pub async fn clock_ahead(&self, name: &str) -> anyhow::Result<f64> {
-        let admin = ready(self.folder.path(), name, "admin").with_context(|| format!("{name} is not ready"))?;
+        let admin = ready(self.folder.path(), name, "admin")
+            .with_context(|| format!("{name} is not ready"))?;
         let date = process::date(&admin).await?;
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
         Ok(date.as_secs_f64() - now.as_secs_f64())
@@ -129,7 +151,8 @@ impl Spread {
         let address = self.network.address("store")?;
         let listen = format!("{address}:9000");
         // Where the router reaches it, too.
-        let config = store_config(self.folder.path(), &listen)?.replace("127.0.0.1:0", &format!("{address}:9001"));
+        let config = store_config(self.folder.path(), &listen)?
+            .replace("127.0.0.1:0", &format!("{address}:9001"));
         fs::write(self.file("store.toml"), config)?;
         let urls: Vec<String> = self
             .hosts("coordinator")
@@ -140,13 +163,16 @@ impl Spread {
             "[cluster]\nname = \"tests\"\nsecret = \"{CLUSTER_SECRET}\"\ncoordinators = [{}]\n\
              [[ufs]]\nname = \"store\"\nkind = \"s3\"\nendpoint = \"http://{listen}\"\n\
              credentials = {{ kind = \"static\", access_key_id = \"{ACCESS_KEY}\", secret_access_key = \"{SECRET_KEY}\" }}\n\
-             [[mount]]\nname = \"*\"\nufs = \"store\"\nattributes_ttl = \"1h\"\nabsence_ttl = \"1h\"\n",
+             [[mount]]\nname = \"*\"\nufs = \"store\"\nattributes_ttl = \"1h\"\nabsence_ttl = \
+                 \"1h\"\n",
             urls.join(", "),
         );
         for name in self.names() {
             let address = self.network.address(&name)?;
             let section = match name.split('-').next() {
-                Some("coordinator") => coordinator_section(&address.to_string(), &self.etcd()?, PREFIX),
+                Some("coordinator") => {
+                    coordinator_section(&address.to_string(), &self.etcd()?, PREFIX)
+                }
                 Some("worker") => self.worker_section(&name, &format!("{address}:9400"))?,
                 Some("gateway") => format!(
                     "[gateway]\nlisten = \"{address}:9000\"\nadmin_listen = \"{address}:9001\"\nidentities = \"{}\"\n\
@@ -165,7 +191,10 @@ impl Spread {
     fn worker_section(&self, name: &str, listen: &str) -> anyhow::Result<String> {
         let disk = self.file(&format!("{name}-disk"));
         fs::create_dir_all(&disk)?;
-        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=14m", "tmpfs"]).arg(&disk).status()?;
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=14m", "tmpfs"])
+            .arg(&disk)
+            .status()?;
         ensure!(mounted.success(), "a small file system can't be mounted");
         let disk = disk.join("tier");
         fs::create_dir_all(&disk)?;
@@ -196,7 +225,8 @@ impl Spread {
         Ok(format!("http://{}:2379", self.network.address("etcd")?))
     }
 
-    /// A process of another name and configuration on the host called `host`, without waiting for it.
+    /// A process of another name and configuration on the host called `host`, without waiting for
+    /// it.
     pub fn launch_other(&mut self, host: &str, name: &str, config: &str) -> anyhow::Result<()> {
         fs::write(self.file(&format!("{name}.toml")), config)?;
         self.launch_on(host, name)
@@ -212,9 +242,16 @@ impl Spread {
     }
 
     fn launch_on(&mut self, host: &str, name: &str) -> anyhow::Result<()> {
-        let log = fs::OpenOptions::new().create(true).append(true).open(self.file(&format!("{name}.log")))?;
+        let log = fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.file(&format!("{name}.log")))?;
         let role = name.split('-').next().unwrap_or_default();
-        let mut command = if role == "etcd" { self.etcd_command()? } else { self.role_command(host, name, role)? };
+        let mut command = if role == "etcd" {
+            self.etcd_command()?
+        } else {
+            self.role_command(host, name, role)?
+        };
         let child = command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn();
         let child = child.with_context(|| format!("can't start {name}"))?;
         self.processes.retain(|process| process.name != name);
@@ -224,7 +261,8 @@ impl Spread {
 
     fn role_command(&self, host: &str, name: &str, role: &str) -> anyhow::Result<Command> {
         let mut command = self.network.command(host, Path::new("unshare"));
-        let number: usize = name.rsplit('-').next().and_then(|number| number.parse().ok()).unwrap_or_default();
+        let number: usize =
+            name.rsplit('-').next().and_then(|number| number.parse().ok()).unwrap_or_default();
         let earlier = STARTED_EARLIER[number % STARTED_EARLIER.len()];
         command.args(["--time", "--boottime", earlier, "--monotonic", earlier, "--"]);
         let ready = self.file(&format!("{name}.ready"));
@@ -233,7 +271,9 @@ impl Spread {
         command.arg(binary()?).arg(role).arg("--config").arg(self.file(&format!("{name}.toml")));
         command.arg("--ready-file").arg(ready);
         if let Some(clock) = CLOCKS.iter().find(|clock| name.starts_with(*clock)) {
-            command.env("LD_PRELOAD", FAKETIME).env("FAKETIME_TIMESTAMP_FILE", self.file(&format!("clock-{clock}")));
+            command
+                .env("LD_PRELOAD", FAKETIME)
+                .env("FAKETIME_TIMESTAMP_FILE", self.file(&format!("clock-{clock}")));
             command
                 .env("FAKETIME_NO_CACHE", "1")
                 .env("FAKETIME_DONT_FAKE_MONOTONIC", "1")
@@ -245,7 +285,8 @@ impl Spread {
     fn etcd_command(&self) -> anyhow::Result<Command> {
         let cache = match std::env::var_os("VERBS3_CACHE_DIR") {
             Some(folder) => PathBuf::from(folder),
-            None => PathBuf::from(std::env::var_os("HOME").context("HOME is not set")?).join(".cache/verbs3"),
+            None => PathBuf::from(std::env::var_os("HOME").context("HOME is not set")?)
+                .join(".cache/verbs3"),
         };
         let program = cache.join("etcd/usr/bin/etcd");
         ensure!(program.exists(), "{} is missing; run tests/testbed/etcd.sh", program.display());
@@ -262,13 +303,19 @@ impl Spread {
     /// Asks etcd over its HTTP gateway; the answer.
     pub fn ask_etcd(&self, path: &str, question: &str) -> anyhow::Result<serde_json::Value> {
         let url = format!("{}{path}", self.etcd()?);
-        let asked = Command::new("curl").args(["-sS", "--fail", "--max-time", "20", "-d", question, &url]).output()?;
+        let asked = Command::new("curl")
+            .args(["-sS", "--fail", "--max-time", "20", "-d", question, &url])
+            .output()?;
         ensure!(asked.status.success(), "etcd: {}", String::from_utf8_lossy(&asked.stderr));
         Ok(serde_json::from_slice(&asked.stdout)?)
     }
 
     pub fn kill(&mut self, name: &str) -> anyhow::Result<()> {
-        let process = self.processes.iter_mut().find(|process| process.name == name).context("no such process")?;
+        let process = self
+            .processes
+            .iter_mut()
+            .find(|process| process.name == name)
+            .context("no such process")?;
         process.child.kill()?;
         process.child.wait()?;
         Ok(())
@@ -282,12 +329,20 @@ impl Spread {
     /// The status with which the process ended, once it has.
     pub async fn ended(&mut self, name: &str) -> anyhow::Result<Option<i32>> {
         let began = Instant::now();
-        let at = self.processes.iter().position(|process| process.name == name).context("no such process")?;
+        let at = self
+            .processes
+            .iter()
+            .position(|process| process.name == name)
+            .context("no such process")?;
         loop {
             if let Some(status) = self.processes[at].child.try_wait()? {
                 return Ok(status.code());
             }
-            ensure!(began.elapsed() < START_WITHIN, "{name} does not end; its log:\n{}", self.log(name));
+            ensure!(
+                began.elapsed() < START_WITHIN,
+                "{name} does not end; its log:\n{}",
+                self.log(name)
+            );
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
@@ -302,7 +357,8 @@ impl Spread {
 
     /// What the process called `name` says of itself.
     pub async fn metrics(&self, name: &str) -> anyhow::Result<crate::metrics::Metrics> {
-        let admin = ready(self.folder.path(), name, "admin").with_context(|| format!("{name} is not ready"))?;
+        let admin = ready(self.folder.path(), name, "admin")
+            .with_context(|| format!("{name} is not ready"))?;
         crate::metrics::Metrics::of(&admin).await
     }
 
@@ -316,12 +372,14 @@ impl Spread {
         self.command(&["status"]).await
     }
 
-    /// Runs `verbs3 WORDS --config …` of a coordinator on the router, and gives its status and what it printed.
+    /// Runs `verbs3 WORDS --config …` of a coordinator on the router, and gives its status and what
+    /// it printed.
     pub async fn command(&self, words: &[&str]) -> anyhow::Result<(Option<i32>, String)> {
         process::command(self.folder.path(), words).await
     }
 
-    /// Begins `verbs3 WORDS --config …` as [`Spread::command`] does, without waiting for it. Killed when it is dropped.
+    /// Begins `verbs3 WORDS --config …` as [`Spread::command`] does, without waiting for it. Killed
+    /// when it is dropped.
     pub fn begin(&self, words: &[&str]) -> anyhow::Result<tokio::process::Child> {
         let mut command = process::words(self.folder.path(), words)?;
         Ok(command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true).spawn()?)
@@ -350,7 +408,8 @@ impl Spread {
 }
 
 impl Spread {
-    /// How long after `since` coordinator `name` began to lead, by its own log: no question is in it. Its clock must not be set.
+    /// How long after `since` coordinator `name` began to lead, by its own log: no question is in
+    /// it. Its clock must not be set.
     pub fn led_after(&self, name: &str, since: SystemTime) -> anyhow::Result<Duration> {
         let log = self.log(name);
         let lines = log.lines().filter(|line| line.contains("\"this coordinator leads\""));
@@ -369,7 +428,8 @@ pub fn coordinator_section(address: &str, etcd: &str, prefix: &str) -> String {
     format!(
         "[coordinator]\nlisten = \"{address}:9500\"\nadvertise = \"http://{address}:9500\"\n\
          admin_listen = \"{address}:9501\"\nlease = \"1s\"\nleadership = \"{}s\"\n\
-         store = {{ kind = \"etcd\", endpoints = [\"{etcd}\"], prefix = \"{prefix}\", deadline = \"1s\" }}\n",
+         store = {{ kind = \"etcd\", endpoints = [\"{etcd}\"], prefix = \"{prefix}\", deadline = \
+             \"1s\" }}\n",
         LEADERSHIP.as_secs()
     )
 }
@@ -383,7 +443,8 @@ impl Drop for Spread {
                 process::tell_end_of_log(self.folder.path(), name);
             }
         }
-        // Mounted in this process's own namespace alone; gone with it, but the folder is removed before.
+        // Mounted in this process's own namespace alone; gone with it, but the folder is removed
+        // before.
         for name in self.hosts("worker") {
             let _ = Command::new("umount").arg(self.file(&format!("{name}-disk"))).status();
         }

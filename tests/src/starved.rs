@@ -1,5 +1,6 @@
-//! How long this machine kept a test from running: what a bound on time has to leave room for, and no more. Owns a thread that wants
-//! to wake every few milliseconds, and counts by how much it is late.
+//! How long this machine kept a test from running: what a bound on time has to leave room for, and
+//! no more. Owns a thread that wants to wake every few milliseconds, and counts by how much it is
+//! late.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,7 +27,10 @@ impl Starved {
                 std::thread::sleep(EVERY);
                 let late = began.elapsed().saturating_sub(EVERY);
                 if late > NOTED {
-                    counted.fetch_add(u64::try_from(late.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+                    counted.fetch_add(
+                        u64::try_from(late.as_micros()).unwrap_or(u64::MAX),
+                        Ordering::Relaxed,
+                    );
                 }
             }
         });

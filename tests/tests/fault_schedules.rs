@@ -1,9 +1,10 @@
-//! Random faults against the reference model: stores that refuse, break off and lie, workers that are killed and stopped,
-//! gateways that are killed, while objects are written, deleted and read through all gateways. Then everything heals.
+//! Random faults against the reference model: stores that refuse, break off and lie, workers that
+//! are killed and stopped, gateways that are killed, while objects are written, deleted and read
+//! through all gateways. Then everything heals.
 //!
-//! `SEED=` runs a schedule again, `ROUNDS=` says how many. What must hold: no wrong, stale or mixed byte ever; errors only
-//! where a fault explains them, and only of the kinds that S3 has for it; after healing everything works, agrees with the
-//! store, and nothing stays borrowed.
+//! `SEED=` runs a schedule again, `ROUNDS=` says how many. What must hold: no wrong, stale or mixed
+//! byte ever; errors only where a fault explains them, and only of the kinds that S3 has for it;
+//! after healing everything works, agrees with the store, and nothing stays borrowed.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -21,7 +22,8 @@ const KEYS: [&str; 5] = ["a", "b/c", "d", "e", "f"];
 const LENGTHS: [usize; 6] = [0, 1, 100_000, (256 << 10) + 1, 1 << 20, (4 << 20) + 9];
 const SOON: Duration = Duration::from_secs(120);
 
-/// What a key may hold: a version and its length, or nothing. Several after a write of unknown outcome.
+/// What a key may hold: a version and its length, or nothing. Several after a write of unknown
+/// outcome.
 type Possible = Vec<Option<(u64, usize)>>;
 
 struct Run {
@@ -52,7 +54,10 @@ async fn random_faults_agree_with_the_model() {
         }
     }
     println!("{rounds} schedules in {:?}, 0 violations: {:?}", began.elapsed(), run.counts);
-    assert!(run.cluster.proxy().faults.struck() as usize > rounds / 4, "the faults hardly ever struck");
+    assert!(
+        run.cluster.proxy().faults.struck() as usize > rounds / 4,
+        "the faults hardly ever struck"
+    );
     run.cluster.stop().await.unwrap();
 }
 
@@ -71,11 +76,13 @@ impl Run {
                 "[gateway.tier]\nfirst_progress = \"300ms\"\nidle = \"1s\"\nhedge_after = \"60ms\"\nannounce_deadline = \"300ms\"\n\
                  report_deadline = \"300ms\"\nrest_min = \"50ms\"\nrest_max = \"200ms\"\nwrite_uncertain_for = \"1s\"\n\
                  [gateway.read]\nresume_wait_max = \"500ms\"\n\
-                 [gateway.peers]\npause_min = \"20ms\"\npause_max = \"100ms\"\nrest_min = \"1s\"\nrest_max = \"1s\"",
+                 [gateway.peers]\npause_min = \"20ms\"\npause_max = \"100ms\"\nrest_min = \
+                     \"1s\"\nrest_max = \"1s\"",
             );
         let cluster = cluster.start().await.unwrap();
         let bucket = cluster.bucket("schedules").await.unwrap();
-        let clients = cluster.gateways().iter().map(|gateway| reading::once(&gateway.client)).collect();
+        let clients =
+            cluster.gateways().iter().map(|gateway| reading::once(&gateway.client)).collect();
         let model = KEYS.into_iter().map(|key| (key, vec![None])).collect();
         Self {
             cluster,
@@ -96,7 +103,8 @@ impl Run {
         self.processes_fail = !self.store_fails || self.rng.random_bool(0.15);
         if self.store_fails {
             let (percent, rng) = (self.rng.random_range(5..60), seed::rng(self.rng.random(), 0));
-            let kinds: Vec<_> = store_faults().into_iter().filter(|_| self.rng.random_bool(0.4)).collect();
+            let kinds: Vec<_> =
+                store_faults().into_iter().filter(|_| self.rng.random_bool(0.4)).collect();
             self.cluster.proxy().faults.random(rng, percent, kinds);
         }
         for _ in 0..self.rng.random_range(8..16) {
@@ -139,8 +147,10 @@ impl Run {
         match self.rng.random_range(0..100) {
             0..25 => {
                 self.versions += 1;
-                let (version, length) = (self.versions, LENGTHS[self.rng.random_range(0..LENGTHS.len())]);
-                let failed = reading::put(&self.clients[gateway], &self.bucket, key, version, length).await;
+                let (version, length) =
+                    (self.versions, LENGTHS[self.rng.random_range(0..LENGTHS.len())]);
+                let failed =
+                    reading::put(&self.clients[gateway], &self.bucket, key, version, length).await;
                 self.written(key, Some((version, length)), failed)
             }
             25..32 => {
@@ -163,7 +173,12 @@ impl Run {
         if second { self.rng.random_range(0..2) } else { 0 }
     }
 
-    fn written(&mut self, key: &'static str, now: Option<(u64, usize)>, failed: Option<Seen>) -> Result<(), String> {
+    fn written(
+        &mut self,
+        key: &'static str,
+        now: Option<(u64, usize)>,
+        failed: Option<Seen>,
+    ) -> Result<(), String> {
         self.count(if failed.is_some() { "writes failed" } else { "writes" });
         match failed {
             None => drop(self.model.insert(key, vec![now])),
@@ -187,13 +202,22 @@ impl Run {
                 match possible.iter().flatten().rev().find(|one| is(one)) {
                     // Nobody else writes: what one reader has seen, all have to see from now on.
                     Some(found) => drop(self.model.insert(key, vec![Some(*found)])),
-                    None => return wrong(format!("{} bytes of no possible version came", body.len())),
+                    None => {
+                        return wrong(format!("{} bytes of no possible version came", body.len()));
+                    }
                 }
             }
             Seen::Cut(body) => {
                 self.count("reads cut");
-                if !possible.iter().flatten().any(|&(version, _)| content::check(key, version, 0, body).is_ok()) {
-                    return wrong(format!("{} bytes of no possible version came before the cut", body.len()));
+                if !possible
+                    .iter()
+                    .flatten()
+                    .any(|&(version, _)| content::check(key, version, 0, body).is_ok())
+                {
+                    return wrong(format!(
+                        "{} bytes of no possible version came before the cut",
+                        body.len()
+                    ));
                 }
                 self.explained(seen, false)?;
             }
@@ -209,12 +233,18 @@ impl Run {
         Ok(())
     }
 
-    /// An error has to have a cause: a store that fails explains any, processes that fail explain refused writes alone.
+    /// An error has to have a cause: a store that fails explains any, processes that fail explain
+    /// refused writes alone.
     fn explained(&self, seen: &Seen, is_write: bool) -> Result<(), String> {
-        let kind = matches!(seen, Seen::Cut(_)) || matches!(seen.status(), Some(500 | 502 | 503 | 504));
+        let kind =
+            matches!(seen, Seen::Cut(_)) || matches!(seen.status(), Some(500 | 502 | 503 | 504));
         let cause = self.store_fails || (is_write && self.processes_fail);
         let cut_off = *seen == Seen::Broken && is_write && self.processes_fail;
-        if (kind && cause) || cut_off { Ok(()) } else { Err(format!("{seen:?} is not explained by any fault")) }
+        if (kind && cause) || cut_off {
+            Ok(())
+        } else {
+            Err(format!("{seen:?} is not explained by any fault"))
+        }
     }
 
     async fn heal(&mut self) -> Result<(), String> {
@@ -230,10 +260,15 @@ impl Run {
                 let answers = async || {
                     seen = reading::get(&self.clients[gateway], &self.bucket, key).await;
                     let over = matches!(seen, Seen::Whole(_)) || seen.status() == Some(404);
-                    if over { Ok(()) } else { Err(format!("after healing, gateway {gateway} answers {seen:?}")) }
+                    if over {
+                        Ok(())
+                    } else {
+                        Err(format!("after healing, gateway {gateway} answers {seen:?}"))
+                    }
                 };
                 eventually(SOON, answers).await.map_err(|error| format!("{error:#}"))?;
-                self.read(key, &seen).map_err(|why| format!("after healing, gateway {gateway}: {why}"))?;
+                self.read(key, &seen)
+                    .map_err(|why| format!("after healing, gateway {gateway}: {why}"))?;
             }
         }
         self.at_rest().await
@@ -242,7 +277,8 @@ impl Run {
     async fn at_rest(&self) -> Result<(), String> {
         for name in ["gateway-0", "gateway-1", "worker-0", "worker-1"] {
             let rested = async || {
-                let metrics = self.cluster.metrics(name).await.map_err(|error| format!("{error:#}"))?;
+                let metrics =
+                    self.cluster.metrics(name).await.map_err(|error| format!("{error:#}"))?;
                 let borrowed = BORROWED.iter().map(|family| (family, metrics.sum(family, &[])));
                 match borrowed.into_iter().find(|(_, value)| *value != 0.0) {
                     Some((family, value)) => Err(format!("{name}: {family} stays {value}")),

@@ -1,5 +1,5 @@
-//! The coherence promise under concurrency, in a cluster whose map does not change. What is promised, and how it is held
-//! against what is seen: `verbs3_tests::history`.
+//! The coherence promise under concurrency, in a cluster whose map does not change. What is
+//! promised, and how it is held against what is seen: `verbs3_tests::history`.
 #![allow(clippy::unwrap_used)]
 
 use std::time::Duration;

@@ -1,5 +1,6 @@
-//! Hot blocks: one that is read more than a worker should serve gets more workers, which take it from its owner and not from the
-//! store; whoever reads it meanwhile gets what it would have got without them.
+//! Hot blocks: one that is read more than a worker should serve gets more workers, which take it
+//! from its owner and not from the store; whoever reads it meanwhile gets what it would have got
+//! without them.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -23,7 +24,8 @@ fn all_bytes() -> u64 {
 /// Everything that is read at all is hot, and is so no more a while after it was read.
 fn settings(rate: &str, cool_for: &str) -> String {
     format!(
-        "[coordinator.hot]\nrate = \"{rate}\"\nworkers_max = {WORKERS}\nreport_every = \"200ms\"\ncool_for = \"{cool_for}\""
+        "[coordinator.hot]\nrate = \"{rate}\"\nworkers_max = {WORKERS}\nreport_every = \
+        \"200ms\"\ncool_for = \"{cool_for}\""
     )
 }
 
@@ -62,38 +64,65 @@ async fn load(gateway: Gateway, bucket: String, over: Arc<AtomicBool>) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hot_object_gets_more_workers_and_loses_them_again_and_leaves_the_store_once() {
-    // No bound on time is met, however slow the machine: what is asked of the store then says where blocks were looked for.
-    let patient = "[worker.fill]\nunwanted_max = \"10s\"\n[worker.neighbours]\nwait_max = \"10s\"\nsilence_max = \"10s\"\ndeadline = \"60s\"";
+    // No bound on time is met, however slow the machine: what is asked of the store then says where
+    // blocks were looked for.
+    let patient = "[worker.fill]\nunwanted_max = \"10s\"\n[worker.neighbours]\nwait_max = \
+        \"10s\"\nsilence_max = \"10s\"\ndeadline = \"60s\"";
     let unhedged = "[gateway.tier]\nhedge_after = \"19s\"\nfirst_progress = \"20s\"";
     let cluster = Cluster::builder().gateways(2).workers(WORKERS).coordinated().lease("6s");
     let cluster = cluster.settings(Section::Worker, patient).settings(Section::Gateway, unhedged);
-    let cluster = cluster.settings(Section::Coordinator, &settings("64KiB", "2s")).start().await.unwrap();
+    let cluster =
+        cluster.settings(Section::Coordinator, &settings("64KiB", "2s")).start().await.unwrap();
     let bucket = cluster.bucket("hot").await.unwrap();
     for (key, length) in OBJECTS {
         let body = content::body(key, 1, length);
-        cluster.store().put_object().bucket(&bucket).key(key).body(body.into()).send().await.unwrap();
+        cluster
+            .store()
+            .put_object()
+            .bucket(&bucket)
+            .key(key)
+            .body(body.into())
+            .send()
+            .await
+            .unwrap();
     }
     let served = async || of_workers(&cluster, "verbs3_worker_served_bytes_total", &[]).await;
     let first = cluster.gateways().remove(0).client;
     reading::get(&first, &bucket, "one").await.is_whole("one", 1, OBJECTS[0].1).unwrap();
     let alone = served().await;
-    assert_eq!(alone.iter().filter(|bytes| **bytes > 0.0).count(), 1, "a block has one owner: {alone:?}");
+    assert_eq!(
+        alone.iter().filter(|bytes| **bytes > 0.0).count(),
+        1,
+        "a block has one owner: {alone:?}"
+    );
     reading::get(&first, &bucket, "many").await.is_whole("many", 1, OBJECTS[1].1).unwrap();
     let cold = sent_by_store(&cluster).await;
-    assert!(cold >= all_bytes() as f64 && cold <= 1.01 * all_bytes() as f64, "the store has sent {cold} bytes");
+    assert!(
+        cold >= all_bytes() as f64 && cold <= 1.01 * all_bytes() as f64,
+        "the store has sent {cold} bytes"
+    );
 
     let over = Arc::new(AtomicBool::new(false));
-    let loads = cluster.gateways().into_iter().map(|gateway| load(gateway, bucket.clone(), over.clone()));
+    let loads =
+        cluster.gateways().into_iter().map(|gateway| load(gateway, bucket.clone(), over.clone()));
     let loads: Vec<_> = loads.map(tokio::spawn).collect();
     let enough = eventually(WITHIN, async || {
-        assert!(!loads.iter().any(tokio::task::JoinHandle::is_finished), "a reader saw what can't be");
+        assert!(
+            !loads.iter().any(tokio::task::JoinHandle::is_finished),
+            "a reader saw what can't be"
+        );
         let served = served().await;
         let taken = of_workers(&cluster, "verbs3_worker_owner_bytes_total", &[]).await;
         let spread = of_gateways(&cluster, "verbs3_client_spread_total", &["to=\"replica\""]).await;
         let all_serve = served.iter().all(|bytes| *bytes > 2.0 * all_bytes() as f64);
-        // Each block twice. A little less, should a worker have been without its lease for a moment.
+        // Each block twice. A little less, should a worker have been without its lease for a
+        // moment.
         let all_copied = taken.iter().sum::<f64>() > 1.8 * all_bytes() as f64;
-        if all_serve && all_copied && spread > 50.0 { Ok(()) } else { Err(format!("{served:?} {taken:?} {spread}")) }
+        if all_serve && all_copied && spread > 50.0 {
+            Ok(())
+        } else {
+            Err(format!("{served:?} {taken:?} {spread}"))
+        }
     });
     let enough = enough.await;
     let (_, shown) = cluster.command(&["status"]).await.unwrap();
@@ -125,7 +154,8 @@ async fn a_hot_object_gets_more_workers_and_loses_them_again_and_leaves_the_stor
 async fn reads_of_hot_objects_see_acknowledged_writes_though_a_worker_of_theirs_dies() {
     let seed = seed::from_environment();
     let cluster = Cluster::builder().gateways(3).workers(WORKERS).coordinated();
-    let mut cluster = cluster.settings(Section::Coordinator, &settings("1KiB", "1h")).start().await.unwrap();
+    let mut cluster =
+        cluster.settings(Section::Coordinator, &settings("1KiB", "1h")).start().await.unwrap();
     let bucket = cluster.bucket("hot").await.unwrap();
     let mut history = History::start(&cluster.gateways(), &bucket, seed, Writes::MayFail);
     let mut spread_before = 0.0;
@@ -133,13 +163,17 @@ async fn reads_of_hot_objects_see_acknowledged_writes_though_a_worker_of_theirs_
         // Replicas give bytes, and are found without those of a version that they have not seen.
         for second in 0.. {
             history.run_for(Duration::from_secs(1)).await;
-            let replica = of_gateways(&cluster, "verbs3_client_spread_total", &["to=\"replica\""]).await;
+            let replica =
+                of_gateways(&cluster, "verbs3_client_spread_total", &["to=\"replica\""]).await;
             let back = of_gateways(&cluster, "verbs3_client_spread_total", &["to=\"back\""]).await;
             if replica - back > spread_before + 10.0 && back > 0.0 {
                 spread_before = replica - back;
                 break;
             }
-            assert!(second < 300, "round {round}: {replica} spans were given to replicas, {back} of them came back");
+            assert!(
+                second < 300,
+                "round {round}: {replica} spans were given to replicas, {back} of them came back"
+            );
         }
         if round == 0 {
             cluster.signal("worker-1", "-KILL").unwrap();

@@ -1,6 +1,7 @@
-//! Leases on attributes, in a coordinated cluster: gateways answer HEAD without asking the home, most of the time, and no read that
-//! starts after a write's acknowledgement is stale, while workers that granted leases and gateways that hold some are killed and
-//! stopped. Small objects and many HEADs: what `history` has few of.
+//! Leases on attributes, in a coordinated cluster: gateways answer HEAD without asking the home,
+//! most of the time, and no read that starts after a write's acknowledgement is stale, while
+//! workers that granted leases and gateways that hold some are killed and stopped. Small objects
+//! and many HEADs: what `history` has few of.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -28,13 +29,20 @@ fn name(key: usize) -> String {
 
 async fn put(gateway: &Gateway, bucket: &str, key: usize, version: u64) -> Result<(), String> {
     let body = content::body(&name(key), version, 600_000);
-    let put = gateway.client.put_object().bucket(bucket).key(name(key)).metadata("version", version.to_string());
+    let put = gateway
+        .client
+        .put_object()
+        .bucket(bucket)
+        .key(name(key))
+        .metadata("version", version.to_string());
     put.body(body.into()).send().await.map(|_| ()).map_err(|error| format!("{error:?}"))
 }
 
 /// The version that a read shows: of HEADs mostly, and of GETs large enough to go by spans.
 async fn seen(gateway: &Gateway, bucket: &str, key: usize, whole: bool) -> Result<u64, String> {
-    let version = |metadata: Option<&std::collections::HashMap<String, String>>| metadata.unwrap()["version"].parse();
+    let version = |metadata: Option<&std::collections::HashMap<String, String>>| {
+        metadata.unwrap()["version"].parse()
+    };
     if !whole {
         let head = gateway.client.head_object().bucket(bucket).key(name(key)).send().await;
         return Ok(version(head.map_err(|error| format!("{error:?}"))?.metadata()).unwrap());
@@ -48,7 +56,13 @@ async fn seen(gateway: &Gateway, bucket: &str, key: usize, whole: bool) -> Resul
 }
 
 /// A write may fail while its home is away; then it may be seen or not.
-async fn write_on(keys: Arc<Vec<Key>>, key: usize, gateways: Vec<Gateway>, bucket: String, stop: Arc<AtomicBool>) {
+async fn write_on(
+    keys: Arc<Vec<Key>>,
+    key: usize,
+    gateways: Vec<Gateway>,
+    bucket: String,
+    stop: Arc<AtomicBool>,
+) {
     for version in 2.. {
         if stop.load(Ordering::Relaxed) {
             return;
@@ -62,16 +76,25 @@ async fn write_on(keys: Arc<Vec<Key>>, key: usize, gateways: Vec<Gateway>, bucke
     }
 }
 
-async fn read_on(keys: Arc<Vec<Key>>, gateway: Gateway, bucket: String, stop: Arc<AtomicBool>, reads: Arc<AtomicU64>) {
+async fn read_on(
+    keys: Arc<Vec<Key>>,
+    gateway: Gateway,
+    bucket: String,
+    stop: Arc<AtomicBool>,
+    reads: Arc<AtomicU64>,
+) {
     while !stop.load(Ordering::Relaxed) {
         let key = rand::random_range(0..KEYS);
         let oldest = keys[key].acknowledged.load(Ordering::SeqCst);
-        let Ok(version) = seen(&gateway, &bucket, key, rand::random_bool(0.1)).await else { continue };
+        let Ok(version) = seen(&gateway, &bucket, key, rand::random_bool(0.1)).await else {
+            continue;
+        };
         let newest = keys[key].begun.load(Ordering::SeqCst);
         reads.fetch_add(1, Ordering::Relaxed);
         assert!(
             (oldest..=newest).contains(&version),
-            "{} through {}: saw version {version}, {oldest} was acknowledged before the read began, {newest} begun when it ended",
+            "{} through {}: saw version {version}, {oldest} was acknowledged before the read \
+            began, {newest} begun when it ended",
             name(key),
             gateway.endpoint
         );
@@ -115,7 +138,8 @@ async fn trouble(cluster: &mut Cluster, what: usize, rng: &mut rand::rngs::Small
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reads_by_leases_see_acknowledged_writes_whoever_is_killed_or_stopped() {
     let mut rng = seed::rng(seed::from_environment(), 78);
-    let mut cluster = Cluster::builder().gateways(3).workers(2).coordinated().lease("2s").start().await.unwrap();
+    let mut cluster =
+        Cluster::builder().gateways(3).workers(2).coordinated().lease("2s").start().await.unwrap();
     let bucket = cluster.bucket("leases").await.unwrap();
     let gateways = cluster.gateways();
     let keys: Arc<Vec<Key>> = Arc::new((0..KEYS).map(|_| Key::default()).collect());
@@ -130,7 +154,13 @@ async fn reads_by_leases_see_acknowledged_writes_whoever_is_killed_or_stopped() 
         tasks.spawn(write_on(keys.clone(), key, gateways.clone(), bucket.clone(), stop.clone()));
     }
     for gateway in gateways.iter().chain(&gateways) {
-        tasks.spawn(read_on(keys.clone(), gateway.clone(), bucket.clone(), stop.clone(), reads.clone()));
+        tasks.spawn(read_on(
+            keys.clone(),
+            gateway.clone(),
+            bucket.clone(),
+            stop.clone(),
+            reads.clone(),
+        ));
     }
     let mut order: Vec<usize> = (0..5).collect();
     for at in (1..order.len()).rev() {
@@ -154,13 +184,18 @@ async fn reads_by_leases_see_acknowledged_writes_whoever_is_killed_or_stopped() 
     let reads = reads.load(Ordering::Relaxed);
     println!("{written} versions, {reads} reads, none stale; {}", leases(&metrics).unwrap());
     let answered: f64 = metrics.iter().map(|one| one.sum("verbs3_client_leased_total", &[])).sum();
-    assert!(written > 20 && answered > 50.0, "too little happened to prove anything: {answered} of {reads} reads");
+    assert!(
+        written > 20 && answered > 50.0,
+        "too little happened to prove anything: {answered} of {reads} reads"
+    );
 }
 
-/// Without the writes of others, a gateway asks the home of a hot key a few times in the life of its lease, and not at each HEAD.
+/// Without the writes of others, a gateway asks the home of a hot key a few times in the life of
+/// its lease, and not at each HEAD.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hot_key_is_headed_without_asking_its_home() {
-    let cluster = Cluster::builder().gateways(2).workers(1).coordinated().lease("10s").start().await.unwrap();
+    let cluster =
+        Cluster::builder().gateways(2).workers(1).coordinated().lease("10s").start().await.unwrap();
     let bucket = cluster.bucket("hot").await.unwrap();
     let gateways = cluster.gateways();
     eventually(SOON, async || put(&gateways[0], &bucket, 0, 1).await).await.unwrap();

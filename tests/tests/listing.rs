@@ -1,4 +1,5 @@
-//! Changes behind the gateways: they show once their key came in a listing, however long attributes are kept.
+//! Changes behind the gateways: they show once their key came in a listing, however long attributes
+//! are kept.
 #![allow(clippy::unwrap_used)]
 
 use aws_sdk_s3::primitives::ByteStream;
@@ -36,7 +37,11 @@ async fn a_listing_through_any_gateway_ends_what_it_contradicts_for_all() {
         put(key, b"newer").await;
     }
     put("new", b"there").await;
-    assert_eq!(get(reader, &bucket, &keys[0]).await.unwrap(), b"old", "attributes are kept for an hour");
+    assert_eq!(
+        get(reader, &bucket, &keys[0]).await.unwrap(),
+        b"old",
+        "attributes are kept for an hour"
+    );
     assert_eq!(get(reader, &bucket, "new").await, None, "so is an absence");
 
     let listed = lister.client.list_objects_v2().bucket(&bucket).send().await.unwrap();

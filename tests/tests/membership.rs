@@ -1,4 +1,5 @@
-//! A coordinated cluster: workers and the coordinator come, go, stop and come back, and coherence holds all the time.
+//! A coordinated cluster: workers and the coordinator come, go, stop and come back, and coherence
+//! holds all the time.
 #![allow(clippy::unwrap_used)]
 
 use std::time::{Duration, Instant};
@@ -82,7 +83,14 @@ async fn trouble(cluster: &mut Cluster, history: &mut History, what: Trouble, wo
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reads_see_acknowledged_writes_while_workers_and_coordinators_come_and_go() {
     let seed = seed::from_environment();
-    let mut cluster = Cluster::builder().gateways(3).workers(3).coordinated().move_for("800ms").start().await.unwrap();
+    let mut cluster = Cluster::builder()
+        .gateways(3)
+        .workers(3)
+        .coordinated()
+        .move_for("800ms")
+        .start()
+        .await
+        .unwrap();
     let bucket = cluster.bucket("membership").await.unwrap();
     let mut history = History::start(&cluster.gateways(), &bucket, seed, Writes::MayFail);
     history.run_for(Duration::from_secs(2)).await;
@@ -113,7 +121,12 @@ async fn put(gateway: &Gateway, bucket: &str, key: &str, version: u64) -> Result
     put.map(|_| ()).map_err(|error| format!("{error:?}"))
 }
 
-async fn version_seen(gateway: &Gateway, bucket: &str, key: &str, versions: std::ops::RangeInclusive<u64>) -> u64 {
+async fn version_seen(
+    gateway: &Gateway,
+    bucket: &str,
+    key: &str,
+    versions: std::ops::RangeInclusive<u64>,
+) -> u64 {
     let answer = gateway.client.get_object().bucket(bucket).key(key).send().await.unwrap();
     let bytes = answer.body.collect().await.unwrap().into_bytes();
     versions.into_iter().find(|&version| content::check(key, version, 0, &bytes).is_ok()).unwrap()
@@ -129,11 +142,13 @@ async fn without_a_coordinator_reads_and_writes_go_on_with_the_last_map() {
         version_seen(&gateways[1], &bucket, &format!("k{key}"), 1..=1).await;
     }
     cluster.signal("coordinator-0", "-KILL").unwrap();
-    // Past every lease: what the homes know is good for nothing then, and yet they stand by their map.
+    // Past every lease: what the homes know is good for nothing then, and yet they stand by their
+    // map.
     tokio::time::sleep(Duration::from_secs(3)).await;
     for key in 0..8 {
         let key = format!("k{key}");
-        // On a busy machine a home may take longer than its gateway has patience: then this is asked again.
+        // On a busy machine a home may take longer than its gateway has patience: then this is
+        // asked again.
         eventually(SOON, async || put(&gateways[0], &bucket, &key, 2).await).await.unwrap();
         assert_eq!(version_seen(&gateways[1], &bucket, &key, 1..=2).await, 2);
     }
@@ -151,7 +166,8 @@ async fn without_a_coordinator_reads_and_writes_go_on_with_the_last_map() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_workers_death_costs_its_writes_a_moment_and_nobody_else_anything() {
-    let mut cluster = Cluster::builder().gateways(1).workers(2).coordinated().start().await.unwrap();
+    let mut cluster =
+        Cluster::builder().gateways(1).workers(2).coordinated().start().await.unwrap();
     let bucket = cluster.bucket("death").await.unwrap();
     let gateway = cluster.gateways().remove(0);
     for key in 0..10 {
@@ -166,7 +182,12 @@ async fn a_workers_death_costs_its_writes_a_moment_and_nobody_else_anything() {
     }
     println!("ten writes took {:?} around a worker's death", began.elapsed());
     cluster
-        .status_shows(&["1 of 2 workers serve", "worker-1 at", "went without a word", "fewer than 2 replicas"])
+        .status_shows(&[
+            "1 of 2 workers serve",
+            "worker-1 at",
+            "went without a word",
+            "fewer than 2 replicas",
+        ])
         .await
         .unwrap();
     cluster.restart("worker-1").unwrap();
@@ -175,10 +196,23 @@ async fn a_workers_death_costs_its_writes_a_moment_and_nobody_else_anything() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_drained_worker_owns_nothing_and_says_when_it_may_be_stopped() {
-    let cluster = Cluster::builder().gateways(1).workers(2).coordinated().move_for("800ms").start().await.unwrap();
+    let cluster = Cluster::builder()
+        .gateways(1)
+        .workers(2)
+        .coordinated()
+        .move_for("800ms")
+        .start()
+        .await
+        .unwrap();
     let (status, said) = cluster.command(&["worker", "drain", "worker-0", "--wait"]).await.unwrap();
-    assert!(status == Some(0) && said.contains("worker-0 owns nothing any more and may be stopped"), "{said}");
-    cluster.status_shows(&["worker worker-0 owns nothing any more and may be stopped"]).await.unwrap();
+    assert!(
+        status == Some(0) && said.contains("worker-0 owns nothing any more and may be stopped"),
+        "{said}"
+    );
+    cluster
+        .status_shows(&["worker worker-0 owns nothing any more and may be stopped"])
+        .await
+        .unwrap();
     let bucket = cluster.bucket("drain").await.unwrap();
     let gateway = cluster.gateways().remove(0);
     cluster.signal("worker-0", "-TERM").unwrap();

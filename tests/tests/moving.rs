@@ -1,4 +1,5 @@
-//! Blocks move with their slots: a worker that joins, leaves or is restarted costs the object store nothing that some worker had.
+//! Blocks move with their slots: a worker that joins, leaves or is restarted costs the object store
+//! nothing that some worker had.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -19,14 +20,21 @@ fn all_bytes() -> u64 {
     (0..OBJECTS).map(|object| length(object) as u64).sum()
 }
 
-/// No bound on time is met, however slow the machine: what is asked of the store then says where blocks were looked for. With
-/// the default of `map_wait`, a busy machine read 0.5 to 2 % of a rolling restart's bytes at the store, all of it opens that had
-/// waited so long for the next map.
+/// No bound on time is met, however slow the machine: what is asked of the store then says where
+/// blocks were looked for. With the default of `map_wait`, a busy machine read 0.5 to 2 % of a
+/// rolling restart's bytes at the store, all of it opens that had waited so long for the next map.
 async fn start(gateways: usize, workers: usize) -> (Cluster, String) {
-    let patient = "[worker.neighbours]\nwait_max = \"10s\"\nsilence_max = \"10s\"\ndeadline = \"60s\"";
-    let unhedged = "[gateway.tier]\nhedge_after = \"19s\"\nfirst_progress = \"20s\"\nmap_wait = \"30s\"";
+    let patient =
+        "[worker.neighbours]\nwait_max = \"10s\"\nsilence_max = \"10s\"\ndeadline = \"60s\"";
+    let unhedged =
+        "[gateway.tier]\nhedge_after = \"19s\"\nfirst_progress = \"20s\"\nmap_wait = \"30s\"";
     // Longer than a worker takes to compute two maps, or it is lost and comes back.
-    let cluster = Cluster::builder().gateways(gateways).workers(workers).coordinated().lease("5s").move_for("800ms");
+    let cluster = Cluster::builder()
+        .gateways(gateways)
+        .workers(workers)
+        .coordinated()
+        .lease("5s")
+        .move_for("800ms");
     let cluster = cluster.worker_memory("192MiB");
     let cluster = cluster.settings(Section::Worker, patient).settings(Section::Gateway, unhedged);
     let cluster = cluster.start().await.unwrap();
@@ -50,7 +58,11 @@ async fn read(gateway: &Gateway, bucket: &str, object: u64) {
 async fn read_cold(cluster: &Cluster, bucket: &str) -> u64 {
     read_all(&cluster.gateways()[0], bucket).await;
     let cold = sent_by_store(cluster).await;
-    assert!(cold >= all_bytes(), "the store has sent {cold} bytes, and everything has {}", all_bytes());
+    assert!(
+        cold >= all_bytes(),
+        "the store has sent {cold} bytes, and everything has {}",
+        all_bytes()
+    );
     cold
 }
 
@@ -71,11 +83,16 @@ async fn assert_nothing_again(cluster: &Cluster, cold: u64) {
     assert!(again < 100_000, "the store was asked for {again} bytes that some worker had");
 }
 
-/// Of these, what gateways read by themselves: while a home is between two maps, they ask the store.
+/// Of these, what gateways read by themselves: while a home is between two maps, they ask the
+/// store.
 async fn sent_to_gateways(cluster: &Cluster, gateways: usize) -> u64 {
     let mut bytes = 0.0;
     for gateway in 0..gateways {
-        bytes += cluster.metrics(&format!("gateway-{gateway}")).await.unwrap().sum("verbs3_read_ufs_bytes_total", &[]);
+        bytes += cluster
+            .metrics(&format!("gateway-{gateway}"))
+            .await
+            .unwrap()
+            .sum("verbs3_read_ufs_bytes_total", &[]);
     }
     bytes as u64
 }
@@ -102,7 +119,8 @@ async fn a_worker_that_joins_takes_its_blocks_from_those_who_had_them() {
     read_all(&gateway, &bucket).await;
     let taken = taken_over(&cluster, "worker-2").await;
     println!("worker-2 took {taken} of {} bytes from the others", all_bytes());
-    // Its share is a third; of so few blocks, whose places are drawn anew in each run, it may be one.
+    // Its share is a third; of so few blocks, whose places are drawn anew in each run, it may be
+    // one.
     assert!(taken > 0.0, "of a third of the blocks, nothing was taken over");
     assert_nothing_again(&cluster, cold).await;
 }
@@ -123,7 +141,13 @@ async fn a_drained_worker_leaves_what_is_hot_behind() {
 }
 
 /// Reads at random until told to stop, and wants every byte right. The bytes that it has read.
-async fn load(gateway: Gateway, bucket: String, number: u64, over: Arc<AtomicBool>, bytes: Arc<AtomicU64>) {
+async fn load(
+    gateway: Gateway,
+    bucket: String,
+    number: u64,
+    over: Arc<AtomicBool>,
+    bytes: Arc<AtomicU64>,
+) {
     let mut rng = seed::rng(seed::from_environment(), number);
     while !over.load(Ordering::Relaxed) {
         let object = rng.random_range(0..OBJECTS);
@@ -141,13 +165,18 @@ async fn a_rolling_restart_of_every_worker_is_noticed_by_no_client_and_hardly_by
     let (over, bytes) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let loads = gateways.iter().cloned().zip(0..);
     let loads: Vec<_> = loads
-        .map(|(gateway, number)| tokio::spawn(load(gateway, bucket.clone(), number, over.clone(), bytes.clone())))
+        .map(|(gateway, number)| {
+            tokio::spawn(load(gateway, bucket.clone(), number, over.clone(), bytes.clone()))
+        })
         .collect();
     for worker in 0..WORKERS {
         let worker = format!("worker-{worker}");
         let (status, said) = cluster.command(&["worker", "drain", &worker]).await.unwrap();
         assert_eq!(status, Some(0), "{said}");
-        cluster.status_shows(&[&format!("worker {worker} owns nothing any more and may be stopped")]).await.unwrap();
+        cluster
+            .status_shows(&[&format!("worker {worker} owns nothing any more and may be stopped")])
+            .await
+            .unwrap();
         cluster.signal(&worker, "-TERM").unwrap();
         cluster.restart_and_wait(&worker).await.unwrap();
         let (status, said) = cluster.command(&["worker", "undrain", &worker]).await.unwrap();
@@ -155,7 +184,9 @@ async fn a_rolling_restart_of_every_worker_is_noticed_by_no_client_and_hardly_by
         cluster.status_shows(&["3 of 3 workers serve"]).await.unwrap();
         // As long between two restarts as it takes to read everything twice.
         let until = bytes.load(Ordering::Relaxed) + 2 * all_bytes();
-        while bytes.load(Ordering::Relaxed) < until && !loads.iter().any(tokio::task::JoinHandle::is_finished) {
+        while bytes.load(Ordering::Relaxed) < until
+            && !loads.iter().any(tokio::task::JoinHandle::is_finished)
+        {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
@@ -167,10 +198,16 @@ async fn a_rolling_restart_of_every_worker_is_noticed_by_no_client_and_hardly_by
     let (again, read) = (sent_by_store(&cluster).await - cold, bytes.load(Ordering::Relaxed));
     let by_gateways = sent_to_gateways(&cluster, gateways.len()).await;
     let by_workers = again.saturating_sub(by_gateways);
-    println!("clients read {read} bytes; the store sent {again} again, {by_gateways} of them to gateways");
-    // Without moving, each worker's share leaves the cache twice: when it goes, and when it comes back.
+    println!(
+        "clients read {read} bytes; the store sent {again} again, {by_gateways} of them to gateways"
+    );
+    // Without moving, each worker's share leaves the cache twice: when it goes, and when it comes
+    // back.
     let without = 2 * all_bytes();
-    assert!(by_workers <= without / 4, "workers filled {by_workers} bytes again; without moving it would be {without}");
+    assert!(
+        by_workers <= without / 4,
+        "workers filled {by_workers} bytes again; without moving it would be {without}"
+    );
     // Whoever asks between two maps waits for the next.
     assert!(by_gateways <= all_bytes() / 4, "gateways read {by_gateways} bytes at the store");
     assert!(again <= read / WORKERS, "less than two of three bytes came from the cache");

@@ -1,5 +1,5 @@
-//! Workers that are killed or stopped in the middle of a body, gateways that are killed with memory pinned or a write under
-//! way: clients see latency at most, and everything borrowed comes back.
+//! Workers that are killed or stopped in the middle of a body, gateways that are killed with memory
+//! pinned or a write under way: clients see latency at most, and everything borrowed comes back.
 #![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
@@ -47,13 +47,17 @@ impl Bed {
     async fn put_hot(&self, key: &str, length: usize) {
         assert_eq!(reading::put(&self.client(0), &self.bucket, key, 1, length).await, None);
         for _ in 0..2 {
-            reading::get(&self.client(0), &self.bucket, key).await.is_whole(key, 1, length).unwrap();
+            reading::get(&self.client(0), &self.bucket, key)
+                .await
+                .is_whole(key, 1, length)
+                .unwrap();
         }
     }
 
     /// A read whose first bytes have come, and whose client then waits.
     async fn begin(&self, gateway: usize, key: &str) -> (ByteStream, BytesMut) {
-        let answer = self.client(gateway).get_object().bucket(&self.bucket).key(key).send().await.unwrap();
+        let answer =
+            self.client(gateway).get_object().bucket(&self.bucket).key(key).send().await.unwrap();
         let (mut stream, mut body) = (answer.body, BytesMut::new());
         while body.len() < MIB {
             body.extend_from_slice(&stream.next().await.unwrap().unwrap());
@@ -65,7 +69,8 @@ impl Bed {
     async fn at_rest(&self, processes: &[&str]) {
         for name in processes {
             let rested = async || {
-                let metrics = self.cluster.metrics(name).await.map_err(|error| error.to_string())?;
+                let metrics =
+                    self.cluster.metrics(name).await.map_err(|error| error.to_string())?;
                 let families = [
                     "verbs3_rdma_shm_pins",
                     "verbs3_rdma_shm_pinned_bytes",
@@ -78,7 +83,10 @@ impl Bed {
                     "verbs3_client_writes_open",
                     "verbs3_gateway_requests_in_flight",
                 ];
-                match families.iter().map(|family| (family, metrics.sum(family, &[]))).find(|(_, value)| *value != 0.0)
+                match families
+                    .iter()
+                    .map(|family| (family, metrics.sum(family, &[])))
+                    .find(|(_, value)| *value != 0.0)
                 {
                     Some((family, value)) => Err(format!("{name}: {family} is {value}")),
                     None => Ok(()),
@@ -98,9 +106,15 @@ async fn a_worker_that_dies_in_the_middle_of_a_body_costs_latency_only() {
             let (stream, body) = bed.begin(0, "key").await;
             bed.cluster.signal(name, "-KILL").unwrap();
             reading::collect(stream, body).await.is_whole("key", 1, LENGTH).unwrap();
-            reading::get(&bed.client(0), &bed.bucket, "key").await.is_whole("key", 1, LENGTH).unwrap();
+            reading::get(&bed.client(0), &bed.bucket, "key")
+                .await
+                .is_whole("key", 1, LENGTH)
+                .unwrap();
             bed.cluster.restart_and_wait(name).await.unwrap();
-            reading::get(&bed.client(0), &bed.bucket, "key").await.is_whole("key", 1, LENGTH).unwrap();
+            reading::get(&bed.client(0), &bed.bucket, "key")
+                .await
+                .is_whole("key", 1, LENGTH)
+                .unwrap();
         }
         bed.at_rest(&["gateway-0", "worker-0", "worker-1"]).await;
         bed.cluster.stop().await.unwrap();
@@ -144,7 +158,12 @@ async fn what_a_killed_gateway_had_pinned_is_released() {
     let pinned = async || {
         let mut pins = 0.0;
         for name in ["worker-0", "worker-1"] {
-            pins += bed.cluster.metrics(name).await.map_err(|e| e.to_string())?.sum("verbs3_rdma_shm_pins", &[]);
+            pins += bed
+                .cluster
+                .metrics(name)
+                .await
+                .map_err(|e| e.to_string())?
+                .sum("verbs3_rdma_shm_pins", &[]);
         }
         if pins > 0.0 { Ok(()) } else { Err("no worker has a pin".to_owned()) }
     };
@@ -159,7 +178,8 @@ async fn what_a_killed_gateway_had_pinned_is_released() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_workers_reads_go_to_the_store_and_beyond_the_bound_clients_are_told_to_slow_down() {
+async fn without_workers_reads_go_to_the_store_and_beyond_the_bound_clients_are_told_to_slow_down()
+{
     let bound = "[gateway.read]\nbypass_in_flight_max = 2\nbypass_wait_max = \"100ms\"";
     let mut bed = Bed::start(builder().faulty_store().settings(Section::Gateway, bound)).await;
     let length = 6 * MIB;
@@ -179,7 +199,9 @@ async fn without_workers_reads_go_to_the_store_and_beyond_the_bound_clients_are_
     let (mut whole, mut slowed) = (0, 0);
     for reader in readers {
         match reader.await.unwrap() {
-            Seen::Refused { status: 503, code, retry_after: true } if code == "SlowDown" => slowed += 1,
+            Seen::Refused { status: 503, code, retry_after: true } if code == "SlowDown" => {
+                slowed += 1
+            }
             seen => {
                 seen.is_whole("key", 1, length).unwrap();
                 whole += 1;
@@ -216,9 +238,14 @@ async fn a_gateway_killed_in_the_middle_of_a_write_leaves_no_stale_reader() {
         bed.cluster.proxy().faults.next(1, Op::Put, &key, fault);
         let (client, bucket, name) = (bed.client(0), bed.bucket.clone(), key.clone());
         let asked = bed.cluster.proxy().faults.seen(Op::Put, &key);
-        let writer = tokio::spawn(async move { reading::put(&client, &bucket, &name, 2, length).await });
+        let writer =
+            tokio::spawn(async move { reading::put(&client, &bucket, &name, 2, length).await });
         let begun = async || {
-            if bed.cluster.proxy().faults.seen(Op::Put, &key) > asked { Ok(()) } else { Err("no PUT".to_owned()) }
+            if bed.cluster.proxy().faults.seen(Op::Put, &key) > asked {
+                Ok(())
+            } else {
+                Err("no PUT".to_owned())
+            }
         };
         eventually(SOON, begun).await.unwrap();
         if after_store {
@@ -227,7 +254,8 @@ async fn a_gateway_killed_in_the_middle_of_a_write_leaves_no_stale_reader() {
         }
         bed.cluster.signal("gateway-0", "-KILL").unwrap();
         assert!(writer.await.unwrap().is_some(), "a killed gateway acknowledges nothing");
-        // Whatever came of it at the store, readers see that: now, and when the uncertainty has ended.
+        // Whatever came of it at the store, readers see that: now, and when the uncertainty has
+        // ended.
         let mut newest = 1;
         for pause in [0, 0, 1200, 1500] {
             tokio::time::sleep(Duration::from_millis(pause)).await;

@@ -1,5 +1,6 @@
-//! Objects that are replaced or deleted while they are read, or behind the gateway's back: a body is of one version, a read that
-//! has not begun is of the new one, and what the tier holds is served to its end.
+//! Objects that are replaced or deleted while they are read, or behind the gateway's back: a body
+//! is of one version, a read that has not begun is of the new one, and what the tier holds is
+//! served to its end.
 #![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
@@ -20,7 +21,8 @@ struct Bed {
 impl Bed {
     /// Attributes are believed for an hour.
     async fn start(worker_memory: &'static str) -> Self {
-        let cluster = Cluster::builder().workers(2).worker_memory(worker_memory).start().await.unwrap();
+        let cluster =
+            Cluster::builder().workers(2).worker_memory(worker_memory).start().await.unwrap();
         let bucket = cluster.bucket("replaced").await.unwrap();
         Self { cluster, bucket }
     }
@@ -30,13 +32,19 @@ impl Bed {
     }
 
     async fn put_behind(&self, key: &str, version: u64, length: usize) {
-        assert_eq!(reading::put(&self.cluster.store(), &self.bucket, key, version, length).await, None);
+        assert_eq!(
+            reading::put(&self.cluster.store(), &self.bucket, key, version, length).await,
+            None
+        );
     }
 
     /// The first page of the object, and nothing else of it, is in the tier.
     async fn read_first_byte(&self, key: &str) {
         let ranged = self.client().get_object().bucket(&self.bucket).key(key).range("bytes=0-0");
-        assert_eq!(ranged.send().await.unwrap().body.collect().await.unwrap().into_bytes().len(), 1);
+        assert_eq!(
+            ranged.send().await.unwrap().body.collect().await.unwrap().into_bytes().len(),
+            1
+        );
     }
 
     async fn get(&self, key: &str) -> Seen {
@@ -81,7 +89,8 @@ async fn an_object_deleted_behind_the_gateway_is_absent() {
     bed.cluster.stop().await.unwrap();
 }
 
-/// The blocks behind the first are found to be gone when the head of the answer has left: that body is cut, and no other.
+/// The blocks behind the first are found to be gone when the head of the answer has left: that body
+/// is cut, and no other.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_large_object_replaced_behind_the_gateway_is_cut_once() {
     let bed = Bed::start("96MiB").await;
@@ -109,7 +118,9 @@ async fn a_hot_body_under_way_outlives_overwrite_and_delete() {
         bed.get(key).await.is_whole(key, 1, length).unwrap();
         let (stream, body) = bed.begin(key).await;
         match key {
-            "overwritten" => assert_eq!(reading::put(&bed.client(), &bed.bucket, key, 2, MIB).await, None),
+            "overwritten" => {
+                assert_eq!(reading::put(&bed.client(), &bed.bucket, key, 2, MIB).await, None)
+            }
             "deleted" => assert_eq!(reading::delete(&bed.client(), &bed.bucket, key).await, None),
             _ => bed.put_behind(key, 2, MIB).await,
         }

@@ -1,4 +1,5 @@
-//! A store that is stopped, slow, refuses, breaks off, lies, or changes under a read: what clients of real gateways see.
+//! A store that is stopped, slow, refuses, breaks off, lies, or changes under a read: what clients
+//! of real gateways see.
 #![allow(clippy::unwrap_used)]
 
 use std::time::{Duration, Instant};
@@ -46,7 +47,11 @@ impl Bed {
     }
 
     async fn put(&self, key: &str, version: u64, length: usize) {
-        assert_eq!(reading::put(&self.client, &self.bucket, key, version, length).await, None, "put {key}");
+        assert_eq!(
+            reading::put(&self.client, &self.bucket, key, version, length).await,
+            None,
+            "put {key}"
+        );
     }
 
     /// Written, and read once: held by the tier.
@@ -109,7 +114,9 @@ async fn a_miss_sees_the_stores_own_refusal_after_bounded_retries() {
         let seen = bed.get(&key).await;
         let asked = bed.cluster.proxy().faults.seen(Op::Any, &key) - before;
         match &seen {
-            Seen::Refused { status: got, code: said, .. } => assert_eq!((*got, said.as_str()), (status, code)),
+            Seen::Refused { status: got, code: said, .. } => {
+                assert_eq!((*got, said.as_str()), (status, code))
+            }
             other => panic!("{code}: {other:?}"),
         }
         assert!((2..=9).contains(&asked), "{code}: one read asked the store {asked} times");
@@ -133,7 +140,10 @@ async fn a_store_that_fails_once_or_twice_is_not_noticed() {
         let key = format!("key-{number}");
         bed.put(&key, 1, 6 * MIB).await;
         bed.cluster.proxy().faults.next(1, Op::Get, &key, fault.clone());
-        bed.get(&key).await.is_whole(&key, 1, 6 * MIB).unwrap_or_else(|why| panic!("{fault:?}: {why}"));
+        bed.get(&key)
+            .await
+            .is_whole(&key, 1, 6 * MIB)
+            .unwrap_or_else(|why| panic!("{fault:?}: {why}"));
     }
     assert_eq!(bed.cluster.proxy().faults.struck(), 5);
     bed.end().await;
@@ -152,9 +162,13 @@ async fn a_store_that_always_breaks_off_or_lies_never_gives_wrong_bytes() {
         for _ in 0..3 {
             let seen = bed.get(&key).await;
             seen.is_never_wrong(&key, 1, 6 * MIB).unwrap_or_else(|why| panic!("{fault:?}: {why}"));
-            // Read around the tier, the bytes of another name are whole all the same; and what breaks off goes on from there.
+            // Read around the tier, the bytes of another name are whole all the same; and what
+            // breaks off goes on from there.
             let may_be_whole = matches!(fault, Fault::OtherEtag | Fault::BodyCut { after: 1.. });
-            assert!(may_be_whole || !matches!(seen, Seen::Whole(_)), "{fault:?} can't have given all of it");
+            assert!(
+                may_be_whole || !matches!(seen, Seen::Whole(_)),
+                "{fault:?} can't have given all of it"
+            );
         }
         bed.heals(&key, 1, 6 * MIB).await;
     }
@@ -166,15 +180,24 @@ async fn an_answer_of_another_length_that_agrees_with_itself_is_the_stores_own_a
     let bed = Bed::start(builder()).await;
     for (key, by) in [("short", -1000), ("long", 1000)] {
         bed.put(key, 1, 6 * MIB).await;
-        let head = bed.client.head_object().bucket(&bed.bucket).key(key).checksum_mode(ChecksumMode::Enabled);
+        let head = bed
+            .client
+            .head_object()
+            .bucket(&bed.bucket)
+            .key(key)
+            .checksum_mode(ChecksumMode::Enabled);
         let head = head.send().await.unwrap();
         // By which a client finds out: this one asks for checksums, which Ceph RGW 18 has not.
         let checked = head.checksum_crc32().or(head.checksum_crc64_nvme()).is_some();
         bed.fault(Op::Get, Fault::OtherLength { by });
         for _ in 0..3 {
-            // The tier refuses it; read around the tier, such an answer can't be told from a true one.
+            // The tier refuses it; read around the tier, such an answer can't be told from a true
+            // one.
             let seen = bed.get(key).await;
-            assert!(!checked || !matches!(seen, Seen::Whole(_)), "{key}: a checksum was not looked at");
+            assert!(
+                !checked || !matches!(seen, Seen::Whole(_)),
+                "{key}: a checksum was not looked at"
+            );
             if let Seen::Whole(body) | Seen::Cut(body) = seen {
                 let own = body.len().min(6 * MIB);
                 content::check(key, 1, 0, &body[..own]).unwrap();
@@ -186,7 +209,8 @@ async fn an_answer_of_another_length_that_agrees_with_itself_is_the_stores_own_a
             bed.get(key).await.is_whole(key, 1, 6 * MIB).unwrap();
         }
     }
-    let refused = bed.cluster.metrics("worker-0").await.unwrap().sum("verbs3_ufs_answers_refused_total", &[]);
+    let refused =
+        bed.cluster.metrics("worker-0").await.unwrap().sum("verbs3_ufs_answers_refused_total", &[]);
     assert!(refused > 0.0, "answers that contradict themselves are counted");
     bed.end().await;
 }
@@ -202,9 +226,13 @@ async fn an_object_that_changes_under_a_read_is_never_mixed() {
         bed.cluster.proxy().faults.next(u64::MAX, Op::Get, &key, Fault::Held { after });
         let began = Instant::now();
         let reader = loop {
-            assert!(began.elapsed() < Duration::from_secs(180), "held after {after}: no read came so far");
+            assert!(
+                began.elapsed() < Duration::from_secs(180),
+                "held after {after}: no read came so far"
+            );
             let (client, bucket, name) = (bed.client.clone(), bed.bucket.clone(), key.clone());
-            let mut reader = tokio::spawn(async move { reading::get(&client, &bucket, &name).await });
+            let mut reader =
+                tokio::spawn(async move { reading::get(&client, &bucket, &name).await });
             tokio::select! {
                 () = bed.cluster.proxy().faults.held(1) => break reader,
                 // Given up before it had anything that could be mixed.
@@ -215,7 +243,8 @@ async fn an_object_that_changes_under_a_read_is_never_mixed() {
         assert_eq!(reading::put(&bed.cluster.store(), &bed.bucket, &key, 2, length).await, None);
         bed.cluster.proxy().faults.heal();
         let seen = reader.await.unwrap();
-        let either = seen.is_never_wrong(&key, 1, length).or_else(|_| seen.is_never_wrong(&key, 2, length));
+        let either =
+            seen.is_never_wrong(&key, 1, length).or_else(|_| seen.is_never_wrong(&key, 2, length));
         either.unwrap_or_else(|why| panic!("held after {after}: {why}"));
         bed.get(&key).await.is_whole(&key, 2, length).unwrap();
     }
@@ -239,7 +268,9 @@ async fn after_a_write_of_unknown_outcome_readers_see_what_the_store_has() {
         assert!(seen.is_some(), "{fault:?}: the writer is told that it failed");
         let there = reading::get(&bed.cluster.store(), &bed.bucket, &key).await;
         let version = if fault == Fault::AnswerLost { 2 } else { 1 };
-        there.is_whole(&key, version, length).unwrap_or_else(|why| panic!("at the store, {fault:?}: {why}"));
+        there
+            .is_whole(&key, version, length)
+            .unwrap_or_else(|why| panic!("at the store, {fault:?}: {why}"));
         for gateway in bed.cluster.gateways() {
             let seen = reading::get(&reading::once(&gateway.client), &bed.bucket, &key).await;
             seen.is_whole(&key, version, length).unwrap_or_else(|why| panic!("{fault:?}: {why}"));
@@ -255,7 +286,12 @@ async fn a_body_that_a_slow_reader_takes_outlives_the_stores_refusals() {
     bed.put("key", 1, length).await;
     let answer = bed.client.get_object().bucket(&bed.bucket).key("key").send().await.unwrap();
     // The store fails for a moment after the head was sent: later spans are asked again.
-    bed.cluster.proxy().faults.next(2, Op::Get, "key", Fault::Refused { status: 503, code: "SlowDown" });
+    bed.cluster.proxy().faults.next(
+        2,
+        Op::Get,
+        "key",
+        Fault::Refused { status: 503, code: "SlowDown" },
+    );
     let seen = reading::collect(answer.body, BytesMut::new()).await;
     seen.is_whole("key", 1, length).unwrap();
     bed.end().await;

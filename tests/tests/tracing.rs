@@ -1,4 +1,5 @@
-//! One trace from a client through gateway and workers to the store: what the processes tell a receiver, and what the store is told.
+//! One trace from a client through gateway and workers to the store: what the processes tell a
+//! receiver, and what the store is told.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::HashMap;
@@ -21,9 +22,10 @@ fn trace(number: u128) -> String {
 
 async fn get(cluster: &Cluster, bucket: &str, key: &str, traceparent: String) -> Seen {
     let client = reading::once(&cluster.gateways()[0].client);
-    let asked = client.get_object().bucket(bucket).key(key).customize().mutate_request(move |request| {
-        request.headers_mut().insert("traceparent", traceparent.clone());
-    });
+    let asked =
+        client.get_object().bucket(bucket).key(key).customize().mutate_request(move |request| {
+            request.headers_mut().insert("traceparent", traceparent.clone());
+        });
     reading::collect(asked.send().await.unwrap().body, BytesMut::new()).await
 }
 
@@ -44,8 +46,13 @@ impl Trace {
     fn way_up(&self, span: &str) -> Vec<(&str, SpanKind, bool)> {
         let (mut at, mut way) = (span.to_owned(), Vec::new());
         while at != CLIENT {
-            let told = self.0.get(&at).unwrap_or_else(|| panic!("nobody has told of {at}, above {way:?}"));
-            way.push((told.span.name.as_str(), told.span.kind(), told.process.starts_with("worker-")));
+            let told =
+                self.0.get(&at).unwrap_or_else(|| panic!("nobody has told of {at}, above {way:?}"));
+            way.push((
+                told.span.name.as_str(),
+                told.span.kind(),
+                told.process.starts_with("worker-"),
+            ));
             at = hex(&told.span.parent_span_id);
         }
         way
@@ -62,8 +69,10 @@ async fn a_cold_read_is_one_trace_from_the_client_to_the_store_and_a_hot_one_end
     let (cold, hot) = (trace(1), trace(2));
     let seen = get(&cluster, &bucket, "key", format!("00-{cold}-{CLIENT}-01")).await;
     seen.is_whole("key", 1, LENGTH).unwrap();
-    let (asked, parents) =
-        (cluster.proxy().faults.seen(Op::Get, "key"), cluster.proxy().faults.traceparents(Op::Get, "key"));
+    let (asked, parents) = (
+        cluster.proxy().faults.seen(Op::Get, "key"),
+        cluster.proxy().faults.traceparents(Op::Get, "key"),
+    );
     let seen = get(&cluster, &bucket, "key", format!("00-{hot}-{CLIENT}-01")).await;
     seen.is_whole("key", 1, LENGTH).unwrap();
     // All is told by then.
@@ -71,11 +80,16 @@ async fn a_cold_read_is_one_trace_from_the_client_to_the_store_and_a_hot_one_end
 
     let told = receiver.told();
     let spans = Trace::of(&told, &cold);
-    assert!(asked >= 4 && parents.len() == asked, "{asked} requests to the store, of which {parents:?} have a trace");
+    assert!(
+        asked >= 4 && parents.len() == asked,
+        "{asked} requests to the store, of which {parents:?} have a trace"
+    );
     let ways: Vec<_> = parents
         .iter()
         .map(|parent| {
-            let span = parent.strip_prefix(&format!("00-{cold}-")).and_then(|rest| rest.strip_suffix("-01"));
+            let span = parent
+                .strip_prefix(&format!("00-{cold}-"))
+                .and_then(|rest| rest.strip_suffix("-01"));
             spans.way_up(span.unwrap_or_else(|| panic!("{parent} is of another trace")))
         })
         .collect();
@@ -91,7 +105,8 @@ async fn a_cold_read_is_one_trace_from_the_client_to_the_store_and_a_hot_one_end
     assert!(ways.contains(&through("verbs3.span", "verbs3.worker.read").to_vec()), "{ways:#?}");
 
     let spans = Trace::of(&told, &hot);
-    let by_worker: Vec<&Told> = spans.0.values().filter(|told| told.process.starts_with("worker-")).collect();
+    let by_worker: Vec<&Told> =
+        spans.0.values().filter(|told| told.process.starts_with("worker-")).collect();
     assert!(by_worker.len() >= 4, "{by_worker:#?}");
     for told in by_worker {
         assert_eq!(spans.way_up(&hex(&told.span.span_id)).len(), 3, "{told:#?}");
@@ -115,13 +130,22 @@ async fn a_trace_that_its_client_does_not_sample_reaches_the_store_and_is_told_t
     let seen = get(&cluster, &bucket, "passed", format!("00-{passed}-{CLIENT}-00")).await;
     seen.is_whole("passed", 1, 1000).unwrap();
     // Its spans come after all of the others.
-    get(&cluster, &bucket, "sampled", format!("00-{sampled}-{CLIENT}-01")).await.is_whole("sampled", 1, 1000).unwrap();
+    get(&cluster, &bucket, "sampled", format!("00-{sampled}-{CLIENT}-01"))
+        .await
+        .is_whole("sampled", 1, 1000)
+        .unwrap();
     let parents = cluster.proxy().faults.traceparents(Op::Get, "passed");
     cluster.stop().await.unwrap();
 
     assert_eq!(parents.len(), 1, "{parents:?}");
-    assert!(parents[0].starts_with(&format!("00-{passed}-")) && parents[0].ends_with("-00"), "{parents:?}");
-    assert!(!parents[0].contains(CLIENT), "the store is asked by a worker, not by the client: {parents:?}");
+    assert!(
+        parents[0].starts_with(&format!("00-{passed}-")) && parents[0].ends_with("-00"),
+        "{parents:?}"
+    );
+    assert!(
+        !parents[0].contains(CLIENT),
+        "the store is asked by a worker, not by the client: {parents:?}"
+    );
     let told = receiver.told();
     assert!(Trace::of(&told, &passed).0.is_empty(), "{told:#?}");
     assert!(Trace::of(&told, &sampled).0.len() >= 4, "{told:#?}");

@@ -1,5 +1,5 @@
-//! Strangers at the worker's port, spoiled bytes on the way, clients that say nothing, read nothing or are too many, and
-//! clocks that jump: what is right goes on, and what was taken comes back.
+//! Strangers at the worker's port, spoiled bytes on the way, clients that say nothing, read nothing
+//! or are too many, and clocks that jump: what is right goes on, and what was taken comes back.
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;
@@ -32,7 +32,11 @@ impl Bed {
     }
 
     async fn put(&self, key: &str, version: u64, length: usize) {
-        assert_eq!(reading::put(&self.client, &self.bucket, key, version, length).await, None, "put {key}");
+        assert_eq!(
+            reading::put(&self.client, &self.bucket, key, version, length).await,
+            None,
+            "put {key}"
+        );
     }
 
     async fn reads(&self, key: &str, version: u64, length: usize) {
@@ -91,7 +95,8 @@ async fn garbage_truncated_and_replayed_frames_at_the_workers_port_change_nothin
         // A length of nearly 4 GiB, or nothing but zeros.
         send([vec![0xff; 16], vec![0; 64]].concat());
     }
-    let answered: usize = futures::future::join_all(tasks).await.into_iter().map(Result::unwrap).sum();
+    let answered: usize =
+        futures::future::join_all(tasks).await.into_iter().map(Result::unwrap).sum();
     assert!(answered < 200_000, "strangers got {answered} bytes");
     let after = bed.sum("worker-0", "verbs3_worker_requests_total").await;
     assert_eq!(after, before, "a stranger's request was carried out");
@@ -127,7 +132,10 @@ async fn bytes_spoiled_between_worker_and_gateway_never_reach_a_client() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_that_never_finish_a_head_are_cut_while_others_are_served() {
-    let bed = Bed::start(Cluster::builder().settings(Section::Gateway, "[gateway.timeouts]\nheader = \"1s\"")).await;
+    let bed = Bed::start(
+        Cluster::builder().settings(Section::Gateway, "[gateway.timeouts]\nheader = \"1s\""),
+    )
+    .await;
     bed.put("key", 1, MIB).await;
     let address = bed.cluster.address("gateway-0").unwrap();
     let lorises: Vec<_> = (0..60)
@@ -159,7 +167,8 @@ async fn clients_that_never_finish_a_head_are_cut_while_others_are_served() {
 
 async fn presigned(bed: &Bed, key: &str) -> String {
     let expires = PresigningConfig::expires_in(Duration::from_secs(600)).unwrap();
-    let signed = bed.client.get_object().bucket(&bed.bucket).key(key).presigned(expires).await.unwrap();
+    let signed =
+        bed.client.get_object().bucket(&bed.bucket).key(key).presigned(expires).await.unwrap();
     let uri: http::Uri = signed.uri().parse().unwrap();
     uri.path_and_query().unwrap().to_string()
 }
@@ -175,10 +184,14 @@ async fn clients_that_do_not_read_are_cut_and_what_they_held_comes_back() {
     let mut idle = Vec::new();
     for _ in 0..12 {
         let mut socket = TcpStream::connect(&address).await.unwrap();
-        socket.write_all(format!("GET {path} HTTP/1.1\r\nhost: {address}\r\n\r\n").as_bytes()).await.unwrap();
+        socket
+            .write_all(format!("GET {path} HTTP/1.1\r\nhost: {address}\r\n\r\n").as_bytes())
+            .await
+            .unwrap();
         idle.push(socket);
     }
-    bed.becomes("gateway-0", "verbs3_gateway_connections_stalled_total", |count| count >= 12.0).await;
+    bed.becomes("gateway-0", "verbs3_gateway_connections_stalled_total", |count| count >= 12.0)
+        .await;
     bed.becomes("gateway-0", "verbs3_read_bytes_in_flight", |bytes| bytes == 0.0).await;
     bed.becomes("gateway-0", "verbs3_gateway_requests_in_flight", |count| count == 0.0).await;
     bed.becomes("worker-0", "verbs3_rdma_shm_pins", |count| count == 0.0).await;
@@ -197,7 +210,8 @@ async fn more_clients_than_connections_are_turned_away_and_the_others_served() {
     for _ in 0..60 {
         sockets.push(TcpStream::connect(&address).await.unwrap());
     }
-    bed.becomes("gateway-0", "verbs3_gateway_connections_refused_total", |count| count >= 40.0).await;
+    bed.becomes("gateway-0", "verbs3_gateway_connections_refused_total", |count| count >= 40.0)
+        .await;
     assert!(bed.sum("gateway-0", "verbs3_gateway_connections").await <= 20.0);
     // The connection that was there before goes on.
     bed.reads("key", 1, MIB).await;
@@ -215,7 +229,10 @@ const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn clocks_that_jump_change_neither_bytes_nor_freshness() {
-    assert!(Path::new(FAKETIME).exists(), "{FAKETIME} is missing: tests/testbed/packages.sh installs faketime");
+    assert!(
+        Path::new(FAKETIME).exists(),
+        "{FAKETIME} is missing: tests/testbed/packages.sh installs faketime"
+    );
     let folder = tempfile::tempdir().unwrap();
     let clock = folder.path().join("clock");
     let set = |offset: &str| std::fs::write(&clock, format!("{offset}\n")).unwrap();
@@ -230,10 +247,12 @@ async fn clocks_that_jump_change_neither_bytes_nor_freshness() {
         .environment("FAKETIME_DONT_FAKE_MONOTONIC", "1")
         .environment("DONT_FAKE_MONOTONIC", "1");
     let bed = Bed::start(cluster).await;
-    let gateways: Vec<Client> = bed.cluster.gateways().iter().map(|g| reading::once(&g.client)).collect();
+    let gateways: Vec<Client> =
+        bed.cluster.gateways().iter().map(|g| reading::once(&g.client)).collect();
     let mut version = 0;
-    // Store and client keep the right time. Each step stays within the quarter of an hour that signatures may be off: clients
-    // learn the other side's time from its answers, and sign by that.
+    // Store and client keep the right time. Each step stays within the quarter of an hour that
+    // signatures may be off: clients learn the other side's time from its answers, and sign by
+    // that.
     for offset in ["+0", "+600s", "+0", "-600s", "-1s", "+14m", "+0", "-14m", "+0"] {
         set(offset);
         for turn in 0..6 {
@@ -244,7 +263,8 @@ async fn clocks_that_jump_change_neither_bytes_nor_freshness() {
             for gateway in &gateways {
                 for _ in 0..2 {
                     let seen = reading::get(gateway, &bed.bucket, "key").await;
-                    seen.is_whole("key", version, length).unwrap_or_else(|why| panic!("at {offset}: {why}"));
+                    seen.is_whole("key", version, length)
+                        .unwrap_or_else(|why| panic!("at {offset}: {why}"));
                 }
             }
         }
@@ -255,7 +275,9 @@ async fn clocks_that_jump_change_neither_bytes_nor_freshness() {
     assert_eq!(seen.status(), Some(403), "{seen:?}");
     set("+0");
     // The first answer tells the client's SDK the time.
-    let back = async || reading::get(&gateways[0], &bed.bucket, "key").await.is_whole("key", version, 300_005);
+    let back = async || {
+        reading::get(&gateways[0], &bed.bucket, "key").await.is_whole("key", version, 300_005)
+    };
     eventually(SOON, back).await.unwrap();
     bed.cluster.stop().await.unwrap();
 }

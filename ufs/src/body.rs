@@ -1,5 +1,6 @@
-//! The body of a read: hands out exactly the planned bytes, or an error. Owns length checks, cutting and the idle deadline,
-//! and whatever must live as long as the body does (the permit). Knows nothing of headers.
+//! The body of a read: hands out exactly the planned bytes, or an error. Owns length checks,
+//! cutting and the idle deadline, and whatever must live as long as the body does (the permit).
+//! Knows nothing of headers.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -46,7 +47,20 @@ impl<G> CheckedBody<G> {
         let timer = Box::pin(sleep_until(Instant::now()));
         let (skip, to_end) = (plan.skip, plan.to_end);
         let guard = Some(guard);
-        Self { ufs, inner, guard, skip, want, got: 0, to_end, idle, timer, armed: false, done: false, on_bytes }
+        Self {
+            ufs,
+            inner,
+            guard,
+            skip,
+            want,
+            got: 0,
+            to_end,
+            idle,
+            timer,
+            armed: false,
+            done: false,
+            on_bytes,
+        }
     }
 
     fn end(&mut self, error: Option<UfsError>) -> Poll<Option<Result<Bytes, UfsError>>> {
@@ -76,7 +90,9 @@ impl<G> CheckedBody<G> {
                     self.armed = true;
                 }
                 ready!(self.timer.as_mut().poll(cx));
-                Poll::Ready(Err(self.truncated(format!("nothing came for {} ms", self.idle.as_millis()))))
+                Poll::Ready(Err(
+                    self.truncated(format!("nothing came for {} ms", self.idle.as_millis()))
+                ))
             }
         }
     }
@@ -149,8 +165,13 @@ mod tests {
     use std::sync::Arc;
 
     fn plan(range: std::ops::Range<u64>, skip: u64, to_end: bool) -> Plan {
-        let head =
-            ObjectHead { etag: None, bytes: 10, version_id: None, last_modified: None, headers: HeaderMap::new() };
+        let head = ObjectHead {
+            etag: None,
+            bytes: 10,
+            version_id: None,
+            last_modified: None,
+            headers: HeaderMap::new(),
+        };
         Plan { head, range, skip, to_end }
     }
 
@@ -216,7 +237,8 @@ mod tests {
         let inner = StreamingBlob::wrap(first.chain(stream::pending()));
         let plan = plan(0..10, 0, true);
         let idle = Duration::from_millis(5);
-        let mut body = CheckedBody::new("main".into(), inner, &plan, idle, held.clone(), Box::new(|_| ()));
+        let mut body =
+            CheckedBody::new("main".into(), inner, &plan, idle, held.clone(), Box::new(|_| ()));
         assert!(body.next().await.unwrap().is_ok());
         assert!(matches!(body.next().await, Some(Err(UfsError::Truncated { got: 2, .. }))));
         assert_eq!(Arc::strong_count(&held), 1);

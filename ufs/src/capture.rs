@@ -1,7 +1,9 @@
-//! Keeps a UFS's own HTTP answer, which the typed S3 interface drops: status, headers, and an error's body.
+//! Keeps a UFS's own HTTP answer, which the typed S3 interface drops: status, headers, and an
+//! error's body.
 //!
-//! [`observe`] gives the raw answer of a call on a remote store. [`answer_of`] gives one form for errors of remote and
-//! local stores. The part that listens to the SDK is `s3::listen`; what a gateway makes of an answer is the gateway's.
+//! [`observe`] gives the raw answer of a call on a remote store. [`answer_of`] gives one form for
+//! errors of remote and local stores. The part that listens to the SDK is `s3::listen`; what a
+//! gateway makes of an answer is the gateway's.
 
 use std::error::Error as StdError;
 use std::future::Future;
@@ -14,7 +16,8 @@ use s3s::S3Error;
 
 use crate::error::{RawAnswer, UfsError};
 
-/// An error's body is an XML document of a few hundred bytes; what is longer is not one, and is cut.
+/// An error's body is an XML document of a few hundred bytes; what is longer is not one, and is
+/// cut.
 pub(crate) const ERROR_BODY_BYTES_MAX: usize = 64 * 1024;
 
 type Slot = Arc<Mutex<Option<RawAnswer>>>;
@@ -23,10 +26,12 @@ tokio::task_local! {
     static SLOT: Slot;
 }
 
-/// Runs a call on a store and returns what the UFS answered to its last attempt, as sent. `None`: no answer came
-/// (local store, broken connection). On success the body is empty: it is in the output.
+/// Runs a call on a store and returns what the UFS answered to its last attempt, as sent. `None`:
+/// no answer came (local store, broken connection). On success the body is empty: it is in the
+/// output.
 ///
-/// The call must run within `call` itself: an answer to a request made by a task that `call` spawned is not seen.
+/// The call must run within `call` itself: an answer to a request made by a task that `call`
+/// spawned is not seen.
 pub async fn observe<F: Future>(call: F) -> (F::Output, Option<RawAnswer>) {
     let slot = Slot::default();
     let output = SLOT.scope(slot.clone(), call).await;
@@ -38,7 +43,8 @@ pub async fn observe<F: Future>(call: F) -> (F::Output, Option<RawAnswer>) {
     (output, answer)
 }
 
-/// Puts the latest answer in the observer's hands; `None` when an attempt begins, so that none of an older one is left.
+/// Puts the latest answer in the observer's hands; `None` when an attempt begins, so that none of
+/// an older one is left.
 pub(crate) fn note(answer: Option<RawAnswer>) {
     // Nobody observes: nothing to do.
     let _ = SLOT.try_with(|slot| *slot.lock() = answer);
@@ -67,13 +73,16 @@ pub enum RemoteFailure {
     Unintelligible(String),
 }
 
-/// One form for the errors of all stores: the raw answer where there is one, else the error's own status, headers and
-/// an S3 error document made from its code and message.
+/// One form for the errors of all stores: the raw answer where there is one, else the error's own
+/// status, headers and an S3 error document made from its code and message.
 pub fn answer_of(error: &S3Error, raw: Option<RawAnswer>) -> RawAnswer {
     let from_remote = match remote_failure(error) {
         Some(RemoteFailure::Answer(answer)) => Some(answer.clone()),
-        // The raw answer, if any, is not an error answer: passing it on would turn a failure into a success.
-        Some(RemoteFailure::NoAnswer(_) | RemoteFailure::Unintelligible(_)) => return synthetic(error),
+        // The raw answer, if any, is not an error answer: passing it on would turn a failure into a
+        // success.
+        Some(RemoteFailure::NoAnswer(_) | RemoteFailure::Unintelligible(_)) => {
+            return synthetic(error);
+        }
         None => None,
     };
     from_remote.or(raw.filter(is_error)).unwrap_or_else(|| synthetic(error))
@@ -92,7 +101,8 @@ pub(crate) fn is_error(answer: &RawAnswer) -> bool {
     !answer.status.is_success() || is_error_document(&answer.body)
 }
 
-/// Whether the root of a document is `Error`; white space may come first, which stores send to keep a connection alive.
+/// Whether the root of a document is `Error`; white space may come first, which stores send to keep
+/// a connection alive.
 fn is_error_document(document: &[u8]) -> bool {
     let mut rest = document.strip_prefix(b"\xef\xbb\xbf").unwrap_or(document).trim_ascii_start();
     if rest.starts_with(b"<?xml") {
@@ -144,9 +154,15 @@ impl UfsError {
     pub fn from_s3(ufs: &str, error: &S3Error, raw: Option<RawAnswer>) -> Self {
         let ufs = ufs.to_owned();
         match remote_failure(error) {
-            Some(RemoteFailure::NoAnswer(reason)) => Self::Unreachable { ufs, reason: reason.clone() },
-            Some(RemoteFailure::Unintelligible(reason)) => Self::Untrusted { ufs, reason: reason.clone() },
-            Some(RemoteFailure::Answer(_)) | None => Self::Answer { ufs, answer: Box::new(answer_of(error, raw)) },
+            Some(RemoteFailure::NoAnswer(reason)) => {
+                Self::Unreachable { ufs, reason: reason.clone() }
+            }
+            Some(RemoteFailure::Unintelligible(reason)) => {
+                Self::Untrusted { ufs, reason: reason.clone() }
+            }
+            Some(RemoteFailure::Answer(_)) | None => {
+                Self::Answer { ufs, answer: Box::new(answer_of(error, raw)) }
+            }
         }
     }
 }
@@ -195,7 +211,10 @@ mod tests {
         assert_eq!(answer.status, StatusCode::NOT_FOUND);
         assert_eq!(answer.headers["x-amz-delete-marker"], "true");
         let body = std::str::from_utf8(&answer.body).unwrap();
-        assert!(body.contains("<Code>NoSuchKey</Code><Message>no key &lt;a&amp;b&gt;</Message>"), "{body}");
+        assert!(
+            body.contains("<Code>NoSuchKey</Code><Message>no key &lt;a&amp;b&gt;</Message>"),
+            "{body}"
+        );
     }
 
     #[test]
@@ -209,7 +228,8 @@ mod tests {
     fn a_success_is_never_taken_for_the_answer_to_a_failed_call() {
         let error = s3_error!(InternalError, "body could not be parsed");
         assert_eq!(answer_of(&error, Some(raw(200, ""))).status, StatusCode::INTERNAL_SERVER_ERROR);
-        let said_so = answer_of(&error, Some(raw(200, "<?xml?><Error><Code>SlowDown</Code></Error>")));
+        let said_so =
+            answer_of(&error, Some(raw(200, "<?xml?><Error><Code>SlowDown</Code></Error>")));
         assert_eq!(said_so.status, StatusCode::OK);
     }
 

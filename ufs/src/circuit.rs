@@ -1,12 +1,14 @@
-//! The circuit of one UFS: after a run of failures it refuses reads at once, and lets single probes find out when the UFS is
-//! back. Pure: time comes in as an argument. What counts as a failure is the caller's judgement.
+//! The circuit of one UFS: after a run of failures it refuses reads at once, and lets single probes
+//! find out when the UFS is back. Pure: time comes in as an argument. What counts as a failure is
+//! the caller's judgement.
 
 use std::time::{Duration, Instant};
 
 /// When the circuit opens, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CircuitLimits {
-    /// Failures in a row, without any success between, that open it. A store that only throttles now and then never does.
+    /// Failures in a row, without any success between, that open it. A store that only throttles
+    /// now and then never does.
     pub failures_max: u32,
     /// How long it stays open the first time; doubles with every failed probe.
     pub open_for: Duration,
@@ -16,7 +18,11 @@ pub struct CircuitLimits {
 
 impl Default for CircuitLimits {
     fn default() -> Self {
-        Self { failures_max: 16, open_for: Duration::from_secs(1), open_for_max: Duration::from_secs(30) }
+        Self {
+            failures_max: 16,
+            open_for: Duration::from_secs(1),
+            open_for_max: Duration::from_secs(30),
+        }
     }
 }
 
@@ -136,8 +142,11 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const LIMITS: CircuitLimits =
-        CircuitLimits { failures_max: 2, open_for: Duration::from_secs(1), open_for_max: Duration::from_secs(3) };
+    const LIMITS: CircuitLimits = CircuitLimits {
+        failures_max: 2,
+        open_for: Duration::from_secs(1),
+        open_for_max: Duration::from_secs(3),
+    };
 
     fn opened(now: Instant) -> Circuit {
         let mut circuit = Circuit::new(LIMITS);

@@ -1,5 +1,6 @@
-//! Why a UFS did not give what was asked, and what may be done about it. Keeps the UFS's own answer, so that a client
-//! gets exactly that. How an [`s3s::S3Error`] becomes one of these is `capture`'s business.
+//! Why a UFS did not give what was asked, and what may be done about it. Keeps the UFS's own
+//! answer, so that a client gets exactly that. How an [`s3s::S3Error`] becomes one of these is
+//! `capture`'s business.
 
 use std::time::Duration;
 
@@ -30,42 +31,53 @@ pub enum Retry {
 pub enum UfsError {
     #[error("ufs {ufs} answered {}", .answer.status)]
     Answer { ufs: String, answer: Box<RawAnswer> },
-    #[error("ufs {ufs} can't be reached: {reason}; check its endpoint, its credentials and the network")]
+    #[error(
+        "ufs {ufs} can't be reached: {reason}; check its endpoint, its credentials and the network"
+    )]
     Unreachable { ufs: String, reason: String },
     #[error("ufs {ufs} broke off after {got} of {want} bytes: {reason}")]
     Truncated { ufs: String, got: u64, want: u64, reason: String },
-    /// The answer contradicts itself or the request: wrong length, range or version. Never cached, never passed on.
+    /// The answer contradicts itself or the request: wrong length, range or version. Never cached,
+    /// never passed on.
     #[error("ufs {ufs} gave an answer that can't be trusted: {reason}")]
     Untrusted { ufs: String, reason: String },
-    /// The UFS ignored `If-Match` and answered with another version than the one asked for. Never cached, never passed on.
+    /// The UFS ignored `If-Match` and answered with another version than the one asked for. Never
+    /// cached, never passed on.
     #[error(
-        "ufs {ufs} answered with version {got} where {wanted} was asked for: the object was replaced; read it anew"
+        "ufs {ufs} answered with version {got} where {wanted} was asked for: the object was \
+        replaced; read it anew"
     )]
     Changed { ufs: String, wanted: String, got: String },
     #[error(
-        "ufs {ufs} has its configured {limit} requests under way and none ended within {waited_ms} ms; raise requests_in_flight_max or slow down"
+        "ufs {ufs} has its configured {limit} requests under way and none ended within {waited_ms} \
+        ms; raise requests_in_flight_max or slow down"
     )]
     Throttled { ufs: String, limit: usize, waited_ms: u64 },
 }
 
 impl UfsError {
-    /// Whether asking the UFS again may help. This crate has already done its own bounded retries before the first byte.
+    /// Whether asking the UFS again may help. This crate has already done its own bounded retries
+    /// before the first byte.
     pub fn retry(&self) -> Retry {
         match self {
             Self::Answer { answer, .. } => answer.retry(),
-            Self::Unreachable { .. } | Self::Truncated { .. } | Self::Throttled { .. } => Retry::Later,
+            Self::Unreachable { .. } | Self::Truncated { .. } | Self::Throttled { .. } => {
+                Retry::Later
+            }
             Self::Untrusted { .. } | Self::Changed { .. } => Retry::Never,
         }
     }
 
-    /// The version that was asked for is no longer the object's: the UFS said so (412), or answered with another one.
+    /// The version that was asked for is no longer the object's: the UFS said so (412), or answered
+    /// with another one.
     pub fn version_changed(&self) -> bool {
         match self {
             Self::Changed { .. } => true,
             Self::Answer { answer, .. } => answer.status == StatusCode::PRECONDITION_FAILED,
-            Self::Unreachable { .. } | Self::Truncated { .. } | Self::Untrusted { .. } | Self::Throttled { .. } => {
-                false
-            }
+            Self::Unreachable { .. }
+            | Self::Truncated { .. }
+            | Self::Untrusted { .. }
+            | Self::Throttled { .. } => false,
         }
     }
 
@@ -83,8 +95,9 @@ impl UfsError {
 }
 
 impl RawAnswer {
-    /// Whether the UFS invites another try of a read: its own trouble (500, 502, 503, 504), a timeout (408), a throttle (429),
-    /// or a write that passes at the same moment (409: Ceph's ConcurrentModification, OperationAborted).
+    /// Whether the UFS invites another try of a read: its own trouble (500, 502, 503, 504), a
+    /// timeout (408), a throttle (429), or a write that passes at the same moment (409: Ceph's
+    /// ConcurrentModification, OperationAborted).
     pub fn retry(&self) -> Retry {
         match self.status.as_u16() {
             408 | 409 | 429 | 500 | 502 | 503 | 504 => Retry::Later,
@@ -92,9 +105,11 @@ impl RawAnswer {
         }
     }
 
-    /// `Retry-After` in its form of seconds. The date form is not used by object stores and is ignored.
+    /// `Retry-After` in its form of seconds. The date form is not used by object stores and is
+    /// ignored.
     pub fn retry_after(&self) -> Option<Duration> {
-        let seconds: u64 = self.headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+        let seconds: u64 =
+            self.headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
         Some(Duration::from_secs(seconds))
     }
 }

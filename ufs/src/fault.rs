@@ -1,4 +1,5 @@
-//! A store that fails on purpose, for tests: by a script, or at random from a seed. Wraps any store; knows nothing of caches.
+//! A store that fails on purpose, for tests: by a script, or at random from a seed. Wraps any
+//! store; knows nothing of caches.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -93,7 +94,8 @@ impl Default for Faults {
 }
 
 impl Faults {
-    /// Every request of an operation in `kinds` fails with a chance of `percent`, in one of the ways that `kinds` has for it.
+    /// Every request of an operation in `kinds` fails with a chance of `percent`, in one of the
+    /// ways that `kinds` has for it.
     pub fn seeded(seed: u64, percent: u64, kinds: Vec<(FaultyOp, Fault)>) -> Self {
         let faults = Self::default();
         *faults.shared.random.lock() = Some(Random { state: seed, percent, kinds });
@@ -130,8 +132,12 @@ impl Faults {
         }
         let mut random = self.shared.random.lock();
         let random = random.as_mut()?;
-        let kinds: Vec<Fault> =
-            random.kinds.iter().filter(|(kind, _)| *kind == op).map(|(_, fault)| fault.clone()).collect();
+        let kinds: Vec<Fault> = random
+            .kinds
+            .iter()
+            .filter(|(kind, _)| *kind == op)
+            .map(|(_, fault)| fault.clone())
+            .collect();
         if kinds.is_empty() || random.next() % 100 >= random.percent {
             return None;
         }
@@ -158,7 +164,8 @@ impl FaultyStore {
         Self { inner, faults }
     }
 
-    /// What all operations have in common. `Some`: a fault that the operation itself has to bring about.
+    /// What all operations have in common. `Some`: a fault that the operation itself has to bring
+    /// about.
     async fn before(&self, op: FaultyOp) -> S3Result<Option<Fault>> {
         let Some(fault) = self.faults.take(op) else { return Ok(None) };
         match fault {
@@ -194,10 +201,13 @@ impl FaultyStore {
         match fault {
             Some(Fault::AnswerLost) => return Err(lost()),
             Some(Fault::OtherEtag) => output.e_tag = Some(ETag::Strong("another-version".into())),
-            Some(Fault::BodyCut { after }) => output.body = output.body.take().map(|body| cut(body, after, true)),
+            Some(Fault::BodyCut { after }) => {
+                output.body = output.body.take().map(|body| cut(body, after, true))
+            }
             Some(Fault::BodyLength { by }) if by > 0 => {
                 output.body = output.body.take().map(|body| {
-                    let more = Bytes::from(vec![b'x'; usize::try_from(by).expect("a test's number")]);
+                    let more =
+                        Bytes::from(vec![b'x'; usize::try_from(by).expect("a test's number")]);
                     let more = futures::stream::iter([Ok::<Bytes, StdError>(more)]);
                     StreamingBlob::new(Faulty { inner: Box::pin(body.chain(more)) })
                 });
@@ -212,7 +222,10 @@ impl FaultyStore {
         Ok(response)
     }
 
-    async fn head(&self, req: S3Request<HeadObjectInput>) -> S3Result<S3Response<HeadObjectOutput>> {
+    async fn head(
+        &self,
+        req: S3Request<HeadObjectInput>,
+    ) -> S3Result<S3Response<HeadObjectOutput>> {
         let fault = self.before(FaultyOp::Head).await?;
         if let Some(Fault::Replaced { with }) = fault {
             self.replace(&req.input.bucket, &req.input.key, with).await?;
@@ -220,7 +233,9 @@ impl FaultyStore {
         let mut response = self.inner.head_object(req).await?;
         match fault {
             Some(Fault::AnswerLost) => return Err(lost()),
-            Some(Fault::OtherEtag) => response.output.e_tag = Some(ETag::Strong("another-version".into())),
+            Some(Fault::OtherEtag) => {
+                response.output.e_tag = Some(ETag::Strong("another-version".into()))
+            }
             _ => {}
         }
         Ok(response)
@@ -239,7 +254,8 @@ impl FaultyStore {
 fn refused(status: u16, code: &'static str, retry_after: Option<u64>) -> S3Error {
     let code = S3ErrorCode::from_bytes(code.as_bytes()).unwrap_or(S3ErrorCode::InternalError);
     let mut error = S3Error::with_message(code, "refused on purpose");
-    error.set_status_code(StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR));
+    error
+        .set_status_code(StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR));
     let mut headers = HeaderMap::new();
     if let Some(seconds) = retry_after {
         headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
@@ -256,22 +272,23 @@ fn lost() -> S3Error {
 
 /// A body of `left` bytes: then an error, or a silent end.
 fn cut(body: StreamingBlob, left: u64, loudly: bool) -> StreamingBlob {
-    let pieces = futures::stream::unfold((body, left, false), move |(mut body, left, ended)| async move {
-        if ended {
-            return None;
-        }
-        if left == 0 {
-            let error: StdError = std::io::Error::other("cut on purpose").into();
-            return loudly.then_some((Err(error), (body, 0, true)));
-        }
-        let mut piece = match body.next().await? {
-            Ok(piece) => piece,
-            Err(error) => return Some((Err(error), (body, 0, true))),
-        };
-        piece.truncate(usize::try_from(left).unwrap_or(usize::MAX));
-        let left = left - piece.len() as u64;
-        Some((Ok(piece), (body, left, false)))
-    });
+    let pieces =
+        futures::stream::unfold((body, left, false), move |(mut body, left, ended)| async move {
+            if ended {
+                return None;
+            }
+            if left == 0 {
+                let error: StdError = std::io::Error::other("cut on purpose").into();
+                return loudly.then_some((Err(error), (body, 0, true)));
+            }
+            let mut piece = match body.next().await? {
+                Ok(piece) => piece,
+                Err(error) => return Some((Err(error), (body, 0, true))),
+            };
+            piece.truncate(usize::try_from(left).unwrap_or(usize::MAX));
+            let left = left - piece.len() as u64;
+            Some((Ok(piece), (body, left, false)))
+        });
     StreamingBlob::new(Faulty { inner: Box::pin(pieces) })
 }
 

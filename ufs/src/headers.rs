@@ -1,13 +1,14 @@
-//! The headers of a GET or HEAD answer: made from the typed output where the store is local, and cut down to those that
-//! describe the object's version. Every header that S3 sends for an object is named here once.
+//! The headers of a GET or HEAD answer: made from the typed output where the store is local, and
+//! cut down to those that describe the object's version. Every header that S3 sends for an object
+//! is named here once.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use s3s::dto::{ETag, GetObjectOutput, HeadObjectOutput, Metadata, Timestamp, TimestampFormat};
 
-/// About one answer or one connection, not about the object's version. The last four could send a client past the gateway,
-/// or one client's session to another.
+/// About one answer or one connection, not about the object's version. The last four could send a
+/// client past the gateway, or one client's session to another.
 const NOT_REPRESENTATION: [&str; 24] = [
     "accept-ranges",
     "age",
@@ -66,17 +67,22 @@ pub(crate) fn without_hop_by_hop(mut headers: HeaderMap) -> HeaderMap {
     headers
 }
 
-/// What describes the object's version: see [`crate::ObjectHead::headers`]. `whole`: the answer carries all of the object.
+/// What describes the object's version: see [`crate::ObjectHead::headers`]. `whole`: the answer
+/// carries all of the object.
 pub(crate) fn representation(headers: HeaderMap, whole: bool) -> HeaderMap {
     let mut headers = without_hop_by_hop(headers);
     for name in NOT_REPRESENTATION {
         headers.remove(name);
     }
-    // A range that happens to be a part of a multipart object is answered with that part's checksum, which would be
-    // taken for the object's: S3 reference, GetObject, "checksum of the part" for aligned ranges.
+    // A range that happens to be a part of a multipart object is answered with that part's
+    // checksum, which would be taken for the object's: S3 reference, GetObject, "checksum of the
+    // part" for aligned ranges.
     if !whole || is_part_checksum(&headers) {
-        let checksums: Vec<HeaderName> =
-            headers.keys().filter(|name| name.as_str().starts_with("x-amz-checksum-")).cloned().collect();
+        let checksums: Vec<HeaderName> = headers
+            .keys()
+            .filter(|name| name.as_str().starts_with("x-amz-checksum-"))
+            .cloned()
+            .collect();
         for name in checksums {
             headers.remove(name);
         }
@@ -93,12 +99,15 @@ fn is_part_checksum(headers: &HeaderMap) -> bool {
     composite
         && headers
             .iter()
-            .filter(|(name, _)| name.as_str().starts_with("x-amz-checksum-") && name.as_str() != "x-amz-checksum-type")
+            .filter(|(name, _)| {
+                name.as_str().starts_with("x-amz-checksum-")
+                    && name.as_str() != "x-amz-checksum-type"
+            })
             .any(|(_, value)| !value.as_bytes().contains(&b'-'))
 }
 
-/// Collects headers from typed fields. A value that can't be a header (a local store let one in) is left out: an answer
-/// without it beats no answer.
+/// Collects headers from typed fields. A value that can't be a header (a local store let one in) is
+/// left out: an answer without it beats no answer.
 struct Collector(HeaderMap);
 
 impl Collector {
@@ -143,7 +152,8 @@ impl Collector {
     }
 }
 
-/// S3 sends metadata outside ASCII as RFC 2047 words of at most 75 characters, so of 45 bytes of text each.
+/// S3 sends metadata outside ASCII as RFC 2047 words of at most 75 characters, so of 45 bytes of
+/// text each.
 fn metadata_value(value: &str) -> String {
     if value.bytes().all(|b| (0x20..0x7f).contains(&b)) {
         return value.to_owned();
@@ -161,11 +171,13 @@ fn metadata_value(value: &str) -> String {
     words.join(" ")
 }
 
-/// GetObjectOutput and HeadObjectOutput have these fields in common, under the same names, but no type.
+/// GetObjectOutput and HeadObjectOutput have these fields in common, under the same names, but no
+/// type.
 macro_rules! common_fields {
     ($output:ident, $headers:ident) => {
         $headers.text("accept-ranges", $output.accept_ranges.as_deref());
-        $headers.truth("x-amz-server-side-encryption-bucket-key-enabled", $output.bucket_key_enabled);
+        $headers
+            .truth("x-amz-server-side-encryption-bucket-key-enabled", $output.bucket_key_enabled);
         $headers.text("cache-control", $output.cache_control.as_deref());
         $headers.text("x-amz-checksum-crc32", $output.checksum_crc32.as_deref());
         $headers.text("x-amz-checksum-crc32c", $output.checksum_crc32c.as_deref());
@@ -188,21 +200,34 @@ macro_rules! common_fields {
         $headers.number("x-amz-missing-meta", $output.missing_meta);
         let hold = $output.object_lock_legal_hold_status.as_ref();
         $headers.text("x-amz-object-lock-legal-hold", hold.map(|v| v.as_str()));
-        $headers.text("x-amz-object-lock-mode", $output.object_lock_mode.as_ref().map(|v| v.as_str()));
+        $headers
+            .text("x-amz-object-lock-mode", $output.object_lock_mode.as_ref().map(|v| v.as_str()));
         let until = $output.object_lock_retain_until_date.as_ref();
         $headers.time("x-amz-object-lock-retain-until-date", until, TimestampFormat::DateTime);
         $headers.number("x-amz-mp-parts-count", $output.parts_count);
-        $headers.text("x-amz-replication-status", $output.replication_status.as_ref().map(|v| v.as_str()));
-        $headers.text("x-amz-request-charged", $output.request_charged.as_ref().map(|v| v.as_str()));
+        $headers.text(
+            "x-amz-replication-status",
+            $output.replication_status.as_ref().map(|v| v.as_str()),
+        );
+        $headers
+            .text("x-amz-request-charged", $output.request_charged.as_ref().map(|v| v.as_str()));
         $headers.text("x-amz-restore", $output.restore.as_deref());
         let algorithm = $output.sse_customer_algorithm.as_deref();
         $headers.text("x-amz-server-side-encryption-customer-algorithm", algorithm);
-        $headers.text("x-amz-server-side-encryption-customer-key-md5", $output.sse_customer_key_md5.as_deref());
-        $headers.text("x-amz-server-side-encryption-aws-kms-key-id", $output.ssekms_key_id.as_deref());
-        $headers.text("x-amz-server-side-encryption", $output.server_side_encryption.as_ref().map(|v| v.as_str()));
+        $headers.text(
+            "x-amz-server-side-encryption-customer-key-md5",
+            $output.sse_customer_key_md5.as_deref(),
+        );
+        $headers
+            .text("x-amz-server-side-encryption-aws-kms-key-id", $output.ssekms_key_id.as_deref());
+        $headers.text(
+            "x-amz-server-side-encryption",
+            $output.server_side_encryption.as_ref().map(|v| v.as_str()),
+        );
         $headers.text("x-amz-storage-class", $output.storage_class.as_ref().map(|v| v.as_str()));
         $headers.text("x-amz-version-id", $output.version_id.as_deref());
-        $headers.text("x-amz-website-redirect-location", $output.website_redirect_location.as_deref());
+        $headers
+            .text("x-amz-website-redirect-location", $output.website_redirect_location.as_deref());
     };
 }
 
@@ -228,7 +253,10 @@ mod tests {
     use super::*;
 
     fn map(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
-        pairs.iter().map(|(k, v)| (HeaderName::from_static(k), HeaderValue::from_static(v))).collect()
+        pairs
+            .iter()
+            .map(|(k, v)| (HeaderName::from_static(k), HeaderValue::from_static(v)))
+            .collect()
     }
 
     #[test]
@@ -256,7 +284,8 @@ mod tests {
         assert!(representation(sent, false).is_empty());
         let part = map(&[("x-amz-checksum-crc32", "AAAA"), ("x-amz-checksum-type", "COMPOSITE")]);
         assert!(representation(part, true).is_empty());
-        let whole = map(&[("x-amz-checksum-crc32", "AAAA-2"), ("x-amz-checksum-type", "COMPOSITE")]);
+        let whole =
+            map(&[("x-amz-checksum-crc32", "AAAA-2"), ("x-amz-checksum-type", "COMPOSITE")]);
         assert_eq!(representation(whole.clone(), true), whole);
     }
 
@@ -269,7 +298,10 @@ mod tests {
     #[test]
     fn metadata_outside_ascii_is_sent_in_words() {
         let value = "é".repeat(40);
-        let metadata = Metadata::from_iter([("note".to_owned(), value), ("plain".to_owned(), "a b".to_owned())]);
+        let metadata = Metadata::from_iter([
+            ("note".to_owned(), value),
+            ("plain".to_owned(), "a b".to_owned()),
+        ]);
         let output = HeadObjectOutput { metadata: Some(metadata), ..Default::default() };
         let headers = of_head(&output);
         let words: Vec<&str> = headers["x-amz-meta-note"].to_str().unwrap().split(' ').collect();

@@ -1,5 +1,6 @@
-//! Does an answer give what was asked for? Pure: takes a request and an answer's status and headers, says which bytes the
-//! body carries, or why the answer must not be used. The body's own length is checked in `body`.
+//! Does an answer give what was asked for? Pure: takes a request and an answer's status and
+//! headers, says which bytes the body carries, or why the answer must not be used. The body's own
+//! length is checked in `body`.
 
 use http::{HeaderMap, StatusCode};
 use s3s::dto::{ETag, Timestamp, TimestampFormat};
@@ -31,23 +32,29 @@ pub(crate) fn check_request(wanted: &ReadObject) -> Result<(), Refusal> {
     let Some(if_match) = &wanted.if_match else { return Ok(()) };
     match ETag::parse_http_header(if_match.as_bytes()) {
         Ok(ETag::Strong(_)) => Ok(()),
-        Ok(ETag::Weak(_)) | Err(_) => {
-            Err(Refusal::Untrusted(format!("{if_match} is not a strong etag and identifies no version")))
-        }
+        Ok(ETag::Weak(_)) | Err(_) => Err(Refusal::Untrusted(format!(
+            "{if_match} is not a strong etag and identifies no version"
+        ))),
     }
 }
 
 /// Checks a HEAD answer.
-pub(crate) fn check_head(wanted: &ReadObject, status: StatusCode, headers: HeaderMap) -> Result<ObjectHead, Refusal> {
+pub(crate) fn check_head(
+    wanted: &ReadObject,
+    status: StatusCode,
+    headers: HeaderMap,
+) -> Result<ObjectHead, Refusal> {
     if status != StatusCode::OK {
         return Err(untrusted(format!("HEAD was answered with {status}")));
     }
     check_version(wanted, &headers)?;
-    let bytes = length(&headers, "content-length")?.ok_or_else(|| untrusted("HEAD has no content-length".into()))?;
+    let bytes = length(&headers, "content-length")?
+        .ok_or_else(|| untrusted("HEAD has no content-length".into()))?;
     head(headers, bytes, true)
 }
 
-/// Checks a GET answer. `skip_bytes_max`: how much may be read and thrown away of an answer that ignores `Range`.
+/// Checks a GET answer. `skip_bytes_max`: how much may be read and thrown away of an answer that
+/// ignores `Range`.
 pub(crate) fn check_get(
     wanted: &ReadObject,
     status: StatusCode,
@@ -62,36 +69,50 @@ pub(crate) fn check_get(
             let (first, last, total) = parse_content_range(sent)?;
             let last_wanted = (*range.end()).min(total - 1);
             if first != *range.start() || last != last_wanted {
-                return Err(untrusted(format!("bytes {first}-{last} came for {range:?} of {total}")));
+                return Err(untrusted(format!(
+                    "bytes {first}-{last} came for {range:?} of {total}"
+                )));
             }
             let bytes = last - first + 1;
             if body_bytes.is_some_and(|sent| sent != bytes) {
-                return Err(untrusted(format!("content-length {body_bytes:?} belongs to a range of {bytes} bytes")));
+                return Err(untrusted(format!(
+                    "content-length {body_bytes:?} belongs to a range of {bytes} bytes"
+                )));
             }
             let head = head(headers, total, bytes == total)?;
             Ok(Plan { head, range: first..last + 1, skip: 0, to_end: true })
         }
         (StatusCode::OK, Some(range), None) => {
-            let total = body_bytes.ok_or_else(|| untrusted("200 for a range, without content-length".into()))?;
+            let total = body_bytes
+                .ok_or_else(|| untrusted("200 for a range, without content-length".into()))?;
             let (first, end) = (*range.start(), range.end().saturating_add(1).min(total));
             if first >= total {
-                return Err(untrusted(format!("200 for a range from {first} of an object of {total} bytes")));
+                return Err(untrusted(format!(
+                    "200 for a range from {first} of an object of {total} bytes"
+                )));
             }
             if first > skip_bytes_max {
-                let reason =
-                    format!("it ignores Range, and {first} bytes are more than skip_bytes_max {skip_bytes_max}");
+                let reason = format!(
+                    "it ignores Range, and {first} bytes are more than skip_bytes_max \
+                    {skip_bytes_max}"
+                );
                 return Err(untrusted(reason));
             }
             let to_end = end == total;
-            Ok(Plan { head: head(headers, total, first == 0 && to_end)?, range: first..end, skip: first, to_end })
+            Ok(Plan {
+                head: head(headers, total, first == 0 && to_end)?,
+                range: first..end,
+                skip: first,
+                to_end,
+            })
         }
         (StatusCode::OK, None, None) => {
             let total = body_bytes.ok_or_else(|| untrusted("GET has no content-length".into()))?;
             Ok(Plan { head: head(headers, total, true)?, range: 0..total, skip: 0, to_end: true })
         }
-        (status, range, content_range) => {
-            Err(untrusted(format!("status {status} with content-range {content_range:?} for range {range:?}")))
-        }
+        (status, range, content_range) => Err(untrusted(format!(
+            "status {status} with content-range {content_range:?} for range {range:?}"
+        ))),
     }
 }
 
@@ -114,7 +135,8 @@ fn check_version(wanted: &ReadObject, headers: &HeaderMap) -> Result<(), Refusal
     }
     let version = single(headers, "x-amz-version-id")?;
     if let Some(wanted) = &wanted.version_id {
-        // Stores that never had versioning switched on know the "null" version, and don't send its name.
+        // Stores that never had versioning switched on know the "null" version, and don't send its
+        // name.
         let unnamed_null = wanted == "null" && version.is_none();
         if version != Some(wanted) && !unnamed_null {
             let got = format!("version id {}", version.unwrap_or("(none)"));
@@ -129,7 +151,13 @@ fn head(headers: HeaderMap, bytes: u64, whole: bool) -> Result<ObjectHead, Refus
     let etag = owned("etag")?;
     let version_id = owned("x-amz-version-id")?;
     let last_modified = single(&headers, "last-modified")?.and_then(seconds);
-    Ok(ObjectHead { etag, bytes, version_id, last_modified, headers: representation(headers, whole) })
+    Ok(ObjectHead {
+        etag,
+        bytes,
+        version_id,
+        last_modified,
+        headers: representation(headers, whole),
+    })
 }
 
 fn seconds(date: &str) -> Option<i64> {
@@ -152,7 +180,8 @@ fn length(headers: &HeaderMap, name: &'static str) -> Result<Option<u64>, Refusa
     digits(text).map(Some).ok_or_else(|| untrusted(format!("{name} is {text:?}")))
 }
 
-/// `bytes FIRST-LAST/TOTAL`, RFC 9110 §14.4. An unknown total (`*`) leaves the version's length open: refused.
+/// `bytes FIRST-LAST/TOTAL`, RFC 9110 §14.4. An unknown total (`*`) leaves the version's length
+/// open: refused.
 fn parse_content_range(text: &str) -> Result<(u64, u64, u64), Refusal> {
     let parts = || {
         let (range, total) = text.strip_prefix("bytes ")?.split_once('/')?;

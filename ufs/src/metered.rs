@@ -1,4 +1,5 @@
-//! Counts what goes through a store: requests by outcome, bytes both ways, seconds to the first byte of reads. Changes nothing.
+//! Counts what goes through a store: requests by outcome, bytes both ways, seconds to the first
+//! byte of reads. Changes nothing.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -54,7 +55,10 @@ impl Metered {
     ) -> S3Result<S3Response<T>> {
         let sent = Instant::now();
         let result = self.count(op, call).await;
-        METRICS.first_byte.with_label_values(&[&self.ufs, op]).observe(sent.elapsed().as_secs_f64());
+        METRICS
+            .first_byte
+            .with_label_values(&[&self.ufs, op])
+            .observe(sent.elapsed().as_secs_f64());
         result
     }
 

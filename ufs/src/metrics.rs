@@ -1,5 +1,6 @@
-//! This crate's metrics: name, labels and meaning in one table. They are kept per process and carry the UFS's name, so that a
-//! store can be built before there is a registry to show it in. The embedded store has a table of its own.
+//! This crate's metrics: name, labels and meaning in one table. They are kept per process and carry
+//! the UFS's name, so that a store can be built before there is a registry to show it in. The
+//! embedded store has a table of its own.
 
 use std::sync::LazyLock;
 
@@ -41,15 +42,21 @@ macro_rules! table {
 
 table! {
     requests: IntCounterVec, "verbs3_ufs_requests_total", ["ufs", "op", "outcome"],
-        "Requests to a UFS by S3 operation; outcome: ok, 3xx, 4xx, 5xx, unreachable, untrusted or abandoned.";
-    bytes_read: IntCounterVec, "verbs3_ufs_bytes_read_total", ["ufs"], "Bytes of bodies read from a UFS.";
-    bytes_written: IntCounterVec, "verbs3_ufs_bytes_written_total", ["ufs"], "Bytes of bodies sent to a UFS.";
-    in_flight: IntGaugeVec, "verbs3_ufs_in_flight", ["ufs"], "Reads and heads of the cache that hold a place.";
+        "Requests to a UFS by S3 operation; outcome: ok, 3xx, 4xx, 5xx, unreachable, untrusted or \
+        abandoned.";
+    bytes_read: IntCounterVec, "verbs3_ufs_bytes_read_total", ["ufs"],
+        "Bytes of bodies read from a UFS.";
+    bytes_written: IntCounterVec, "verbs3_ufs_bytes_written_total", ["ufs"],
+        "Bytes of bodies sent to a UFS.";
+    in_flight: IntGaugeVec, "verbs3_ufs_in_flight", ["ufs"],
+        "Reads and heads of the cache that hold a place.";
     throttled: IntCounterVec, "verbs3_ufs_throttled_total", ["ufs"],
         "Reads and heads given up because no place came free in time.";
-    retries: IntCounterVec, "verbs3_ufs_retries_total", ["ufs", "op"], "Reads and heads that were tried again.";
+    retries: IntCounterVec, "verbs3_ufs_retries_total", ["ufs", "op"],
+        "Reads and heads that were tried again.";
     refused: IntCounterVec, "verbs3_ufs_answers_refused_total", ["ufs", "reason"],
-        "Answers that contradicted their request or themselves; reason: untrusted, changed or truncated.";
+        "Answers that contradicted their request or themselves; reason: untrusted, changed or \
+        truncated.";
     circuit: IntGaugeVec, "verbs3_ufs_circuit_state", ["ufs"], "0 closed, 1 half open, 2 open.";
     ignores_range: IntGaugeVec, "verbs3_ufs_ignores_range", ["ufs"],
         "1 where the UFS answered the last ranged read with the whole object.";
@@ -57,8 +64,9 @@ table! {
         "Seconds from sending a read or head to its answer's headers.";
 }
 
-pub(crate) static METRICS: LazyLock<Metrics> =
-    LazyLock::new(|| Metrics::new().expect("the table's names and labels are valid; a test makes them all"));
+pub(crate) static METRICS: LazyLock<Metrics> = LazyLock::new(|| {
+    Metrics::new().expect("the table's names and labels are valid; a test makes them all")
+});
 
 #[cfg(test)]
 mod tests {
@@ -71,7 +79,9 @@ mod tests {
             let registry = Registry::new();
             register(&registry).unwrap();
             METRICS.requests.with_label_values(&["m", "get_object", "ok"]).inc();
-            assert!(registry.gather().iter().any(|family| family.name() == "verbs3_ufs_requests_total"));
+            assert!(
+                registry.gather().iter().any(|family| family.name() == "verbs3_ufs_requests_total")
+            );
             assert!(register(&registry).is_err());
         }
     }

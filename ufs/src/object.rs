@@ -1,4 +1,5 @@
-//! What the cache asks of a UFS: one object's head, or a range of one version. Everything else goes through [`s3s::S3`].
+//! What the cache asks of a UFS: one object's head, or a range of one version. Everything else goes
+//! through [`s3s::S3`].
 //!
 //! Owns the types and the identity checks of an answer. Does not cache, and does not know blocks.
 
@@ -16,7 +17,8 @@ pub struct ReadObject {
     pub bucket: String,
     pub key: String,
     pub version_id: Option<String>,
-    /// Strong ETag that the answer must have: sent as `If-Match` *and* compared with the answer's own ETag.
+    /// Strong ETag that the answer must have: sent as `If-Match` *and* compared with the answer's
+    /// own ETag.
     pub if_match: Option<String>,
     /// Bytes wanted, both ends inclusive; `None` for the whole object.
     pub range: Option<RangeInclusive<u64>>,
@@ -34,12 +36,14 @@ pub struct ObjectHead {
     pub version_id: Option<String>,
     /// Seconds since 1970.
     pub last_modified: Option<i64>,
-    /// Representation headers, lower case, without hop-by-hop headers, Content-Length, Content-Range, Accept-Ranges, Date,
-    /// Server and request ids. Unknown ones of the UFS are kept.
+    /// Representation headers, lower case, without hop-by-hop headers, Content-Length,
+    /// Content-Range, Accept-Ranges, Date, Server and request ids. Unknown ones of the UFS are
+    /// kept.
     pub headers: HeaderMap,
 }
 
-/// A body under way. Reading it to its end yields exactly `range`, or an error; it never ends early in silence.
+/// A body under way. Reading it to its end yields exactly `range`, or an error; it never ends early
+/// in silence.
 pub struct ObjectStream {
     pub head: ObjectHead,
     /// Bytes of the object that `body` carries.

@@ -1,5 +1,6 @@
-//! Trace context on requests to a store (W3C). Owns how it gets from a caller to the request: the header is put on after the request
-//! was signed, so that no signature depends on it. Makes no ids and notes no spans.
+//! Trace context on requests to a store (W3C). Owns how it gets from a caller to the request: the
+//! header is put on after the request was signed, so that no signature depends on it. Makes no ids
+//! and notes no spans.
 
 use http::HeaderValue;
 
@@ -14,7 +15,8 @@ tokio::task_local! {
     static PROPAGATED: Propagated;
 }
 
-/// Runs a call on a store. Requests that it makes within `call` itself carry the context; a store within this process has none.
+/// Runs a call on a store. Requests that it makes within `call` itself carry the context; a store
+/// within this process has none.
 pub async fn propagate<F: Future>(context: Propagated, call: F) -> F::Output {
     PROPAGATED.scope(context, call).await
 }
@@ -22,7 +24,8 @@ pub async fn propagate<F: Future>(context: Propagated, call: F) -> F::Output {
 /// Headers to be added; none where nobody traces.
 pub(crate) fn headers() -> Vec<(&'static str, HeaderValue)> {
     let context = PROPAGATED.try_with(Clone::clone).ok();
-    let headers =
-        context.map(|context| [("traceparent", Some(context.traceparent)), ("tracestate", context.tracestate)]);
+    let headers = context.map(|context| {
+        [("traceparent", Some(context.traceparent)), ("tracestate", context.tracestate)]
+    });
     headers.into_iter().flatten().filter_map(|(name, value)| Some((name, value?))).collect()
 }

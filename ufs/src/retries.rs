@@ -1,5 +1,5 @@
-//! When a read is tried again: one budget per UFS, so that a struggling store is not hit harder the worse it gets, and
-//! exponential back-off. Pure: time and randomness come in as arguments.
+//! When a read is tried again: one budget per UFS, so that a struggling store is not hit harder the
+//! worse it gets, and exponential back-off. Pure: time and randomness come in as arguments.
 
 use std::time::{Duration, Instant};
 
@@ -12,9 +12,11 @@ pub struct RetryLimits {
     pub budget_max: u32,
     /// Retries that come back to the budget per second.
     pub budget_per_second: f64,
-    /// Upper bound of the first pause; doubles with every try. The pause is drawn evenly from 0 to the bound.
+    /// Upper bound of the first pause; doubles with every try. The pause is drawn evenly from 0 to
+    /// the bound.
     pub pause: Duration,
-    /// Upper bound of every pause, and of what `Retry-After` may ask for: a read that would wait longer is not tried again.
+    /// Upper bound of every pause, and of what `Retry-After` may ask for: a read that would wait
+    /// longer is not tried again.
     pub pause_max: Duration,
 }
 
@@ -59,15 +61,22 @@ impl Budget {
 
 impl RetryLimits {
     /// The pause before try `tried + 1`, or `None` if there is none. `random` is in `0.0..1.0`.
-    pub(crate) fn pause_after(&self, tried: u32, asked_for: Option<Duration>, random: f64) -> Option<Duration> {
+    pub(crate) fn pause_after(
+        &self,
+        tried: u32,
+        asked_for: Option<Duration>,
+        random: f64,
+    ) -> Option<Duration> {
         if tried >= self.attempts_max {
             return None;
         }
-        let bound = self.pause.saturating_mul(1 << tried.saturating_sub(1).min(16)).min(self.pause_max);
+        let bound =
+            self.pause.saturating_mul(1 << tried.saturating_sub(1).min(16)).min(self.pause_max);
         let drawn = bound.mul_f64(random.clamp(0.0, 1.0));
         match asked_for {
             Some(asked) if asked > self.pause_max => None,
-            // Added, not the larger of the two: else everyone who was told the same comes back at once.
+            // Added, not the larger of the two: else everyone who was told the same comes back at
+            // once.
             Some(asked) => Some((asked + drawn).min(self.pause_max.max(asked))),
             None => Some(drawn),
         }

@@ -1,5 +1,6 @@
-//! S3 stores behind a network: one [`s3s::S3`] over aws-sdk-s3 that passes every operation on faithfully. Owns the options
-//! and the wiring; what is done to a request is in `store`, to a connection in `connection`, to credentials in `credentials`.
+//! S3 stores behind a network: one [`s3s::S3`] over aws-sdk-s3 that passes every operation on
+//! faithfully. Owns the options and the wiring; what is done to a request is in `store`, to a
+//! connection in `connection`, to credentials in `credentials`.
 
 mod blank_key;
 mod client_headers;
@@ -17,8 +18,8 @@ use std::time::Duration;
 use aws_sdk_s3::config::retry::RetryConfig;
 use aws_sdk_s3::config::timeout::TimeoutConfig;
 use aws_sdk_s3::config::{
-    AppName, BehaviorVersion, Config, Region, RequestChecksumCalculation, ResponseChecksumValidation,
-    StalledStreamProtectionConfig,
+    AppName, BehaviorVersion, Config, Region, RequestChecksumCalculation,
+    ResponseChecksumValidation, StalledStreamProtectionConfig,
 };
 use s3s::S3;
 
@@ -38,24 +39,27 @@ pub struct S3Options {
     pub deadlines: Deadlines,
     /// Requests under way at once, so also connections; those beyond wait for `deadlines.connect`.
     pub connections_max: usize,
-    /// Whether a checksum that the client sent after its body is sent after the body here too. Stores that refuse
-    /// `STREAMING-UNSIGNED-PAYLOAD-TRAILER` (https) or `STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER` (http) need `false`, and
-    /// so does Ceph RGW up to 18.2, which takes them but keeps `aws-chunked` as the object's encoding. No such checksum is
+    /// Whether a checksum that the client sent after its body is sent after the body here too.
+    /// Stores that refuse `STREAMING-UNSIGNED-PAYLOAD-TRAILER` (https) or
+    /// `STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER` (http) need `false`, and so does Ceph RGW up to
+    /// 18.2, which takes them but keeps `aws-chunked` as the object's encoding. No such checksum is
     /// stored then.
     pub trailing_checksums: bool,
 }
 
-/// Deadlines of one request. A body that a client sends slowly, or takes slowly, breaks none of them.
+/// Deadlines of one request. A body that a client sends slowly, or takes slowly, breaks none of
+/// them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deadlines {
     /// For a free place among `connections_max`, and then for a TCP and TLS connection.
     pub connect: Duration,
-    /// For the answer's headers, from the moment when the last of the request that there was to send was taken.
+    /// For the answer's headers, from the moment when the last of the request that there was to
+    /// send was taken.
     pub answer: Duration,
     /// For the next piece of an answer's body.
     pub idle: Duration,
-    /// How long a connection without requests is kept. Below what common stores and load balancers keep theirs (60 s),
-    /// so that a request is rarely sent into a connection that is being closed.
+    /// How long a connection without requests is kept. Below what common stores and load balancers
+    /// keep theirs (60 s), so that a request is rarely sent into a connection that is being closed.
     pub keep_alive: Duration,
 }
 
@@ -72,7 +76,11 @@ impl Default for Deadlines {
 
 impl S3Options {
     /// Options for a store at `endpoint`, with this crate's defaults.
-    pub fn new(endpoint: Option<String>, region: impl Into<String>, credentials: Credentials) -> Self {
+    pub fn new(
+        endpoint: Option<String>,
+        region: impl Into<String>,
+        credentials: Credentials,
+    ) -> Self {
         Self {
             endpoint,
             region: region.into(),
@@ -89,7 +97,9 @@ impl S3Options {
 /// Options that can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    #[error("endpoint {endpoint:?} is not of the form http://host:port or https://host:port: {reason}")]
+    #[error(
+        "endpoint {endpoint:?} is not of the form http://host:port or https://host:port: {reason}"
+    )]
     Endpoint { endpoint: String, reason: String },
     #[error("certificates can't be read from {}: {reason}", .path.display())]
     CaFile { path: PathBuf, reason: String },
@@ -97,7 +107,8 @@ pub enum ConnectError {
     Region,
 }
 
-/// A store behind a network. Sends nothing yet: a store that is down is found out by the first request.
+/// A store behind a network. Sends nothing yet: a store that is down is found out by the first
+/// request.
 pub async fn connect(options: S3Options) -> Result<Arc<dyn S3>, ConnectError> {
     if options.region.is_empty() {
         return Err(ConnectError::Region);
@@ -135,12 +146,18 @@ pub async fn connect(options: S3Options) -> Result<Arc<dyn S3>, ConnectError> {
 /// Whether the endpoint is reached by TLS.
 fn check_endpoint(endpoint: Option<&str>) -> Result<bool, ConnectError> {
     let Some(endpoint) = endpoint else { return Ok(true) };
-    let wrong = |reason: &str| ConnectError::Endpoint { endpoint: endpoint.to_owned(), reason: reason.to_owned() };
-    let uri: http::Uri = endpoint.parse().map_err(|error: http::uri::InvalidUri| wrong(&error.to_string()))?;
+    let wrong = |reason: &str| ConnectError::Endpoint {
+        endpoint: endpoint.to_owned(),
+        reason: reason.to_owned(),
+    };
+    let uri: http::Uri =
+        endpoint.parse().map_err(|error: http::uri::InvalidUri| wrong(&error.to_string()))?;
     if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
         // Not echoed: it would put a secret in the log.
-        let (endpoint, reason) =
-            ("(with user information)".to_owned(), "credentials belong in `credentials`".to_owned());
+        let (endpoint, reason) = (
+            "(with user information)".to_owned(),
+            "credentials belong in `credentials`".to_owned(),
+        );
         return Err(ConnectError::Endpoint { endpoint, reason });
     }
     if uri.host().is_none_or(str::is_empty) {

@@ -1,5 +1,6 @@
-//! One UFS as the cache sees it: heads and reads whose answers are checked, bounded, retried before the first byte, and
-//! refused at once while the store is down. Everything else goes to the store itself, through [`Ufs::s3`].
+//! One UFS as the cache sees it: heads and reads whose answers are checked, bounded, retried before
+//! the first byte, and refused at once while the store is down. Everything else goes to the store
+//! itself, through [`Ufs::s3`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +9,9 @@ use std::time::{Duration, Instant};
 use futures::future::BoxFuture;
 use http::{Extensions, HeaderMap, Method, StatusCode, Uri};
 use parking_lot::Mutex;
-use s3s::dto::{ChecksumMode, ETag, ETagCondition, GetObjectInput, GetObjectOutput, HeadObjectInput, Range};
+use s3s::dto::{
+    ChecksumMode, ETag, ETagCondition, GetObjectInput, GetObjectOutput, HeadObjectInput, Range,
+};
 use s3s::{S3, S3Request, S3Response, S3Result};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -23,7 +26,8 @@ use crate::metrics::METRICS;
 use crate::object::{ObjectHead, ObjectStream, ReadObject};
 use crate::retries::{Budget, RetryLimits};
 
-/// Bounds of the cache's heads and reads on one UFS. Pass-through requests are bounded by the store's own connections.
+/// Bounds of the cache's heads and reads on one UFS. Pass-through requests are bounded by the
+/// store's own connections.
 #[derive(Debug, Clone, PartialEq)]
 pub struct UfsLimits {
     /// Heads and reads under way at once; a read counts until its body has ended.
@@ -92,13 +96,28 @@ impl Ufs {
         Self::with_randomness(name, s3, limits, Arc::new(rand::random::<f64>))
     }
 
-    pub fn with_randomness(name: String, s3: Arc<dyn S3>, limits: UfsLimits, random: Randomness) -> Self {
-        let places = Arc::new(Semaphore::new(limits.requests_in_flight_max.clamp(1, Semaphore::MAX_PERMITS)));
+    pub fn with_randomness(
+        name: String,
+        s3: Arc<dyn S3>,
+        limits: UfsLimits,
+        random: Randomness,
+    ) -> Self {
+        let places = Arc::new(Semaphore::new(
+            limits.requests_in_flight_max.clamp(1, Semaphore::MAX_PERMITS),
+        ));
         let circuit = Mutex::new(Circuit::new(limits.circuit));
         let budget = Mutex::new(Budget::new(limits.retries, Instant::now()));
         let s3 = Arc::new(Metered::new(name.clone(), s3));
-        let shared =
-            Shared { name, s3, limits, places, circuit, budget, random, ignores_range: AtomicBool::new(false) };
+        let shared = Shared {
+            name,
+            s3,
+            limits,
+            places,
+            circuit,
+            budget,
+            random,
+            ignores_range: AtomicBool::new(false),
+        };
         shared.show_circuit(CircuitState::Closed);
         Self { shared: Arc::new(shared) }
     }
@@ -107,7 +126,8 @@ impl Ufs {
         &self.shared.name
     }
 
-    /// The store, with its requests counted. All but the cache's own heads and reads pass through it.
+    /// The store, with its requests counted. All but the cache's own heads and reads pass through
+    /// it.
     pub fn s3(&self) -> &Arc<dyn S3> {
         &self.shared.s3
     }
@@ -117,14 +137,17 @@ impl Ufs {
         self.shared.circuit.lock().state()
     }
 
-    /// The last byte at which a range may begin, if there is one: this UFS ignores `Range`, and what comes before the range is read
-    /// and thrown away. `None`: any byte, as far as is known.
+    /// The last byte at which a range may begin, if there is one: this UFS ignores `Range`, and
+    /// what comes before the range is read and thrown away. `None`: any byte, as far as is known.
     pub fn range_start_max(&self) -> Option<u64> {
-        self.shared.ignores_range.load(Ordering::Relaxed).then_some(self.shared.limits.skip_bytes_max)
+        self.shared
+            .ignores_range
+            .load(Ordering::Relaxed)
+            .then_some(self.shared.limits.skip_bytes_max)
     }
 
-    /// How long to wait before a read that was answered with an error is sent again, after `tried` tries. Takes it from the budget
-    /// of retries. `None`: the answer stands.
+    /// How long to wait before a read that was answered with an error is sent again, after `tried`
+    /// tries. Takes it from the budget of retries. `None`: the answer stands.
     pub fn pause_before_retry(&self, tried: u32, answer: &RawAnswer) -> Option<Duration> {
         if answer.retry() == Retry::Never {
             return None;
@@ -160,14 +183,22 @@ impl Ufs {
         let body = body.unwrap_or_else(|| s3s::Body::empty().into());
         let count = METRICS.bytes_read.with_label_values(&[&self.shared.name]);
         let on_bytes = Box::new(move |bytes| count.inc_by(bytes));
-        let checked =
-            CheckedBody::new(self.shared.name.clone(), body, &plan, self.shared.limits.idle_max, place, on_bytes);
+        let checked = CheckedBody::new(
+            self.shared.name.clone(),
+            body,
+            &plan,
+            self.shared.limits.idle_max,
+            place,
+            on_bytes,
+        );
         Ok(ObjectStream { head: plan.head, range: plan.range, body: Box::pin(checked) })
     }
 
     async fn place(&self) -> Result<Place, UfsError> {
         let shared = &self.shared;
-        let turn = tokio::time::timeout(shared.limits.wait_max, shared.places.clone().acquire_owned()).await;
+        let turn =
+            tokio::time::timeout(shared.limits.wait_max, shared.places.clone().acquire_owned())
+                .await;
         let Ok(permit) = turn else {
             METRICS.throttled.with_label_values(&[&shared.name]).inc();
             return Err(UfsError::Throttled {
@@ -183,8 +214,8 @@ impl Ufs {
 
     /// Runs tries until one ends the matter. The place is given back between tries.
     ///
-    /// A try is boxed: of an `AsyncFn`, the compiler can't show that its future may move between threads, and no task
-    /// could await a read.
+    /// A try is boxed: of an `AsyncFn`, the compiler can't show that its future may move between
+    /// threads, and no task could await a read.
     async fn with_retries<'a, T>(
         &'a self,
         op: &'static str,
@@ -231,7 +262,8 @@ impl Shared {
         };
         let request = request(Method::HEAD, input);
         let (response, raw) = self.ask(self.s3.head_object(request)).await?;
-        let (status, headers) = answered(raw, response.status, response.headers, || of_head(&response.output), None);
+        let (status, headers) =
+            answered(raw, response.status, response.headers, || of_head(&response.output), None);
         check_head(wanted, status, headers).map_err(|refusal| self.refuse(refusal))
     }
 
@@ -242,14 +274,23 @@ impl Shared {
             version_id: wanted.version_id.clone(),
             if_match: condition(wanted),
             checksum_mode: checksum_mode(wanted),
-            range: wanted.range.as_ref().map(|range| Range::Int { first: *range.start(), last: Some(*range.end()) }),
+            range: wanted
+                .range
+                .as_ref()
+                .map(|range| Range::Int { first: *range.start(), last: Some(*range.end()) }),
             ..Default::default()
         };
         let request = request(Method::GET, input);
         let (response, raw) = self.ask(self.s3.get_object(request)).await?;
-        let typed_status = response.output.content_range.as_ref().map(|_| StatusCode::PARTIAL_CONTENT);
-        let (status, headers) =
-            answered(raw, response.status, response.headers, || of_get(&response.output), typed_status);
+        let typed_status =
+            response.output.content_range.as_ref().map(|_| StatusCode::PARTIAL_CONTENT);
+        let (status, headers) = answered(
+            raw,
+            response.status,
+            response.headers,
+            || of_get(&response.output),
+            typed_status,
+        );
         let plan = check_get(wanted, status, headers, self.limits.skip_bytes_max);
         if wanted.range.is_some() {
             let is_cut = plan.as_ref().map_or(true, |plan| plan.skip > 0 || !plan.to_end);
@@ -258,7 +299,8 @@ impl Shared {
         Ok((plan.map_err(|refusal| self.refuse(refusal))?, response.output))
     }
 
-    /// What an answer to a ranged read says of the store. `is_cut`: the wanted bytes are not the whole body.
+    /// What an answer to a ranged read says of the store. `is_cut`: the wanted bytes are not the
+    /// whole body.
     fn note_range_support(&self, status: StatusCode, is_cut: bool) {
         let ignores = match status {
             StatusCode::PARTIAL_CONTENT => false,
@@ -271,7 +313,10 @@ impl Shared {
         METRICS.ignores_range.with_label_values(&[&self.name]).set(i64::from(ignores));
         if ignores {
             let larger_than = self.limits.skip_bytes_max;
-            tracing::warn!(ufs = %self.name, larger_than, "ufs ignores Range; larger objects are read past the cache");
+            tracing::warn!(
+                ufs = %self.name, larger_than,
+                "ufs ignores Range; larger objects are read past the cache"
+            );
         }
     }
 
@@ -327,7 +372,10 @@ impl Shared {
         if before != after {
             match after {
                 CircuitState::Open => {
-                    tracing::warn!(ufs = %self.name, "ufs fails; reads are refused until a probe succeeds")
+                    tracing::warn!(
+                        ufs = %self.name,
+                        "ufs fails; reads are refused until a probe succeeds"
+                    )
                 }
                 CircuitState::Closed => tracing::info!(ufs = %self.name, "ufs answers again"),
                 CircuitState::HalfOpen => {}
@@ -403,7 +451,8 @@ fn answered(
 
 fn condition(wanted: &ReadObject) -> Option<ETagCondition> {
     let etag = wanted.if_match.as_ref()?;
-    // Checked by check_request; without a condition the comparison of the answer's etag still holds.
+    // Checked by check_request; without a condition the comparison of the answer's etag still
+    // holds.
     ETag::parse_http_header(etag.as_bytes()).ok().map(ETagCondition::ETag)
 }
 

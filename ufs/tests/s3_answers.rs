@@ -1,4 +1,5 @@
-//! Answers of stores that are not quite S3's, and what the SDK adds of its own: what the S3 client makes of them.
+//! Answers of stores that are not quite S3's, and what the SDK adds of its own: what the S3 client
+//! makes of them.
 #![allow(clippy::unwrap_used)]
 
 mod loopback;
@@ -47,8 +48,13 @@ fn put_with_trailer(encoding: Option<&str>) -> S3Request<PutObjectInput> {
 async fn a_completion_without_an_etag_is_a_completion() {
     let xml = "<CompleteMultipartUploadResult><Location>/bkt/k</Location><Bucket>bkt</Bucket><Key>k</Key><ETag></ETag>\
                </CompleteMultipartUploadResult>";
-    let mut raw = Raw::saying(vec![answer("200 OK", "content-type: application/xml\r\n", xml)]).await;
-    let part = CompletedPart { e_tag: Some(ETag::Strong("e1".into())), part_number: Some(1), ..Default::default() };
+    let mut raw =
+        Raw::saying(vec![answer("200 OK", "content-type: application/xml\r\n", xml)]).await;
+    let part = CompletedPart {
+        e_tag: Some(ETag::Strong("e1".into())),
+        part_number: Some(1),
+        ..Default::default()
+    };
     let input = CompleteMultipartUploadInput {
         bucket: "bkt".into(),
         key: "k".into(),
@@ -64,7 +70,10 @@ async fn a_completion_without_an_etag_is_a_completion() {
     let sent = String::from_utf8(heard.body).unwrap();
     assert!(sent.contains("<PartNumber>1</PartNumber>") && sent.contains("e1"), "{sent}");
     let head = heard.head.to_ascii_lowercase();
-    assert!(head.contains("if-none-match: *") && head.contains("x-amz-mp-object-size: 7"), "{head}");
+    assert!(
+        head.contains("if-none-match: *") && head.contains("x-amz-mp-object-size: 7"),
+        "{head}"
+    );
     assert!(head.starts_with("post /bkt/k?uploadid=u"), "{head}");
 }
 
@@ -72,9 +81,14 @@ async fn a_completion_without_an_etag_is_a_completion() {
 #[tokio::test]
 async fn a_document_of_another_kind_is_no_answer_that_can_be_understood() {
     let listing = "<ListBucketResult><Name>bkt</Name><Contents><Key>Error</Key></Contents></ListBucketResult>";
-    let raw = Raw::saying(vec![answer("200 OK", "", listing), answer("200 OK", "", "some <Error> of an object")]).await;
+    let raw = Raw::saying(vec![
+        answer("200 OK", "", listing),
+        answer("200 OK", "", "some <Error> of an object"),
+    ])
+    .await;
     let client = raw.client().await;
-    let input = GetBucketAccelerateConfigurationInput { bucket: "bkt".into(), ..Default::default() };
+    let input =
+        GetBucketAccelerateConfigurationInput { bucket: "bkt".into(), ..Default::default() };
     let error = client.get_bucket_accelerate_configuration(req(input)).await.err().unwrap();
     assert!(matches!(remote_failure(&error), Some(RemoteFailure::Unintelligible(_))), "{error:?}");
     let input = GetBucketOwnershipControlsInput { bucket: "bkt".into(), ..Default::default() };
@@ -84,7 +98,8 @@ async fn a_document_of_another_kind_is_no_answer_that_can_be_understood() {
 
 #[tokio::test]
 async fn a_document_that_breaks_off_is_no_answer() {
-    let cut = "HTTP/1.1 200 OK\r\ncontent-length: 900\r\nconnection: close\r\n\r\n<ListBucketResult><Name>bkt</Name>";
+    let cut = "HTTP/1.1 200 OK\r\ncontent-length: 900\r\nconnection: \
+        close\r\n\r\n<ListBucketResult><Name>bkt</Name>";
     let raw = Raw::saying(vec![cut.to_owned()]).await;
     let input = ListObjectsV2Input { bucket: "bkt".into(), ..Default::default() };
     let (result, seen) = observe(raw.client().await.list_objects_v2(req(input))).await;
@@ -110,15 +125,25 @@ async fn expires_comes_as_it_was_sent_and_brings_nothing_along() {
 
 #[tokio::test]
 async fn an_object_is_never_encoded_in_the_framing_of_its_upload() {
-    for (stored, told) in [("aws-chunked", None), ("aws-chunked,gzip", Some("gzip")), ("gzip, br", Some("gzip, br"))] {
-        let raw = Raw::saying(vec![answer("200 OK", &format!("content-encoding: {stored}\r\n"), ""); 2]).await;
+    for (stored, told) in
+        [("aws-chunked", None), ("aws-chunked,gzip", Some("gzip")), ("gzip, br", Some("gzip, br"))]
+    {
+        let raw =
+            Raw::saying(vec![answer("200 OK", &format!("content-encoding: {stored}\r\n"), ""); 2])
+                .await;
         let client = raw.client().await;
         let (response, seen) = observe(client.head_object(head())).await;
         assert_eq!(response.unwrap().output.content_encoding.as_deref(), told);
-        assert_eq!(seen.unwrap().headers.get("content-encoding").map(|value| value.to_str().unwrap()), told);
+        assert_eq!(
+            seen.unwrap().headers.get("content-encoding").map(|value| value.to_str().unwrap()),
+            told
+        );
         let (response, seen) = observe(client.get_object(get())).await;
         assert_eq!(response.unwrap().output.content_encoding.as_deref(), told);
-        assert_eq!(seen.unwrap().headers.get("content-encoding").map(|value| value.to_str().unwrap()), told);
+        assert_eq!(
+            seen.unwrap().headers.get("content-encoding").map(|value| value.to_str().unwrap()),
+            told
+        );
     }
 }
 
@@ -129,7 +154,8 @@ async fn framing_and_encoding_go_out_in_one_header() {
     for (encoding, sent) in [(None, "aws-chunked"), (Some("gzip"), "gzip,aws-chunked")] {
         client.put_object(put_with_trailer(encoding)).await.unwrap();
         let head = raw.heard.recv().await.unwrap().head.to_ascii_lowercase();
-        let lines: Vec<&str> = head.lines().filter_map(|line| line.strip_prefix("content-encoding: ")).collect();
+        let lines: Vec<&str> =
+            head.lines().filter_map(|line| line.strip_prefix("content-encoding: ")).collect();
         assert_eq!(lines, [sent], "{head}");
         assert!(head.contains("x-amz-trailer: x-amz-checksum-crc32"), "{head}");
     }
@@ -137,7 +163,8 @@ async fn framing_and_encoding_go_out_in_one_header() {
 
 #[tokio::test]
 async fn the_names_of_attributes_go_out_in_one_header() {
-    let xml = "<GetObjectAttributesResponse><ObjectSize>5</ObjectSize></GetObjectAttributesResponse>";
+    let xml =
+        "<GetObjectAttributesResponse><ObjectSize>5</ObjectSize></GetObjectAttributesResponse>";
     let mut raw = Raw::saying(vec![answer("200 OK", "", xml)]).await;
     let names = [ObjectAttributes::ETAG, ObjectAttributes::OBJECT_SIZE, ObjectAttributes::CHECKSUM];
     let input = GetObjectAttributesInput {
@@ -156,19 +183,27 @@ async fn the_names_of_attributes_go_out_in_one_header() {
     let output = raw.client().await.get_object_attributes(req(input)).await.unwrap().output;
     assert_eq!(output.object_size, Some(5));
     let head = raw.heard.recv().await.unwrap().head.to_ascii_lowercase();
-    let lines: Vec<&str> = head.lines().filter_map(|line| line.strip_prefix("x-amz-object-attributes: ")).collect();
+    let lines: Vec<&str> =
+        head.lines().filter_map(|line| line.strip_prefix("x-amz-object-attributes: ")).collect();
     assert_eq!(lines, ["etag,objectsize,checksum"], "{head}");
 }
 
-/// The signature is over the headers as they go out: this store looks at the first of several alone, as Ceph RGW does.
+/// The signature is over the headers as they go out: this store looks at the first of several
+/// alone, as Ceph RGW does.
 #[tokio::test]
 async fn an_encoded_upload_with_a_trailer_is_signed_as_it_is_sent() {
     let folder = tempfile::tempdir().unwrap();
     let local = LocalOptions { sync: false, ..LocalOptions::new(folder.path()) };
     let server = Server::over(LocalStore::open(local).unwrap()).await;
     let client: Arc<dyn S3> = server.client().await;
-    client.create_bucket(req(CreateBucketInput { bucket: "bkt".into(), ..Default::default() })).await.unwrap();
+    client
+        .create_bucket(req(CreateBucketInput { bucket: "bkt".into(), ..Default::default() }))
+        .await
+        .unwrap();
     client.put_object(put_with_trailer(Some("gzip"))).await.unwrap();
     let output = client.head_object(head()).await.unwrap().output;
-    assert_eq!((output.content_encoding.as_deref(), output.content_length), (Some("gzip"), Some(4)));
+    assert_eq!(
+        (output.content_encoding.as_deref(), output.content_length),
+        (Some("gzip"), Some(4))
+    );
 }

@@ -38,7 +38,8 @@ const EXCEPTIONS: &[store_conformance::Exception] = &[
     ),
     (
         "objects::awkward_keys_are_kept_apart",
-        "it lists keys that XML can't carry without encoding-type=url, and the SDK's parser refuses such a listing",
+        "it lists keys that XML can't carry without encoding-type=url, and the SDK's parser \
+        refuses such a listing",
     ),
     (
         "buckets::operations_on_an_absent_bucket_say_no_such_bucket",

@@ -7,7 +7,8 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use verbs3_protocol::{
-    Absent, BlockIndex, ByteRange, CacheVerdict, Geometry, Opened, Piece, Refusal, Reply, is_strong_etag,
+    Absent, BlockIndex, ByteRange, CacheVerdict, Geometry, Opened, Piece, Refusal, Reply,
+    is_strong_etag,
 };
 use verbs3_rdma::transport::{Call, Event, Part, TransportError, TransportKind};
 
@@ -39,12 +40,14 @@ pub(crate) enum AttemptError {
     #[error(transparent)]
     Transport(#[from] TransportError),
     #[error(
-        "worker {worker} gave an answer that makes no sense: {reason}; do gateway and worker run the same version?"
+        "worker {worker} gave an answer that makes no sense: {reason}; do gateway and worker run \
+        the same version?"
     )]
     Malformed { worker: String, reason: String },
     #[error("worker {worker} sent bad bytes: {flaw}")]
     Corrupt { worker: String, flaw: Flaw },
-    /// `by_way`: nothing came over what the call went over, which is not the last way to the worker.
+    /// `by_way`: nothing came over what the call went over, which is not the last way to the
+    /// worker.
     #[error("worker {worker} was silent for too long")]
     Silent { worker: String, by_way: bool },
 }
@@ -89,10 +92,24 @@ impl Attempt {
         Self { worker, call, geometry, block, at: range.start, end: range.end, due, opening: None }
     }
 
-    pub(crate) fn open(worker: Arc<Worker>, call: Call, geometry: Geometry, opening: Opening) -> Self {
+    pub(crate) fn open(
+        worker: Arc<Worker>,
+        call: Call,
+        geometry: Geometry,
+        opening: Opening,
+    ) -> Self {
         // How much it will be is not known yet.
         let due = Due::new(worker.clone(), 0);
-        Self { worker, call, geometry, block: BlockIndex(0), at: 0, end: 0, due, opening: Some(opening) }
+        Self {
+            worker,
+            call,
+            geometry,
+            block: BlockIndex(0),
+            at: 0,
+            end: 0,
+            due,
+            opening: Some(opening),
+        }
     }
 
     /// What its parts come over; known once one has come.
@@ -136,14 +153,18 @@ impl Attempt {
                 match &opened.piece {
                     Some(piece) => self.accept(piece, &data)?,
                     None if data.iter().all(Bytes::is_empty) => {}
-                    None => return Err(self.malformed("bytes came with no piece to vouch for them")),
+                    None => {
+                        return Err(self.malformed("bytes came with no piece to vouch for them"));
+                    }
                 }
                 Ok(Step::Opened { opened, data, last })
             }
             (Reply::Absent(absent), Some(_)) => Ok(Step::Absent(absent)),
             (Reply::Refused(refusal), _) => Ok(Step::Refused(refusal)),
             (Reply::Data(_), Some(_)) => Err(self.malformed("bytes before attributes")),
-            (Reply::Opened(_) | Reply::Absent(_), None) => Err(self.malformed("attributes in the middle of a read")),
+            (Reply::Opened(_) | Reply::Absent(_), None) => {
+                Err(self.malformed("attributes in the middle of a read"))
+            }
             (Reply::Holds { .. } | Reply::TakenOver { .. }, _) => {
                 Err(self.malformed("an answer to a worker for a read"))
             }
@@ -160,7 +181,8 @@ impl Attempt {
         }
     }
 
-    /// The last part may be empty when all bytes went before it, or when the worker could give none.
+    /// The last part may be empty when all bytes went before it, or when the worker could give
+    /// none.
     fn nothing_more(&self, verdict: CacheVerdict) -> Result<Step, AttemptError> {
         if self.opening.is_some() {
             return Err(self.malformed("an open that ended without attributes"));

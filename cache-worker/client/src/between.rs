@@ -1,9 +1,10 @@
-//! What becomes of an open that meets a worker with another placement map: it waits until the maps may agree, within a bound, and
-//! is asked again by the map that there is then.
+//! What becomes of an open that meets a worker with another placement map: it waits until the maps
+//! may agree, within a bound, and is asked again by the map that there is then.
 //!
-//! The gateway's map comes by its follower, which is watched. Where the worker's is the older one, nothing tells when it has
-//! followed, and it is asked again after a pause. Who has waited in vain for a worker under a map is the last one to wait for it
-//! under that map: a worker that lags behind, or a change that waits for a lease to end, costs a few opens a delay, and not all.
+//! The gateway's map comes by its follower, which is watched. Where the worker's is the older one,
+//! nothing tells when it has followed, and it is asked again after a pause. Who has waited in vain
+//! for a worker under a map is the last one to wait for it under that map: a worker that lags
+//! behind, or a change that waits for a lease to end, costs a few opens a delay, and not all.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -14,7 +15,8 @@ use verbs3_protocol::{Epoch, WorkerId};
 
 use crate::tier::Tier;
 
-/// First pause before a worker is asked again that has yet to follow, or is between two maps; doubles up to [`PAUSE_MAX`].
+/// First pause before a worker is asked again that has yet to follow, or is between two maps;
+/// doubles up to [`PAUSE_MAX`].
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(100);
 
@@ -48,7 +50,8 @@ impl Between {
 }
 
 impl Tier {
-    /// Of a worker that has the map `theirs` (0: none for now) and was asked by `ours`. Whether it is worth asking again.
+    /// Of a worker that has the map `theirs` (0: none for now) and was asked by `ours`. Whether it
+    /// is worth asking again.
     pub(crate) async fn may_agree_soon(
         &self,
         between: &mut Between,

@@ -1,7 +1,7 @@
 //! Whether a worker is asked: a pure state machine over outcomes and time.
 //!
-//! A worker that failed several times in a row rests. When its rest is over, one caller tries it; the others wait for what
-//! comes of that. Owns no clock and no connection.
+//! A worker that failed several times in a row rests. When its rest is over, one caller tries it;
+//! the others wait for what comes of that. Owns no clock and no connection.
 
 use std::time::Duration;
 
@@ -21,7 +21,11 @@ pub struct HealthOptions {
 
 impl Default for HealthOptions {
     fn default() -> Self {
-        Self { failures_max: 3, rest_min: Duration::from_secs(1), rest_max: Duration::from_secs(60) }
+        Self {
+            failures_max: 3,
+            rest_min: Duration::from_secs(1),
+            rest_max: Duration::from_secs(60),
+        }
     }
 }
 
@@ -34,7 +38,8 @@ enum State {
         until: Instant,
         rest: Duration,
     },
-    /// One caller tries the worker since `since`. If nothing is heard of the trial for a whole rest, another may.
+    /// One caller tries the worker since `since`. If nothing is heard of the trial for a whole
+    /// rest, another may.
     Trying {
         since: Instant,
         rest: Duration,
@@ -131,8 +136,11 @@ impl Watch {
 mod tests {
     use super::*;
 
-    const OPTIONS: HealthOptions =
-        HealthOptions { failures_max: 2, rest_min: Duration::from_secs(1), rest_max: Duration::from_secs(3) };
+    const OPTIONS: HealthOptions = HealthOptions {
+        failures_max: 2,
+        rest_min: Duration::from_secs(1),
+        rest_max: Duration::from_secs(3),
+    };
 
     fn seconds(start: Instant, seconds: u64) -> Instant {
         start + Duration::from_secs(seconds)

@@ -6,10 +6,11 @@ use verbs3_protocol::{ListedEntry, ObjectKey, Volume};
 
 use crate::place::{Map, Worker};
 
-/// Keys in one message; what workers accept at most by default, and what S3 allows in a batch delete.
+/// Keys in one message; what workers accept at most by default, and what S3 allows in a batch
+/// delete.
 const KEYS_PER_MESSAGE_MAX: usize = 1000;
-/// Bytes in one message: half of the frames that transports hold by default (64 KiB), for what stands beside the keys. A key
-/// has 1 KiB at most, so a thousand would not fit.
+/// Bytes in one message: half of the frames that transports hold by default (64 KiB), for what
+/// stands beside the keys. A key has 1 KiB at most, so a thousand would not fit.
 const BYTES_PER_MESSAGE_MAX: usize = 32 << 10;
 
 /// A home, and what it is to be told in one message.
@@ -56,7 +57,9 @@ impl Map {
             let Some(home) = self.home(&object) else { continue };
             let bytes = item.bytes();
             let room = groups.iter().zip(&sizes).position(|((worker, items), size)| {
-                Arc::ptr_eq(worker, home) && items.len() < KEYS_PER_MESSAGE_MAX && size + bytes <= BYTES_PER_MESSAGE_MAX
+                Arc::ptr_eq(worker, home)
+                    && items.len() < KEYS_PER_MESSAGE_MAX
+                    && size + bytes <= BYTES_PER_MESSAGE_MAX
             });
             match room {
                 Some(at) => {

@@ -1,6 +1,8 @@
-//! Hot blocks: which have more workers than their owner, as the coordinator says, and who these are by the map.
+//! Hot blocks: which have more workers than their owner, as the coordinator says, and who these are
+//! by the map.
 //!
-//! Changes nobody's answers: what a replica gives belongs to a version that the reader names. Attributes stay with the home.
+//! Changes nobody's answers: what a replica gives belongs to a version that the reader names.
+//! Attributes stay with the home.
 
 use std::collections::HashMap;
 
@@ -12,7 +14,8 @@ use crate::tier::Tier;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HotBlocks(pub HashMap<BlockHash, u16>);
 
-/// The workers of each hot block that has more than one: indexes into the map's members, the owner first.
+/// The workers of each hot block that has more than one: indexes into the map's members, the owner
+/// first.
 #[derive(Default)]
 pub(crate) struct Spread(HashMap<BlockHash, Vec<u16>>);
 
@@ -40,8 +43,8 @@ impl Spread {
 }
 
 impl Tier {
-    /// These blocks are hot from here on, and no others: reads of them are spread over as many workers. Costs some
-    /// milliseconds for hundreds of blocks and a thousand workers.
+    /// These blocks are hot from here on, and no others: reads of them are spread over as many
+    /// workers. Costs some milliseconds for hundreds of blocks and a thousand workers.
     pub fn adopt_hot(&self, hot: HotBlocks) {
         let mut known = self.hot.lock();
         if *known == hot {

@@ -1,11 +1,14 @@
-//! Leases on attributes that homes have granted this process: what it may answer by itself, and until when.
+//! Leases on attributes that homes have granted this process: what it may answer by itself, and
+//! until when.
 //!
 //! # Why nothing stale is answered
-//! A home acknowledges a write once all that hold a lease on its key have said that they dropped it, or their leases are over.
-//! Here a lease is over no later than the home believes: its time counts from when the question was *sent*, on a clock that goes
-//! on while the host sleeps, and a tenth of it is left away for the drift of clocks. To drop a key is to raise a counter, which it shares
-//! with some others; a lease holds while its counter is what it was when the question was sent. So a recall also ends what is
-//! granted and still on its way. A read is judged once, when it begins: what passes later, passes beside it.
+//! A home acknowledges a write once all that hold a lease on its key have said that they dropped
+//! it, or their leases are over. Here a lease is over no later than the home believes: its time
+//! counts from when the question was *sent*, on a clock that goes on while the host sleeps, and a
+//! tenth of it is left away for the drift of clocks. To drop a key is to raise a counter, which it
+//! shares with some others; a lease holds while its counter is what it was when the question was
+//! sent. So a recall also ends what is granted and still on its way. A read is judged once, when it
+//! begins: what passes later, passes beside it.
 //!
 //! Owns what is held. How homes say what they recall is `recalls`'.
 
@@ -20,7 +23,8 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use verbs3_protocol::{
-    Attributes, Epoch, Generation, Holder, HolderId, KeyHash, ObjectKey, Opened, PauseWatch, WorkerId,
+    Attributes, Epoch, Generation, Holder, HolderId, KeyHash, ObjectKey, Opened, PauseWatch,
+    WorkerId,
 };
 use verbs3_rdma::transport::TransportKind;
 
@@ -28,11 +32,13 @@ use crate::metrics::Metrics;
 use crate::open::OpenRequest;
 use crate::place::{Map, Worker};
 
-/// Counters that keys share: 128 KiB. A recall of one key costs those that share its counter a question each.
+/// Counters that keys share: 128 KiB. A recall of one key costs those that share its counter a
+/// question each.
 const COUNTERS: usize = 1 << 14;
 /// Bytes that one place of the store stands for: attributes with usual headers take about as many.
 const PLACE_BYTES: usize = 512;
-/// What is over is kept for as long, because of the reads that it has answered: the home counts them.
+/// What is over is kept for as long, because of the reads that it has answered: the home counts
+/// them.
 const KEPT: Duration = Duration::from_secs(60);
 /// Part of a lease by which this host's clock may be slow against the home's.
 const DRIFT: u32 = 10;
@@ -101,10 +107,13 @@ pub(crate) struct Leases {
 impl Leases {
     pub(crate) fn new(holder: u64, places: usize, clock: BootClock) -> Self {
         let weight = |_: &Arc<ObjectKey>, held: &Arc<Held>| {
-            let headers = held.attributes.headers.iter().map(|(name, value)| name.len() + value.len() + 64);
+            let headers =
+                held.attributes.headers.iter().map(|(name, value)| name.len() + value.len() + 64);
             u32::try_from(headers.sum::<usize>() / PLACE_BYTES).unwrap_or(u32::MAX).max(1)
         };
-        let cache = || Cache::builder().max_capacity(places as u64).weigher(weight).time_to_live(KEPT).build();
+        let cache = || {
+            Cache::builder().max_capacity(places as u64).weigher(weight).time_to_live(KEPT).build()
+        };
         Self {
             holder: HolderId(holder),
             held: (places > 0).then(cache),
@@ -143,14 +152,18 @@ impl Leases {
         let hash = request.object.hash();
         let live = self.homes.lock().get(&home.id).is_some_and(|polled| polled.is_live(home));
         let answered = match live {
-            true => cache.get(&request.object).await.map_or(0, |held| held.answered.swap(0, Ordering::Relaxed)),
+            true => cache
+                .get(&request.object)
+                .await
+                .map_or(0, |held| held.answered.swap(0, Ordering::Relaxed)),
             false => 0,
         };
         let holder = live.then_some(Holder { id: self.holder, answered });
         Some(Question { hash, stamp: self.stamp(hash), sent: (self.clock)(), holder })
     }
 
-    /// Keeps what was granted, unless it was recalled meanwhile. `true`: the home grants, and is to be polled.
+    /// Keeps what was granted, unless it was recalled meanwhile. `true`: the home grants, and is to
+    /// be polled.
     pub(crate) async fn answered(
         &self,
         question: Question,
@@ -207,7 +220,10 @@ impl Leases {
     }
 
     fn stamp(&self, hash: KeyHash) -> Stamp {
-        Stamp { key: self.counter(hash).load(Ordering::SeqCst), all: self.all.load(Ordering::SeqCst) }
+        Stamp {
+            key: self.counter(hash).load(Ordering::SeqCst),
+            all: self.all.load(Ordering::SeqCst),
+        }
     }
 
     fn counter(&self, hash: KeyHash) -> &AtomicU64 {
@@ -223,7 +239,8 @@ impl Held {
 
 impl Polled {
     pub(crate) fn new(home: Arc<Worker>, now: Duration) -> Self {
-        let (replaced, live, wanted_ms) = (AtomicBool::new(false), AtomicBool::new(false), AtomicU64::new(0));
+        let (replaced, live, wanted_ms) =
+            (AtomicBool::new(false), AtomicBool::new(false), AtomicU64::new(0));
         let polled = Self { home, replaced, live, wanted_ms };
         polled.want(now);
         polled
@@ -245,7 +262,8 @@ impl Polled {
 /// Of this process.
 static PAUSES: PauseWatch = PauseWatch::new();
 
-/// What this host's clock has missed, as far as that is known, is counted: leases are rights, and nobody is waited for by this clock.
+/// What this host's clock has missed, as far as that is known, is counted: leases are rights, and
+/// nobody is waited for by this clock.
 pub(crate) fn since_boot() -> Duration {
     let (wall, own) = (read(ClockId::Realtime), read(ClockId::Boottime));
     own + PAUSES.missed(own, wall)
@@ -253,7 +271,10 @@ pub(crate) fn since_boot() -> Duration {
 
 fn read(clock: ClockId) -> Duration {
     let time = clock_gettime(clock);
-    Duration::new(u64::try_from(time.tv_sec).unwrap_or_default(), u32::try_from(time.tv_nsec).unwrap_or_default())
+    Duration::new(
+        u64::try_from(time.tv_sec).unwrap_or_default(),
+        u32::try_from(time.tv_nsec).unwrap_or_default(),
+    )
 }
 
 #[cfg(test)]
@@ -270,13 +291,18 @@ mod tests {
     async fn a_lease_counts_from_its_question_and_ends_a_tenth_early() {
         let now = Arc::new(AtomicU64::new(0));
         let clock = now.clone();
-        let leases = Leases::new(1, 10, Arc::new(move || Duration::from_millis(clock.load(Ordering::SeqCst))));
+        let leases = Leases::new(
+            1,
+            10,
+            Arc::new(move || Duration::from_millis(clock.load(Ordering::SeqCst))),
+        );
         let metrics = Metrics::new(&prometheus::Registry::new()).unwrap();
         let id = WorkerId("a".into());
         let address = PeerAddress::from(SocketAddr::from(([127, 0, 0, 1], 1)));
         let peer = Arc::new(Peer::new("a", address, vec![], PeerOptions::default()));
         let home = Arc::new(Worker::new(id.clone(), peer));
-        let placement = Arc::new(Placement::new(Epoch(1), vec![Member::new(id.clone(), 1.0)], 1).unwrap());
+        let placement =
+            Arc::new(Placement::new(Epoch(1), vec![Member::new(id.clone(), 1.0)], 1).unwrap());
         let map = Map { placement, workers: vec![home.clone()], spread: Default::default() };
         let request = OpenRequest {
             object: Arc::new(ObjectKey { volume: Volume::new("u", "b"), key: "k".into() }),
@@ -288,7 +314,8 @@ mod tests {
             trace: None,
         };
         let version = Version { etag: "\"e\"".into(), bytes: 1, version_id: None };
-        let attributes = Attributes { version, last_modified: None, headers: vec![], checksums_known: false };
+        let attributes =
+            Attributes { version, last_modified: None, headers: vec![], checksums_known: false };
         let lease = Lease { id: 1, milliseconds: 1000 };
         let (generation, attributes_cached, piece) = (Generation(1), true, None);
         let opened = Opened { attributes, generation, lease, attributes_cached, piece };

@@ -1,5 +1,6 @@
-//! The gateway's side of the cache tier: which worker to ask, how long to wait for it, whom to ask next, and whether the
-//! bytes are right. Knows no HTTP and no UFS: where the tier can't help it says so, and the gateway goes to the UFS.
+//! The gateway's side of the cache tier: which worker to ask, how long to wait for it, whom to ask
+//! next, and whether the bytes are right. Knows no HTTP and no UFS: where the tier can't help it
+//! says so, and the gateway goes to the UFS.
 #![forbid(unsafe_code)]
 
 mod attempt;
@@ -29,7 +30,9 @@ pub use health::HealthOptions;
 pub use hot::HotBlocks;
 pub use lease::BootClock;
 pub use look::Seen;
-pub use neighbours::{HeldRead, HeldRequest, NeighbourError, NeighbourOptions, Neighbours, TakeOverOutcome};
+pub use neighbours::{
+    HeldRead, HeldRequest, NeighbourError, NeighbourOptions, Neighbours, TakeOverOutcome,
+};
 pub use open::{Found, OpenOutcome, OpenRequest};
 pub use options::{OptionsError, TierOptions};
 pub use relay::{Relay, RelayError, RelayOptions};

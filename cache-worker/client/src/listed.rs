@@ -1,4 +1,5 @@
-//! Telling homes what a listing showed, so that nobody reads on from attributes that it contradicts.
+//! Telling homes what a listing showed, so that nobody reads on from attributes that it
+//! contradicts.
 
 use std::sync::Arc;
 
@@ -12,13 +13,15 @@ use crate::tier::Tier;
 use crate::write::ask;
 
 impl Tier {
-    /// Has each home hold what it knows of these keys against what a listing showed of them. One message for each home that has
-    /// some, all at once, sent once; ends when all have answered, or after `first_progress`. A home that can't be told, or rests,
-    /// is left out: its readers see the change when their attributes' time is over.
+    /// Has each home hold what it knows of these keys against what a listing showed of them. One
+    /// message for each home that has some, all at once, sent once; ends when all have answered, or
+    /// after `first_progress`. A home that can't be told, or rests, is left out: its readers see
+    /// the change when their attributes' time is over.
     pub async fn listed(self: &Arc<Self>, volume: &Volume, entries: Vec<ListedEntry>) {
         let until = Instant::now() + self.options.first_progress;
         let map = self.map.load_full();
-        let groups = map.by_home(volume, entries).into_iter().filter(|(worker, _)| worker.health.is_up());
+        let groups =
+            map.by_home(volume, entries).into_iter().filter(|(worker, _)| worker.health.is_up());
         let told = groups.map(|(worker, entries)| {
             let message = Request::Listed(Listed { volume: volume.clone(), entries }).encode();
             async move { self.tell_once("listed", &worker, message, until).await }
@@ -26,17 +29,30 @@ impl Tier {
         join_all(told).await;
     }
 
-    /// Tells a home something that its readers find out by themselves later, if it can't be told now.
-    pub(crate) async fn tell_once(&self, kind: &'static str, worker: &Arc<Worker>, message: Bytes, until: Instant) {
+    /// Tells a home something that its readers find out by themselves later, if it can't be told
+    /// now.
+    pub(crate) async fn tell_once(
+        &self,
+        kind: &'static str,
+        worker: &Arc<Worker>,
+        message: Bytes,
+        until: Instant,
+    ) {
         let outcome = match timeout_at(until, ask(worker, message)).await {
             Ok(Ok(Reply::Done { .. })) => "ok",
             Ok(Ok(Reply::Refused(Refusal { kind: refusal, reason }))) => {
-                tracing::debug!(worker = %worker.id, told = kind, ?refusal, reason, "a worker refused what it was told");
+                tracing::debug!(
+                    worker = %worker.id, told = kind, ?refusal, reason,
+                    "a worker refused what it was told"
+                );
                 "refused"
             }
             Ok(Ok(_)) => "failed",
             Ok(Err(error)) => {
-                tracing::debug!(worker = %worker.id, told = kind, %error, "a worker could not be told");
+                tracing::debug!(
+                    worker = %worker.id, told = kind, %error,
+                    "a worker could not be told"
+                );
                 "failed"
             }
             Err(_) => "failed",

@@ -29,36 +29,51 @@ macro_rules! table {
 
 table! {
     calls: IntCounterVec, "verbs3_client_calls_total", ["kind", "outcome"],
-        "Calls to workers by kind (open, read, announce, report, forget, listed, warm, standing, tend, recalls) and outcome (ok, refused, failed, dropped).";
-    bytes: IntCounterVec, "verbs3_client_bytes_total", ["transport"], "Verified bytes from workers by transport.";
-    hedges: IntCounter, "verbs3_client_hedges_total", [], "Spans asked of a replica because the owner was silent.";
+        "Calls to workers by kind (open, read, announce, report, forget, listed, warm, standing, \
+        tend, recalls) and outcome (ok, refused, failed, dropped).";
+    bytes: IntCounterVec, "verbs3_client_bytes_total", ["transport"],
+        "Verified bytes from workers by transport.";
+    hedges: IntCounter, "verbs3_client_hedges_total", [],
+        "Spans asked of a replica because the owner was silent.";
     failovers: IntCounter, "verbs3_client_failovers_total", [],
         "Spans that went on with another worker after a failure.";
     repeats: IntCounterVec, "verbs3_client_repeats_total", ["kind"],
         "Calls put to the same worker again because their connection broke, by kind.";
-    bypasses: IntCounterVec, "verbs3_client_bypasses_total", ["reason"], "Reads sent to the UFS by reason.";
+    bypasses: IntCounterVec, "verbs3_client_bypasses_total", ["reason"],
+        "Reads sent to the UFS by reason.";
     map_waits: IntCounterVec, "verbs3_client_map_waits_total", ["outcome"],
-        "Opens that met a worker with another placement map, by outcome: agreed (answered after a wait), late (waited in vain), skipped (others had).";
+        "Opens that met a worker with another placement map, by outcome: agreed (answered after a \
+        wait), late (waited in vain), skipped (others had).";
     checksum_failures: IntCounter, "verbs3_client_checksum_failures_total", [],
         "Pieces whose bytes were not what was stored.";
-    rests: IntCounter, "verbs3_client_rests_total", [], "Rests that workers were given after failures.";
+    rests: IntCounter, "verbs3_client_rests_total", [],
+        "Rests that workers were given after failures.";
     announce_failures: IntCounter, "verbs3_client_announce_failures_total", [],
         "Writes that a home could not be told of.";
     report_failures: IntCounter, "verbs3_client_report_failures_total", [],
         "Writes whose end a home could not be told.";
     spread: IntCounterVec, "verbs3_client_spread_total", ["to"],
-        "Spans of hot blocks by whom they were given to: the owner, a replica, or the owner after a replica that did not have them (back).";
-    hot_blocks: IntGauge, "verbs3_client_hot_blocks", [], "Hot blocks whose reads are spread over several workers.";
-    writes_open: IntGauge, "verbs3_client_writes_open", [], "Announced writes that are not reported yet.";
+        "Spans of hot blocks by whom they were given to: the owner, a replica, or the owner after \
+        a replica that did not have them (back).";
+    hot_blocks: IntGauge, "verbs3_client_hot_blocks", [],
+        "Hot blocks whose reads are spread over several workers.";
+    writes_open: IntGauge, "verbs3_client_writes_open", [],
+        "Announced writes that are not reported yet.";
     relays: IntCounterVec, "verbs3_client_relays_total", ["kind", "outcome"],
-        "Tries to tell a home that can't be reached by way of the coordinators, by kind (announce, report) and outcome (done, unleased, refused, other_map, no_lease, silent, full, away).";
+        "Tries to tell a home that can't be reached by way of the coordinators, by kind (announce, \
+        report) and outcome (done, unleased, refused, other_map, no_lease, silent, full, away).";
     leased: IntCounterVec, "verbs3_client_leased_total", ["kind"],
-        "Opens that were answered by a lease on attributes, without asking the home, by kind (head, read).";
+        "Opens that were answered by a lease on attributes, without asking the home, by kind \
+        (head, read).";
     leases: IntCounterVec, "verbs3_client_leases_total", ["event"],
-        "Leases on attributes: granted, recalled while their grant was under way (overtaken), recalled, recalled all at once (recalled_all).";
-    leases_held: IntGauge, "verbs3_client_leases", [], "Objects whose attributes are kept by a lease, or were within the last minute.";
-    lease_homes: IntGauge, "verbs3_client_lease_homes", [], "Homes that are polled for recalls of leases.";
-    relaying: IntGauge, "verbs3_client_relaying", [], "Messages being told by way of the coordinators.";
+        "Leases on attributes: granted, recalled while their grant was under way (overtaken), \
+        recalled, recalled all at once (recalled_all).";
+    leases_held: IntGauge, "verbs3_client_leases", [],
+        "Objects whose attributes are kept by a lease, or were within the last minute.";
+    lease_homes: IntGauge, "verbs3_client_lease_homes", [],
+        "Homes that are polled for recalls of leases.";
+    relaying: IntGauge, "verbs3_client_relaying", [],
+        "Messages being told by way of the coordinators.";
 }
 
 /// Counters of one tier client.
@@ -85,7 +100,8 @@ pub(crate) struct Metrics {
     pub(crate) spread_owner: IntCounter,
     pub(crate) spread_replica: IntCounter,
     pub(crate) spread_back: IntCounter,
-    /// Of `bytes`, resolved once, as the two below are of `calls`: looking them up by their labels costs 100 ns each.
+    /// Of `bytes`, resolved once, as the two below are of `calls`: looking them up by their labels
+    /// costs 100 ns each.
     bytes: [IntCounter; 3],
     pub(crate) open_ok: IntCounter,
     pub(crate) read_ok: IntCounter,
@@ -138,7 +154,11 @@ impl Metrics {
             spread_owner: spread.with_label_values(&["owner"]),
             spread_replica: spread.with_label_values(&["replica"]),
             spread_back: spread.with_label_values(&["back"]),
-            bytes: [by_kind(TransportKind::Shm), by_kind(TransportKind::Verbs), by_kind(TransportKind::Tcp)],
+            bytes: [
+                by_kind(TransportKind::Shm),
+                by_kind(TransportKind::Verbs),
+                by_kind(TransportKind::Tcp),
+            ],
             open_ok: calls.with_label_values(&["open", "ok"]),
             read_ok: calls.with_label_values(&["read", "ok"]),
             calls,

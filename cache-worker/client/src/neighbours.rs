@@ -1,7 +1,9 @@
-//! Other workers, as a worker asks them for pages that they hold: before the UFS is asked for what has moved here.
+//! Other workers, as a worker asks them for pages that they hold: before the UFS is asked for what
+//! has moved here.
 //!
-//! Owns the memory for what they send, and the bounds: on what is under way, on silence, on the time of one question. Asks whom
-//! it is told to, once; who does not answer in time has nothing. Holds no bytes against their checksums: who keeps them does.
+//! Owns the memory for what they send, and the bounds: on what is under way, on silence, on the
+//! time of one question. Asks whom it is told to, once; who does not answer in time has nothing.
+//! Holds no bytes against their checksums: who keeps them does.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -13,8 +15,8 @@ use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout, timeout_at};
 use verbs3_protocol::{
-    BlockIndex, Epoch, Geometry, Holds, ObjectKey, Piece, Read, RefusalKind, Reply, Request, TakeOver, Version,
-    WorkerId,
+    BlockIndex, Epoch, Geometry, Holds, ObjectKey, Piece, Read, RefusalKind, Reply, Request,
+    TakeOver, Version, WorkerId,
 };
 use verbs3_rdma::arena::Arena;
 use verbs3_rdma::landing::Landing;
@@ -43,13 +45,18 @@ pub struct NeighbourOptions {
 pub enum NeighbourError {
     #[error("worker {0} is not reached from here, or rests after failures")]
     Resting(WorkerId),
-    #[error("as much is asked of other workers as there is memory for; raise worker.neighbours.memory")]
+    #[error(
+        "as much is asked of other workers as there is memory for; raise worker.neighbours.memory"
+    )]
     Busy,
     #[error("worker {0} was silent for too long")]
     Silent(WorkerId),
     #[error(transparent)]
     Transport(#[from] TransportError),
-    #[error("worker {worker} gave an answer that makes no sense: {reason}; do both run the same version?")]
+    #[error(
+        "worker {worker} gave an answer that makes no sense: {reason}; do both run the same \
+        version?"
+    )]
     Malformed { worker: WorkerId, reason: String },
     #[error("worker {worker} sent page {page} of a block with other bytes than its checksum says")]
     Corrupt { worker: WorkerId, page: u16 },
@@ -58,14 +65,16 @@ pub enum NeighbourError {
 /// The workers that can be asked.
 pub struct Neighbours {
     options: NeighbourOptions,
-    /// What is sent lies here until it has been copied: nothing that is cached can take its place, and it takes no page's.
+    /// What is sent lies here until it has been copied: nothing that is cached can take its place,
+    /// and it takes no page's.
     arena: Arena,
     /// Memory that is not promised to a question, in KiB.
     turns: Arc<Semaphore>,
     workers: ArcSwap<HashMap<WorkerId, Arc<Worker>>>,
 }
 
-/// Pages of one block that a neighbour may hold. The range begins and ends at borders of pages, or with the block.
+/// Pages of one block that a neighbour may hold. The range begins and ends at borders of pages, or
+/// with the block.
 #[derive(Debug, Clone)]
 pub struct HeldRequest {
     pub object: ObjectKey,
@@ -104,7 +113,8 @@ pub struct HeldRead {
 impl Neighbours {
     /// Landings are leased from `arena`, which should be nobody else's.
     pub fn new(options: NeighbourOptions, arena: Arena) -> Arc<Self> {
-        let kibibytes = (arena.usage().capacity_bytes >> 10).min(Semaphore::MAX_PERMITS as u64 >> 1);
+        let kibibytes =
+            (arena.usage().capacity_bytes >> 10).min(Semaphore::MAX_PERMITS as u64 >> 1);
         let turns = Arc::new(Semaphore::new(kibibytes as usize));
         Arc::new(Self { options, arena, turns, workers: ArcSwap::default() })
     }
@@ -126,8 +136,13 @@ impl Neighbours {
     }
 
     /// Asks `id` for what it holds of these pages.
-    pub async fn read_held(&self, id: &WorkerId, request: HeldRequest) -> Result<HeldRead, NeighbourError> {
-        // The turn first: nobody who has found a neighbour well, perhaps as the one that tries it, then waits.
+    pub async fn read_held(
+        &self,
+        id: &WorkerId,
+        request: HeldRequest,
+    ) -> Result<HeldRead, NeighbourError> {
+        // The turn first: nobody who has found a neighbour well, perhaps as the one that tries it,
+        // then waits.
         let turn = self.turn(&request.range).await?;
         let worker = self.admitted(id)?;
         let HeldRequest { object, version, block, range } = request;
@@ -145,7 +160,19 @@ impl Neighbours {
         let deadline = Instant::now() + self.options.deadline;
         let (silence_max, health) = (self.options.silence_max, self.options.health);
         let (at, over) = (start, false);
-        Ok(HeldRead { worker, call, geometry, block, at, end, silence_max, deadline, health, over, _turn: turn })
+        Ok(HeldRead {
+            worker,
+            call,
+            geometry,
+            block,
+            at,
+            end,
+            silence_max,
+            deadline,
+            health,
+            over,
+            _turn: turn,
+        })
     }
 
     /// Whether `id` seems to hold the page of block 0. A hint; no answer in time is a no.
@@ -160,7 +187,9 @@ impl Neighbours {
                 }
                 // Of an earlier release, or configured otherwise.
                 Ok(_) => return false,
-                Err(error) => NeighbourError::Malformed { worker: id.clone(), reason: error.to_string() },
+                Err(error) => {
+                    NeighbourError::Malformed { worker: id.clone(), reason: error.to_string() }
+                }
             },
             Ok(Ok(Event::Wanted { .. })) => wants_bytes(id),
             Ok(Err(error)) => error.into(),
@@ -172,7 +201,11 @@ impl Neighbours {
     }
 
     /// Has `id` take a block over.
-    pub async fn take_over(&self, id: &WorkerId, asked: TakeOver) -> Result<TakeOverOutcome, NeighbourError> {
+    pub async fn take_over(
+        &self,
+        id: &WorkerId,
+        asked: TakeOver,
+    ) -> Result<TakeOverOutcome, NeighbourError> {
         let worker = self.admitted(id)?;
         let mut call = worker.peer.call(Request::TakeOver(asked).encode(), None);
         // It waits for its turn and for an answer of its own.
@@ -194,7 +227,9 @@ impl Neighbours {
                     let reason = "not an answer to what was asked".into();
                     NeighbourError::Malformed { worker: id.clone(), reason }
                 }
-                Err(error) => NeighbourError::Malformed { worker: id.clone(), reason: error.to_string() },
+                Err(error) => {
+                    NeighbourError::Malformed { worker: id.clone(), reason: error.to_string() }
+                }
             },
             Ok(Ok(Event::Wanted { .. })) => wants_bytes(id),
             Ok(Err(error)) => error.into(),
@@ -209,7 +244,8 @@ impl Neighbours {
 
     async fn turn(&self, range: &Range<u32>) -> Result<OwnedSemaphorePermit, NeighbourError> {
         // Cells are as wide as classes of sizes are: up to twice what is asked, for small pages.
-        let bytes: u64 = self.options.geometry.cuts(range).map(|cut| self.arena.class_bytes(cut) as u64).sum();
+        let bytes: u64 =
+            self.options.geometry.cuts(range).map(|cut| self.arena.class_bytes(cut) as u64).sum();
         let kibibytes = u32::try_from(bytes.div_ceil(1 << 10)).unwrap_or(u32::MAX);
         let turn = self.turns.clone().acquire_many_owned(kibibytes);
         match timeout(self.options.wait_max, turn).await {
@@ -226,7 +262,8 @@ impl Neighbours {
 }
 
 impl HeldRead {
-    /// The next pages, in order, with gaps; `None`: that was all. After that, or an error, nothing more comes.
+    /// The next pages, in order, with gaps; `None`: that was all. After that, or an error, nothing
+    /// more comes.
     pub async fn next(&mut self) -> Result<Option<(Piece, Vec<Bytes>)>, NeighbourError> {
         if self.over {
             return Ok(None);
@@ -262,14 +299,18 @@ impl HeldRead {
                 Ok(Ok(Event::Wanted { .. })) => return Err(wants_bytes(&self.worker.id)),
                 Ok(Err(error)) => return Err(error.into()),
                 Err(_) => {
-                    // A way that is silent is left, and says nothing of the worker; this answer is lost all the same.
+                    // A way that is silent is left, and says nothing of the worker; this answer is
+                    // lost all the same.
                     self.worker.peer.blames_way(&self.call);
                     return Err(NeighbourError::Silent(self.worker.id.clone()));
                 }
             };
-            let reply = Reply::decode(&part.message).map_err(|error| self.malformed(error.to_string()))?;
+            let reply =
+                Reply::decode(&part.message).map_err(|error| self.malformed(error.to_string()))?;
             match reply {
-                Reply::Data(piece) if piece.length == 0 && part.data.iter().all(Bytes::is_empty) => {
+                Reply::Data(piece)
+                    if piece.length == 0 && part.data.iter().all(Bytes::is_empty) =>
+                {
                     if part.last {
                         return Ok(None);
                     }
@@ -290,7 +331,8 @@ impl HeldRead {
         }
     }
 
-    /// Whole pages, after those that came, within what was asked; as many bytes and checksums as it says.
+    /// Whole pages, after those that came, within what was asked; as many bytes and checksums as it
+    /// says.
     fn check(&self, piece: &Piece, data: &[Bytes]) -> Result<(), NeighbourError> {
         let Piece { block, start, length, checksums, verdict: _ } = piece;
         let page_bytes = self.geometry.page_bytes;
@@ -308,7 +350,8 @@ impl HeldRead {
             return Ok(());
         }
         let reason = format!(
-            "{got} bytes and {} checksums for {start}+{length} of block {}, where pages of {} to {} of block {} were due",
+            "{got} bytes and {} checksums for {start}+{length} of block {}, where pages of {} to \
+            {} of block {} were due",
             checksums.len(),
             block.0,
             self.at,
@@ -324,11 +367,17 @@ impl HeldRead {
 }
 
 fn wants_bytes(worker: &WorkerId) -> NeighbourError {
-    NeighbourError::Malformed { worker: worker.clone(), reason: "it wants bytes pushed for a read".into() }
+    NeighbourError::Malformed {
+        worker: worker.clone(),
+        reason: "it wants bytes pushed for a read".into(),
+    }
 }
 
 fn failed(worker: &Worker, error: &NeighbourError, health: &HealthOptions) {
     let rest = worker.health.failed(Instant::now(), health);
     let rest_ms = rest.map(|rest| rest.as_millis() as u64);
-    tracing::warn!(worker = %worker.id, %error, rest_ms, "a worker was asked for pages in vain; the ufs is asked");
+    tracing::warn!(
+        worker = %worker.id, %error, rest_ms,
+        "a worker was asked for pages in vain; the ufs is asked"
+    );
 }

@@ -1,6 +1,7 @@
-//! Opening an object: attributes, and in the same round trip the first bytes. One call to the home, and to nobody else:
-//! a second worker that answered for attributes would not hear of writes. Of a hot first block the bytes may come from a replica, by a
-//! read of their own once the home has said of which version; and where the home has leased the attributes, it is not asked at all.
+//! Opening an object: attributes, and in the same round trip the first bytes. One call to the home,
+//! and to nobody else: a second worker that answered for attributes would not hear of writes. Of a
+//! hot first block the bytes may come from a replica, by a read of their own once the home has said
+//! of which version; and where the home has leased the attributes, it is not asked at all.
 
 use std::future::poll_fn;
 use std::ops::Range;
@@ -9,8 +10,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::time::{Instant, timeout};
 use verbs3_protocol::{
-    Absent, BlockIndex, ByteRange, CacheVerdict, Epoch, Geometry, Lease, ObjectKey, Open, Opened, Refusal, RefusalKind,
-    Request, SPREAD_BYTES_MIN, Span, TraceContext, UfsAnswer,
+    Absent, BlockIndex, ByteRange, CacheVerdict, Epoch, Geometry, Lease, ObjectKey, Open, Opened,
+    Refusal, RefusalKind, Request, SPREAD_BYTES_MIN, Span, TraceContext, UfsAnswer,
 };
 use verbs3_rdma::landing::Landing;
 use verbs3_rdma::transport::TransportKind;
@@ -55,14 +56,16 @@ pub struct Found {
     pub transport: TransportKind,
     /// What follows `data` within `covered`; `None` if that is all.
     pub rest: Option<SpanRead>,
-    /// The bytes of the object that `data` and `rest` give. Empty where the wanted ones are in later blocks.
+    /// The bytes of the object that `data` and `rest` give. Empty where the wanted ones are in
+    /// later blocks.
     pub covered: Range<u64>,
 }
 
 impl Found {
     /// How the first bytes were found; without any, how the attributes were.
     pub fn verdict(&self) -> CacheVerdict {
-        let attributes = if self.opened.attributes_cached { CacheVerdict::Hit } else { CacheVerdict::Miss };
+        let attributes =
+            if self.opened.attributes_cached { CacheVerdict::Hit } else { CacheVerdict::Miss };
         self.opened.piece.as_ref().map_or(attributes, |piece| piece.verdict)
     }
 }
@@ -81,7 +84,9 @@ impl Tier {
             // One map for all of it: another one's home must not be asked under this one's epoch.
             let map = self.map.load_full();
             let home = map.home(&request.object).filter(|home| home.health.admit(Instant::now()));
-            let Some(home) = home else { return OpenOutcome::Bypass(self.bypass(BypassReason::Workers)) };
+            let Some(home) = home else {
+                return OpenOutcome::Bypass(self.bypass(BypassReason::Workers));
+            };
             let ours = map.placement.epoch();
             let asking = Asking { home, replica: self.replica_of(&map, request), map: &map };
             match self.open_by(&asking, request).await {
@@ -89,14 +94,16 @@ impl Tier {
                     self.agreed(&between);
                     return outcome;
                 }
-                Asked::OtherMap(theirs) if self.may_agree_soon(&mut between, &home.id, (ours, theirs)).await => {}
+                Asked::OtherMap(theirs)
+                    if self.may_agree_soon(&mut between, &home.id, (ours, theirs)).await => {}
                 Asked::OtherMap(_) => return OpenOutcome::Bypass(self.bypass(BypassReason::Epoch)),
             }
         }
     }
 
-    /// By attributes that the home has leased, judged now; the bytes by spans, as those of later blocks are. `None`: the home is
-    /// to be asked, also for a few bytes of the first block, which come in that very round trip.
+    /// By attributes that the home has leased, judged now; the bytes by spans, as those of later
+    /// blocks are. `None`: the home is to be asked, also for a few bytes of the first block, which
+    /// come in that very round trip.
     async fn open_leased(self: &Arc<Self>, request: &OpenRequest) -> Option<Found> {
         if !self.leases.are_wanted() {
             return None;
@@ -108,11 +115,17 @@ impl Tier {
             return None;
         }
         held.note_answer();
-        let answered = if request.want.is_some() { &self.metrics.leased_read } else { &self.metrics.leased_head };
+        let answered = if request.want.is_some() {
+            &self.metrics.leased_read
+        } else {
+            &self.metrics.leased_head
+        };
         answered.inc();
-        let (attributes, generation, lease) = (held.attributes.clone(), held.generation, Lease::default());
+        let (attributes, generation, lease) =
+            (held.attributes.clone(), held.generation, Lease::default());
         let opened = Opened { attributes, generation, lease, attributes_cached: true, piece: None };
-        let drawn = (!wanted.is_empty()).then(|| map.drawn(&request.object, BlockIndex(0))).flatten();
+        let drawn =
+            (!wanted.is_empty()).then(|| map.drawn(&request.object, BlockIndex(0))).flatten();
         Some(self.found_by_span(request, opened, held.transport, (&map, drawn)))
     }
 
@@ -143,7 +156,9 @@ impl Tier {
             match self.open_at(asking, request).await {
                 Ok(Some(asked)) => return asked,
                 Ok(None) => changes += 1,
-                Err(AttemptError::Transport(error)) if repeats < REPEATS_MAX && home.may_be_asked_again(&error) => {
+                Err(AttemptError::Transport(error))
+                    if repeats < REPEATS_MAX && home.may_be_asked_again(&error) =>
+                {
                     repeats += 1;
                     self.repeated("open", home, &error);
                 }
@@ -156,11 +171,14 @@ impl Tier {
         self.passed_by(BypassReason::Changing)
     }
 
-    /// Who gives the bytes of the first block in the home's place, if it is hot and there are enough of them.
+    /// Who gives the bytes of the first block in the home's place, if it is hot and there are
+    /// enough of them.
     fn replica_of(&self, map: &Map, request: &OpenRequest) -> Option<Arc<Worker>> {
         let bytes = match request.want? {
             ByteRange::All => u64::MAX,
-            want @ ByteRange::From { first, last } if touches_first_block(self.options.geometry, want) => {
+            want @ ByteRange::From { first, last }
+                if touches_first_block(self.options.geometry, want) =>
+            {
                 last.map_or(u64::MAX, |last| last.saturating_sub(first).saturating_add(1))
             }
             // Of most objects, the end of another block.
@@ -202,10 +220,16 @@ impl Tier {
                 Step::Opened { opened, data, last } => {
                     self.metrics.open_ok.inc();
                     if let Some(question) = question.take() {
-                        self.note_lease(question, request, asking, (&opened, attempt.transport())).await;
+                        self.note_lease(question, request, asking, (&opened, attempt.transport()))
+                            .await;
                     }
                     let found = match &asking.replica {
-                        Some(replica) => self.found_apart(request, *opened, attempt.transport(), (asking.map, replica)),
+                        Some(replica) => self.found_apart(
+                            request,
+                            *opened,
+                            attempt.transport(),
+                            (asking.map, replica),
+                        ),
                         None => self.found(request, attempt, *opened, data, last),
                     };
                     return Ok(Some(Asked::Answered(OpenOutcome::Found(Box::new(found)))));
@@ -222,10 +246,17 @@ impl Tier {
         }
     }
 
-    fn ask(&self, asking: &Asking<'_>, request: &OpenRequest, question: Option<&Question>) -> Option<Attempt> {
+    fn ask(
+        &self,
+        asking: &Asking<'_>,
+        request: &OpenRequest,
+        question: Option<&Question>,
+    ) -> Option<Attempt> {
         let (geometry, home) = (self.options.geometry, asking.home);
-        // That it is a GET is said in any case: then the UFS's errors come with their bodies, which a client of HEAD is not owed.
-        let gives = |&want: &ByteRange| asking.replica.is_none() && touches_first_block(geometry, want);
+        // That it is a GET is said in any case: then the UFS's errors come with their bodies, which
+        // a client of HEAD is not owed.
+        let gives =
+            |&want: &ByteRange| asking.replica.is_none() && touches_first_block(geometry, want);
         let want = request.want.filter(gives);
         let mut bytes_max = 0;
         let call = home.peer.call_with(|wants_landing| {
@@ -295,7 +326,8 @@ impl Tier {
         self.found_by_span(request, opened, transport, (map, Some(Drawn::Replica(replica.clone()))))
     }
 
-    /// The attributes are there; the bytes of the first block are asked of whom was `drawn`, or else of its owner.
+    /// The attributes are there; the bytes of the first block are asked of whom was `drawn`, or
+    /// else of its owner.
     fn found_by_span(
         self: &Arc<Self>,
         request: &OpenRequest,
@@ -322,7 +354,12 @@ impl Tier {
     }
 
     /// `None`: the object changed meanwhile.
-    fn open_refused(&self, home: &Worker, request: &OpenRequest, refusal: Refusal) -> Option<Asked> {
+    fn open_refused(
+        &self,
+        home: &Worker,
+        request: &OpenRequest,
+        refusal: Refusal,
+    ) -> Option<Asked> {
         let reason = match refusal.kind {
             RefusalKind::Ufs(answer) => return Some(Asked::Answered(OpenOutcome::Ufs(answer))),
             RefusalKind::VersionGone => return None,
@@ -331,18 +368,26 @@ impl Tier {
             RefusalKind::Uncacheable => BypassReason::Uncacheable,
             RefusalKind::UfsUnreachable => BypassReason::UfsUnreachable,
             // A map on its way: the other side, or this one, follows within a moment.
-            RefusalKind::WrongEpoch(theirs) if self.options.coordinated => return Some(Asked::OtherMap(theirs)),
+            RefusalKind::WrongEpoch(theirs) if self.options.coordinated => {
+                return Some(Asked::OtherMap(theirs));
+            }
             RefusalKind::WrongEpoch(_) => {
-                tracing::warn!(worker = %home.id, object = %request.object, reason = %refusal.reason, "a worker has another placement map");
+                tracing::warn!(
+                    worker = %home.id, object = %request.object, reason = %refusal.reason,
+                    "a worker has another placement map"
+                );
                 BypassReason::Epoch
             }
             // Said of writes alone.
             RefusalKind::NoLease => BypassReason::Epoch,
             // Said by replicas of blocks alone.
             RefusalKind::NotHeld => BypassReason::Busy,
-            RefusalKind::UnknownVolume | RefusalKind::GeometryMismatch(_) | RefusalKind::Malformed => {
+            RefusalKind::UnknownVolume
+            | RefusalKind::GeometryMismatch(_)
+            | RefusalKind::Malformed => {
                 tracing::warn!(worker = %home.id, object = %request.object, kind = ?refusal.kind, reason = %refusal.reason,
-                    "a worker refused to open an object; gateway and worker must have the same ufs table, block and page size, and version");
+                    "a worker refused to open an object; gateway and worker must have the same ufs \
+                    table, block and page size, and version");
                 BypassReason::Misconfigured
             }
         };
@@ -377,7 +422,8 @@ fn touches_first_block(geometry: Geometry, want: ByteRange) -> bool {
     }
 }
 
-/// Segments to lend for a range of block 0: cut at page borders where its start is known, and no longer than the range.
+/// Segments to lend for a range of block 0: cut at page borders where its start is known, and no
+/// longer than the range.
 fn landing_cut(geometry: Geometry, want: ByteRange, bytes_max: u32) -> Vec<usize> {
     let (start, length) = match want {
         ByteRange::All => (0, u64::from(bytes_max)),
@@ -388,7 +434,8 @@ fn landing_cut(geometry: Geometry, want: ByteRange, bytes_max: u32) -> Vec<usize
     };
     // `start` lies in block 0, see `touches_first_block`.
     let start = start.min(u64::from(geometry.block_bytes)) as u32;
-    let length = length.min(u64::from(bytes_max)).min(u64::from(geometry.block_bytes - start)) as u32;
+    let length =
+        length.min(u64::from(bytes_max)).min(u64::from(geometry.block_bytes - start)) as u32;
     geometry.cuts(&(start..start + length)).collect()
 }
 
@@ -411,8 +458,15 @@ mod tests {
 
     #[test]
     fn absurd_ranges_do_not_overflow() {
-        assert_eq!(landing_cut(GEOMETRY, ByteRange::From { first: 0, last: Some(u64::MAX) }, 1 << 20).len(), 4);
-        assert_eq!(landing_cut(GEOMETRY, ByteRange::From { first: u64::MAX, last: Some(0) }, 1 << 20), [0usize; 0]);
+        assert_eq!(
+            landing_cut(GEOMETRY, ByteRange::From { first: 0, last: Some(u64::MAX) }, 1 << 20)
+                .len(),
+            4
+        );
+        assert_eq!(
+            landing_cut(GEOMETRY, ByteRange::From { first: u64::MAX, last: Some(0) }, 1 << 20),
+            [0usize; 0]
+        );
         assert_eq!(landing_cut(GEOMETRY, ByteRange::Suffix { bytes: u64::MAX }, 1 << 20).len(), 4);
     }
 

@@ -11,8 +11,8 @@ use crate::health::HealthOptions;
 pub struct TierOptions {
     /// Block and page size; the same in the whole cluster.
     pub geometry: Geometry,
-    /// Memory lent with the first request for an object, whose length is not known yet: larger objects come in one round
-    /// trip, smaller ones waste it for the length of a call.
+    /// Memory lent with the first request for an object, whose length is not known yet: larger
+    /// objects come in one round trip, smaller ones waste it for the length of a call.
     pub open_landing_bytes: u32,
     /// Longest wait for the first sign of life of a call: bytes, an answer, or news of a live fill.
     pub first_progress: Duration,
@@ -26,13 +26,16 @@ pub struct TierOptions {
     pub announce_deadline: Duration,
     /// How long a report is tried before the writer is told that it failed.
     pub report_deadline: Duration,
-    /// How long an open waits, where its worker has another placement map, for the maps to agree. 0: not at all.
+    /// How long an open waits, where its worker has another placement map, for the maps to agree.
+    /// 0: not at all.
     pub map_wait: Duration,
-    /// Objects whose attributes may be held by leases of their homes, those with long headers counting as several; 0: none.
+    /// Objects whose attributes may be held by leases of their homes, those with long headers
+    /// counting as several; 0: none.
     pub leases_max: usize,
     /// When a worker is left alone, and for how long.
     pub health: HealthOptions,
-    /// The map is a coordinator's, and may change: who disagrees about it is asked again, until the deadlines.
+    /// The map is a coordinator's, and may change: who disagrees about it is asked again, until the
+    /// deadlines.
     pub coordinated: bool,
 }
 
@@ -41,7 +44,8 @@ impl Default for TierOptions {
         Self {
             geometry: Geometry::DEFAULT,
             open_landing_bytes: 1 << 20,
-            // Workers send a sign of life 100 ms after a request came, and every 500 ms from then on, however slow the UFS is.
+            // Workers send a sign of life 100 ms after a request came, and every 500 ms from then
+            // on, however slow the UFS is.
             first_progress: Duration::from_secs(2),
             idle: Duration::from_secs(15),
             hedge_after: Duration::from_millis(250),
@@ -60,12 +64,16 @@ impl Default for TierOptions {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OptionsError {
     #[error(
-        "open landing of {bytes} bytes is not between one page ({page_bytes} bytes) and one block ({block_bytes} bytes)"
+        "open landing of {bytes} bytes is not between one page ({page_bytes} bytes) and one block \
+        ({block_bytes} bytes)"
     )]
     OpenLanding { bytes: u32, page_bytes: u32, block_bytes: u32 },
     #[error("{0} is 0; a call needs time")]
     Zero(&'static str),
-    #[error("hedge_after of {hedge:?} is not below first_progress of {first:?}; a hedge would come too late")]
+    #[error(
+        "hedge_after of {hedge:?} is not below first_progress of {first:?}; a hedge would come too \
+        late"
+    )]
     Hedge { hedge: Duration, first: Duration },
 }
 
@@ -75,7 +83,11 @@ impl TierOptions {
         let Geometry { block_bytes, page_bytes } = self.geometry;
         let mut problems = Vec::new();
         if !(page_bytes..=block_bytes).contains(&self.open_landing_bytes) {
-            problems.push(OptionsError::OpenLanding { bytes: self.open_landing_bytes, page_bytes, block_bytes });
+            problems.push(OptionsError::OpenLanding {
+                bytes: self.open_landing_bytes,
+                page_bytes,
+                block_bytes,
+            });
         }
         let times = [
             ("first_progress", self.first_progress),
@@ -85,9 +97,15 @@ impl TierOptions {
             ("announce_deadline", self.announce_deadline),
             ("report_deadline", self.report_deadline),
         ];
-        problems.extend(times.iter().filter(|(_, time)| time.is_zero()).map(|(name, _)| OptionsError::Zero(name)));
+        problems.extend(
+            times
+                .iter()
+                .filter(|(_, time)| time.is_zero())
+                .map(|(name, _)| OptionsError::Zero(name)),
+        );
         if self.hedge_after >= self.first_progress {
-            problems.push(OptionsError::Hedge { hedge: self.hedge_after, first: self.first_progress });
+            problems
+                .push(OptionsError::Hedge { hedge: self.hedge_after, first: self.first_progress });
         }
         problems
     }

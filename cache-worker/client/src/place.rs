@@ -1,7 +1,8 @@
-//! Which workers to ask, in which order: the placement map joined with the list of hot blocks, the ways to its members and
-//! their health.
+//! Which workers to ask, in which order: the placement map joined with the list of hot blocks, the
+//! ways to its members and their health.
 //!
-//! Asks nobody. Attributes come from the home alone: a second worker that answered for them would not hear of writes.
+//! Asks nobody. Attributes come from the home alone: a second worker that answered for them would
+//! not hear of writes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -53,8 +54,9 @@ impl Drop for Due {
     }
 }
 
-/// Times that one question is put to the same worker again because its connection broke: each of a host's ways (shared
-/// memory, some rails, tcp) may break under it once. A worker that dies is found out sooner, because nothing connects.
+/// Times that one question is put to the same worker again because its connection broke: each of a
+/// host's ways (shared memory, some rails, tcp) may break under it once. A worker that dies is
+/// found out sooner, because nothing connects.
 pub(crate) const REPEATS_MAX: u8 = 8;
 
 impl Worker {
@@ -62,12 +64,14 @@ impl Worker {
         Self { id, peer, health: Watch::new(), due_bytes: AtomicU64::new(0) }
     }
 
-    /// Whether the same question may be put to this worker again after `error`, which then says nothing of the worker
-    /// itself: its peer goes the next way. For questions that may be asked twice, which all of the protocol's are.
+    /// Whether the same question may be put to this worker again after `error`, which then says
+    /// nothing of the worker itself: its peer goes the next way. For questions that may be asked
+    /// twice, which all of the protocol's are.
     pub(crate) fn may_be_asked_again(&self, error: &TransportError) -> bool {
         match error {
             TransportError::Lost { .. } => true,
-            // The connection was over before the question was sent. Of use only where there is another.
+            // The connection was over before the question was sent. Of use only where there is
+            // another.
             TransportError::Unreachable { .. } => self.peer.is_connected(),
             TransportError::Handshake { .. }
             | TransportError::Protocol { .. }
@@ -93,7 +97,8 @@ const CANDIDATES_MAX: usize = 4;
 #[derive(Clone)]
 pub(crate) struct Candidate {
     pub(crate) worker: Arc<Worker>,
-    /// Only because the block is hot: it is to give what it or the owner holds, and to fill nothing.
+    /// Only because the block is hot: it is to give what it or the owner holds, and to fill
+    /// nothing.
     pub(crate) replica: bool,
 }
 
@@ -115,7 +120,9 @@ impl Candidates {
         while let Some(slot) = self.workers.get_mut(self.next) {
             self.next += 1;
             match slot.take() {
-                Some(worker) if worker.health.admit(now) => return Some(Candidate { worker, replica: false }),
+                Some(worker) if worker.health.admit(now) => {
+                    return Some(Candidate { worker, replica: false });
+                }
                 Some(_) => {}
                 None => return None,
             }
@@ -129,7 +136,8 @@ impl Candidates {
 }
 
 impl Map {
-    /// The one worker that answers for an object's attributes and orders its writes. `None`: there is no map yet.
+    /// The one worker that answers for an object's attributes and orders its writes. `None`: there
+    /// is no map yet.
     pub(crate) fn home(&self, object: &ObjectKey) -> Option<&Arc<Worker>> {
         let owner = self.placement.owners(object.home_slot()).first()?;
         self.workers.get(usize::from(*owner))
@@ -145,8 +153,8 @@ impl Map {
         candidates
     }
 
-    /// Who is to serve a hot block now: of two of its workers, drawn at random, the one that has fewer bytes to send to this
-    /// gateway. `None`: the block is not hot.
+    /// Who is to serve a hot block now: of two of its workers, drawn at random, the one that has
+    /// fewer bytes to send to this gateway. `None`: the block is not hot.
     pub(crate) fn drawn(&self, object: &ObjectKey, block: BlockIndex) -> Option<Drawn> {
         // Most of the time nothing is hot, and nobody's name is hashed for it.
         if self.spread.is_empty() {
@@ -156,10 +164,15 @@ impl Map {
         let first = rand::random_range(0..workers.len());
         // Any but the first, each as likely as the others.
         let second = (first + rand::random_range(1..workers.len())) % workers.len();
-        let due = |at: usize| self.workers[usize::from(workers[at])].due_bytes.load(Ordering::Relaxed);
+        let due =
+            |at: usize| self.workers[usize::from(workers[at])].due_bytes.load(Ordering::Relaxed);
         let (first_due, second_due) = (due(first), due(second));
         let at = if second_due < first_due { second } else { first };
-        Some(if at == 0 { Drawn::Owner } else { Drawn::Replica(self.workers[usize::from(workers[at])].clone()) })
+        Some(if at == 0 {
+            Drawn::Owner
+        } else {
+            Drawn::Replica(self.workers[usize::from(workers[at])].clone())
+        })
     }
 }
 

@@ -1,6 +1,8 @@
-//! Polls homes for what they recall: one question under way at each home that grants this process leases, or would.
+//! Polls homes for what they recall: one question under way at each home that grants this process
+//! leases, or would.
 //!
-//! A gateway of which no home says so polls nobody. Without an answer nothing new is asked for, and what is held ends by itself.
+//! A gateway of which no home says so polls nobody. Without an answer nothing new is asked for, and
+//! what is held ends by itself.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -71,7 +73,10 @@ impl Tier {
                     polled.live.store(false, Ordering::SeqCst);
                     let refused = matches!(answer, Ok(Ok(_)));
                     self.metrics.call("recalls", if refused { "refused" } else { "failed" });
-                    tracing::debug!(worker = %home.id, ?answer, "a home does not say what it recalls");
+                    tracing::debug!(
+                        worker = %home.id, ?answer,
+                        "a home does not say what it recalls"
+                    );
                     sleep(pause).await;
                     pause = (pause * 2).min(PAUSE_MAX);
                 }

@@ -1,10 +1,11 @@
-//! The way around to a home that this process can't reach: the coordinators have it hear announcements and reports by the
-//! renewals of its lease.
+//! The way around to a home that this process can't reach: the coordinators have it hear
+//! announcements and reports by the renewals of its lease.
 //!
-//! Owns when that way is taken, and how much is on it at once. It changes nothing of what counts: only the home's own word
-//! that it has noted the write, under the epoch of the message, does; whoever carried it. A message may go both ways, and may
-//! arrive twice, which is harmless: see [`crate::write`]. A home that the coordinators don't reach either loses its lease,
-//! and the next map is without it.
+//! Owns when that way is taken, and how much is on it at once. It changes nothing of what counts:
+//! only the home's own word that it has noted the write, under the epoch of the message, does;
+//! whoever carried it. A message may go both ways, and may arrive twice, which is harmless: see
+//! [`crate::write`]. A home that the coordinators don't reach either loses its lease, and the next
+//! map is without it.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -21,16 +22,24 @@ use crate::place::Worker;
 use crate::tier::Tier;
 use crate::write::{CoherenceError, REPORT, RETRY_PAUSE_MAX, RETRY_PAUSE_MIN, Signs, Told};
 
-/// Longest wait of one question for the home's answer; then it is put again, to whoever leads by then.
+/// Longest wait of one question for the home's answer; then it is put again, to whoever leads by
+/// then.
 const WAIT_MAX: Duration = Duration::from_secs(1);
-/// Of [`RelayOptions::after`], where the worker rests: so long it may still answer before others are asked to help.
+/// Of [`RelayOptions::after`], where the worker rests: so long it may still answer before others
+/// are asked to help.
 const RESTING_PART: u32 = 20;
 
 /// Who speaks with the coordinators.
 #[async_trait]
 pub trait Relay: Send + Sync + 'static {
-    /// Has a worker hear a word, and waits for its answer for about `wait`. May be cancelled at any time.
-    async fn relay(&self, worker: &WorkerId, word: &Word, wait: Duration) -> Result<Relayed, RelayError>;
+    /// Has a worker hear a word, and waits for its answer for about `wait`. May be cancelled at any
+    /// time.
+    async fn relay(
+        &self,
+        worker: &WorkerId,
+        word: &Word,
+        wait: Duration,
+    ) -> Result<Relayed, RelayError>;
 }
 
 /// No coordinator has said anything.
@@ -79,8 +88,8 @@ impl Relaying {
 }
 
 impl Tier {
-    /// From here on, homes that can't be reached are told of writes by way of the coordinators. Once; only of use where the map
-    /// is theirs.
+    /// From here on, homes that can't be reached are told of writes by way of the coordinators.
+    /// Once; only of use where the map is theirs.
     pub fn relay_with(&self, relay: Arc<dyn Relay>, options: RelayOptions) {
         if !self.options.coordinated || options.relays_max == 0 {
             return;
@@ -90,8 +99,8 @@ impl Tier {
         let _ = self.relaying.set(Relaying { relay, options, places, around, any });
     }
 
-    /// Tells a home until it has acknowledged; gives up as soon as there is another map. `by_relay`: set if that was by way of
-    /// the coordinators.
+    /// Tells a home until it has acknowledged; gives up as soon as there is another map.
+    /// `by_relay`: set if that was by way of the coordinators.
     pub(crate) async fn tell_home(
         &self,
         kind: &'static str,
@@ -127,7 +136,8 @@ impl Tier {
             };
             // Directly, the last pause would have been longer than what is left.
             timeout_at(until, around).await.unwrap_or_else(|_| {
-                let around = last.lock().take().unwrap_or_else(|| "it was not asked in time".to_owned());
+                let around =
+                    last.lock().take().unwrap_or_else(|| "it was not asked in time".to_owned());
                 let reason = format!("{failed}; by way of the coordinators: {around}");
                 Err(CoherenceError::HomeUnreachable { worker: worker.id.clone(), reason })
             })
@@ -140,7 +150,8 @@ impl Tier {
         }
     }
 
-    /// Tries until the home has answered; not while it shows directly that it is at work. `last`: why it has not.
+    /// Tries until the home has answered; not while it shows directly that it is at work. `last`:
+    /// why it has not.
     async fn tell_around(
         &self,
         relaying: &Relaying,
@@ -156,7 +167,8 @@ impl Tier {
         let mut pause = RETRY_PAUSE_MIN;
         loop {
             let relayed = {
-                // For one question alone: what is for other homes has its turn after it, though this one stays silent.
+                // For one question alone: what is for other homes has its turn after it, though
+                // this one stays silent.
                 let _place = relaying.places.acquire().await;
                 let _relaying = self.metrics.relaying();
                 relaying.relay.relay(&worker.id, word, WAIT_MAX).await
@@ -164,16 +176,22 @@ impl Tier {
             let (outcome, reason) = judged(&relayed);
             self.metrics.relayed(kind, outcome);
             match relayed {
-                // It has no place for a write of which it knew nothing, or gateways hold leases on its keys, for a moment: as
-                // where it says so itself.
-                Ok(Relayed::Heard(Heard::Refused(Refusal { kind: RefusalKind::Busy, reason }))) if kind == REPORT => {
+                // It has no place for a write of which it knew nothing, or gateways hold leases on
+                // its keys, for a moment: as where it says so itself.
+                Ok(Relayed::Heard(Heard::Refused(Refusal { kind: RefusalKind::Busy, reason })))
+                    if kind == REPORT =>
+                {
                     *last.lock() = Some(reason);
                 }
-                Ok(Relayed::Heard(heard)) => return self.heard_around(relaying, kind, worker, heard),
+                Ok(Relayed::Heard(heard)) => {
+                    return self.heard_around(relaying, kind, worker, heard);
+                }
                 Ok(Relayed::OtherEpoch(_)) => {
                     return Err(CoherenceError::OtherMap { worker: worker.id.clone(), reason });
                 }
-                Ok(Relayed::Silent | Relayed::NoLease | Relayed::Full) | Err(_) => *last.lock() = Some(reason),
+                Ok(Relayed::Silent | Relayed::NoLease | Relayed::Full) | Err(_) => {
+                    *last.lock() = Some(reason)
+                }
             }
             sleep(pause).await;
             pause = (pause * 2).min(RETRY_PAUSE_MAX);
@@ -190,7 +208,11 @@ impl Tier {
         // It lives, and this process does not reach it.
         self.note_failure(worker);
         if relaying.went_around(&worker.id) {
-            tracing::warn!(worker = %worker.id, "a worker that can't be reached from here is told of writes by way of the coordinators, which takes longer; see to the network between this host and it");
+            tracing::warn!(
+                worker = %worker.id,
+                "a worker that can't be reached from here is told of writes by way of the \
+                coordinators, which takes longer; see to the network between this host and it"
+            );
         }
         match heard {
             Heard::Done => Ok(Told::Leased),
@@ -207,9 +229,18 @@ fn judged(relayed: &Result<Relayed, RelayError>) -> (&'static str, String) {
         Ok(Relayed::Heard(Heard::Unleased)) => ("unleased", String::new()),
         Ok(Relayed::Heard(Heard::Refused(refusal))) => ("refused", refusal.reason.clone()),
         Ok(Relayed::Silent) => ("silent", "the worker did not answer them in time".to_owned()),
-        Ok(Relayed::NoLease) => ("no_lease", "the worker has no lease; the next map will be without it".to_owned()),
-        Ok(Relayed::OtherEpoch(epoch)) => ("other_map", format!("the map in force has epoch {}", epoch.0)),
-        Ok(Relayed::Full) => ("full", "they relay as many messages, or bytes of them, as they may (coordinator.relays_max, coordinator.relays_memory)".to_owned()),
+        Ok(Relayed::NoLease) => {
+            ("no_lease", "the worker has no lease; the next map will be without it".to_owned())
+        }
+        Ok(Relayed::OtherEpoch(epoch)) => {
+            ("other_map", format!("the map in force has epoch {}", epoch.0))
+        }
+        Ok(Relayed::Full) => (
+            "full",
+            "they relay as many messages, or bytes of them, as they may (coordinator.relays_max, \
+            coordinator.relays_memory)"
+                .to_owned(),
+        ),
         Err(error) => ("away", error.to_string()),
     }
 }

@@ -1,8 +1,10 @@
 //! The read of one span: verified bytes in order, from whichever worker gives them first.
 //!
-//! Owner, then replicas, then "ask the UFS". A worker that shows no life within `hedge_after` is joined by a replica (in a
-//! landing of its own); the first to show life goes on alone. A failure in the middle goes on elsewhere from the byte that
-//! was handed out last; where only the connection broke, at the same worker over the next way. Driven by its poller: no task, no channel.
+//! Owner, then replicas, then "ask the UFS". A worker that shows no life within `hedge_after` is
+//! joined by a replica (in a landing of its own); the first to show life goes on alone. A failure
+//! in the middle goes on elsewhere from the byte that was handed out last; where only the
+//! connection broke, at the same worker over the next way. Driven by its poller: no task, no
+//! channel.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -34,9 +36,11 @@ pub enum BypassReason {
     Uncacheable,
     /// The object changes faster than it can be opened.
     Changing,
-    /// The worker could not reach the UFS; perhaps the gateway can, and if not its error is the right one.
+    /// The worker could not reach the UFS; perhaps the gateway can, and if not its error is the
+    /// right one.
     UfsUnreachable,
-    /// The worker got an error from the UFS in the middle of a body; asked again for the UFS's own answer.
+    /// The worker got an error from the UFS in the middle of a body; asked again for the UFS's own
+    /// answer.
     UfsError,
     /// Gateway and worker are configured differently.
     Misconfigured,
@@ -77,7 +81,8 @@ pub enum SpanItem {
 /// Calls that only continue a short answer of the same worker.
 const SHORT_ANSWERS_MAX: u8 = 8;
 
-/// A poll that comes this much after a deadline says that nobody drove the call (a slow client), not that a worker is slow.
+/// A poll that comes this much after a deadline says that nobody drove the call (a slow client),
+/// not that a worker is slow.
 const LATE: Duration = Duration::from_millis(200);
 
 /// The read of one span. Dropping it cancels its calls.
@@ -150,7 +155,8 @@ impl SpanRead {
         self.origin
     }
 
-    /// Asks the first worker now. `false`: there is no memory for the reply, nothing was asked; try again later.
+    /// Asks the first worker now. `false`: there is no memory for the reply, nothing was asked; try
+    /// again later.
     pub fn start(&mut self) -> bool {
         if self.legs[0].is_some() || self.over {
             return true;
@@ -175,12 +181,16 @@ impl SpanRead {
                 self.legs.swap(0, 1);
             }
             if self.legs[0].is_none() {
-                let Some(candidate) = self.again.take().or_else(|| self.candidates.next(Instant::now())) else {
+                let Some(candidate) =
+                    self.again.take().or_else(|| self.candidates.next(Instant::now()))
+                else {
                     return Poll::Ready(self.end(SpanItem::Bypass(self.reason)));
                 };
                 match self.launch(candidate) {
                     Ok(leg) => self.legs[0] = Some(leg),
-                    Err(NoMemory) => return Poll::Ready(self.end(SpanItem::Bypass(BypassReason::Arena))),
+                    Err(NoMemory) => {
+                        return Poll::Ready(self.end(SpanItem::Bypass(BypassReason::Arena)));
+                    }
                 }
             }
             match self.poll_legs(cx) {
@@ -277,7 +287,8 @@ impl SpanRead {
 
     fn bytes(&mut self, data: Vec<Bytes>, verdict: CacheVerdict, last: bool) -> Option<SpanItem> {
         let bytes: usize = data.iter().map(Bytes::len).sum();
-        let transport = self.legs[0].as_ref().map_or(TransportKind::Tcp, |leg| leg.attempt.transport());
+        let transport =
+            self.legs[0].as_ref().map_or(TransportKind::Tcp, |leg| leg.attempt.transport());
         self.tier.metrics.bytes(transport, bytes as u64);
         // The attempt has held the piece against the span: it does not go past its end.
         self.at += bytes as u32;
@@ -289,7 +300,8 @@ impl SpanRead {
                 self.reason = BypassReason::Busy;
                 if bytes > 0 && self.short_answers < SHORT_ANSWERS_MAX {
                     self.short_answers += 1;
-                    self.again = leg.map(|leg| Candidate { worker: leg.attempt.worker, replica: leg.replica });
+                    self.again = leg
+                        .map(|leg| Candidate { worker: leg.attempt.worker, replica: leg.replica });
                 }
             }
         }
@@ -306,11 +318,16 @@ impl SpanRead {
         leg.attempt.worker.health.succeeded();
         self.tier.metrics.call("read", "refused");
         let misconfigured = |what| {
-            tracing::warn!(worker = %leg.attempt.worker.id, object = %self.request.object, reason = %refusal.reason, "{what}");
+            tracing::warn!(
+                worker = %leg.attempt.worker.id, object = %self.request.object,
+                reason = %refusal.reason,
+                "{what}"
+            );
             BypassReason::Misconfigured
         };
         self.reason = match &refusal.kind {
-            // Its question to the UFS, if it was one, was not the owner's: who may have the whole version all the same.
+            // Its question to the UFS, if it was one, was not the owner's: who may have the whole
+            // version all the same.
             RefusalKind::VersionGone if leg.replica => BypassReason::Busy,
             RefusalKind::VersionGone => {
                 self.tier.leases.drop_keys([self.request.object.hash()]);
@@ -321,22 +338,27 @@ impl SpanRead {
             RefusalKind::Ufs(_) => BypassReason::UfsError,
             RefusalKind::Uncertain => BypassReason::Uncertain,
             RefusalKind::Uncacheable => BypassReason::Uncacheable,
-            RefusalKind::UnknownVolume => {
-                misconfigured("a worker does not know this volume; give it the same ufs table as the gateway")
-            }
-            RefusalKind::GeometryMismatch(_) => {
-                misconfigured("a worker has another block or page size; configure the same everywhere")
-            }
+            RefusalKind::UnknownVolume => misconfigured(
+                "a worker does not know this volume; give it the same ufs table as the gateway",
+            ),
+            RefusalKind::GeometryMismatch(_) => misconfigured(
+                "a worker has another block or page size; configure the same everywhere",
+            ),
             // Of a later release: blocks belong to versions, and any worker may serve them.
             RefusalKind::WrongEpoch(_) | RefusalKind::NoLease => BypassReason::Epoch,
             // Of an earlier release: the owner is asked as ever.
             RefusalKind::Malformed if leg.replica => BypassReason::Busy,
-            RefusalKind::Malformed => misconfigured("a worker could not read a request; do both run the same version?"),
+            RefusalKind::Malformed => {
+                misconfigured("a worker could not read a request; do both run the same version?")
+            }
             RefusalKind::NotHeld => BypassReason::Busy,
         };
         // A replica speaks for itself alone.
         let elsewhere = leg.replica
-            || matches!(self.reason, BypassReason::Busy | BypassReason::Misconfigured | BypassReason::Epoch);
+            || matches!(
+                self.reason,
+                BypassReason::Busy | BypassReason::Misconfigured | BypassReason::Epoch
+            );
         if leg.replica {
             self.tier.metrics.spread_back.inc();
         }

@@ -1,4 +1,5 @@
-//! What people want of the tier: changes made behind its back are to be seen, blocks looked at, given up, let go of.
+//! What people want of the tier: changes made behind its back are to be seen, blocks looked at,
+//! given up, let go of.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,8 +8,8 @@ use bytes::Bytes;
 use futures::future::join_all;
 use tokio::time::{Instant, sleep, timeout_at};
 use verbs3_protocol::{
-    BlockIndex, Epoch, Forget, ForgetPrefix, ObjectKey, Refusal, Reply, Request, Tend, TendAct, TendedBlock, Version,
-    Volume, WorkerId,
+    BlockIndex, Epoch, Forget, ForgetPrefix, ObjectKey, Refusal, Reply, Request, Tend, TendAct,
+    TendedBlock, Version, Volume, WorkerId,
 };
 use verbs3_rdma::transport::{Event, TransportError};
 
@@ -47,9 +48,15 @@ impl Tier {
         owners.map(|&owner| map.workers[usize::from(owner)].id.clone()).collect()
     }
 
-    /// Has the homes ask the UFS before they answer for these objects again. `Ok`: every read that begins from now on sees what the
-    /// UFS has now, or later. Tries for `patience`, also over a change of the map.
-    pub async fn invalidate(&self, volume: &Volume, invalid: &Invalid, patience: Duration) -> Result<(), TendError> {
+    /// Has the homes ask the UFS before they answer for these objects again. `Ok`: every read that
+    /// begins from now on sees what the UFS has now, or later. Tries for `patience`, also over a
+    /// change of the map.
+    pub async fn invalidate(
+        &self,
+        volume: &Volume,
+        invalid: &Invalid,
+        patience: Duration,
+    ) -> Result<(), TendError> {
         let until = Instant::now() + patience;
         loop {
             match self.invalidate_once(volume, invalid, until).await {
@@ -63,17 +70,29 @@ impl Tier {
         }
     }
 
-    async fn invalidate_once(&self, volume: &Volume, invalid: &Invalid, until: Instant) -> Result<(), TendError> {
+    async fn invalidate_once(
+        &self,
+        volume: &Volume,
+        invalid: &Invalid,
+        until: Instant,
+    ) -> Result<(), TendError> {
         let map = self.map.load_full();
         let messages: Vec<(Arc<Worker>, Request)> = match invalid {
             Invalid::Keys(keys) => {
                 let groups = map.by_home(volume, keys.clone()).into_iter();
-                groups.map(|(home, keys)| (home, Request::Forget(Forget { volume: volume.clone(), keys }))).collect()
+                groups
+                    .map(|(home, keys)| {
+                        (home, Request::Forget(Forget { volume: volume.clone(), keys }))
+                    })
+                    .collect()
             }
             // Any of them may be the home of some.
             Invalid::Prefix(prefix) => {
                 let message = || ForgetPrefix { volume: volume.clone(), prefix: prefix.clone() };
-                map.workers.iter().map(|worker| (worker.clone(), Request::ForgetPrefix(message()))).collect()
+                map.workers
+                    .iter()
+                    .map(|worker| (worker.clone(), Request::ForgetPrefix(message())))
+                    .collect()
             }
         };
         if map.workers.is_empty() {
@@ -86,9 +105,16 @@ impl Tier {
         join_all(told).await.into_iter().collect()
     }
 
-    /// Told, and still in force afterwards: a worker that answers under the map's epoch with a lease is the home of its slots at
-    /// that moment, and whoever is it later asks the UFS later. Where maps never change, the epoch is that of the list of workers.
-    async fn forgotten(&self, map: &Map, worker: &Worker, message: Bytes, until: Instant) -> Result<(), TendError> {
+    /// Told, and still in force afterwards: a worker that answers under the map's epoch with a
+    /// lease is the home of its slots at that moment, and whoever is it later asks the UFS later.
+    /// Where maps never change, the epoch is that of the list of workers.
+    async fn forgotten(
+        &self,
+        map: &Map,
+        worker: &Worker,
+        message: Bytes,
+        until: Instant,
+    ) -> Result<(), TendError> {
         let away = |reason: String| TendError::Away { worker: worker.id.clone(), reason };
         match self.asked("forget", worker, message, until).await? {
             Reply::Done { .. } => {}
@@ -102,18 +128,24 @@ impl Tier {
             Reply::Standing { epoch: Epoch(0), leased: true } if fixed => Ok(()),
             Reply::Standing { .. } if fixed => {
                 let same = "give both the same cluster.workers and cluster.replicas";
-                Err(away(format!("it has another list of workers than this process, and may not be the home; {same}")))
+                Err(away(format!(
+                    "it has another list of workers than this process, and may not be the home; \
+                    {same}"
+                )))
             }
             Reply::Standing { epoch: theirs, leased } => {
                 let (lease, own) = (if leased { "a" } else { "no" }, epoch.0);
-                Err(away(format!("it is at epoch {} with {lease} lease, and the map at {own}", theirs.0)))
+                Err(away(format!(
+                    "it is at epoch {} with {lease} lease, and the map at {own}",
+                    theirs.0
+                )))
             }
             _ => Err(away("its answer makes no sense".to_owned())),
         }
     }
 
-    /// What one worker has of up to [`verbs3_protocol::TENDED_BLOCKS_MAX`] blocks of a version, whether or not the map gives them to it;
-    /// with `act` done to it.
+    /// What one worker has of up to [`verbs3_protocol::TENDED_BLOCKS_MAX`] blocks of a version,
+    /// whether or not the map gives them to it; with `act` done to it.
     pub async fn tend(
         &self,
         worker: &WorkerId,
@@ -125,11 +157,15 @@ impl Tier {
         let found = map.workers.iter().find(|known| known.id == *worker);
         let found = found.ok_or_else(|| TendError::Unknown { worker: worker.clone() })?;
         let (object, version, geometry) = (object.clone(), version.clone(), self.options.geometry);
-        let message = Request::Tend(Tend { object, version, geometry, first_block, blocks, act }).encode();
+        let message =
+            Request::Tend(Tend { object, version, geometry, first_block, blocks, act }).encode();
         let until = Instant::now() + self.options.idle;
         match self.asked("tend", found, message, until).await? {
             Reply::Tended(tended) => Ok(tended.blocks),
-            _ => Err(TendError::Away { worker: worker.clone(), reason: "its answer makes no sense".to_owned() }),
+            _ => Err(TendError::Away {
+                worker: worker.clone(),
+                reason: "its answer makes no sense".to_owned(),
+            }),
         }
     }
 
@@ -171,7 +207,9 @@ async fn ask_patiently(worker: &Worker, message: Bytes) -> Result<Reply, Transpo
     let protocol = |reason: String| TransportError::Protocol { peer: worker.id.0.clone(), reason };
     let mut call = worker.peer.call(message, None);
     loop {
-        let Event::Part(part) = call.next().await? else { return Err(protocol("it wants bytes pushed".into())) };
+        let Event::Part(part) = call.next().await? else {
+            return Err(protocol("it wants bytes pushed".into()));
+        };
         match Reply::decode(&part.message).map_err(|error| protocol(error.to_string()))? {
             Reply::Data(piece) if piece.length == 0 && !part.last => {}
             reply => return Ok(reply),

@@ -23,8 +23,8 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use prometheus::Registry;
 use verbs3_protocol::{
-    BlockIndex, CacheVerdict, Epoch, Geometry, Member, ObjectKey, Piece, Placement, Refusal, RefusalKind, Reply,
-    Request, Version, Volume, WorkerId,
+    BlockIndex, CacheVerdict, Epoch, Geometry, Member, ObjectKey, Piece, Placement, Refusal,
+    RefusalKind, Reply, Request, Version, Volume, WorkerId,
 };
 use verbs3_rdma::arena::{Arena, ArenaOptions};
 use verbs3_rdma::inprocess::{FaultHandle, Faults, InProcess, Mode};
@@ -82,7 +82,9 @@ impl TestWorker {
         let service = Arc::new(Scripted { asked: asked.clone(), script });
         let faults = verbs.handle();
         let rails = vec![Some(([10, 0, 0, 7], 9403).into())];
-        let posing = |kind, ways, faults| InProcess::posing_as(kind, ways, service.clone(), Mode::Copy(faults));
+        let posing = |kind, ways, faults| {
+            InProcess::posing_as(kind, ways, service.clone(), Mode::Copy(faults))
+        };
         let transports = vec![
             posing(TransportKind::Tcp, Ways { shm: None, rails }, tcp),
             posing(TransportKind::Verbs, Ways::default(), verbs),
@@ -107,7 +109,12 @@ fn options() -> TierOptions {
 }
 
 fn arena(bytes: usize) -> Arena {
-    Arena::map(ArenaOptions { capacity_bytes: bytes, cell_bytes_max: PAGE as usize, populate: false }).unwrap()
+    Arena::map(ArenaOptions {
+        capacity_bytes: bytes,
+        cell_bytes_max: PAGE as usize,
+        populate: false,
+    })
+    .unwrap()
 }
 
 fn tier(workers: &[&TestWorker]) -> Arc<Tier> {
@@ -118,7 +125,8 @@ fn tier_in(workers: &[&TestWorker], arena: Arena) -> Arc<Tier> {
     let members = workers.iter().map(|worker| Member::new(worker.id.clone(), 1.0)).collect();
     let placement = Placement::new(Epoch(1), members, workers.len()).unwrap();
     let peers = workers.iter().map(|worker| (worker.id.clone(), worker.peer.clone()));
-    Tier::new(options(), placement, peers.collect::<HashMap<_, _>>(), arena, &Registry::new()).unwrap()
+    Tier::new(options(), placement, peers.collect::<HashMap<_, _>>(), arena, &Registry::new())
+        .unwrap()
 }
 
 /// An object whose home, and whose owner of `block`, is the worker with this id.
@@ -127,7 +135,8 @@ fn object_of(tier: &Tier, id: &str, block: u32) -> Arc<ObjectKey> {
         .map(|n| ObjectKey { volume: Volume::new("store", "train"), key: format!("key-{n}") })
         .find(|object| {
             let map = tier.map.load();
-            map.placement.owner(object.block_slot(BlockIndex(block))).id.0 == id && map.home(object).unwrap().id.0 == id
+            map.placement.owner(object.block_slot(BlockIndex(block))).id.0 == id
+                && map.home(object).unwrap().id.0 == id
         })
         .map(Arc::new)
         .unwrap()
@@ -150,7 +159,13 @@ fn piece(start: u32, end: u32) -> (Piece, Vec<Bytes>) {
         crc_fast::checksum(CrcAlgorithm::Crc64Nvme, &data[at - length..at])
     });
     let checksums = checksums.collect();
-    let piece = Piece { block: BlockIndex(0), start, length: end - start, checksums, verdict: CacheVerdict::Hit };
+    let piece = Piece {
+        block: BlockIndex(0),
+        start,
+        length: end - start,
+        checksums,
+        verdict: CacheVerdict::Hit,
+    };
     (piece, vec![Bytes::from(data)])
 }
 

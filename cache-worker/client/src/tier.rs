@@ -1,4 +1,5 @@
-//! The client of the cache tier: owns the map, the memory for landings, and the tasks that outlive a request.
+//! The client of the cache tier: owns the map, the memory for landings, and the tasks that outlive
+//! a request.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -9,7 +10,9 @@ use prometheus::Registry;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
-use verbs3_protocol::{Epoch, ObjectKey, Placement, Request, Span, TraceContext, Version, Volume, WorkerId};
+use verbs3_protocol::{
+    Epoch, ObjectKey, Placement, Request, Span, TraceContext, Version, Volume, WorkerId,
+};
 use verbs3_rdma::arena::Arena;
 use verbs3_rdma::peer::Peer;
 use verbs3_rdma::transport::TransportError;
@@ -27,12 +30,15 @@ use crate::span::{BypassReason, SpanRead};
 /// Why no client of the tier can be made.
 #[derive(Debug, thiserror::Error)]
 pub enum TierError {
-    #[error("worker {0} is in the placement map, but there is no way to reach it; give its address")]
+    #[error(
+        "worker {0} is in the placement map, but there is no way to reach it; give its address"
+    )]
     NoPeer(WorkerId),
     #[error(transparent)]
     Options(#[from] OptionsError),
     #[error(
-        "the arena's largest cell of {cell_bytes} bytes holds no page of {page_bytes} bytes; map the arena with cell_bytes_max = page size"
+        "the arena's largest cell of {cell_bytes} bytes holds no page of {page_bytes} bytes; map \
+        the arena with cell_bytes_max = page size"
     )]
     Cell { cell_bytes: usize, page_bytes: u32 },
     #[error("can't register the client's metrics")]
@@ -123,9 +129,13 @@ impl Tier {
         }))
     }
 
-    /// Another map from here on. Workers that both maps have under the same peer stay what they are, health included; the calls
-    /// under way to others end by themselves.
-    pub fn adopt(&self, placement: Placement, peers: &HashMap<WorkerId, Arc<Peer>>) -> Result<(), TierError> {
+    /// Another map from here on. Workers that both maps have under the same peer stay what they
+    /// are, health included; the calls under way to others end by themselves.
+    pub fn adopt(
+        &self,
+        placement: Placement,
+        peers: &HashMap<WorkerId, Arc<Peer>>,
+    ) -> Result<(), TierError> {
         let mut workers = join(&placement, peers)?;
         let hot = self.hot.lock();
         let before = self.map.load_full();
@@ -142,7 +152,12 @@ impl Tier {
     }
 
     /// `hot` is [`Tier::hot`], locked.
-    pub(crate) fn install(&self, placement: Arc<Placement>, workers: Vec<Arc<Worker>>, hot: &HotBlocks) {
+    pub(crate) fn install(
+        &self,
+        placement: Arc<Placement>,
+        workers: Vec<Arc<Worker>>,
+        hot: &HotBlocks,
+    ) {
         let spread = Spread::new(hot, &placement);
         self.metrics.hot_blocks.set(spread.len() as i64);
         self.map.store(Arc::new(Map { placement, workers, spread }));
@@ -168,7 +183,8 @@ impl Tier {
         (map.workers.iter().filter(|worker| worker.health.is_up()).count(), map.workers.len())
     }
 
-    /// Prepares the read of one span. Nothing is asked before the first poll or [`SpanRead::start`].
+    /// Prepares the read of one span. Nothing is asked before the first poll or
+    /// [`SpanRead::start`].
     pub fn read_span(self: &Arc<Self>, request: SpanRequest) -> SpanRead {
         let map = self.map.load();
         let drawn = map.drawn(&request.object, request.span.block);
@@ -176,7 +192,12 @@ impl Tier {
     }
 
     /// `drawn`: by `map`.
-    pub(crate) fn read_span_at(self: &Arc<Self>, request: SpanRequest, map: &Map, drawn: Option<Drawn>) -> SpanRead {
+    pub(crate) fn read_span_at(
+        self: &Arc<Self>,
+        request: SpanRequest,
+        map: &Map,
+        drawn: Option<Drawn>,
+    ) -> SpanRead {
         let mut candidates = map.candidates(request.object.block_hash(request.span.block));
         match drawn {
             Some(Drawn::Replica(replica)) => {
@@ -189,8 +210,8 @@ impl Tier {
         SpanRead::new(self.clone(), request, candidates)
     }
 
-    /// Has the homes drop what they hold of `keys`. Best effort, in the background: nothing that must not be stale may
-    /// rest on it.
+    /// Has the homes drop what they hold of `keys`. Best effort, in the background: nothing that
+    /// must not be stale may rest on it.
     pub fn forget(self: &Arc<Self>, volume: &Volume, keys: Vec<String>) {
         self.drop_leases(volume, &keys);
         for (worker, keys) in self.map.load_full().by_home(volume, keys) {
@@ -213,7 +234,12 @@ impl Tier {
         }
     }
 
-    pub(crate) fn forget_at(self: &Arc<Self>, worker: Arc<Worker>, volume: Volume, keys: Vec<String>) {
+    pub(crate) fn forget_at(
+        self: &Arc<Self>,
+        worker: Arc<Worker>,
+        volume: Volume,
+        keys: Vec<String>,
+    ) {
         let tier = self.clone();
         // May be cancelled at any time: an invalidation of this kind is a service, not a promise.
         self.tasks.spawn(async move {
@@ -230,7 +256,8 @@ impl Tier {
         reason
     }
 
-    /// Notes that a worker failed a call, logs it once, and has it drop what it holds of an object that came corrupted.
+    /// Notes that a worker failed a call, logs it once, and has it drop what it holds of an object
+    /// that came corrupted.
     pub(crate) fn failed(
         self: &Arc<Self>,
         kind: &'static str,
@@ -240,17 +267,25 @@ impl Tier {
     ) {
         self.metrics.call(kind, "failed");
         let rest = if error.blames_worker() { self.note_failure(worker) } else { None };
-        tracing::warn!(worker = %worker.id, %object, kind, %error, rest_ms = rest.map(|rest| rest.as_millis() as u64), "a call to a worker failed");
+        tracing::warn!(
+            worker = %worker.id, %object, kind, %error,
+            rest_ms = rest.map(|rest| rest.as_millis() as u64),
+            "a call to a worker failed"
+        );
         if let AttemptError::Corrupt { .. } = error {
             self.metrics.checksum_failures.inc();
             self.forget_at(worker.clone(), object.volume.clone(), vec![object.key.clone()]);
         }
     }
 
-    /// Notes that a question is put to the same worker again. Why its connection broke is the peer's to log.
+    /// Notes that a question is put to the same worker again. Why its connection broke is the
+    /// peer's to log.
     pub(crate) fn repeated(&self, kind: &'static str, worker: &Worker, error: &TransportError) {
         self.metrics.repeats.with_label_values(&[kind]).inc();
-        tracing::debug!(worker = %worker.id, kind, %error, "asking a worker again over another connection");
+        tracing::debug!(
+            worker = %worker.id, kind, %error,
+            "asking a worker again over another connection"
+        );
     }
 
     pub(crate) fn note_failure(&self, worker: &Worker) -> Option<std::time::Duration> {
@@ -262,9 +297,13 @@ impl Tier {
     }
 }
 
-fn join(placement: &Placement, peers: &HashMap<WorkerId, Arc<Peer>>) -> Result<Vec<Arc<Worker>>, TierError> {
+fn join(
+    placement: &Placement,
+    peers: &HashMap<WorkerId, Arc<Peer>>,
+) -> Result<Vec<Arc<Worker>>, TierError> {
     let workers = placement.members().iter().map(|member| {
-        let peer = peers.get(&member.id).ok_or_else(|| TierError::NoPeer(member.id.clone()))?.clone();
+        let peer =
+            peers.get(&member.id).ok_or_else(|| TierError::NoPeer(member.id.clone()))?.clone();
         Ok(Arc::new(Worker::new(member.id.clone(), peer)))
     });
     workers.collect()

@@ -41,7 +41,11 @@ pub(crate) fn verify(geometry: Geometry, piece: &Piece, data: &[Bytes]) -> Resul
     Ok(())
 }
 
-fn page_checksum<'a>(chunk: &mut &'a [u8], chunks: &mut impl Iterator<Item = &'a [u8]>, mut length: usize) -> u64 {
+fn page_checksum<'a>(
+    chunk: &mut &'a [u8],
+    chunks: &mut impl Iterator<Item = &'a [u8]>,
+    mut length: usize,
+) -> u64 {
     while chunk.is_empty() && length > 0 {
         *chunk = chunks.next().unwrap_or_default();
     }
@@ -111,14 +115,20 @@ mod tests {
     fn missing_checksums_are_not_overlooked() {
         let mut piece = piece(0, &[1; 100_000]);
         piece.checksums.pop();
-        assert_eq!(verify(GEOMETRY, &piece, &cut(&[1; 100_000], 1000)), Err(Flaw::Checksums { pages: 2, got: 1 }));
+        assert_eq!(
+            verify(GEOMETRY, &piece, &cut(&[1; 100_000], 1000)),
+            Err(Flaw::Checksums { pages: 2, got: 1 })
+        );
     }
 
     #[test]
     fn short_and_long_data_are_refused() {
         let piece = piece(0, &[1; 100]);
         for length in [0, 99, 101] {
-            assert!(matches!(verify(GEOMETRY, &piece, &cut(&vec![1; length], 1000)), Err(Flaw::Length { .. })));
+            assert!(matches!(
+                verify(GEOMETRY, &piece, &cut(&vec![1; length], 1000)),
+                Err(Flaw::Length { .. })
+            ));
         }
     }
 }

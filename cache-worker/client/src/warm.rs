@@ -1,4 +1,5 @@
-//! Having workers load pages before anybody reads them: one question to one owner, and what it says of it.
+//! Having workers load pages before anybody reads them: one question to one owner, and what it says
+//! of it.
 //!
 //! Tries nothing twice but over another connection: who warms has time, and comes back.
 
@@ -8,7 +9,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::time::{Instant, timeout};
 use verbs3_protocol::{
-    Absent, BlockIndex, Epoch, ObjectKey, Refusal, Reply, Request, Version, Warm, WarmTier, Warmed, WorkerId,
+    Absent, BlockIndex, Epoch, ObjectKey, Refusal, Reply, Request, Version, Warm, WarmTier, Warmed,
+    WorkerId,
 };
 use verbs3_rdma::transport::{Event, TransportError};
 
@@ -25,8 +27,9 @@ pub struct WarmRequest {
     /// Pages past the block's end are left out.
     pub pages: Range<u16>,
     pub attributes_age_ms_max: u64,
-    /// Without a version: how long a listing says that the object is. One that fits into the pages is then asked for as a whole,
-    /// so that one answer of the UFS has all that is to be known of it.
+    /// Without a version: how long a listing says that the object is. One that fits into the pages
+    /// is then asked for as a whole, so that one answer of the UFS has all that is to be known of
+    /// it.
     pub listed_bytes: Option<u64>,
     /// Which of the block's owners is asked: 0, or a replica below [`Tier::owners`].
     pub replica: usize,
@@ -73,7 +76,10 @@ impl Tier {
             owner.map(|&owner| (map.workers[usize::from(owner)].clone(), map.placement.epoch()))
         };
         let Some((worker, epoch)) = asked else {
-            return WarmOutcome::Away { worker: WorkerId("of no map".into()), reason: "there is no map yet".into() };
+            return WarmOutcome::Away {
+                worker: WorkerId("of no map".into()),
+                reason: "there is no map yet".into(),
+            };
         };
         let away = |reason: String| WarmOutcome::Away { worker: worker.id.clone(), reason };
         if !worker.health.admit(Instant::now()) {
@@ -92,24 +98,30 @@ impl Tier {
             pin_until_ms: request.pin_until_ms,
             look_only: request.look_only,
         };
-        let message = match request.listed_bytes.filter(|_| warm.version.is_none() && !warm.look_only) {
-            Some(bytes) => Request::WarmListed(warm, bytes),
-            None => Request::Warm(warm),
-        };
+        let message =
+            match request.listed_bytes.filter(|_| warm.version.is_none() && !warm.look_only) {
+                Some(bytes) => Request::WarmListed(warm, bytes),
+                None => Request::Warm(warm),
+            };
         let message = message.encode();
         let mut repeats = 0;
         let reason = loop {
             match self.ask_to_warm(&worker, message.clone()).await {
                 Ok(Reply::Warmed(warmed)) => {
                     let id = worker.id.clone();
-                    return self.answered(&worker, WarmOutcome::Warmed { worker: id, epoch, warmed });
+                    return self
+                        .answered(&worker, WarmOutcome::Warmed { worker: id, epoch, warmed });
                 }
-                Ok(Reply::Absent(absent)) => return self.answered(&worker, WarmOutcome::Absent(absent)),
+                Ok(Reply::Absent(absent)) => {
+                    return self.answered(&worker, WarmOutcome::Absent(absent));
+                }
                 Ok(Reply::Refused(refusal)) => {
                     let id = worker.id.clone();
                     return self.answered(&worker, WarmOutcome::Refused { worker: id, refusal });
                 }
-                Ok(_) => break "its answer makes no sense; do both run the same version?".to_owned(),
+                Ok(_) => {
+                    break "its answer makes no sense; do both run the same version?".to_owned();
+                }
                 Err(error) if repeats < REPEATS_MAX && worker.may_be_asked_again(&error) => {
                     repeats += 1;
                     self.repeated("warm", &worker, &error);
@@ -131,13 +143,18 @@ impl Tier {
 
     /// Waits as long as the worker shows signs of life, which are pieces of no bytes.
     async fn ask_to_warm(&self, worker: &Worker, message: Bytes) -> Result<Reply, TransportError> {
-        let protocol = |reason: String| TransportError::Protocol { peer: worker.id.0.clone(), reason };
+        let protocol =
+            |reason: String| TransportError::Protocol { peer: worker.id.0.clone(), reason };
         let mut call = worker.peer.call(message, None);
         let mut patience = self.options.first_progress;
         loop {
-            let event = timeout(patience, call.next()).await.map_err(|_| protocol("it was silent for too long".into()));
+            let event = timeout(patience, call.next())
+                .await
+                .map_err(|_| protocol("it was silent for too long".into()));
             patience = self.options.idle;
-            let Event::Part(part) = event?? else { return Err(protocol("it wants bytes pushed".into())) };
+            let Event::Part(part) = event?? else {
+                return Err(protocol("it wants bytes pushed".into()));
+            };
             match Reply::decode(&part.message).map_err(|error| protocol(error.to_string()))? {
                 Reply::Data(piece) if piece.length == 0 && !part.last => {}
                 reply => return Ok(reply),

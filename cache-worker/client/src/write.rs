@@ -1,23 +1,27 @@
-//! Telling homes of writes: announce before one can become visible, renew while it is under way, report when it is over.
+//! Telling homes of writes: announce before one can become visible, renew while it is under way,
+//! report when it is over.
 //!
-//! A write whose [`Announced`] is dropped without a report (the client hung up) is reported as unknown: its keys stay
-//! uncertain, and reads ask the UFS, until their time is over.
+//! A write whose [`Announced`] is dropped without a report (the client hung up) is reported as
+//! unknown: its keys stay uncertain, and reads ask the UFS, until their time is over.
 //!
 //! # Why these messages may be sent twice
-//! When a connection breaks, nobody knows whether the home has acted, and the message is sent again over the next way; where
-//! a home is silent, it also goes around ([`crate::relay`]). Both messages name their [`WriteId`], and doing either twice is
-//! doing it once: a second announcement renews the first, a second report raises the generation once more and finds nothing
-//! left to close. What can come *late* is the copy on the broken connection, or on the other way, which the home may still be
-//! working on. A late report only invalidates. A late announcement, after its own report, opens the write again until its time
-//! is over: reads of the key ask the UFS for that long, which is slow and never stale. What would be stale, a write that is
-//! visible before its home knows, can't come of it: the write is sent only after an acknowledgement, and no copy of an
+//! When a connection breaks, nobody knows whether the home has acted, and the message is sent again
+//! over the next way; where a home is silent, it also goes around ([`crate::relay`]). Both messages
+//! name their [`WriteId`], and doing either twice is doing it once: a second announcement renews
+//! the first, a second report raises the generation once more and finds nothing left to close. What
+//! can come *late* is the copy on the broken connection, or on the other way, which the home may
+//! still be working on. A late report only invalidates. A late announcement, after its own report,
+//! opens the write again until its time is over: reads of the key ask the UFS for that long, which
+//! is slow and never stale. What would be stale, a write that is visible before its home knows,
+//! can't come of it: the write is sent only after an acknowledgement, and no copy of an
 //! announcement undoes the one that was acknowledged.
 //!
 //! # While the map changes
-//! A home acknowledges under its own epoch alone. Who is refused for another waits for the next map, or for the worker to
-//! follow, and announces again, to the homes of the map that it then has; what is told to the client is that the homes of
-//! one map, which was in force, have acknowledged the report. A home whose lease is over ([`Reply::Unleased`]) can't vouch
-//! for that: then every member of the map has to say, after the home did, that it still stands at this epoch. A map that
+//! A home acknowledges under its own epoch alone. Who is refused for another waits for the next
+//! map, or for the worker to follow, and announces again, to the homes of the map that it then has;
+//! what is told to the client is that the homes of one map, which was in force, have acknowledged
+//! the report. A home whose lease is over ([`Reply::Unleased`]) can't vouch for that: then every
+//! member of the map has to say, after the home did, that it still stands at this epoch. A map that
 //! replaces it comes into force only once one of them has given it up.
 
 use std::sync::Arc;
@@ -30,7 +34,8 @@ use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout_at};
 use verbs3_protocol::{
-    Announce, Epoch, Refusal, RefusalKind, Reply, Report, Request, Volume, Word, WorkerId, WriteId, WriteOutcome,
+    Announce, Epoch, Refusal, RefusalKind, Reply, Report, Request, Volume, Word, WorkerId, WriteId,
+    WriteOutcome,
 };
 use verbs3_rdma::transport::{Event, TransportError};
 
@@ -41,15 +46,19 @@ use crate::tier::Tier;
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum CoherenceError {
     #[error(
-        "worker {worker}, the home of the key, can't be told of the write: {reason}; bring the worker back, or set coherence = \"ttl\" on the mount"
+        "worker {worker}, the home of the key, can't be told of the write: {reason}; bring the \
+        worker back, or set coherence = \"ttl\" on the mount"
     )]
     HomeUnreachable { worker: WorkerId, reason: String },
     #[error("worker {worker}, the home of the key, refused the write's {what}: {reason}")]
     HomeRefused { worker: WorkerId, what: &'static str, reason: String },
-    #[error("there is no placement map, and so no home to tell; is a coordinator there, and a worker?")]
+    #[error(
+        "there is no placement map, and so no home to tell; is a coordinator there, and a worker?"
+    )]
     NoMap,
     #[error(
-        "the lease of worker {worker} is over, and worker {other} does not stand by the same map: {reason}; bring the coordinators back"
+        "the lease of worker {worker} is over, and worker {other} does not stand by the same map: \
+        {reason}; bring the coordinators back"
     )]
     Alone { worker: WorkerId, other: WorkerId, reason: String },
     #[error("worker {worker}, the home of the key, has another placement map: {reason}")]
@@ -74,7 +83,8 @@ struct Write {
     id: WriteId,
     volume: Volume,
     keys: Vec<String>,
-    /// Whom it was announced to. Homes of older maps among them are told of its end, too, as far as they care.
+    /// Whom it was announced to. Homes of older maps among them are told of its end, too, as far as
+    /// they care.
     told: Mutex<Vec<Arc<Worker>>>,
     /// Whether a home was told by way of the coordinators.
     around: Arc<AtomicBool>,
@@ -103,7 +113,8 @@ pub struct Announced {
 }
 
 impl Announced {
-    /// Announces again, which starts the keys' uncertain time anew. Happens by itself every third of that time.
+    /// Announces again, which starts the keys' uncertain time anew. Happens by itself every third
+    /// of that time.
     pub async fn renew(&self) -> Result<(), CoherenceError> {
         match &self.write {
             Some(write) => self.tier.announce_to(write).await,
@@ -139,20 +150,31 @@ impl Drop for Announced {
 
 impl Tier {
     /// Tells the home of each key that a write is about to become visible. All have to acknowledge.
-    pub async fn announce(self: &Arc<Self>, volume: &Volume, keys: &[String]) -> Result<Announced, CoherenceError> {
+    pub async fn announce(
+        self: &Arc<Self>,
+        volume: &Volume,
+        keys: &[String],
+    ) -> Result<Announced, CoherenceError> {
         // Its own reads see it no later than those of others.
         self.drop_leases(volume, keys);
-        let id = WriteId { gateway: self.gateway, sequence: self.writes.fetch_add(1, Ordering::Relaxed) };
+        let id = WriteId {
+            gateway: self.gateway,
+            sequence: self.writes.fetch_add(1, Ordering::Relaxed),
+        };
         let (told, around) = (Mutex::new(Vec::new()), Arc::default());
-        let write = Arc::new(Write { id, volume: volume.clone(), keys: keys.to_vec(), told, around });
+        let write =
+            Arc::new(Write { id, volume: volume.clone(), keys: keys.to_vec(), told, around });
         self.metrics.writes_open.inc();
-        // From here on, so that a caller who goes away during the announcement leaves no home without a report.
-        let mut announced = Announced { tier: self.clone(), write: Some(write.clone()), renewal: None };
+        // From here on, so that a caller who goes away during the announcement leaves no home
+        // without a report.
+        let mut announced =
+            Announced { tier: self.clone(), write: Some(write.clone()), renewal: None };
         if let Err(error) = self.announce_to(&write).await {
             // Nothing was written: homes that did acknowledge may go on at once.
             if let Some(write) = announced.take() {
                 let tier = self.clone();
-                self.tasks.spawn(async move { tier.report_to(&write, WriteOutcome::Refused).await });
+                self.tasks
+                    .spawn(async move { tier.report_to(&write, WriteOutcome::Refused).await });
             }
             return Err(error);
         }
@@ -169,7 +191,8 @@ impl Tier {
         let Some(write) = announced.take() else { return Ok(()) };
         let home = write.told.lock().first().map(|worker| worker.id.clone());
         let tier = self.clone();
-        // Bounded by `report_deadline`; must not be cancelled, or the key would stay uncertain for its whole time.
+        // Bounded by `report_deadline`; must not be cancelled, or the key would stay uncertain for
+        // its whole time.
         let task = self.tasks.spawn(async move { tier.report_to(&write, outcome).await });
         task.await.unwrap_or_else(|error| {
             let worker = home.unwrap_or_else(|| WorkerId("none".into()));
@@ -177,24 +200,32 @@ impl Tier {
         })
     }
 
-    /// The same of a batch: of `unknown` keys nobody knows how their writes ended, the others are done.
+    /// The same of a batch: of `unknown` keys nobody knows how their writes ended, the others are
+    /// done.
     pub async fn report_batch(
         self: &Arc<Self>,
         mut announced: Announced,
         unknown: &[String],
     ) -> Result<(), CoherenceError> {
         let Some(write) = announced.take() else { return Ok(()) };
-        let (lost, done): (Vec<_>, Vec<_>) = write.keys.iter().cloned().partition(|key| unknown.contains(key));
+        let (lost, done): (Vec<_>, Vec<_>) =
+            write.keys.iter().cloned().partition(|key| unknown.contains(key));
         // Each is reported, and its renewal was one.
         self.metrics.writes_open.inc();
         let part = |keys, outcome| {
-            // Homes of the other keys are not former homes of the lost ones: they would take them for writes of their own.
-            let told = if outcome == WriteOutcome::Unknown { Vec::new() } else { write.told.lock().clone() };
+            // Homes of the other keys are not former homes of the lost ones: they would take them
+            // for writes of their own.
+            let told = if outcome == WriteOutcome::Unknown {
+                Vec::new()
+            } else {
+                write.told.lock().clone()
+            };
             let (id, volume, around) = (write.id, write.volume.clone(), write.around.clone());
             let part = Arc::new(Write { id, volume, keys, told: Mutex::new(told), around });
             self.report(Announced { tier: self.clone(), write: Some(part), renewal: None }, outcome)
         };
-        let (done, lost) = tokio::join!(part(done, WriteOutcome::Done), part(lost, WriteOutcome::Unknown));
+        let (done, lost) =
+            tokio::join!(part(done, WriteOutcome::Done), part(lost, WriteOutcome::Unknown));
         done.and(lost)
     }
 
@@ -231,8 +262,14 @@ impl Tier {
         result
     }
 
-    /// Until the homes of one map have all acknowledged. Where maps change, what has failed under one is tried under the next.
-    async fn tell_homes(&self, write: &Write, news: News, until: Instant) -> Result<(), CoherenceError> {
+    /// Until the homes of one map have all acknowledged. Where maps change, what has failed under
+    /// one is tried under the next.
+    async fn tell_homes(
+        &self,
+        write: &Write,
+        news: News,
+        until: Instant,
+    ) -> Result<(), CoherenceError> {
         let mut epochs = self.epochs.subscribe();
         let mut pause = RETRY_PAUSE_MIN;
         loop {
@@ -254,7 +291,13 @@ impl Tier {
         }
     }
 
-    async fn tell_homes_of(&self, map: &Map, write: &Write, news: News, until: Instant) -> Result<(), CoherenceError> {
+    async fn tell_homes_of(
+        &self,
+        map: &Map,
+        write: &Write,
+        news: News,
+        until: Instant,
+    ) -> Result<(), CoherenceError> {
         let epoch = map.placement.epoch();
         let groups = map.by_home(&write.volume, write.keys.clone());
         if groups.is_empty() && !write.keys.is_empty() {
@@ -272,7 +315,9 @@ impl Tier {
                     }
                 }
                 News::Report(_) => {
-                    let is_home = |worker: &Arc<Worker>| groups.iter().any(|(home, _)| Arc::ptr_eq(home, worker));
+                    let is_home = |worker: &Arc<Worker>| {
+                        groups.iter().any(|(home, _)| Arc::ptr_eq(home, worker))
+                    };
                     former.extend(told.extract_if(.., |worker| !is_home(worker)));
                 }
             }
@@ -280,12 +325,14 @@ impl Tier {
         for worker in former {
             self.tell_former(&worker, write, news, epoch);
         }
-        let words = groups.into_iter().map(|(worker, keys)| (worker, self.word(write, news, epoch, keys)));
+        let words =
+            groups.into_iter().map(|(worker, keys)| (worker, self.word(write, news, epoch, keys)));
         let told = words.map(|(worker, word)| async move {
             let told = self.tell_home(news.kind(), &worker, &word, until, &write.around).await?;
             Ok::<_, CoherenceError>((worker, told))
         });
-        let told: Vec<(Arc<Worker>, Told)> = join_all(told).await.into_iter().collect::<Result<_, _>>()?;
+        let told: Vec<(Arc<Worker>, Told)> =
+            join_all(told).await.into_iter().collect::<Result<_, _>>()?;
         let unleased = told.into_iter().find(|(_, told)| *told == Told::Unleased);
         match (unleased, news) {
             // Of what did not happen, or may not have, nobody is told that it has.
@@ -294,7 +341,8 @@ impl Tier {
         }
     }
 
-    /// A home of an older map need not know any more, but would ask the UFS for these keys until their time is over.
+    /// A home of an older map need not know any more, but would ask the UFS for these keys until
+    /// their time is over.
     fn tell_former(&self, worker: &Arc<Worker>, write: &Write, news: News, epoch: Epoch) {
         for keys in write.keys.chunks(KEYS_TO_FORMER) {
             let message = self.word(write, news, epoch, keys.to_vec()).to_request().encode();
@@ -315,14 +363,22 @@ impl Tier {
         }
     }
 
-    /// Whether every member of the map says, now, that it answers under its epoch: then no other is in force.
-    async fn all_stand_by(&self, map: &Map, home: &Worker, until: Instant) -> Result<(), CoherenceError> {
+    /// Whether every member of the map says, now, that it answers under its epoch: then no other is
+    /// in force.
+    async fn all_stand_by(
+        &self,
+        map: &Map,
+        home: &Worker,
+        until: Instant,
+    ) -> Result<(), CoherenceError> {
         let epoch = map.placement.epoch();
         let until = until.min(Instant::now() + self.options.first_progress);
         let asked = map.workers.iter().map(|worker| async move {
             let reason = match timeout_at(until, ask(worker, Request::Standing.encode())).await {
                 Ok(Ok(Reply::Standing { epoch: theirs, .. })) if theirs == epoch => return Ok(()),
-                Ok(Ok(Reply::Standing { epoch: theirs, .. })) => format!("it is at epoch {}", theirs.0),
+                Ok(Ok(Reply::Standing { epoch: theirs, .. })) => {
+                    format!("it is at epoch {}", theirs.0)
+                }
                 Ok(Ok(_)) => "its answer makes no sense".to_owned(),
                 Ok(Err(error)) => error.to_string(),
                 Err(_) => "it was silent".to_owned(),
@@ -332,8 +388,9 @@ impl Tier {
         join_all(asked).await.into_iter().collect()
     }
 
-    /// Sends one message until it is acknowledged; the message may arrive more than once. A resting worker is asked, too:
-    /// whether a write may go on is worth a try. `epoch`: gives up as soon as there is a map of another one.
+    /// Sends one message until it is acknowledged; the message may arrive more than once. A resting
+    /// worker is asked, too: whether a write may go on is worth a try. `epoch`: gives up as soon as
+    /// there is a map of another one.
     pub(crate) async fn tell(
         &self,
         kind: &'static str,
@@ -370,9 +427,14 @@ impl Tier {
                 Ok(Ok(reply @ (Reply::Done { .. } | Reply::Unleased { .. }))) => {
                     worker.health.succeeded();
                     self.metrics.call(kind, "ok");
-                    return Ok(if matches!(reply, Reply::Done { .. }) { Told::Leased } else { Told::Unleased });
+                    return Ok(if matches!(reply, Reply::Done { .. }) {
+                        Told::Leased
+                    } else {
+                        Told::Unleased
+                    });
                 }
-                // It has no place for a write of which it knew nothing, and may have one in a moment.
+                // It has no place for a write of which it knew nothing, and may have one in a
+                // moment.
                 Ok(Ok(Reply::Refused(Refusal { kind: RefusalKind::Busy, .. })))
                     if kind == REPORT && Instant::now() + pause < until =>
                 {
@@ -407,9 +469,16 @@ impl Tier {
     }
 
     /// Where maps change, the next one may be worth another try.
-    pub(crate) fn refused(&self, worker: &Worker, what: &'static str, refusal: Refusal) -> CoherenceError {
+    pub(crate) fn refused(
+        &self,
+        worker: &Worker,
+        what: &'static str,
+        refusal: Refusal,
+    ) -> CoherenceError {
         let (worker, Refusal { kind, reason }) = (worker.id.clone(), refusal);
-        if self.options.coordinated && matches!(kind, RefusalKind::WrongEpoch(_) | RefusalKind::NoLease) {
+        if self.options.coordinated
+            && matches!(kind, RefusalKind::WrongEpoch(_) | RefusalKind::NoLease)
+        {
             return CoherenceError::OtherMap { worker, reason };
         }
         CoherenceError::HomeRefused { worker, what, reason: format!("{kind:?}: {reason}") }
@@ -431,7 +500,11 @@ pub(crate) async fn ask(worker: &Worker, message: Bytes) -> Result<Reply, Transp
 }
 
 /// The same; signs of life, which are pieces of no bytes, are noted.
-async fn ask_noting(worker: &Worker, message: Bytes, signs: &Signs) -> Result<Reply, TransportError> {
+async fn ask_noting(
+    worker: &Worker,
+    message: Bytes,
+    signs: &Signs,
+) -> Result<Reply, TransportError> {
     let protocol = |reason: String| TransportError::Protocol { peer: worker.id.0.clone(), reason };
     let mut call = worker.peer.call(message, None);
     loop {
@@ -445,7 +518,8 @@ async fn ask_noting(worker: &Worker, message: Bytes, signs: &Signs) -> Result<Re
     }
 }
 
-/// When a home that has not answered yet last showed that it is at work: it waits for gateways to drop their leases.
+/// When a home that has not answered yet last showed that it is at work: it waits for gateways to
+/// drop their leases.
 #[derive(Default)]
 pub(crate) struct Signs(Mutex<Option<Instant>>);
 

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{BlockIndex, PageIndex};
 
-/// Block and page size. The same in the whole cluster; requests carry it, so that a mismatch is an error and not wrong bytes.
+/// Block and page size. The same in the whole cluster; requests carry it, so that a mismatch is an
+/// error and not wrong bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Geometry {
     pub block_bytes: u32,
@@ -18,7 +19,10 @@ pub struct Geometry {
 pub enum GeometryError {
     #[error("block size of {0} bytes is not between 1 MiB and 16 MiB")]
     Block(u32),
-    #[error("page size of {0} bytes is not a power of two between 64 KiB and 1 MiB that divides the block size")]
+    #[error(
+        "page size of {0} bytes is not a power of two between 64 KiB and 1 MiB that divides the \
+        block size"
+    )]
     Page(u32),
 }
 
@@ -84,8 +88,8 @@ impl Geometry {
         (range.start / self.page_bytes) as u16..range.end.div_ceil(self.page_bytes) as u16
     }
 
-    /// Where a range of a block is cut by page borders: lengths in order. A landing cut like this lets each page's bytes
-    /// arrive, and be checked, as one contiguous piece.
+    /// Where a range of a block is cut by page borders: lengths in order. A landing cut like this
+    /// lets each page's bytes arrive, and be checked, as one contiguous piece.
     pub fn cuts(self, range: &Range<u32>) -> impl Iterator<Item = usize> {
         let (page_bytes, range) = (self.page_bytes, range.clone());
         let mut at = range.start;

@@ -6,8 +6,8 @@ use std::hash::Hasher;
 use serde::{Deserialize, Serialize};
 use siphasher::sip::SipHasher13;
 
-/// A UFS and a bucket in it, `ufs-name/bucket`: what an object's identity starts with. Two mounts that lead to the same
-/// volume share blocks, attributes and coherence.
+/// A UFS and a bucket in it, `ufs-name/bucket`: what an object's identity starts with. Two mounts
+/// that lead to the same volume share blocks, attributes and coherence.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Volume(pub String);
 
@@ -37,7 +37,8 @@ impl ObjectKey {
         self.block_slot(BlockIndex(0))
     }
 
-    /// The slot of a block. The version is not part of it: an overwrite stays with the same workers.
+    /// The slot of a block. The version is not part of it: an overwrite stays with the same
+    /// workers.
     pub fn block_slot(&self, block: BlockIndex) -> Slot {
         self.block_hash(block).slot()
     }
@@ -54,7 +55,8 @@ impl ObjectKey {
         KeyHash(self.hasher().finish())
     }
 
-    /// SipHash-1-3 under a fixed key: every process of a cluster, of whatever version, must agree on it.
+    /// SipHash-1-3 under a fixed key: every process of a cluster, of whatever version, must agree
+    /// on it.
     fn hasher(&self) -> SipHasher13 {
         let mut hasher = SipHasher13::new_with_keys(0x7665_7262_7333_0001, 0x706c_6163_656d_656e);
         hasher.write(self.volume.0.as_bytes());
@@ -82,8 +84,8 @@ pub struct Version {
     pub version_id: Option<String>,
 }
 
-/// Whether an ETag names one version: a quoted string without `W/` (RFC 9110 section 8.8.3), and not the empty one. Workers
-/// keep, and gateways accept, nothing else.
+/// Whether an ETag names one version: a quoted string without `W/` (RFC 9110 section 8.8.3), and
+/// not the empty one. Workers keep, and gateways accept, nothing else.
 pub fn is_strong_etag(etag: &str) -> bool {
     let opaque = etag.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
     opaque.is_some_and(|opaque| !opaque.is_empty() && !opaque.contains('"'))
@@ -101,7 +103,8 @@ pub struct PageIndex(pub u16);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Slot(pub u16);
 
-/// Hash of volume, key and block. Two blocks that share one are hot together, which costs a copy and no more.
+/// Hash of volume, key and block. Two blocks that share one are hot together, which costs a copy
+/// and no more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct BlockHash(pub u64);
 
@@ -120,11 +123,15 @@ pub struct KeyHash(pub u64);
 pub struct HolderId(pub u64);
 
 /// Version of the placement map.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
 pub struct Epoch(pub u64);
 
 /// The home's counter for a key hash; raised by announce and by report.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
 pub struct Generation(pub u64);
 
 /// A worker's configured name, unique in the cluster.

@@ -1,21 +1,25 @@
 //! Leases on attributes: what a gateway that holds some says, and hears when they are recalled.
 //!
-//! A gateway polls a home of which it holds leases, or would like to. The home grants to nobody else: a recall has to find
-//! its way. Polling again says that what the last answer recalled is dropped.
+//! A gateway polls a home of which it holds leases, or would like to. The home grants to nobody
+//! else: a recall has to find its way. Polling again says that what the last answer recalled is
+//! dropped.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{HolderId, KeyHash};
 
-/// Longest lease, in milliseconds. A constant and no setting: a worker that was started again waits for as long, because it
-/// does not know what the process before it has granted. Longer ones would spare little: a key that is read a hundred times
-/// a second is asked for once in two hundred reads.
+/// Longest lease, in milliseconds. A constant and no setting: a worker that was started again waits
+/// for as long, because it does not know what the process before it has granted. Longer ones would
+/// spare little: a key that is read a hundred times a second is asked for once in two hundred
+/// reads.
 pub const LEASE_MS_MAX: u32 = 2000;
 
-/// Keys that one answer recalls: some 10 KiB. What is left comes with the next, or as "all of yours".
+/// Keys that one answer recalls: some 10 KiB. What is left comes with the next, or as "all of
+/// yours".
 pub const RECALLED_KEYS_MAX: usize = 1000;
 
-/// Longest wait of a poll for a recall, in milliseconds; then it is answered without any, and comes again.
+/// Longest wait of a poll for a recall, in milliseconds; then it is answered without any, and comes
+/// again.
 pub const RECALLS_WAIT_MS: u64 = 1000;
 
 /// Who would hold a lease on the attributes that it opens.
@@ -30,9 +34,11 @@ pub struct Holder {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recalls {
     pub holder: HolderId,
-    /// Of the last answer; 0: there was none. What another process of the home recalled does not count here.
+    /// Of the last answer; 0: there was none. What another process of the home recalled does not
+    /// count here.
     pub life: u64,
-    /// The last answer's: all up to there is dropped, and no answer to a question of before will be used.
+    /// The last answer's: all up to there is dropped, and no answer to a question of before will be
+    /// used.
     pub through: u64,
 }
 

@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Epoch, Geometry, Version, Volume, WarmTier};
 
-/// Most objects in one [`Look`]: what is said of them fits one message, unless their ETags are uncommonly long.
+/// Most objects in one [`Look`]: what is said of them fits one message, unless their ETags are
+/// uncommonly long.
 pub const LOOKED_OBJECTS_MAX: usize = 256;
 
 /// Objects of one home. Answered with [`Looked`]. Asks the UFS for nothing, and fills nothing.
@@ -32,7 +33,8 @@ pub struct LookedFor {
 pub struct Looked {
     /// As [`crate::Warmed`] has it.
     pub life: u64,
-    /// In the order in which they were asked about. `None`: its attributes are not known here, or may not be answered from.
+    /// In the order in which they were asked about. `None`: its attributes are not known here, or
+    /// may not be answered from.
     pub objects: Vec<Option<Here>>,
 }
 

@@ -1,5 +1,6 @@
-//! Who belongs to a coordinated cluster, as it crosses the wire: everybody computes the same placement map from it, so the
-//! 65,536 slots never travel. A change travels as what joined and what left.
+//! Who belongs to a coordinated cluster, as it crosses the wire: everybody computes the same
+//! placement map from it, so the 65,536 slots never travel. A change travels as what joined and
+//! what left.
 
 use serde::{Deserialize, Serialize};
 
@@ -75,7 +76,11 @@ impl Membership {
             zone: member.zone.clone(),
             draining: member.draining,
         };
-        Placement::new(self.epoch, self.members.iter().map(member).collect(), usize::from(self.replicas))
+        Placement::new(
+            self.epoch,
+            self.members.iter().map(member).collect(),
+            usize::from(self.replicas),
+        )
     }
 
     /// What `later` has made of this.
@@ -86,7 +91,13 @@ impl Membership {
             epoch: later.epoch,
             replicas: later.replicas,
             joined: later.members.iter().filter(new).cloned().collect(),
-            left: self.members.iter().map(|member| &member.id).filter(|id| later.get(id).is_none()).cloned().collect(),
+            left: self
+                .members
+                .iter()
+                .map(|member| &member.id)
+                .filter(|id| later.get(id).is_none())
+                .cloned()
+                .collect(),
             ranking: later.ranking,
         }
     }
@@ -96,7 +107,9 @@ impl Membership {
         if change.from != self.epoch {
             return None;
         }
-        let touched = |id: &WorkerId| change.left.contains(id) || change.joined.iter().any(|member| member.id == *id);
+        let touched = |id: &WorkerId| {
+            change.left.contains(id) || change.joined.iter().any(|member| member.id == *id)
+        };
         let kept = self.members.iter().filter(|member| !touched(&member.id));
         let members = kept.chain(&change.joined).cloned().collect();
         Some(Self { ranking: change.ranking, ..Self::new(change.epoch, change.replicas, members) })
@@ -117,7 +130,13 @@ mod tests {
                 let id = WorkerId(format!("w{id}"));
                 if members.iter().all(|member| member.id != id) {
                     let (address, zone) = (format!("{id}:9400"), "z".repeat(zone.into()));
-                    members.push(ClusterMember { id, address, weight: weight.into(), zone, draining });
+                    members.push(ClusterMember {
+                        id,
+                        address,
+                        weight: weight.into(),
+                        zone,
+                        draining,
+                    });
                 }
             }
             Membership::new(Epoch(epoch), 2, members)
@@ -128,7 +147,8 @@ mod tests {
     #[test]
     fn a_membership_of_other_rules_gives_no_map_whichever_way_it_came() {
         let (id, address) = (WorkerId("w0".into()), "w0:9400".into());
-        let member = ClusterMember { id, address, weight: 1.0, zone: String::new(), draining: false };
+        let member =
+            ClusterMember { id, address, weight: 1.0, zone: String::new(), draining: false };
         let ours = Membership::new(Epoch(1), 1, vec![member.clone()]);
         assert!(ours.placement().is_ok());
         let older = Membership { ranking: 1, ..Membership::new(Epoch(2), 1, vec![member]) };

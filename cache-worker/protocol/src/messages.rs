@@ -1,8 +1,9 @@
-//! The messages inside the transport's frames: what is asked and what is answered. Encoded with postcard.
+//! The messages inside the transport's frames: what is asked and what is answered. Encoded with
+//! postcard.
 //!
-//! Bytes of objects are never in here: they are pushed into a landing beside the message that vouches for them.
-//! Lease and generation travel in every answer from the first version on, granted or not.
-//! Enum variants are appended, never reordered; anything else raises [`PROTOCOL_VERSION`].
+//! Bytes of objects are never in here: they are pushed into a landing beside the message that
+//! vouches for them. Lease and generation travel in every answer from the first version on, granted
+//! or not. Enum variants are appended, never reordered; anything else raises [`PROTOCOL_VERSION`].
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -28,11 +29,13 @@ pub enum Request {
     /// Under which epoch the worker answers, and whether it holds a lease.
     Standing,
     Warm(Warm),
-    /// An open or a read on behalf of a span of a trace. Not a request within a request: a peer must not nest them.
+    /// An open or a read on behalf of a span of a trace. Not a request within a request: a peer
+    /// must not nest them.
     Traced(TraceContext, Question),
     Tend(Tend),
     ForgetPrefix(ForgetPrefix),
-    /// Of one worker to another: the pages of the range that it holds, in memory or on disk. Nothing is filled for it.
+    /// Of one worker to another: the pages of the range that it holds, in memory or on disk.
+    /// Nothing is filled for it.
     ReadHeld(Read),
     /// Of one worker to another: is it worth asking for these?
     Holds(Holds),
@@ -40,10 +43,12 @@ pub enum Request {
     TakeOver(TakeOver),
     /// A `Warm` without a version, of an object that a listing shows with so many bytes.
     WarmListed(Warm, u64),
-    /// A read of a hot block at a worker that is not its owner. What it lacks it asks the owner for, and fills nothing.
+    /// A read of a hot block at a worker that is not its owner. What it lacks it asks the owner
+    /// for, and fills nothing.
     ReadReplica(Read),
     Look(Look),
-    /// An `Open` of who would hold a lease on the attributes: only where a home has said that it grants some.
+    /// An `Open` of who would hold a lease on the attributes: only where a home has said that it
+    /// grants some.
     OpenBy(Open, Holder),
     Recalls(Recalls),
     GoneVersion(GoneVersion),
@@ -74,9 +79,15 @@ impl Request {
     #[must_use]
     pub fn traced(self, context: Option<&TraceContext>) -> Self {
         match (self, context) {
-            (Self::Open(open), Some(context)) => Self::Traced(context.clone(), Question::Open(open)),
-            (Self::Read(read), Some(context)) => Self::Traced(context.clone(), Question::Read(read)),
-            (Self::ReadReplica(read), Some(context)) => Self::Traced(context.clone(), Question::ReadReplica(read)),
+            (Self::Open(open), Some(context)) => {
+                Self::Traced(context.clone(), Question::Open(open))
+            }
+            (Self::Read(read), Some(context)) => {
+                Self::Traced(context.clone(), Question::Read(read))
+            }
+            (Self::ReadReplica(read), Some(context)) => {
+                Self::Traced(context.clone(), Question::ReadReplica(read))
+            }
             (Self::OpenBy(open, holder), Some(context)) => {
                 Self::Traced(context.clone(), Question::OpenBy(open, holder))
             }
@@ -93,16 +104,18 @@ pub struct Open {
     pub version_id: Option<String>,
     pub epoch: Epoch,
     pub geometry: Geometry,
-    /// Cached attributes older than this are asked again at the UFS; 0 asks every time, `u64::MAX` never (immutable).
+    /// Cached attributes older than this are asked again at the UFS; 0 asks every time, `u64::MAX`
+    /// never (immutable).
     pub attributes_age_ms_max: u64,
     /// The same for a cached absence.
     pub absence_age_ms_max: u64,
     /// The client wants the object's checksums (`x-amz-checksum-mode`).
     pub checksums: bool,
-    /// The bytes that the client wants; `None` for HEAD, which gets the UFS's errors without bodies. Only the part in block 0 is
-    /// answered, and no more than the landing holds.
+    /// The bytes that the client wants; `None` for HEAD, which gets the UFS's errors without
+    /// bodies. Only the part in block 0 is answered, and no more than the landing holds.
     pub want: Option<ByteRange>,
-    /// Most bytes to answer with; 0 asks for attributes alone. The landing is cut at page borders for a read from offset 0.
+    /// Most bytes to answer with; 0 asks for attributes alone. The landing is cut at page borders
+    /// for a read from offset 0.
     pub piece_bytes_max: u32,
 }
 
@@ -127,12 +140,12 @@ impl ByteRange {
         match self {
             Self::All => Some(0..object_bytes),
             Self::From { first, last } => {
-                let end = last.map_or(object_bytes, |last| last.saturating_add(1).min(object_bytes));
+                let end =
+                    last.map_or(object_bytes, |last| last.saturating_add(1).min(object_bytes));
                 (first < end).then_some(first..end)
             }
-            Self::Suffix { bytes } => {
-                (bytes > 0 && object_bytes > 0).then(|| object_bytes.saturating_sub(bytes)..object_bytes)
-            }
+            Self::Suffix { bytes } => (bytes > 0 && object_bytes > 0)
+                .then(|| object_bytes.saturating_sub(bytes)..object_bytes),
         }
     }
 }
@@ -152,8 +165,8 @@ pub struct Read {
     pub ahead_bytes: u32,
 }
 
-/// Whether a worker seems to hold a page of an object's block 0, of the version that it knew last. A hint: the UFS says
-/// which version there is.
+/// Whether a worker seems to hold a page of an object's block 0, of the version that it knew last.
+/// A hint: the UFS says which version there is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holds {
     pub object: ObjectKey,
@@ -162,7 +175,8 @@ pub struct Holds {
     pub page: PageIndex,
 }
 
-/// Ask the former owner for this block now, and not only when it is read. Nothing is asked of the UFS.
+/// Ask the former owner for this block now, and not only when it is read. Nothing is asked of the
+/// UFS.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TakeOver {
     pub object: ObjectKey,
@@ -214,15 +228,16 @@ pub struct Forget {
     pub keys: Vec<String>,
 }
 
-/// A reader found that the UFS no longer has this version. Its home drops what it knows of the key, if that is of this version:
-/// then the next read asks the UFS.
+/// A reader found that the UFS no longer has this version. Its home drops what it knows of the key,
+/// if that is of this version: then the next read asks the UFS.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GoneVersion {
     pub object: ObjectKey,
     pub version: Version,
 }
 
-/// What a listing showed of keys of this home, which drops what it has cached of those that it knows otherwise.
+/// What a listing showed of keys of this home, which drops what it has cached of those that it
+/// knows otherwise.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listed {
     pub volume: Volume,
@@ -248,7 +263,8 @@ pub struct Shown {
 }
 
 impl Shown {
-    /// Whether these attributes are of another state of the object. `Last-Modified` has seconds: a store may have cut or rounded.
+    /// Whether these attributes are of another state of the object. `Last-Modified` has seconds: a
+    /// store may have cut or rounded.
     pub fn contradicts(&self, attributes: &Attributes) -> bool {
         let version = &attributes.version;
         let other_time = |(listed_ms, known): (i64, i64)| {
@@ -261,11 +277,13 @@ impl Shown {
     }
 }
 
-/// Have pages of one block ready before anybody reads them. Answered with [`Warmed`], after signs of life.
+/// Have pages of one block ready before anybody reads them. Answered with [`Warmed`], after signs
+/// of life.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Warm {
     pub object: ObjectKey,
-    /// `None`: what the UFS has now, whose attributes are learnt with it. Only of block 0, at its home.
+    /// `None`: what the UFS has now, whose attributes are learnt with it. Only of block 0, at its
+    /// home.
     pub version: Option<Version>,
     pub epoch: Epoch,
     pub geometry: Geometry,
@@ -300,24 +318,28 @@ pub struct Warmed {
     pub loaded_bytes: u32,
     /// Bytes that are not there: with `look_only`.
     pub missing_bytes: u32,
-    /// A number that the worker's process has drawn at its start: what it told before under another one may be gone.
+    /// A number that the worker's process has drawn at its start: what it told before under another
+    /// one may be gone.
     pub life: u64,
 }
 
-/// What a worker answers. The bytes that a [`Piece`] speaks of lie in the landing at the part's offset.
+/// What a worker answers. The bytes that a [`Piece`] speaks of lie in the landing at the part's
+/// offset.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reply {
     /// To `Open`. Further parts are `Data`.
     Opened(Box<Opened>),
     /// To `Open`: the UFS says that there is no such object.
     Absent(Absent),
-    /// Bytes; to `Read`, or after `Opened`. To `ReadHeld`: whole pages, with gaps where there are none; an empty last one.
+    /// Bytes; to `Read`, or after `Opened`. To `ReadHeld`: whole pages, with gaps where there are
+    /// none; an empty last one.
     Data(Piece),
     /// To `Announce`, `Report`, `Forget`, `Listed`, `ForgetPrefix`.
     Done { generation: Generation, lease: Lease },
     /// Not answered; what to do instead is in the kind.
     Refused(Refusal),
-    /// To `Announce`, `Report`: done, by a home whose lease is over. It is enough only if every member of the map stands by it.
+    /// To `Announce`, `Report`: done, by a home whose lease is over. It is enough only if every
+    /// member of the map stands by it.
     Unleased { generation: Generation },
     /// To `Standing`. Epoch 0: none, the worker is between two maps.
     Standing { epoch: Epoch, leased: bool },
@@ -354,8 +376,9 @@ pub struct Opened {
     pub piece: Option<Piece>,
 }
 
-/// The right to answer from these attributes without asking the home, until it ends or is recalled; counted from when the
-/// question was sent. Zero: none. An id without time: the home would grant one to who polls it for recalls.
+/// The right to answer from these attributes without asking the home, until it ends or is recalled;
+/// counted from when the question was sent. Zero: none. An id without time: the home would grant
+/// one to who polls it for recalls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Lease {
     pub id: u64,
@@ -368,8 +391,8 @@ pub struct Attributes {
     pub version: Version,
     /// Seconds since 1970, as the UFS's Last-Modified says.
     pub last_modified: Option<i64>,
-    /// The UFS's representation headers (lower-case names), in its order: everything that HEAD answers but Content-Length,
-    /// Content-Range, Accept-Ranges, the date and the request ids.
+    /// The UFS's representation headers (lower-case names), in its order: everything that HEAD
+    /// answers but Content-Length, Content-Range, Accept-Ranges, the date and the request ids.
     pub headers: Vec<(String, Vec<u8>)>,
     /// Whether the headers would hold the object's checksums if it had any.
     pub checksums_known: bool,
@@ -382,8 +405,8 @@ pub struct Piece {
     /// Bytes within the block.
     pub start: u32,
     pub length: u32,
-    /// CRC64NVME of each page's part of the run, in order: as stored at fill for a whole page, as computed by the worker
-    /// for a cut one.
+    /// CRC64NVME of each page's part of the run, in order: as stored at fill for a whole page, as
+    /// computed by the worker for a cut one.
     pub checksums: Vec<u64>,
     pub verdict: CacheVerdict,
 }
@@ -431,11 +454,13 @@ pub enum RefusalKind {
     GeometryMismatch(Geometry),
     /// A message that makes no sense.
     Malformed,
-    /// Asker and worker have different placement maps, and perhaps different homes for this key. The worker's own epoch.
+    /// Asker and worker have different placement maps, and perhaps different homes for this key.
+    /// The worker's own epoch.
     WrongEpoch(Epoch),
     /// A home that is cut off from the coordinators for too long to take part in writes.
     NoLease,
-    /// To `ReadReplica`: neither this worker nor the owner holds the bytes. The owner is to be asked, which fills them.
+    /// To `ReadReplica`: neither this worker nor the owner holds the bytes. The owner is to be
+    /// asked, which fills them.
     NotHeld,
 }
 
@@ -453,7 +478,8 @@ macro_rules! wire {
         impl $type {
             /// Encodes for the wire.
             pub fn encode(&self) -> Bytes {
-                // Serialising to a growing vector fails only for types postcard can't represent; ours are plain data.
+                // Serialising to a growing vector fails only for types postcard can't represent;
+                // ours are plain data.
                 Bytes::from(postcard::to_stdvec(self).expect("plain data always serialises"))
             }
 
@@ -461,7 +487,11 @@ macro_rules! wire {
             pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
                 let fail = |source| DecodeError { what: $what, source };
                 let (value, rest) = postcard::take_from_bytes(bytes).map_err(fail)?;
-                if rest.is_empty() { Ok(value) } else { Err(fail(postcard::Error::DeserializeBadEncoding)) }
+                if rest.is_empty() {
+                    Ok(value)
+                } else {
+                    Err(fail(postcard::Error::DeserializeBadEncoding))
+                }
             }
         }
     };

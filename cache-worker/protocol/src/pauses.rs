@@ -1,13 +1,16 @@
-//! Time that a host's own clock did not count: a virtual machine that its hypervisor has stopped goes on with the clock that it had, and
-//! sooner or later something (its agent, NTP) sets the wall clock forward. Who compares the two knows that leases may be over. Pure: is
-//! told what the clocks say.
+//! Time that a host's own clock did not count: a virtual machine that its hypervisor has stopped
+//! goes on with the clock that it had, and sooner or later something (its agent, NTP) sets the wall
+//! clock forward. Who compares the two knows that leases may be over. Pure: is told what the clocks
+//! say.
 //!
-//! A wall clock that is set forward for another reason ends leases early, which costs a question each. One that nobody sets says nothing.
+//! A wall clock that is set forward for another reason ends leases early, which costs a question
+//! each. One that nobody sets says nothing.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Smaller steps are what reading two clocks one after the other makes of them. Leases are longer by far, and end a tenth early.
+/// Smaller steps are what reading two clocks one after the other makes of them. Leases are longer
+/// by far, and end a tenth early.
 const STEP_NANOS_MIN: i64 = 20_000_000;
 const UNSET: i64 = i64::MIN;
 
@@ -30,14 +33,16 @@ impl PauseWatch {
         Self { offset: AtomicI64::new(UNSET), missed: AtomicU64::new(0) }
     }
 
-    /// The clocks say so, at about one moment. All that the own clock may have missed since the first call; never less than before.
+    /// The clocks say so, at about one moment. All that the own clock may have missed since the
+    /// first call; never less than before.
     pub fn missed(&self, own: Duration, wall: Duration) -> Duration {
         let nanos = |duration: Duration| i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX);
         let now = nanos(wall).saturating_sub(nanos(own));
         let before = self.offset.load(Ordering::SeqCst);
         let step = if before == UNSET { 0 } else { now.saturating_sub(before) };
         if step >= STEP_NANOS_MIN {
-            // First: nobody finds the new offset without the time. Two who see one step at once count it twice, which is early and safe.
+            // First: nobody finds the new offset without the time. Two who see one step at once
+            // count it twice, which is early and safe.
             self.missed.fetch_add(step.unsigned_abs(), Ordering::SeqCst);
         }
         if before == UNSET || step.abs() >= STEP_NANOS_MIN {

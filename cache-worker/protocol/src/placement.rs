@@ -1,11 +1,13 @@
-//! The placement map: slot → ordered workers. One pure function for static and coordinated clusters.
+//! The placement map: slot → ordered workers. One pure function for static and coordinated
+//! clusters.
 //!
-//! Weighted rendezvous hashing with bounded loads: each slot ranks the workers by a random cost that their weight divides,
-//! and takes the cheapest that has not its fill of slots yet. Without the bound, one of a thousand equal workers would own
-//! 1.4 times the mean. A worker that joins or leaves moves its own share, and what little the bound then shifts.
+//! Weighted rendezvous hashing with bounded loads: each slot ranks the workers by a random cost
+//! that their weight divides, and takes the cheapest that has not its fill of slots yet. Without
+//! the bound, one of a thousand equal workers would own 1.4 times the mean. A worker that joins or
+//! leaves moves its own share, and what little the bound then shifts.
 //!
-//! Every process computes the map by itself from the list of members ([`crate::Membership`]): no float function of a
-//! platform's library is used, so that all come to the same.
+//! Every process computes the map by itself from the list of members ([`crate::Membership`]): no
+//! float function of a platform's library is used, so that all come to the same.
 
 mod rank;
 mod spread;
@@ -19,12 +21,14 @@ use crate::ids::{Epoch, Slot, WorkerId};
 /// Hash buckets of a cluster, whatever its size.
 pub const SLOTS: usize = 1 << 16;
 
-/// The rules that slots are ranked by. Raised with every change of what the map is computed by: releases that disagree would
-/// send one key to two homes, so they refuse each other's maps and stores, and static epochs differ.
+/// The rules that slots are ranked by. Raised with every change of what the map is computed by:
+/// releases that disagree would send one key to two homes, so they refuse each other's maps and
+/// stores, and static epochs differ.
 pub const RANKING: u16 = 2;
 
-/// A first block shorter than this is not spread over replicas however hot it is: it comes in one answer with its object's
-/// attributes, which only the home gives, and a second question would cost more than the bytes.
+/// A first block shorter than this is not spread over replicas however hot it is: it comes in one
+/// answer with its object's attributes, which only the home gives, and a second question would cost
+/// more than the bytes.
 pub const SPREAD_BYTES_MIN: u32 = 256 << 10;
 
 /// A worker as the map sees it.
@@ -33,7 +37,8 @@ pub struct Member {
     pub id: WorkerId,
     /// Relative capacity, > 0.
     pub weight: f64,
-    /// What fails together, a rack say; empty: nothing is known. Replicas of a slot go to different zones where there are any.
+    /// What fails together, a rack say; empty: nothing is known. Replicas of a slot go to different
+    /// zones where there are any.
     pub zone: String,
     /// Owns no slot any more, but is a member still: it may be asked for what it owned.
     pub draining: bool,
@@ -75,9 +80,13 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// Ranks `members` for every slot, keeping the first `ranks` (at least 1, at most as many as there are members that own
-    /// slots). Takes 0.2 to 0.3 s for a thousand members.
-    pub fn new(epoch: Epoch, mut members: Vec<Member>, ranks: usize) -> Result<Self, PlacementError> {
+    /// Ranks `members` for every slot, keeping the first `ranks` (at least 1, at most as many as
+    /// there are members that own slots). Takes 0.2 to 0.3 s for a thousand members.
+    pub fn new(
+        epoch: Epoch,
+        mut members: Vec<Member>,
+        ranks: usize,
+    ) -> Result<Self, PlacementError> {
         if members.len() > usize::from(u16::MAX) {
             return Err(PlacementError::TooMany(members.len()));
         }
@@ -98,9 +107,10 @@ impl Placement {
         Ok(Self { epoch, members, table, ranks })
     }
 
-    /// The epoch of a map that is configured and not coordinated: the same for the same members, weights and ranks, in whatever
-    /// order they are listed. Gateways and workers each compute it from their own configuration; where it differs, they
-    /// do not agree on who is an object's home. Never 0.
+    /// The epoch of a map that is configured and not coordinated: the same for the same members,
+    /// weights and ranks, in whatever order they are listed. Gateways and workers each compute it
+    /// from their own configuration; where it differs, they do not agree on who is an object's
+    /// home. Never 0.
     pub fn static_epoch(members: &[Member], ranks: usize) -> Epoch {
         let mut sorted: Vec<&Member> = members.iter().collect();
         sorted.sort_by(|a, b| a.id.cmp(&b.id));

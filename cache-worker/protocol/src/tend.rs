@@ -1,4 +1,5 @@
-//! What people and other processes want of pages that are there, and of attributes that may be wrong.
+//! What people and other processes want of pages that are there, and of attributes that may be
+//! wrong.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +8,8 @@ use crate::{BlockIndex, Geometry, ObjectKey, Version, Volume};
 /// Most blocks in one [`Tend`]: what is said of them fits one message.
 pub const TENDED_BLOCKS_MAX: u16 = 1024;
 
-/// Blocks of one version, at a worker that may have some of them. Answered with [`Tended`]. Fills nothing.
+/// Blocks of one version, at a worker that may have some of them. Answered with [`Tended`]. Fills
+/// nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tend {
     pub object: ObjectKey,
@@ -48,7 +50,8 @@ pub struct TendedBlock {
     pub idle_s: u32,
 }
 
-/// Whatever is known of objects whose names begin so is to be asked anew. Blocks stay. Answered with `Done`.
+/// Whatever is known of objects whose names begin so is to be asked anew. Blocks stay. Answered
+/// with `Done`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForgetPrefix {
     pub volume: Volume,

@@ -1,6 +1,8 @@
-//! A writer's word to a home, where it goes by way of the coordinators: an announcement or a report, and nothing else.
+//! A writer's word to a home, where it goes by way of the coordinators: an announcement or a
+//! report, and nothing else.
 //!
-//! Who carries it decides nothing. The home judges it when it hears it, as if it had come by itself.
+//! Who carries it decides nothing. The home judges it when it hears it, as if it had come by
+//! itself.
 
 use serde::{Deserialize, Serialize};
 
@@ -77,10 +79,11 @@ pub enum Heard {
 pub enum Relayed {
     /// The home has heard it.
     Heard(Heard),
-    /// The home did not ask for news in time, or its answer was lost: it may have heard it or not. If it stays silent, its
-    /// lease ends, and the next map is without it.
+    /// The home did not ask for news in time, or its answer was lost: it may have heard it or not.
+    /// If it stays silent, its lease ends, and the next map is without it.
     Silent,
-    /// The coordinators give it no lease, or reach another process of this name: the next map says who is the home.
+    /// The coordinators give it no lease, or reach another process of this name: the next map says
+    /// who is the home.
     NoLease,
     /// Another map is in force than the one that the word goes by.
     OtherEpoch(Epoch),

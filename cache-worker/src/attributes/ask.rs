@@ -1,8 +1,9 @@
-//! Sends the checks: one GET where the wanted bytes begin in block 0, so that attributes and first pages come in one round
-//! trip; else a HEAD. The GET is of a range, unless the object is known to fit: only an answer to a GET of all says by itself
-//! that the object has no checksums.
+//! Sends the checks: one GET where the wanted bytes begin in block 0, so that attributes and first
+//! pages come in one round trip; else a HEAD. The GET is of a range, unless the object is known to
+//! fit: only an answer to a GET of all says by itself that the object has no checksums.
 //!
-//! Tasks belong to the worker: a reader that goes away takes no answer from those who wait for the same check.
+//! Tasks belong to the worker: a reader that goes away takes no answer from those who wait for the
+//! same check.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -45,8 +46,14 @@ enum Answered {
 }
 
 impl Asker {
-    /// A check whose answer the asker may have: someone else's, or one that is sent now. `None`: too many are under way.
-    pub(crate) fn check(self: &Arc<Self>, subject: &Subject, plan: Plan, asking: &Asking) -> Option<Waiting> {
+    /// A check whose answer the asker may have: someone else's, or one that is sent now. `None`:
+    /// too many are under way.
+    pub(crate) fn check(
+        self: &Arc<Self>,
+        subject: &Subject,
+        plan: Plan,
+        asking: &Asking,
+    ) -> Option<Waiting> {
         match self.checks.join(subject.key, plan, asking, self.clock.now()) {
             Joined::Waits(waiting) => {
                 self.metrics.attributes_joined.inc();
@@ -64,8 +71,8 @@ impl Asker {
         }
     }
 
-    /// Sends a check, and the next ones as long as anyone waits for one. May be cancelled: who waits is told by the
-    /// channel's end.
+    /// Sends a check, and the next ones as long as anyone waits for one. May be cancelled: who
+    /// waits is told by the channel's end.
     async fn send_all(self: Arc<Self>, subject: Subject, sent: Sent) {
         self.metrics.checks_in_flight.inc();
         let mut sending = Sending { asker: &self, subject: &subject, finished: false };
@@ -73,7 +80,9 @@ impl Asker {
         while let Some(now) = sent.take() {
             let outcome = self.outcome(&subject, &now).await;
             now.answer.send_replace(Some(Arc::new(outcome)));
-            sent = self.checks.next(subject.key, self.clock.now(), || self.coherence.generation(subject.hash));
+            sent = self
+                .checks
+                .next(subject.key, self.clock.now(), || self.coherence.generation(subject.hash));
         }
         sending.finished = true;
     }
@@ -86,7 +95,8 @@ impl Asker {
         }
         let answered = tokio::select! {
             biased;
-            () = self.stop.cancelled() => Answered::Refused(RefusalKind::Busy, "the worker shuts down".into()),
+            () = self.stop.cancelled() => Answered::Refused(RefusalKind::Busy,
+                "the worker shuts down".into()),
             answered = self.ask(subject, &sent.plan) => answered,
         };
         if !self.coherence.holds(subject.hash, sent.generation, self.clock.now()) {
@@ -128,27 +138,37 @@ impl Asker {
 
     async fn ask(&self, subject: &Subject, plan: &Plan) -> Answered {
         match &plan.get {
-            // Not for pages that a former owner has: a question without bytes, and they come from there.
-            Some(range) if !self.filler.former_holds(subject, *range.start()).await => match plan.whole {
-                Some(bytes) => self.ask_whole(subject, range.clone(), bytes, plan.needs).await,
-                None => self.ask_get(subject, range.clone(), plan.needs).await,
-            },
+            // Not for pages that a former owner has: a question without bytes, and they come from
+            // there.
+            Some(range) if !self.filler.former_holds(subject, *range.start()).await => {
+                match plan.whole {
+                    Some(bytes) => self.ask_whole(subject, range.clone(), bytes, plan.needs).await,
+                    None => self.ask_get(subject, range.clone(), plan.needs).await,
+                }
+            }
             _ => self.ask_head(subject, plan.needs).await,
         }
     }
 
     /// Asks for all of an object that is likely to have so many `bytes`.
-    async fn ask_whole(&self, subject: &Subject, range: RangeInclusive<u64>, bytes: u64, needs: Needs) -> Answered {
+    async fn ask_whole(
+        &self,
+        subject: &Subject,
+        range: RangeInclusive<u64>,
+        bytes: u64,
+        needs: Needs,
+    ) -> Answered {
         let turn = match self.filler.turn(bytes).await {
             Ok(turn) => turn,
             Err(failure) => return refused_by(&failure),
         };
         self.metrics.ufs_gets.inc();
         let ufs = &subject.source.ufs;
-        let stream = match ask_ufs(ufs, "GetObject", ufs.read(question(subject, needs.checksums))).await {
-            Ok(stream) => stream,
-            Err(error) => return refused_by_ufs(error),
-        };
+        let stream =
+            match ask_ufs(ufs, "GetObject", ufs.read(question(subject, needs.checksums))).await {
+                Ok(stream) => stream,
+                Err(error) => return refused_by_ufs(error),
+            };
         if stream.head.bytes > bytes {
             // It has grown. What is left of this answer's body is not read.
             drop((stream, turn));
@@ -163,7 +183,12 @@ impl Asker {
         Answered::Present(attributes, coming)
     }
 
-    async fn ask_get(&self, subject: &Subject, range: RangeInclusive<u64>, needs: Needs) -> Answered {
+    async fn ask_get(
+        &self,
+        subject: &Subject,
+        range: RangeInclusive<u64>,
+        needs: Needs,
+    ) -> Answered {
         let turn = match self.filler.turn(range.end() - range.start() + 1).await {
             Ok(turn) => turn,
             Err(failure) => return refused_by(&failure),
@@ -213,22 +238,32 @@ impl Asker {
         self.filler.start_answered(Arc::new(target), stream, turn)
     }
 
-    /// The checksums that a ranged answer does not have. Where the UFS won't say, the object is answered without.
-    async fn with_checksums(&self, subject: &Subject, got: Attributes, coming: Option<Interest>) -> Answered {
+    /// The checksums that a ranged answer does not have. Where the UFS won't say, the object is
+    /// answered without.
+    async fn with_checksums(
+        &self,
+        subject: &Subject,
+        got: Attributes,
+        coming: Option<Interest>,
+    ) -> Answered {
         self.metrics.ufs_heads.inc();
-        let read = ReadObject { if_match: Some(got.version.etag.clone()), ..question(subject, true) };
+        let read =
+            ReadObject { if_match: Some(got.version.etag.clone()), ..question(subject, true) };
         let ufs = &subject.source.ufs;
         match ask_ufs(ufs, "HeadObject", ufs.head(read)).await {
             Ok(head) => match identity::version(&head, subject.version_id.as_deref()) {
                 // Its headers may be fewer than the GET's, which clients of a GET are owed.
-                Ok(version) if version == got.version => match identity::with_checksums(got, &head) {
+                Ok(version) if version == got.version => match identity::with_checksums(got, &head)
+                {
                     Some(attributes) => Answered::Present(attributes, coming),
                     None => Answered::Changing,
                 },
                 _ => Answered::Changing,
             },
             Err(error) if error.version_changed() => Answered::Changing,
-            Err(UfsError::Answer { answer, .. }) if answer.status.as_u16() == 404 => Answered::Changing,
+            Err(UfsError::Answer { answer, .. }) if answer.status.as_u16() == 404 => {
+                Answered::Changing
+            }
             Err(error) => {
                 tracing::debug!(object = %subject.object, %error, "no checksums for this object");
                 Answered::Present(got, coming)
@@ -245,8 +280,8 @@ impl Asker {
             Err(error) => error,
         };
         let Some(raw) = error.answer() else { return refused_by_ufs(error) };
-        // An error to a HEAD has no body. The client of a GET is owed one; and only its code tells the absence of a key,
-        // which may be kept, from that of a bucket.
+        // An error to a HEAD has no body. The client of a GET is owed one; and only its code tells
+        // the absence of a key, which may be kept, from that of a bucket.
         let absent = raw.status.as_u16() == 404 && !identity::is_delete_marker(raw);
         if !needs.error_body && (!absent || identity::names_an_absence(raw)) {
             return refused_by_ufs(error);
@@ -255,8 +290,12 @@ impl Asker {
         let read = ReadObject { range: Some(0..=0), ..question(subject, false) };
         match ask_ufs(ufs, "GetObject", ufs.read(read)).await {
             Ok(_) => Answered::Changing,
-            Err(UfsError::Answer { answer, .. }) if answer.status.as_u16() == 416 => Answered::Changing,
-            Err(UfsError::Answer { answer, .. }) if answer.status.as_u16() == 404 => Answered::Absent(*answer),
+            Err(UfsError::Answer { answer, .. }) if answer.status.as_u16() == 416 => {
+                Answered::Changing
+            }
+            Err(UfsError::Answer { answer, .. }) if answer.status.as_u16() == 404 => {
+                Answered::Absent(*answer)
+            }
             // The HEAD's own answer is all that its client needs; it is not kept.
             Err(_) if !needs.error_body => refused_by_ufs(error),
             Err(error) => refused_by_ufs(error),
@@ -264,11 +303,14 @@ impl Asker {
     }
 }
 
-/// Refuses an object whose later blocks can't be asked for: its UFS ignores `Range`, and would send them behind all that
-/// comes before.
+/// Refuses an object whose later blocks can't be asked for: its UFS ignores `Range`, and would send
+/// them behind all that comes before.
 fn beyond_ranges(subject: &Subject, head: &ObjectHead) -> Option<Answered> {
-    let start_max = subject.source.ufs.range_start_max().filter(|&start_max| head.bytes > start_max)?;
-    let reason = format!("the ufs ignores Range, and the object has more than {start_max} bytes (skip_bytes_max)");
+    let start_max =
+        subject.source.ufs.range_start_max().filter(|&start_max| head.bytes > start_max)?;
+    let reason = format!(
+        "the ufs ignores Range, and the object has more than {start_max} bytes (skip_bytes_max)"
+    );
     Some(Answered::Refused(RefusalKind::Uncacheable, reason))
 }
 
@@ -301,10 +343,16 @@ fn refused_by(failure: &Failure) -> Answered {
 fn refused_by_ufs(error: UfsError) -> Answered {
     let reason = error.to_string();
     match error {
-        UfsError::Answer { answer: raw, .. } if raw.status.as_u16() == 404 => Answered::Absent(*raw),
-        UfsError::Answer { answer: raw, .. } => Answered::Refused(RefusalKind::Ufs(answer(&raw)), reason),
+        UfsError::Answer { answer: raw, .. } if raw.status.as_u16() == 404 => {
+            Answered::Absent(*raw)
+        }
+        UfsError::Answer { answer: raw, .. } => {
+            Answered::Refused(RefusalKind::Ufs(answer(&raw)), reason)
+        }
         // The gateway passes on what the store says, whatever that is; the cache can't build on it.
-        UfsError::Untrusted { .. } | UfsError::Changed { .. } => Answered::Refused(RefusalKind::Uncacheable, reason),
+        UfsError::Untrusted { .. } | UfsError::Changed { .. } => {
+            Answered::Refused(RefusalKind::Uncacheable, reason)
+        }
         UfsError::Throttled { .. } => Answered::Refused(RefusalKind::Busy, reason),
         UfsError::Unreachable { .. } | UfsError::Truncated { .. } => {
             Answered::Refused(RefusalKind::UfsUnreachable, reason)

@@ -59,7 +59,9 @@ impl Weighter<AttributesKey, Known> for Places {
             headers.iter().map(|(name, value)| (name.len() + value.len() + 64) as u64).sum()
         };
         let bytes = match &known.found {
-            Found::Present(attributes) => attributes.version.etag.len() as u64 + headers(&attributes.headers),
+            Found::Present(attributes) => {
+                attributes.version.etag.len() as u64 + headers(&attributes.headers)
+            }
             Found::Absent(answer) => answer.body.len() as u64 + headers(&answer.headers),
         };
         (bytes / PLACE_BYTES).max(1)
@@ -72,7 +74,8 @@ pub(crate) struct Cache {
 
 impl Cache {
     pub(crate) fn new(places: usize) -> Self {
-        let entries = Quick::with(places, places as u64, Places, DigestState::default(), Default::default());
+        let entries =
+            Quick::with(places, places as u64, Places, DigestState::default(), Default::default());
         Self { entries }
     }
 
@@ -91,14 +94,20 @@ impl Cache {
     ) -> Option<Known> {
         let known = self.entries.get(&key).filter(|known| known.generation == generation)?;
         let (age, complete) = match &known.found {
-            Found::Present(attributes) => (ages.attributes, attributes.checksums_known || !needs.checksums),
+            Found::Present(attributes) => {
+                (ages.attributes, attributes.checksums_known || !needs.checksums)
+            }
             Found::Absent(answer) => (ages.absence, !answer.body.is_empty() || !needs.error_body),
         };
         (complete && age.accepts(now.since(known.asked))).then_some(known)
     }
 
     /// What was known last, under this generation, however old: enough to choose how to ask.
-    pub(crate) fn hint(&self, key: AttributesKey, generation: Generation) -> Option<Arc<Attributes>> {
+    pub(crate) fn hint(
+        &self,
+        key: AttributesKey,
+        generation: Generation,
+    ) -> Option<Arc<Attributes>> {
         let known = self.entries.peek(&key).filter(|known| known.generation == generation)?;
         match known.found {
             Found::Present(attributes) => Some(attributes),
@@ -106,8 +115,14 @@ impl Cache {
         }
     }
 
-    /// Whether what is known under this generation is of another state than a listing showed (`None`: that there is no object).
-    pub(crate) fn is_contradicted(&self, key: AttributesKey, generation: Generation, shown: Option<&Shown>) -> bool {
+    /// Whether what is known under this generation is of another state than a listing showed
+    /// (`None`: that there is no object).
+    pub(crate) fn is_contradicted(
+        &self,
+        key: AttributesKey,
+        generation: Generation,
+        shown: Option<&Shown>,
+    ) -> bool {
         let known = self.entries.peek(&key).filter(|known| known.generation == generation);
         known.is_some_and(|known| known.found.is_contradicted(shown))
     }

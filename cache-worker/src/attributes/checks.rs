@@ -1,7 +1,9 @@
-//! Who asks the UFS for whom: one check under way per object, and one more for those who may not have its answer.
+//! Who asks the UFS for whom: one check under way per object, and one more for those who may not
+//! have its answer.
 //!
-//! A read may take the answer of a check only if no write has passed since that began, and if it is not older than the
-//! read accepts. Others share the next one, which is sent when this one is answered. Decides; asks nobody itself.
+//! A read may take the answer of a check only if no write has passed since that began, and if it is
+//! not older than the read accepts. Others share the next one, which is sent when this one is
+//! answered. Decides; asks nobody itself.
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
@@ -21,7 +23,8 @@ use crate::digest::{AttributesKey, DigestState};
 pub(crate) struct Plan {
     /// Page-aligned bytes of block 0 to get with the attributes; `None`: only the attributes.
     pub(crate) get: Option<RangeInclusive<u64>>,
-    /// The object is likely to have so many bytes, all of them in `get`: to be asked for as a whole.
+    /// The object is likely to have so many bytes, all of them in `get`: to be asked for as a
+    /// whole.
     pub(crate) whole: Option<u64>,
     pub(crate) needs: Needs,
 }
@@ -110,7 +113,13 @@ impl Checks {
     }
 
     /// Joins a check that may answer, or the next one, or makes one.
-    pub(crate) fn join(&self, key: AttributesKey, plan: Plan, asking: &Asking, now: Moment) -> Joined {
+    pub(crate) fn join(
+        &self,
+        key: AttributesKey,
+        plan: Plan,
+        asking: &Asking,
+        now: Moment,
+    ) -> Joined {
         let mut slots = self.slots.lock();
         let Some(slot) = slots.get_mut(&key) else {
             if slots.len() >= self.slots_max {
@@ -144,15 +153,25 @@ impl Checks {
         }
     }
 
-    /// Keeps what the running check came to, with what a listing has shown since it was sent: no listing comes in between.
-    pub(crate) fn settle<T>(&self, key: AttributesKey, settle: impl FnOnce(Option<&Option<Shown>>) -> T) -> T {
+    /// Keeps what the running check came to, with what a listing has shown since it was sent: no
+    /// listing comes in between.
+    pub(crate) fn settle<T>(
+        &self,
+        key: AttributesKey,
+        settle: impl FnOnce(Option<&Option<Shown>>) -> T,
+    ) -> T {
         let slots = self.slots.lock();
         settle(slots.get(&key).and_then(|slot| slot.running.shown.as_ref()))
     }
 
-    /// The running check is answered: the next one, if anyone waits for it. `generation` is asked under the lock, so that no
-    /// read joins the new check under another one.
-    pub(crate) fn next(&self, key: AttributesKey, now: Moment, generation: impl Fn() -> Generation) -> Option<Sent> {
+    /// The running check is answered: the next one, if anyone waits for it. `generation` is asked
+    /// under the lock, so that no read joins the new check under another one.
+    pub(crate) fn next(
+        &self,
+        key: AttributesKey,
+        now: Moment,
+        generation: impl Fn() -> Generation,
+    ) -> Option<Sent> {
         let mut slots = self.slots.lock();
         let slot = slots.get_mut(&key)?;
         let next = slot.next.take().filter(|next| next.answer.receiver_count() > 0);
@@ -171,9 +190,15 @@ impl Checks {
     }
 }
 
-fn send(plan: Plan, began: Moment, generation: Generation, answer: Option<Answering>) -> (Sent, Running) {
+fn send(
+    plan: Plan,
+    began: Moment,
+    generation: Generation,
+    answer: Option<Answering>,
+) -> (Sent, Running) {
     let answer = answer.unwrap_or_else(|| watch::channel(None).0);
-    let running = Running { plan: plan.clone(), began, generation, waiting: answer.subscribe(), shown: None };
+    let running =
+        Running { plan: plan.clone(), began, generation, waiting: answer.subscribe(), shown: None };
     (Sent { plan, began, generation, answer }, running)
 }
 

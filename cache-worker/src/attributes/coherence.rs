@@ -1,7 +1,9 @@
-//! Generations and announced writes: what makes late news harmless. Whatever raises a generation also recalls the key's leases.
+//! Generations and announced writes: what makes late news harmless. Whatever raises a generation
+//! also recalls the key's leases.
 //!
-//! A key's generation is raised by every announcement, report and invalidation. Attributes are valid only under the
-//! generation at which their check was sent, and a key with an open write has none. Decides only: no I/O, no clock of its own.
+//! A key's generation is raised by every announcement, report and invalidation. Attributes are
+//! valid only under the generation at which their check was sent, and a key with an open write has
+//! none. Decides only: no I/O, no clock of its own.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -74,14 +76,16 @@ impl Coherence {
 
     /// The generation under which attributes of this key may be answered or asked now.
     ///
-    /// The generation is read first: an announcement that comes between the two is then seen as open, or has been
-    /// reported, and what is fetched under the older generation is never installed.
+    /// The generation is read first: an announcement that comes between the two is then seen as
+    /// open, or has been reported, and what is fetched under the older generation is never
+    /// installed.
     pub(crate) fn admit(&self, hash: KeyHash, now: Moment) -> Result<Generation, Uncertain> {
         let generation = self.generation(hash);
         if self.is_open(hash, now) { Err(Uncertain) } else { Ok(generation) }
     }
 
-    /// Whether what was fetched under `generation` may still be kept, and be answered to whoever arrived since.
+    /// Whether what was fetched under `generation` may still be kept, and be answered to whoever
+    /// arrived since.
     pub(crate) fn holds(&self, hash: KeyHash, generation: Generation, now: Moment) -> bool {
         self.admit(hash, now) == Ok(generation)
     }
@@ -101,8 +105,8 @@ impl Coherence {
         self.open_all(hashes, OpenWrite { write, end: now.after(uncertain), uncertain }, now)
     }
 
-    /// Opens a write that another home was told of, and which may be under way for another `remaining`. How long its writer
-    /// is uncertain of it was not handed over.
+    /// Opens a write that another home was told of, and which may be under way for another
+    /// `remaining`. How long its writer is uncertain of it was not handed over.
     pub(crate) fn inherit(
         &self,
         hash: KeyHash,
@@ -114,7 +118,12 @@ impl Coherence {
         self.open_all(&[hash], OpenWrite { write, end, uncertain: uncertain_max }, now)
     }
 
-    fn open_all(&self, hashes: &[KeyHash], new: OpenWrite, now: Moment) -> Result<Generation, TooManyWrites> {
+    fn open_all(
+        &self,
+        hashes: &[KeyHash],
+        new: OpenWrite,
+        now: Moment,
+    ) -> Result<Generation, TooManyWrites> {
         // A renewal takes no place: it must not be refused because others wait for one.
         let reserved = hashes.iter().filter(|&&hash| !self.has_open(hash, new.write, now)).count();
         self.reserve(reserved, now)?;
@@ -124,8 +133,9 @@ impl Coherence {
         Ok(self.raise(hashes, now))
     }
 
-    /// Ends a write of each key. Of an unknown outcome, the keys stay uncertain for the announced time from now, however late
-    /// the last announcement was: the write may be under way still. Where nothing is known of it, for `uncertain_max`.
+    /// Ends a write of each key. Of an unknown outcome, the keys stay uncertain for the announced
+    /// time from now, however late the last announcement was: the write may be under way still.
+    /// Where nothing is known of it, for `uncertain_max`.
     pub(crate) fn report(
         &self,
         hashes: &[KeyHash],
@@ -134,7 +144,8 @@ impl Coherence {
         uncertain_max: Duration,
         now: Moment,
     ) -> Result<Generation, TooManyWrites> {
-        // Before anything else: even a report that is refused below, for want of a place, makes void what is known.
+        // Before anything else: even a report that is refused below, for want of a place, makes
+        // void what is known.
         self.raise(hashes, now);
         match outcome {
             WriteOutcome::Done | WriteOutcome::Refused => {
@@ -143,8 +154,11 @@ impl Coherence {
                 }
             }
             WriteOutcome::Unknown => {
-                let lost: Vec<KeyHash> =
-                    hashes.iter().copied().filter(|&hash| !self.prolong_one(hash, write, now)).collect();
+                let lost: Vec<KeyHash> = hashes
+                    .iter()
+                    .copied()
+                    .filter(|&hash| !self.prolong_one(hash, write, now))
+                    .collect();
                 if !lost.is_empty() {
                     self.announce(&lost, write, uncertain_max, now)?;
                 }
@@ -153,8 +167,8 @@ impl Coherence {
         Ok(self.raise(hashes, now))
     }
 
-    /// Makes void whatever is known of the keys, whatever is being fetched, and the leases of those who hold it. The newest
-    /// generation among them.
+    /// Makes void whatever is known of the keys, whatever is being fetched, and the leases of those
+    /// who hold it. The newest generation among them.
     pub(crate) fn raise(&self, hashes: &[KeyHash], now: Moment) -> Generation {
         let mut newest = 0;
         for &hash in hashes {
@@ -166,13 +180,16 @@ impl Coherence {
         Generation(newest)
     }
 
-    /// Whether nothing has made this key void for so long, or another one that shares its generation.
+    /// Whether nothing has made this key void for so long, or another one that shares its
+    /// generation.
     pub(crate) fn is_quiet(&self, hash: KeyHash, quiet: Duration, now: Moment) -> bool {
         let raised = self.raised[self.place(hash)].load(Ordering::Relaxed);
-        raised == 0 || u64::from(steps(now).saturating_sub(raised)) << STEP_BITS >= quiet.as_nanos() as u64
+        raised == 0
+            || u64::from(steps(now).saturating_sub(raised)) << STEP_BITS >= quiet.as_nanos() as u64
     }
 
-    /// How old what is known of the key may be, because of a write that was lost sight of. Asked after [`Coherence::admit`].
+    /// How old what is known of the key may be, because of a write that was lost sight of. Asked
+    /// after [`Coherence::admit`].
     pub(crate) fn doubted_age(&self, hash: KeyHash) -> Option<Duration> {
         self.doubts.age_max(hash)
     }
@@ -208,8 +225,13 @@ impl Coherence {
         self.grants.recall_all();
     }
 
-    /// Writes that are announced and not reported, and how long they may still be; `None`: more than `max`.
-    pub(crate) fn open_list(&self, max: usize, now: Moment) -> Option<Vec<(KeyHash, WriteId, Duration)>> {
+    /// Writes that are announced and not reported, and how long they may still be; `None`: more
+    /// than `max`.
+    pub(crate) fn open_list(
+        &self,
+        max: usize,
+        now: Moment,
+    ) -> Option<Vec<(KeyHash, WriteId, Duration)>> {
         let mut list = Vec::new();
         for shard in &self.shards {
             for (&hash, writes) in shard.lock().iter() {
@@ -258,7 +280,9 @@ impl Coherence {
 
     fn has_open(&self, hash: KeyHash, write: WriteId, now: Moment) -> bool {
         let shard = self.shard(hash).lock();
-        shard.get(&hash).is_some_and(|writes| writes.iter().any(|open| open.write == write && open.end > now))
+        shard
+            .get(&hash)
+            .is_some_and(|writes| writes.iter().any(|open| open.write == write && open.end > now))
     }
 
     /// True if the write is new; false if it was open already and has a new end.
@@ -268,7 +292,8 @@ impl Coherence {
         self.expire(hash, writes, now);
         match writes.iter_mut().find(|open| open.write == new.write) {
             Some(open) => {
-                (open.end, open.uncertain) = (open.end.max(new.end), open.uncertain.max(new.uncertain));
+                (open.end, open.uncertain) =
+                    (open.end.max(new.end), open.uncertain.max(new.uncertain));
                 false
             }
             None => {
@@ -282,7 +307,9 @@ impl Coherence {
     fn prolong_one(&self, hash: KeyHash, write: WriteId, now: Moment) -> bool {
         let mut shard = self.shard(hash).lock();
         let mut writes = shard.get_mut(&hash).into_iter().flatten();
-        let Some(open) = writes.find(|open| open.write == write && open.end > now) else { return false };
+        let Some(open) = writes.find(|open| open.write == write && open.end > now) else {
+            return false;
+        };
         open.end = open.end.max(now.after(open.uncertain));
         true
     }

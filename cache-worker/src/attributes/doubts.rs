@@ -1,8 +1,10 @@
-//! Keys with a write that was lost sight of, after the time in which reads ask the UFS: a store may complete it later yet. What is
-//! learnt of such a key is believed for a short time only, also where attributes are believed for ever. When the doubt is over, what
-//! was learnt in its shadow is void.
+//! Keys with a write that was lost sight of, after the time in which reads ask the UFS: a store may
+//! complete it later yet. What is learnt of such a key is believed for a short time only, also
+//! where attributes are believed for ever. When the doubt is over, what was learnt in its shadow is
+//! void.
 //!
-//! Not handed over with the map, and lost with the process: a home that knows nothing of a write can't doubt it.
+//! Not handed over with the map, and lost with the process: a home that knows nothing of a write
+//! can't doubt it.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -63,7 +65,8 @@ impl Doubts {
         self.count_again(&table);
     }
 
-    /// How old what is known of the key may be; `None`: there is no doubt. Holds until the doubt is forgotten, however late.
+    /// How old what is known of the key may be; `None`: there is no doubt. Holds until the doubt is
+    /// forgotten, however late.
     pub(super) fn age_max(&self, hash: KeyHash) -> Option<Duration> {
         if self.count.load(Ordering::SeqCst) == 0 {
             return None;
@@ -80,7 +83,8 @@ impl Doubts {
         if table.all.is_some_and(|until| until <= now) {
             return Some(Over::All);
         }
-        let keys: Vec<KeyHash> = table.keys.iter().filter(|(_, until)| **until <= now).map(|(&hash, _)| hash).collect();
+        let keys: Vec<KeyHash> =
+            table.keys.iter().filter(|(_, until)| **until <= now).map(|(&hash, _)| hash).collect();
         (!keys.is_empty()).then_some(Over::Keys(keys))
     }
 
@@ -111,7 +115,11 @@ mod tests {
     }
 
     fn doubts(keys_max: usize) -> Doubts {
-        Doubts::new(DoubtOptions { length: Duration::from_secs(60), age_max: Duration::from_secs(5), keys_max })
+        Doubts::new(DoubtOptions {
+            length: Duration::from_secs(60),
+            age_max: Duration::from_secs(5),
+            keys_max,
+        })
     }
 
     const AGE: Option<Duration> = Some(Duration::from_secs(5));

@@ -1,12 +1,15 @@
-//! Leases on attributes that this home has granted to gateways, until their holders have dropped them or their time is over.
+//! Leases on attributes that this home has granted to gateways, until their holders have dropped
+//! them or their time is over.
 //!
 //! # Why no holder reads on after a write
-//! A grant takes its place first, and is judged by the key's generation afterwards, under the key's lock. Who makes a key's
-//! attributes void raises the generation first, and looks for grants afterwards, under that lock. So of the two one sees the
-//! other: a grant is recalled, or it is not given. What is recalled stays in the table until its holder has said that it is
-//! dropped, or until its end, which is later than the holder's; [`Grants::settled`] waits for that.
+//! A grant takes its place first, and is judged by the key's generation afterwards, under the key's
+//! lock. Who makes a key's attributes void raises the generation first, and looks for grants
+//! afterwards, under that lock. So of the two one sees the other: a grant is recalled, or it is not
+//! given. What is recalled stays in the table until its holder has said that it is dropped, or
+//! until its end, which is later than the holder's; [`Grants::settled`] waits for that.
 //!
-//! Decides nothing of who may be granted what. Times are the caller's; what waits looks at the caller's clock.
+//! Decides nothing of who may be granted what. Times are the caller's; what waits looks at the
+//! caller's clock.
 
 mod holders;
 
@@ -26,7 +29,8 @@ pub(crate) use holders::{Poll, TooMany};
 
 /// Locks of the table.
 const SHARDS: usize = 64;
-/// How often who waits looks at the clock, which goes on while the host sleeps, as a timer does not.
+/// How often who waits looks at the clock, which goes on while the host sleeps, as a timer does
+/// not.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Clone, Copy)]
@@ -89,7 +93,8 @@ impl Grants {
         }
     }
 
-    /// Grants the key's attributes until `end`, if they are `valid` then: asked under the key's lock.
+    /// Grants the key's attributes until `end`, if they are `valid` then: asked under the key's
+    /// lock.
     pub(crate) fn grant(
         &self,
         hash: KeyHash,
@@ -141,7 +146,9 @@ impl Grants {
         }
         for &hash in hashes {
             let mut table = self.shard(hash).lock();
-            for grant in table.get_mut(&hash).into_iter().flatten().filter(|grant| grant.recalled.is_none()) {
+            for grant in
+                table.get_mut(&hash).into_iter().flatten().filter(|grant| grant.recalled.is_none())
+            {
                 grant.recalled = Some(self.holders.lock().recall(grant.holder, hash));
                 self.metrics.leases_recalled.inc();
             }
@@ -159,7 +166,8 @@ impl Grants {
         let mut recalls: HashMap<HolderId, u64> = HashMap::new();
         let all = tables.iter_mut().flat_map(|table| table.values_mut()).flatten();
         for grant in all.filter(|grant| grant.recalled.is_none()) {
-            let recall = *recalls.entry(grant.holder).or_insert_with(|| holders.recall_all(grant.holder));
+            let recall =
+                *recalls.entry(grant.holder).or_insert_with(|| holders.recall_all(grant.holder));
             grant.recalled = Some(recall);
             self.metrics.leases_recalled.inc();
         }
@@ -183,14 +191,16 @@ impl Grants {
                 hashes.iter().filter_map(of).max()
             }
             Concerned::All => {
-                let of = |shard: &Mutex<Table>| shard.lock().values_mut().filter_map(recalled).max();
+                let of =
+                    |shard: &Mutex<Table>| shard.lock().values_mut().filter_map(recalled).max();
                 self.shards.iter().filter_map(of).max()
             }
         };
         latest.max(former)
     }
 
-    /// Waits until no holder reads on from what was recalled of these; no longer than the leases last.
+    /// Waits until no holder reads on from what was recalled of these; no longer than the leases
+    /// last.
     pub(crate) async fn settled(&self, concerned: &Concerned, clock: &dyn Clock) {
         let mut dropped = self.dropped.subscribe();
         // Not for what is recalled later.
@@ -225,7 +235,12 @@ impl Grants {
     }
 
     /// A holder waits for recalls, and has dropped all up to `through`.
-    pub(crate) fn poll(&self, holder: HolderId, through: u64, now: Moment) -> Result<Poll<'_>, TooMany> {
+    pub(crate) fn poll(
+        &self,
+        holder: HolderId,
+        through: u64,
+        now: Moment,
+    ) -> Result<Poll<'_>, TooMany> {
         let (dropped, news) = self.holders.lock().poll(holder, through, now)?;
         self.dropped.send_modify(|dropped| *dropped = dropped.wrapping_add(1));
         Ok(Poll::new(&self.holders, holder, dropped, news))
@@ -263,8 +278,10 @@ impl Grants {
             return;
         }
         let holders = self.holders.lock();
-        grants
-            .retain(|grant| grant.end > now && !grant.recalled.is_some_and(|at| holders.has_dropped(grant.holder, at)));
+        grants.retain(|grant| {
+            grant.end > now
+                && !grant.recalled.is_some_and(|at| holders.has_dropped(grant.holder, at))
+        });
         self.held.fetch_sub(before - grants.len(), Ordering::SeqCst);
     }
 

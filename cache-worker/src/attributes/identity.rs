@@ -41,8 +41,8 @@ pub(super) fn version(head: &ObjectHead, named: Option<&str>) -> Result<Version,
     Ok(Version { etag: etag.into(), bytes: head.bytes, version_id })
 }
 
-/// Whether a 404 says that the key, or the version, is not there: only that may be kept. A bucket that is missing says nothing
-/// of its keys, and an answer without a code could mean either.
+/// Whether a 404 says that the key, or the version, is not there: only that may be kept. A bucket
+/// that is missing says nothing of its keys, and an answer without a code could mean either.
 pub(super) fn names_an_absence(raw: &RawAnswer) -> bool {
     // A delete marker comes and goes by version ids, which no key's announcement names.
     if raw.status.as_u16() != 404 || is_delete_marker(raw) {
@@ -73,7 +73,8 @@ pub(super) fn attributes(head: &ObjectHead, version: Version, trusted: bool) -> 
     Attributes { version, last_modified: head.last_modified, headers, checksums_known: trusted }
 }
 
-/// `got`, with the checksums of a HEAD of the same version. `None`: its metadata have changed between the two.
+/// `got`, with the checksums of a HEAD of the same version. `None`: its metadata have changed
+/// between the two.
 pub(super) fn with_checksums(got: Attributes, head: &ObjectHead) -> Option<Attributes> {
     if matches!((got.last_modified, head.last_modified), (Some(got), Some(now)) if got != now) {
         return None;
@@ -81,12 +82,14 @@ pub(super) fn with_checksums(got: Attributes, head: &ObjectHead) -> Option<Attri
     let mut headers = got.headers;
     headers.retain(|(name, _)| !is_checksum(name));
     let checksums = head.headers.iter().filter(|(name, _)| is_checksum(name.as_str()));
-    headers.extend(checksums.map(|(name, value)| (name.as_str().to_owned(), value.as_bytes().to_vec())));
+    headers.extend(
+        checksums.map(|(name, value)| (name.as_str().to_owned(), value.as_bytes().to_vec())),
+    );
     Some(Attributes { headers, checksums_known: true, ..got })
 }
 
-/// Whether a ranged answer carries checksums that are the object's own, and not those of a part of it: it covers the whole
-/// object, and that was stored in one piece.
+/// Whether a ranged answer carries checksums that are the object's own, and not those of a part of
+/// it: it covers the whole object, and that was stored in one piece.
 pub(super) fn has_own_checksums(head: &ObjectHead, covers_all: bool) -> bool {
     let in_one_piece = head.etag.as_deref().is_some_and(|etag| !etag.contains('-'));
     covers_all && in_one_piece && head.headers.keys().any(|name| is_checksum(name.as_str()))
@@ -118,7 +121,11 @@ mod tests {
         assert_eq!(version(&head(Some(""), None), None), Err(Uncacheable::NoETag));
         assert_eq!(version(&head(Some("W/\"x\""), None), None), Err(Uncacheable::WeakETag));
         for bare in ["x", "\"", "\"x", "x\"", "\"x\"y\"", "w/\"x\""] {
-            assert_eq!(version(&head(Some(bare), None), None), Err(Uncacheable::BareETag), "{bare}");
+            assert_eq!(
+                version(&head(Some(bare), None), None),
+                Err(Uncacheable::BareETag),
+                "{bare}"
+            );
         }
         assert_eq!(version(&head(Some("\"x\""), None), None).unwrap().etag, "\"x\"");
     }
@@ -126,12 +133,18 @@ mod tests {
     #[test]
     fn the_null_version_is_no_identity() {
         assert_eq!(version(&head(Some("\"x\""), Some("null")), None).unwrap().version_id, None);
-        assert_eq!(version(&head(Some("\"x\""), Some("null")), Some("null")), Err(Uncacheable::OtherVersion));
+        assert_eq!(
+            version(&head(Some("\"x\""), Some("null")), Some("null")),
+            Err(Uncacheable::OtherVersion)
+        );
     }
 
     #[test]
     fn a_named_version_must_be_the_one_that_answers() {
-        assert_eq!(version(&head(Some("\"x\""), Some("b")), Some("a")), Err(Uncacheable::OtherVersion));
+        assert_eq!(
+            version(&head(Some("\"x\""), Some("b")), Some("a")),
+            Err(Uncacheable::OtherVersion)
+        );
         assert_eq!(version(&head(Some("\"x\""), None), Some("a")), Err(Uncacheable::OtherVersion));
         assert!(version(&head(Some("\"x\""), Some("a")), Some("a")).is_ok());
     }
@@ -157,7 +170,10 @@ mod tests {
     #[test]
     fn a_client_key_is_not_cached() {
         let mut head = head(Some("\"x\""), None);
-        head.headers.insert("x-amz-server-side-encryption-customer-algorithm", HeaderValue::from_static("AES256"));
+        head.headers.insert(
+            "x-amz-server-side-encryption-customer-algorithm",
+            HeaderValue::from_static("AES256"),
+        );
         assert_eq!(version(&head, None), Err(Uncacheable::ClientKey));
     }
 
@@ -165,22 +181,25 @@ mod tests {
     fn a_head_adds_its_checksums_to_what_a_get_has_said() {
         let with = |headers: &[(&'static str, &'static str)]| {
             let mut head = head(Some("\"x\""), None);
-            head.headers.extend(
-                headers
-                    .iter()
-                    .map(|&(name, value)| (http::HeaderName::from_static(name), HeaderValue::from_static(value))),
-            );
+            head.headers.extend(headers.iter().map(|&(name, value)| {
+                (http::HeaderName::from_static(name), HeaderValue::from_static(value))
+            }));
             head
         };
         let get = with(&[("cache-control", "no-store"), ("x-amz-meta-a", "1")]);
         let got = attributes(&get, version(&get, None).unwrap(), false);
-        let mut head = with(&[("x-amz-checksum-crc32", "AAAAAA=="), ("x-amz-meta-a", "2"), ("x-other", "3")]);
+        let mut head =
+            with(&[("x-amz-checksum-crc32", "AAAAAA=="), ("x-amz-meta-a", "2"), ("x-other", "3")]);
         let all = with_checksums(got.clone(), &head).unwrap();
         assert!(all.checksums_known);
-        let mut names: Vec<(&str, &[u8])> = all.headers.iter().map(|(name, value)| (&name[..], &value[..])).collect();
+        let mut names: Vec<(&str, &[u8])> =
+            all.headers.iter().map(|(name, value)| (&name[..], &value[..])).collect();
         names.sort();
-        let wanted: [(&str, &[u8]); 3] =
-            [("cache-control", b"no-store"), ("x-amz-checksum-crc32", b"AAAAAA=="), ("x-amz-meta-a", b"1")];
+        let wanted: [(&str, &[u8]); 3] = [
+            ("cache-control", b"no-store"),
+            ("x-amz-checksum-crc32", b"AAAAAA=="),
+            ("x-amz-meta-a", b"1"),
+        ];
         assert_eq!(names, wanted);
         head.last_modified = Some(2);
         assert!(with_checksums(got.clone(), &head).is_none(), "its metadata have changed");

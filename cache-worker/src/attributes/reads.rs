@@ -1,6 +1,7 @@
 //! How often keys were opened lately: enough to tell which are worth a lease.
 //!
-//! A table of fixed size. Keys that share a place take it from each other, and seem colder than they are; never hotter.
+//! A table of fixed size. Keys that share a place take it from each other, and seem colder than
+//! they are; never hotter.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -13,7 +14,8 @@ use crate::clock::Moment;
 const PLACES: usize = 1 << 16;
 /// How long reads count.
 const WINDOW: Duration = Duration::from_secs(10);
-/// Of a place's 64 bits: the count has 20 below, the window's number 20, a part of the key's hash the rest.
+/// Of a place's 64 bits: the count has 20 below, the window's number 20, a part of the key's hash
+/// the rest.
 const COUNT_BITS: u32 = 20;
 const WINDOW_BITS: u32 = 20;
 
@@ -26,11 +28,13 @@ impl Reads {
         Self { places: (0..PLACES).map(|_| AtomicU64::new(0)).collect() }
     }
 
-    /// Counts these reads of the key; how many there were in this window. Some may be lost where two count at once.
+    /// Counts these reads of the key; how many there were in this window. Some may be lost where
+    /// two count at once.
     pub(crate) fn count(&self, hash: KeyHash, reads: u32, now: Moment) -> u32 {
         let place = &self.places[hash.0 as usize % PLACES];
         let window = now.since(Moment::default()).as_secs() / WINDOW.as_secs();
-        let whose = (hash.0 >> (COUNT_BITS + WINDOW_BITS) << WINDOW_BITS) | (window & ((1 << WINDOW_BITS) - 1));
+        let whose = (hash.0 >> (COUNT_BITS + WINDOW_BITS) << WINDOW_BITS)
+            | (window & ((1 << WINDOW_BITS) - 1));
         let known = place.load(Ordering::Relaxed);
         let count_max = (1 << COUNT_BITS) - 1;
         let before = if known >> COUNT_BITS == whose { known & count_max } else { 0 };
@@ -58,6 +62,9 @@ mod tests {
         assert_eq!(reads.count(key, 1, at(10)), 1, "another window");
         let same_place = KeyHash(key.0 ^ (1 << 63));
         assert_eq!((reads.count(same_place, 1, at(10)), reads.count(key, 1, at(10))), (1, 1));
-        assert_eq!([u32::MAX, u32::MAX].map(|more| reads.count(other, more, at(10))), [(1 << COUNT_BITS) - 1; 2]);
+        assert_eq!(
+            [u32::MAX, u32::MAX].map(|more| reads.count(other, more, at(10))),
+            [(1 << COUNT_BITS) - 1; 2]
+        );
     }
 }

@@ -7,8 +7,8 @@ use super::header::{FolderHeader, FolderId, HEADER_BYTES, PageHeader, SegmentHea
 const SPOT: Spot = Spot { folder: FolderId(7), segment: 3, era: 2, slot: 9 };
 const WIDTH: u32 = 4096;
 
-/// What a folder of the disk tier may hold where headers are expected: as it is, and with a seal that fits, since nothing that a
-/// crash leaves behind gets beyond a seal.
+/// What a folder of the disk tier may hold where headers are expected: as it is, and with a seal
+/// that fits, since nothing that a crash leaves behind gets beyond a seal.
 pub fn headers(bytes: &[u8]) {
     let _ = FolderHeader::decode(bytes);
     let Some(found) = bytes.first_chunk::<HEADER_BYTES>() else { return };
@@ -22,7 +22,10 @@ pub fn headers(bytes: &[u8]) {
             assert_eq!(PageHeader::decode(&page.encode(SPOT), SPOT, WIDTH), Some(page));
         }
         if let Some(segment) = SegmentHeader::decode(bytes, SPOT.folder, SPOT.segment) {
-            assert_eq!(SegmentHeader::decode(&segment.encode(), SPOT.folder, SPOT.segment), Some(segment));
+            assert_eq!(
+                SegmentHeader::decode(&segment.encode(), SPOT.folder, SPOT.segment),
+                Some(segment)
+            );
         }
         if let Ok(folder) = FolderHeader::decode(bytes) {
             assert_eq!(FolderHeader::decode(&folder.encode()), Ok(folder));

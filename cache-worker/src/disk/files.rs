@@ -1,7 +1,7 @@
 //! A folder of segment files, and the lock that keeps a second process out of it.
 //!
-//! Whole pages go past the page cache (`O_DIRECT`) where file system, length and memory allow; headers, small pages and tails go
-//! through it. Never removes a file that it did not make.
+//! Whole pages go past the page cache (`O_DIRECT`) where file system, length and memory allow;
+//! headers, small pages and tails go through it. Never removes a file that it did not make.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -71,7 +71,9 @@ impl Files {
             .map_err(io)?;
         match lock.try_lock() {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(DiskError::InUse { folder: folder.to_owned() }),
+            Err(TryLockError::WouldBlock) => {
+                return Err(DiskError::InUse { folder: folder.to_owned() });
+            }
             Err(TryLockError::Error(source)) => return Err(io(source)),
         }
         let (header, damaged) = match fs::read(folder.join(HEADER_NAME)) {
@@ -79,26 +81,33 @@ impl Files {
                 Ok(header) => (Some(header), false),
                 Err(NotOurs::Damaged) => (None, true),
                 Err(NotOurs::Foreign) => {
-                    return Err(DiskError::Foreign { folder: folder.to_owned(), found: HEADER_NAME.into() });
+                    return Err(DiskError::Foreign {
+                        folder: folder.to_owned(),
+                        found: HEADER_NAME.into(),
+                    });
                 }
-                Err(NotOurs::Newer(format)) => return Err(DiskError::Newer { folder: folder.to_owned(), format }),
+                Err(NotOurs::Newer(format)) => {
+                    return Err(DiskError::Newer { folder: folder.to_owned(), format });
+                }
             },
             Err(error) if error.kind() == io::ErrorKind::NotFound => (None, false),
             Err(error) => return Err(io(error)),
         };
-        let files = Self { folder: folder.to_owned(), direct, open: RwLock::default(), _lock: lock };
+        let files =
+            Self { folder: folder.to_owned(), direct, open: RwLock::default(), _lock: lock };
         Ok(Opened { files, header, damaged })
     }
 
-    /// Empties the folder of segments and gives it a header. Durable before any page is: a header that came later would
-    /// make pages of unknown keys.
+    /// Empties the folder of segments and gives it a header. Durable before any page is: a header
+    /// that came later would make pages of unknown keys.
     pub(super) fn begin(&self, keys: (u64, u64)) -> io::Result<FolderHeader> {
         for (segment, _) in self.segments()? {
             self.remove(segment)?;
         }
         let header = FolderHeader { id: FolderId(rand::random()), keys };
         let (new, path) = (self.folder.join(HEADER_NEW_NAME), self.folder.join(HEADER_NAME));
-        let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&new)?;
+        let mut file =
+            OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&new)?;
         file.write_all(&header.encode())?;
         file.sync_all()?;
         fs::rename(&new, &path)?;
@@ -119,7 +128,8 @@ impl Files {
         // Without it the kernel would read 128 KiB around each small page.
         let _ = rustix::fs::fadvise(&cached, 0, None, rustix::fs::Advice::Random);
         let flags = rustix::fs::OFlags::DIRECT.bits() as i32;
-        // A file system without it (some versions of tmpfs, some network ones) refuses: then the page cache serves.
+        // A file system without it (some versions of tmpfs, some network ones) refuses: then the
+        // page cache serves.
         let direct = self
             .direct
             .then(|| OpenOptions::new().read(true).write(true).custom_flags(flags).open(&path).ok())
@@ -144,14 +154,22 @@ impl Medium for Files {
 
     fn create(&self, segment: u32, bytes: u64) -> io::Result<()> {
         let path = self.path(segment);
-        let made =
-            OpenOptions::new().create(true).truncate(true).read(true).write(true).mode(0o600).open(&path).and_then(
-                |file| match rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes) {
+        let made = OpenOptions::new()
+            .create(true)
+            .truncate(true)
+            .read(true)
+            .write(true)
+            .mode(0o600)
+            .open(&path)
+            .and_then(|file| {
+                match rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes) {
                     // Not every file system can; a full disk then shows at a write.
-                    Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => file.set_len(bytes),
+                    Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
+                        file.set_len(bytes)
+                    }
                     other => Ok(other?),
-                },
-            );
+                }
+            });
         if made.is_err() {
             let _ = fs::remove_file(&path);
         }
@@ -186,13 +204,15 @@ impl Medium for Files {
     }
 }
 
-/// From here on a page goes past the page cache. Measured (DECISIONS): 256 KiB cost a fifth of the CPU to write and a third
-/// to read; 4 KiB cost eight times as much to write, and a wait for the device.
+/// From here on a page goes past the page cache. Measured (DECISIONS): 256 KiB cost a fifth of the
+/// CPU to write and a third to read; 4 KiB cost eight times as much to write, and a wait for the
+/// device.
 const DIRECT_BYTES_MIN: usize = 64 << 10;
 
 fn goes_direct(at: u64, bytes: &[u8]) -> bool {
     let address = bytes.as_ptr().addr() as u64;
-    let aligned = [at, address, bytes.len() as u64].iter().all(|number| number.is_multiple_of(ALIGN));
+    let aligned =
+        [at, address, bytes.len() as u64].iter().all(|number| number.is_multiple_of(ALIGN));
     aligned && bytes.len() >= DIRECT_BYTES_MIN
 }
 
@@ -212,5 +232,6 @@ const SEGMENTS_MAX: u32 = 1 << 20;
 
 /// `lost+found` is in the root of every ext file system.
 fn is_ours(name: &str) -> bool {
-    matches!(name, HEADER_NAME | HEADER_NEW_NAME | LOCK_NAME | "lost+found") || segment_number(name).is_some()
+    matches!(name, HEADER_NAME | HEADER_NEW_NAME | LOCK_NAME | "lost+found")
+        || segment_number(name).is_some()
 }

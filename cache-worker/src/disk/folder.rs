@@ -1,7 +1,8 @@
 //! One folder: writes pages into slots, reads them back, and knows whether its medium can be used.
 //!
-//! One thread writes (its `queue`'s); any thread reads. The order of a write: clear the slot's old header, the bytes, the new header,
-//! then the index. The medium may lose or tear any of them: what is read is held against its checksum, always.
+//! One thread writes (its `queue`'s); any thread reads. The order of a write: clear the slot's old
+//! header, the bytes, the new header, then the index. The medium may lose or tear any of them: what
+//! is read is held against its checksum, always.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -31,7 +32,8 @@ pub(super) struct Folder {
     health: Mutex<Health>,
     began: Instant,
     sequence: AtomicU64,
-    /// Held while the header of a page that is here is written anew, or cleared with the page: neither undoes the other.
+    /// Held while the header of a page that is here is written anew, or cleared with the page:
+    /// neither undoes the other.
     rewriting: Mutex<()>,
     /// When a corrupt page was last told of, in seconds from the start; 0: never.
     corrupt_told_s: AtomicU64,
@@ -67,7 +69,10 @@ impl Folder {
         metrics.corrupt("header", rebuilt.damaged);
         for error in &rebuilt.errors {
             metrics.error("list", Trouble::of(error));
-            tracing::warn!(folder = %path.display(), %error, "a segment of the disk tier can't be read, and is left out");
+            tracing::warn!(
+                folder = %path.display(), %error,
+                "a segment of the disk tier can't be read, and is left out"
+            );
         }
         metrics.rebuild_ms().set(took.as_millis() as i64);
         metrics.folder_up().set(1);
@@ -127,7 +132,8 @@ impl Folder {
         self.index.lock().capacity_bytes
     }
 
-    /// Reads a page of exactly this length. `Some`: its checksum, which the bytes match. `None`: it is not here, or not any more.
+    /// Reads a page of exactly this length. `Some`: its checksum, which the bytes match. `None`: it
+    /// is not here, or not any more.
     pub(super) fn read(&self, key: PageKey, into: &mut [u8], now_s: u32) -> Option<u64> {
         if !self.is_up() {
             return None;
@@ -135,7 +141,8 @@ impl Folder {
         let found = self.index.lock().find_fresh(key, now_s)?;
         let began = Instant::now();
         if found.length as usize != into.len() {
-            // Of the same version, block and page, and yet of another length: nothing that we wrote.
+            // Of the same version, block and page, and yet of another length: nothing that we
+            // wrote.
             self.corrupt(found);
             return None;
         }
@@ -189,7 +196,8 @@ impl Folder {
         Written::Done
     }
 
-    /// Keeps a page until then (seconds since 1970; 0: no longer). False: it is not here. `write_pin` makes it outlive a restart.
+    /// Keeps a page until then (seconds since 1970; 0: no longer). False: it is not here.
+    /// `write_pin` makes it outlive a restart.
     pub(super) fn pin(&self, key: PageKey, until_s: u32) -> bool {
         let mut index = self.index.lock();
         let Some(found) = index.find(key) else { return false };
@@ -197,8 +205,8 @@ impl Folder {
         true
     }
 
-    /// Writes a pinned page's header anew. From the writing thread only: nobody else gives the slot away meanwhile. False: the
-    /// page is not here any more, or its header can't be written.
+    /// Writes a pinned page's header anew. From the writing thread only: nobody else gives the slot
+    /// away meanwhile. False: the page is not here any more, or its header can't be written.
     pub(super) fn write_pin(&self, key: PageKey) -> bool {
         let _alone = self.rewriting.lock();
         let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
@@ -222,9 +230,11 @@ impl Folder {
         written.is_ok()
     }
 
-    /// Drops a page that nobody should be given any more. False: it is not here, or this folder hangs or rests.
+    /// Drops a page that nobody should be given any more. False: it is not here, or this folder
+    /// hangs or rests.
     pub(super) fn evict(&self, key: PageKey, within: Duration) -> bool {
-        // A pin of another page may be with a device that does not answer: who looks for a page elsewhere does not wait for it.
+        // A pin of another page may be with a device that does not answer: who looks for a page
+        // elsewhere does not wait for it.
         if !self.lists(key) || !self.is_up() {
             return false;
         }
@@ -244,7 +254,8 @@ impl Folder {
         let mut index = self.index.lock();
         let expired = index.sweep(now_s, steps);
         let room = std::mem::take(&mut index.given_up);
-        let (Held { pages, bytes, file_bytes, pinned_pages }, capacity) = (index.held, index.capacity_bytes);
+        let (Held { pages, bytes, file_bytes, pinned_pages }, capacity) =
+            (index.held, index.capacity_bytes);
         let (index_bytes, pages_max) = (index.index_bytes(), index.pages_max);
         drop(index);
         self.metrics.evicted("age", expired);
@@ -309,7 +320,8 @@ impl Folder {
     }
 
     fn cut(&self, segment: u32, layout: Layout, now_s: u32) -> Result<(), ()> {
-        // Random, so that it is none of the eras whose headers are still in the table, known or not.
+        // Random, so that it is none of the eras whose headers are still in the table, known or
+        // not.
         let era = rand::random();
         let header = SegmentHeader { folder: self.id, segment, era, width: layout.width };
         match self.medium.write(segment, 0, &header.encode()) {
@@ -342,7 +354,8 @@ impl Folder {
         self.health.lock().may_grow(self.began.elapsed())
     }
 
-    /// A page whose bytes are not what was written. If its slot has been given to another page since, that is no wonder.
+    /// A page whose bytes are not what was written. If its slot has been given to another page
+    /// since, that is no wonder.
     fn corrupt(&self, found: Found) {
         self.clear(found);
         if self.index.lock().remove_if_still(found) {
@@ -353,15 +366,19 @@ impl Folder {
             // The counter has them all; a drive that rots would fill the log.
             if told_s == 0 || now_s >= told_s + CORRUPT_TOLD_EVERY_S {
                 self.corrupt_told_s.store(now_s, Ordering::Relaxed);
-                tracing::warn!(%folder, segment, slot, "a page on disk does not match its checksum; it is dropped, and filled again");
+                tracing::warn!(
+                    %folder, segment, slot,
+                    "a page on disk does not match its checksum; it is dropped, and filled again"
+                );
             } else {
                 tracing::debug!(%folder, segment, slot, "another page does not match its checksum");
             }
         }
     }
 
-    /// Clears a slot's header, so that a restart does not find the page again. Best effort: the page's checksum guards it, and a
-    /// page that takes the slot at this moment is only lost at the next restart.
+    /// Clears a slot's header, so that a restart does not find the page again. Best effort: the
+    /// page's checksum guards it, and a page that takes the slot at this moment is only lost at the
+    /// next restart.
     fn clear(&self, found: Found) {
         let at = {
             let index = self.index.lock();
@@ -397,7 +414,10 @@ impl Folder {
             Trouble::Full => self.health.lock().full(now),
             _ => self.health.lock().failed(now),
         };
-        tracing::debug!(folder = %self.path.display(), op, %error, "disk tier: an operation failed");
+        tracing::debug!(
+            folder = %self.path.display(), op, %error,
+            "disk tier: an operation failed"
+        );
         self.say(change, Some(error));
     }
 
@@ -423,7 +443,10 @@ impl Folder {
             }
             Some(Change::Full) => {
                 self.metrics.folder_full().set(1);
-                tracing::warn!(%folder, error, "the disk is full; the disk tier goes on with the space that it has");
+                tracing::warn!(
+                    %folder, error,
+                    "the disk is full; the disk tier goes on with the space that it has"
+                );
             }
             Some(Change::HasSpace) => {
                 self.metrics.folder_full().set(0);

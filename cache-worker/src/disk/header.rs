@@ -1,7 +1,9 @@
-//! The headers on disk: of a slot, of a segment, of a folder. Encoded and decoded here and nowhere else; no I/O.
+//! The headers on disk: of a slot, of a segment, of a folder. Encoded and decoded here and nowhere
+//! else; no I/O.
 //!
-//! All numbers are little-endian. Each header ends with the CRC64NVME of what stands before it, and names the folder, segment and
-//! slot that it was written for: one that was torn, lost, or landed elsewhere is no header. Nothing is believed of what fails.
+//! All numbers are little-endian. Each header ends with the CRC64NVME of what stands before it, and
+//! names the folder, segment and slot that it was written for: one that was torn, lost, or landed
+//! elsewhere is no header. Nothing is believed of what fails.
 
 use crc_fast::{CrcAlgorithm, checksum};
 
@@ -24,7 +26,8 @@ pub(super) struct FolderId(pub(super) u64);
 pub(super) struct Spot {
     pub(super) folder: FolderId,
     pub(super) segment: u32,
-    /// Raised each time the segment is cut anew: headers of an earlier cut describe slots that are not there any more.
+    /// Raised each time the segment is cut anew: headers of an earlier cut describe slots that are
+    /// not there any more.
     pub(super) era: u32,
     pub(super) slot: u32,
 }
@@ -64,7 +67,8 @@ pub(super) struct SegmentHeader {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FolderHeader {
     pub(super) id: FolderId,
-    /// Keys of the hashes in the pages' headers. A secret: who knows it can make names that collide.
+    /// Keys of the hashes in the pages' headers. A secret: who knows it can make names that
+    /// collide.
     pub(super) keys: (u64, u64),
 }
 
@@ -147,18 +151,29 @@ impl PageHeader {
         let mut writer = Writer::new(PAGE_MAGIC);
         writer.put(spot.folder.0.to_le_bytes()).put(spot.segment.to_le_bytes());
         writer.put(spot.era.to_le_bytes()).put(spot.slot.to_le_bytes());
-        writer.put(self.version.to_le_bytes()).put(self.object.to_le_bytes()).put(self.volume.to_le_bytes());
-        writer.put(self.block.to_le_bytes()).put(self.page.to_le_bytes()).put(self.length.to_le_bytes());
+        writer
+            .put(self.version.to_le_bytes())
+            .put(self.object.to_le_bytes())
+            .put(self.volume.to_le_bytes());
+        writer
+            .put(self.block.to_le_bytes())
+            .put(self.page.to_le_bytes())
+            .put(self.length.to_le_bytes());
         writer.put(self.checksum.to_le_bytes()).put(self.sequence.to_le_bytes());
         writer.put(self.written_s.to_le_bytes()).put(self.pinned_until_s.to_le_bytes());
         writer.seal()
     }
 
-    /// The page that a slot of `width` bytes is said to hold. `None`: the slot is empty, or its header is not to be believed.
+    /// The page that a slot of `width` bytes is said to hold. `None`: the slot is empty, or its
+    /// header is not to be believed.
     pub(super) fn decode(bytes: &[u8; HEADER_BYTES], spot: Spot, width: u32) -> Option<Self> {
         let mut reader = Reader::new(bytes, PAGE_MAGIC)?;
-        let found =
-            Spot { folder: FolderId(reader.u64()), segment: reader.u32(), era: reader.u32(), slot: reader.u32() };
+        let found = Spot {
+            folder: FolderId(reader.u64()),
+            segment: reader.u32(),
+            era: reader.u32(),
+            slot: reader.u32(),
+        };
         let header = Self {
             version: u128::from_le_bytes(reader.take()),
             object: reader.u64(),
@@ -188,10 +203,18 @@ impl SegmentHeader {
         writer.seal()
     }
 
-    pub(super) fn decode(bytes: &[u8; HEADER_BYTES], folder: FolderId, segment: u32) -> Option<Self> {
+    pub(super) fn decode(
+        bytes: &[u8; HEADER_BYTES],
+        folder: FolderId,
+        segment: u32,
+    ) -> Option<Self> {
         let mut reader = Reader::new(bytes, SEGMENT_MAGIC)?;
-        let found =
-            Self { folder: FolderId(reader.u64()), segment: reader.u32(), era: reader.u32(), width: reader.u32() };
+        let found = Self {
+            folder: FolderId(reader.u64()),
+            segment: reader.u32(),
+            era: reader.u32(),
+            width: reader.u32(),
+        };
         (found.folder == folder && found.segment == segment).then_some(found)
     }
 }
@@ -199,7 +222,10 @@ impl SegmentHeader {
 impl FolderHeader {
     pub(super) fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut writer = Writer::new(FOLDER_MAGIC);
-        writer.put(self.id.0.to_le_bytes()).put(self.keys.0.to_le_bytes()).put(self.keys.1.to_le_bytes());
+        writer
+            .put(self.id.0.to_le_bytes())
+            .put(self.keys.0.to_le_bytes())
+            .put(self.keys.1.to_le_bytes());
         writer.seal()
     }
 
@@ -259,8 +285,10 @@ mod tests {
 
     #[test]
     fn every_flipped_bit_is_noticed() {
-        let (bytes, segment) =
-            (page().encode(SPOT), SegmentHeader { folder: FolderId(7), segment: 3, era: 1, width: 4096 });
+        let (bytes, segment) = (
+            page().encode(SPOT),
+            SegmentHeader { folder: FolderId(7), segment: 3, era: 1, width: 4096 },
+        );
         for bit in 0..HEADER_BYTES * 8 {
             let mut torn = bytes;
             torn[bit / 8] ^= 1 << (bit % 8);

@@ -1,7 +1,8 @@
 //! Whether a folder is used, now. Pure: takes the time, and says what changed.
 //!
-//! Errors close together make a folder rest, longer each time that it fails again; after its rest it is tried by itself. A full disk is no
-//! failure: the folder goes on with the segments that it has, and asks for more a while later.
+//! Errors close together make a folder rest, longer each time that it fails again; after its rest
+//! it is tried by itself. A full disk is no failure: the folder goes on with the segments that it
+//! has, and asks for more a while later.
 
 use std::time::Duration;
 
@@ -149,7 +150,12 @@ mod tests {
     fn a_full_disk_is_told_of_once_and_asked_again_later() {
         let mut health = Health::default();
         assert_eq!((health.full(s(0)), health.full(s(1))), (Some(Change::Full), None));
-        assert!(health.is_up(s(1)) && !health.may_grow(s(60)) && health.may_grow(s(61)) && health.is_full());
+        assert!(
+            health.is_up(s(1))
+                && !health.may_grow(s(60))
+                && health.may_grow(s(61))
+                && health.is_full()
+        );
         assert_eq!((health.grew(), health.grew()), (Some(Change::HasSpace), None));
     }
 }

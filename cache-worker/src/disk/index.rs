@@ -1,6 +1,8 @@
-//! What a folder holds: every slot of every segment, found by page, and by object for those of first blocks.
+//! What a folder holds: every slot of every segment, found by page, and by object for those of
+//! first blocks.
 //!
-//! Bookkeeping over numbers: no I/O, no clock; its owner holds a lock around it. Which slot is given up for which is `room`'s.
+//! Bookkeeping over numbers: no I/O, no clock; its owner holds a lock around it. Which slot is
+//! given up for which is `room`'s.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -20,7 +22,8 @@ pub(super) struct Entry {
     block: u32,
     /// 0: the slot is free.
     pub(super) length: u32,
-    /// The low half of the sequence number: tells what is in the slot now from what was there before.
+    /// The low half of the sequence number: tells what is in the slot now from what was there
+    /// before.
     pub(super) stamp: u32,
     pub(super) written_s: u32,
     pub(super) used_s: u32,
@@ -172,11 +175,17 @@ pub(super) struct Index {
     pub(super) given_up: u64,
 }
 
-/// Volumes that are told apart; more share the last number, and its quota. Bounds what garbage on a disk can make of the list.
+/// Volumes that are told apart; more share the last number, and its quota. Bounds what garbage on a
+/// disk can make of the list.
 const VOLUMES_MAX: usize = 4096;
 
 impl Index {
-    pub(super) fn new(capacity_bytes: u64, segment_bytes: u64, default_rule: Rule, rules: HashMap<u64, Rule>) -> Self {
+    pub(super) fn new(
+        capacity_bytes: u64,
+        segment_bytes: u64,
+        default_rule: Rule,
+        rules: HashMap<u64, Rule>,
+    ) -> Self {
         Self {
             segments: Vec::new(),
             classes: HashMap::new(),
@@ -211,7 +220,14 @@ impl Index {
     pub(super) fn cut(&mut self, segment: u32, layout: Layout, era: u32, now_s: u32) {
         self.blank.retain(|&blank| blank != segment);
         let Some(Some(found)) = self.segments.get_mut(segment as usize) else { return };
-        let cut = Cut { layout, era, entries: Vec::new(), free: Vec::new(), open: true, touched_s: now_s };
+        let cut = Cut {
+            layout,
+            era,
+            entries: Vec::new(),
+            free: Vec::new(),
+            open: true,
+            touched_s: now_s,
+        };
         found.cut = Some(cut);
         let class = self.classes.entry(layout.width).or_default();
         class.segments.push(segment);
@@ -229,9 +245,11 @@ impl Index {
             grow(&mut cut.entries);
             cut.entries.push(Entry::free());
         }
-        let key = VersionDigest::restored(header.version).page(verbs3_protocol::BlockIndex(header.block), header.page);
+        let key = VersionDigest::restored(header.version)
+            .page(verbs3_protocol::BlockIndex(header.block), header.page);
         if let Some(found) = self.find(key) {
-            // Wrapping: sequence numbers of one page are never 2³¹ apart in practice, and either copy has the right bytes.
+            // Wrapping: sequence numbers of one page are never 2³¹ apart in practice, and either
+            // copy has the right bytes.
             if (header.sequence as u32).wrapping_sub(found.stamp) as i32 <= 0 {
                 if let Some(cut) = self.cut_mut(segment) {
                     cut.free.push(slot);
@@ -285,14 +303,19 @@ impl Index {
         self.held.bytes += u64::from(header.length);
         self.held.pinned_pages += u64::from(header.pinned_until_s > 0);
         let segments = &self.segments;
-        self.pages.insert(page_hash(key), place, |place| page_hash(entry_of(segments, place).key()));
+        self.pages
+            .insert(page_hash(key), place, |place| page_hash(entry_of(segments, place).key()));
         if let Some(hash) = object {
-            self.objects.insert(hash, place, |place| entry_of(segments, place).object_hash().unwrap_or_default());
+            self.objects.insert(hash, place, |place| {
+                entry_of(segments, place).object_hash().unwrap_or_default()
+            });
         }
     }
 
     pub(super) fn find(&self, key: PageKey) -> Option<Found> {
-        let place = self.pages.find(page_hash(key), |place| entry_of(&self.segments, place).key() == key)?;
+        let place = self
+            .pages
+            .find(page_hash(key), |place| entry_of(&self.segments, place).key() == key)?;
         let cut = self.cut_of(place.segment)?;
         let entry = cut.entries.get(place.slot as usize)?;
         Some(Found {
@@ -306,7 +329,8 @@ impl Index {
 
     /// As `find`, but not a page whose time is over.
     pub(super) fn find_fresh(&self, key: PageKey, now_s: u32) -> Option<Found> {
-        self.find(key).filter(|found| !self.is_expired(entry_of(&self.segments, found.place), now_s))
+        self.find(key)
+            .filter(|found| !self.is_expired(entry_of(&self.segments, found.place), now_s))
     }
 
     /// How hot a page is whose time is not over, and whether it is pinned.
@@ -319,7 +343,9 @@ impl Index {
     /// Whether some version of the object has this page of its first block here.
     pub(super) fn knows(&self, object: u64, page: u16) -> bool {
         let is = |entry: &Entry| entry.object == object && entry.page == page && entry.block == 0;
-        self.objects.find(object_hash(object, page), |place| is(entry_of(&self.segments, place))).is_some()
+        self.objects
+            .find(object_hash(object, page), |place| is(entry_of(&self.segments, place)))
+            .is_some()
     }
 
     /// Counts a use.
@@ -332,9 +358,12 @@ impl Index {
         }
     }
 
-    /// Forgets a page, if it is still what `found` says. False: something else is there by now, or nothing.
+    /// Forgets a page, if it is still what `found` says. False: something else is there by now, or
+    /// nothing.
     pub(super) fn remove_if_still(&mut self, found: Found) -> bool {
-        let entry = self.cut_of(found.place.segment).and_then(|cut| cut.entries.get(found.place.slot as usize));
+        let entry = self
+            .cut_of(found.place.segment)
+            .and_then(|cut| cut.entries.get(found.place.slot as usize));
         let still = entry.is_some_and(|entry| entry.is_live() && entry.stamp == found.stamp);
         if still {
             self.remove(found.place);
@@ -370,7 +399,8 @@ impl Index {
         }
     }
 
-    /// Keeps a page from being given up until then, or longer where that was asked before; 0: no longer.
+    /// Keeps a page from being given up until then, or longer where that was asked before; 0: no
+    /// longer.
     pub(super) fn pin(&mut self, place: Place, until_s: u32) {
         let Some(cut) = self.cut_mut(place.segment) else { return };
         let Some(entry) = cut.entries.get_mut(place.slot as usize) else { return };
@@ -433,7 +463,13 @@ impl Index {
     /// Memory that the index takes.
     pub(super) fn index_bytes(&self) -> u64 {
         let cut = |cut: &Cut| cut.entries.capacity() * size_of::<Entry>() + cut.free.capacity() * 4;
-        let slots: usize = self.segments.iter().flatten().filter_map(|segment| segment.cut.as_ref()).map(cut).sum();
+        let slots: usize = self
+            .segments
+            .iter()
+            .flatten()
+            .filter_map(|segment| segment.cut.as_ref())
+            .map(cut)
+            .sum();
         let volumes = self.volumes.capacity() * size_of::<VolumeUse>();
         (slots + volumes + self.pages.allocated_bytes() + self.objects.allocated_bytes()) as u64
     }

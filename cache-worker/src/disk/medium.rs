@@ -1,4 +1,5 @@
-//! What a folder's files can do. Implemented over a file system (`files`), and by one that breaks in tests (`simulated`).
+//! What a folder's files can do. Implemented over a file system (`files`), and by one that breaks
+//! in tests (`simulated`).
 
 use std::io;
 
@@ -7,7 +8,8 @@ pub(super) trait Medium: Send + Sync {
     /// Number and size of each file there is.
     fn segments(&self) -> io::Result<Vec<(u32, u64)>>;
 
-    /// Makes a file with all its bytes allocated, so that a full disk shows here and not at a write.
+    /// Makes a file with all its bytes allocated, so that a full disk shows here and not at a
+    /// write.
     fn create(&self, segment: u32, bytes: u64) -> io::Result<()>;
 
     fn remove(&self, segment: u32) -> io::Result<()>;
@@ -36,10 +38,14 @@ pub(super) enum Trouble {
 impl Trouble {
     pub(super) fn of(error: &io::Error) -> Self {
         match error.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => Self::Full,
+            io::ErrorKind::StorageFull
+            | io::ErrorKind::QuotaExceeded
+            | io::ErrorKind::FileTooLarge => Self::Full,
             io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => Self::ReadOnly,
             io::ErrorKind::NotFound | io::ErrorKind::UnexpectedEof => Self::Missing,
-            _ if error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error()) => Self::Failing,
+            _ if error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error()) => {
+                Self::Failing
+            }
             _ => Self::Other,
         }
     }

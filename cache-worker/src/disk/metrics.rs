@@ -1,4 +1,5 @@
-//! The disk tier's metrics: name, labels and meaning in one table. Owned by one tier, shown in its worker's registry.
+//! The disk tier's metrics: name, labels and meaning in one table. Owned by one tier, shown in its
+//! worker's registry.
 
 use std::path::Path;
 use std::time::Duration;
@@ -49,16 +50,21 @@ table! {
     index_bytes: IntGaugeVec, "verbs3_disk_index_bytes", ["folder"], "Memory that the index of the pages takes.";
     rebuild_ms: IntGaugeVec, "verbs3_disk_rebuild_ms", ["folder"], "Milliseconds that the start took to read the headers.";
 
-    lookups: IntCounterVec, "verbs3_disk_lookups_total", ["found"], "Pages that memory did not have, by whether the disk has them (hit, miss).";
+    lookups: IntCounterVec, "verbs3_disk_lookups_total", ["found"],
+        "Pages that memory did not have, by whether the disk has them (hit, miss).";
     promotions: IntCounterVec, "verbs3_disk_promotions_total", ["folder"], "Pages read into memory.";
     promoted_bytes: IntCounterVec, "verbs3_disk_promoted_bytes_total", ["folder"], "Bytes of the pages read into memory.";
     demotions: IntCounterVec, "verbs3_disk_demotions_total", ["folder"], "Pages written.";
     demoted_bytes: IntCounterVec, "verbs3_disk_demoted_bytes_total", ["folder"], "Bytes of the pages written.";
-    dropped: IntCounterVec, "verbs3_disk_dropped_total", ["reason"], "Pages that were not written, by reason: cold (no sign of reuse, and no room), queue (too many wait), known, quota, room (all is pinned), error, folder (none is up).";
-    evictions: IntCounterVec, "verbs3_disk_evictions_total", ["reason"], "Pages given up, by reason (room, age, asked).";
+    dropped: IntCounterVec, "verbs3_disk_dropped_total", ["reason"],
+        "Pages that were not written, by reason: cold (no sign of reuse, and no room), queue (too \
+        many wait), known, quota, room (all is pinned), error, folder (none is up).";
+    evictions: IntCounterVec, "verbs3_disk_evictions_total", ["reason"],
+        "Pages given up, by reason (room, age, asked).";
     corrupt: IntCounterVec, "verbs3_disk_corrupt_total", ["folder", "what"], "What did not match its checksum: a page at its promotion, a header at the start. Dropped, never served.";
     errors: IntCounterVec, "verbs3_disk_errors_total", ["folder", "op", "kind"], "Failed operations, by operation (read, write, create, list, any) and kind (full, read_only, io, missing, stalled, other).";
-    queue_bytes: IntGaugeVec, "verbs3_disk_queue_bytes", ["bound"], "Bytes of pages that wait to be written, and the bound on them (now, max).";
+    queue_bytes: IntGaugeVec, "verbs3_disk_queue_bytes", ["bound"],
+        "Bytes of pages that wait to be written, and the bound on them (now, max).";
     read_seconds: HistogramVec, "verbs3_disk_read_seconds", ["folder"], "Seconds to read a page.";
     write_seconds: HistogramVec, "verbs3_disk_write_seconds", ["folder"], "Seconds to write a page.";
 }

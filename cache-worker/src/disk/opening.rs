@@ -25,8 +25,8 @@ pub(crate) struct Opening {
 }
 
 impl Opening {
-    /// Locks the folders. One that fails (a dead drive) is left out, with a warning; one that is another's is an error: the
-    /// configuration is wrong.
+    /// Locks the folders. One that fails (a dead drive) is left out, with a warning; one that is
+    /// another's is an error: the configuration is wrong.
     pub(crate) fn open(options: DiskOptions, registry: &Registry) -> Result<Self, DiskError> {
         let metrics = DiskMetrics::new(registry).map_err(DiskError::Metrics)?;
         let mut opened = Vec::new();
@@ -51,7 +51,10 @@ impl Opening {
         let mut folders = Vec::new();
         for (folder, found) in opened {
             if found.damaged {
-                tracing::warn!(folder = %folder.path.display(), "the disk tier's header is damaged; the folder starts empty");
+                tracing::warn!(
+                    folder = %folder.path.display(),
+                    "the disk tier's header is damaged; the folder starts empty"
+                );
                 FolderMetrics::new(&metrics, &folder.path).corrupt("header", 1);
             }
             let header = match found.header {
@@ -66,18 +69,25 @@ impl Opening {
         Ok(Self { options, folders, failed, keys, metrics })
     }
 
-    /// The hashes that pages are known by here. Another geometry cuts objects otherwise: its pages have other names.
+    /// The hashes that pages are known by here. Another geometry cuts objects otherwise: its pages
+    /// have other names.
     pub(crate) fn digests(&self, geometry: Geometry) -> Digests {
         Digests::of_tier(self.keys, geometry)
     }
 
     /// Reads what the folders have, each in a thread of its own, and starts their writers. Blocks.
-    pub(crate) fn start(self, digests: &Digests, arena_bytes: u64, resident: Resident) -> Result<Disk, DiskError> {
+    pub(crate) fn start(
+        self,
+        digests: &Digests,
+        arena_bytes: u64,
+        resident: Resident,
+    ) -> Result<Disk, DiskError> {
         let Self { options, folders, mut failed, metrics, .. } = self;
         let all: u64 = folders.iter().map(|(folder, ..)| folder.capacity_bytes).sum();
         let default_rule = Rule { bytes_max: None, age_max: options.page_age_max };
         let open = |(place, header, files): (DiskFolder, FolderHeader, Files)| {
-            let (capacity, segment) = (place.capacity_bytes, layout::segment_bytes(place.capacity_bytes));
+            let (capacity, segment) =
+                (place.capacity_bytes, layout::segment_bytes(place.capacity_bytes));
             let rule = |rule: &DiskVolume| {
                 let bytes_max = rule.bytes_max.map(|bytes| share(bytes, capacity, all));
                 (digests.volume(&rule.volume), Rule { bytes_max, age_max: rule.age_max })
@@ -86,12 +96,22 @@ impl Opening {
             let mut index = Index::new(capacity, segment, default_rule, rules);
             index.pages_max = share(options.pages_max, capacity, all);
             let medium: Box<dyn Medium> = Box::new(files);
-            let opened = Folder::open(&place.path, header.id, medium, index, FolderMetrics::new(&metrics, &place.path));
+            let opened = Folder::open(
+                &place.path,
+                header.id,
+                medium,
+                index,
+                FolderMetrics::new(&metrics, &place.path),
+            );
             opened.map_err(|source| DiskError::Io { folder: place.path.clone(), source })
         };
         let results: Vec<Result<Folder, DiskError>> = std::thread::scope(|scope| {
-            let threads: Vec<_> = folders.into_iter().map(|folder| scope.spawn(|| open(folder))).collect();
-            threads.into_iter().map(|thread| thread.join().expect("reading a folder does not panic")).collect()
+            let threads: Vec<_> =
+                folders.into_iter().map(|folder| scope.spawn(|| open(folder))).collect();
+            threads
+                .into_iter()
+                .map(|thread| thread.join().expect("reading a folder does not panic"))
+                .collect()
         });
         let mut opened = Vec::new();
         for result in results {
@@ -102,7 +122,10 @@ impl Opening {
         }
         for error in &failed {
             let cause = std::error::Error::source(error).map(ToString::to_string);
-            tracing::warn!(%error, cause, "a folder of the disk tier can't be used, and is left out until the next start");
+            tracing::warn!(
+                %error, cause,
+                "a folder of the disk tier can't be used, and is left out until the next start"
+            );
             if let DiskError::Io { folder, .. } = error {
                 FolderMetrics::new(&metrics, folder).folder_up().set(0);
             }

@@ -10,8 +10,8 @@ use verbs3_protocol::Volume;
 pub struct DiskOptions {
     /// Where the pages lie. Every folder is this worker's alone.
     pub folders: Vec<DiskFolder>,
-    /// Bytes of pages that wait to be written, and stay in memory until they are; more is dropped. Never more than an eighth of
-    /// the arena.
+    /// Bytes of pages that wait to be written, and stay in memory until they are; more is dropped.
+    /// Never more than an eighth of the arena.
     pub queue_bytes_max: u64,
     /// Bytes written in a second, to spare drives; 0: as fast as they can.
     pub write_bytes_per_second_max: u64,
@@ -69,18 +69,24 @@ impl Default for DiskOptions {
 /// Why a folder can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DiskError {
-    #[error("{folder:?} is in use by another process; give each worker folders of its own (worker.disk.folders)")]
+    #[error(
+        "{folder:?} is in use by another process; give each worker folders of its own \
+        (worker.disk.folders)"
+    )]
     InUse { folder: PathBuf },
     #[error(
-        "{folder:?} has {found:?} in it, which is not of a verbs3 disk tier; name an empty folder in worker.disk.folders"
+        "{folder:?} has {found:?} in it, which is not of a verbs3 disk tier; name an empty folder \
+        in worker.disk.folders"
     )]
     Foreign { folder: PathBuf, found: String },
     #[error(
-        "{folder:?} was written by a newer verbs3 (format {format}); run that one, or empty the folder: nothing is lost but cached pages"
+        "{folder:?} was written by a newer verbs3 (format {format}); run that one, or empty the \
+        folder: nothing is lost but cached pages"
     )]
     Newer { folder: PathBuf, format: u16 },
     #[error(
-        "{folder:?} and {other:?} were parts of different disk tiers; empty one of them: nothing is lost but cached pages"
+        "{folder:?} and {other:?} were parts of different disk tiers; empty one of them: nothing \
+        is lost but cached pages"
     )]
     Mixed { folder: PathBuf, other: PathBuf },
     #[error("can't use {folder:?} for the disk tier")]

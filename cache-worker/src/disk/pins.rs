@@ -1,6 +1,7 @@
 //! Pins on their way to the headers of their pages, and who waits for them.
 //!
-//! Owns the count of what became of them. A pin outlives a restart once its page's header says it: that is what is waited for.
+//! Owns the count of what became of them. A pin outlives a restart once its page's header says it:
+//! that is what is waited for.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

@@ -1,6 +1,7 @@
 //! Pages on their way to a folder, and the thread that takes them there.
 //!
-//! Bounded in bytes: who offers never waits. What is queued stays leased from the arena until it is written.
+//! Bounded in bytes: who offers never waits. What is queued stays leased from the arena until it is
+//! written.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -86,10 +87,14 @@ impl Queue {
         Self { state: Mutex::default(), more: Condvar::new(), idle: Condvar::new(), budget }
     }
 
-    /// Whether the job was taken. A pin goes ahead of pages: it is small, and somebody waits for it.
+    /// Whether the job was taken. A pin goes ahead of pages: it is small, and somebody waits for
+    /// it.
     pub(super) fn offer(&self, job: Job) -> bool {
         let mut state = self.state.lock();
-        if state.closed || (job.is_pin() && state.pins >= PINS_MAX) || !self.budget.take(job.bytes()) {
+        if state.closed
+            || (job.is_pin() && state.pins >= PINS_MAX)
+            || !self.budget.take(job.bytes())
+        {
             return false;
         }
         match job {

@@ -9,7 +9,8 @@ use super::index::Index;
 use super::layout::Layout;
 use super::medium::Medium;
 
-/// Bytes of one read: large enough that a drive reads at its full speed, small beside everything else in memory.
+/// Bytes of one read: large enough that a drive reads at its full speed, small beside everything
+/// else in memory.
 const READ_BYTES: usize = 1 << 20;
 
 /// What a start came to.
@@ -26,7 +27,11 @@ pub(super) struct Rebuilt {
 }
 
 /// Fills the index from what the medium has. Errors of single segments leave those out.
-pub(super) fn rebuild(medium: &dyn Medium, folder: FolderId, index: &mut Index) -> io::Result<Rebuilt> {
+pub(super) fn rebuild(
+    medium: &dyn Medium,
+    folder: FolderId,
+    index: &mut Index,
+) -> io::Result<Rebuilt> {
     let mut rebuilt = Rebuilt::default();
     let mut buffer = vec![0; READ_BYTES];
     for (segment, bytes) in medium.segments()? {
@@ -37,7 +42,9 @@ pub(super) fn rebuild(medium: &dyn Medium, folder: FolderId, index: &mut Index) 
             }
             continue;
         }
-        if let Err(error) = read_segment(medium, folder, (segment, bytes), index, &mut rebuilt, &mut buffer) {
+        if let Err(error) =
+            read_segment(medium, folder, (segment, bytes), index, &mut rebuilt, &mut buffer)
+        {
             rebuilt.errors.push(error);
         }
     }
@@ -72,7 +79,11 @@ fn read_segment(
         medium.read(segment, layout.header_at(first as u32), table)?;
         for (at, bytes) in table.as_chunks::<HEADER_BYTES>().0.iter().enumerate() {
             let slot = (first + at) as u32;
-            match PageHeader::decode(bytes, Spot { folder, segment, era: header.era, slot }, layout.width) {
+            match PageHeader::decode(
+                bytes,
+                Spot { folder, segment, era: header.era, slot },
+                layout.width,
+            ) {
                 Some(page) => {
                     rebuilt.sequence = rebuilt.sequence.max(page.sequence);
                     index.restore(segment, slot, &page);

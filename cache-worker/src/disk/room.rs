@@ -1,4 +1,5 @@
-//! Where the next page goes, and what is given up for it: free slots, new files, cold pages, cold segments, in this order.
+//! Where the next page goes, and what is given up for it: free slots, new files, cold pages, cold
+//! segments, in this order.
 //!
 //! Decides over the index; does no I/O. What has to be done on disk first is an answer (`Step`).
 
@@ -50,7 +51,8 @@ pub(super) enum Refusal {
 pub(super) struct Judge<'a> {
     pub(super) now_s: u32,
     pub(super) may_grow: bool,
-    /// Whether memory holds the page: what is read from there would look unused here, and is what a restart has to find.
+    /// Whether memory holds the page: what is read from there would look unused here, and is what a
+    /// restart has to find.
     pub(super) resident: &'a dyn Fn(PageKey) -> bool,
 }
 
@@ -65,7 +67,8 @@ impl Index {
     pub(super) fn reserve(&mut self, header: &PageHeader, judge: &Judge<'_>) -> Step {
         let width = width_for(header.length);
         let version = crate::digest::VersionDigest::restored(header.version);
-        if self.find(version.page(verbs3_protocol::BlockIndex(header.block), header.page)).is_some() {
+        if self.find(version.page(verbs3_protocol::BlockIndex(header.block), header.page)).is_some()
+        {
             return Step::Refused(Refusal::Known);
         }
         if !self.keep_quota(header.volume, width, judge) {
@@ -90,7 +93,10 @@ impl Index {
     /// Whether a page of this length would find a place without another being given up.
     pub(super) fn has_room(&self, length: u32, may_grow: bool) -> bool {
         let open = |class: &Class| {
-            class.open.iter().any(|&segment| self.cut_of(segment).is_some_and(super::index::Cut::has_room))
+            class
+                .open
+                .iter()
+                .any(|&segment| self.cut_of(segment).is_some_and(super::index::Cut::has_room))
         };
         let place = !self.blank.is_empty()
             || (may_grow && self.can_grow())
@@ -103,7 +109,8 @@ impl Index {
         let mut expired = 0;
         let (mut segment, mut slot) = self.sweep_at;
         for _ in 0..steps.min(self.segments.len() + self.held.pages as usize * 2) {
-            let Some(cut) = self.cut_of(segment as u32).filter(|cut| slot < cut.entries.len()) else {
+            let Some(cut) = self.cut_of(segment as u32).filter(|cut| slot < cut.entries.len())
+            else {
                 (segment, slot) = ((segment + 1) % self.segments.len().max(1), 0);
                 continue;
             };
@@ -156,15 +163,20 @@ impl Index {
                     continue;
                 }
             };
-            return Some(Reserved { place: Place { segment, slot }, layout: cut.layout, era: cut.era, stale });
+            return Some(Reserved {
+                place: Place { segment, slot },
+                layout: cut.layout,
+                era: cut.era,
+                stale,
+            });
         }
         None
     }
 
     fn give_up_for(&mut self, width: u32, header: &PageHeader, judge: &Judge<'_>) -> Step {
         let has_segments = self.classes.get(&width).is_some_and(|class| !class.segments.is_empty());
-        // A width that has none takes the coldest segment of all; one that keeps giving up pages looks for one that is
-        // colder than what it would give up.
+        // A width that has none takes the coldest segment of all; one that keeps giving up pages
+        // looks for one that is colder than what it would give up.
         let compare = !has_segments || self.is_due(width);
         if compare && let Some(step) = self.steal(width, has_segments, judge.now_s) {
             return step;
@@ -186,9 +198,12 @@ impl Index {
 
     /// Gives up a page, of this width if there is one. False: there is none.
     fn give_up_any(&mut self, width: u32, judge: &Judge<'_>) -> bool {
-        let mut widths: Vec<u32> = self.classes.keys().copied().filter(|&other| other != width).collect();
+        let mut widths: Vec<u32> =
+            self.classes.keys().copied().filter(|&other| other != width).collect();
         widths.insert(0, width);
-        let Some(place) = widths.into_iter().find_map(|width| self.coldest(width, judge)) else { return false };
+        let Some(place) = widths.into_iter().find_map(|width| self.coldest(width, judge)) else {
+            return false;
+        };
         self.remove(place);
         self.given_up += 1;
         true
@@ -205,19 +220,32 @@ impl Index {
         due
     }
 
-    /// Empties the segment of another width that was unused for longest, if it was unused for longer than this width's own.
+    /// Empties the segment of another width that was unused for longest, if it was unused for
+    /// longer than this width's own.
     fn steal(&mut self, width: u32, has_segments: bool, now_s: u32) -> Option<Step> {
         let touched = |segment: u32| self.cut_of(segment).map(|cut| (cut.touched_s, segment));
-        let others = self.classes.iter().filter(|(other, _)| **other != width).flat_map(|(_, class)| &class.segments);
+        let others = self
+            .classes
+            .iter()
+            .filter(|(other, _)| **other != width)
+            .flat_map(|(_, class)| &class.segments);
         let is_free = |segment: u32| {
-            let pinned =
-                |cut: &super::index::Cut| cut.entries.iter().any(|entry| entry.writing || entry.pinned_until_s > now_s);
+            let pinned = |cut: &super::index::Cut| {
+                cut.entries.iter().any(|entry| entry.writing || entry.pinned_until_s > now_s)
+            };
             self.cut_of(segment).is_some_and(|cut| !pinned(cut))
         };
-        let mut candidates: Vec<(u32, u32)> = others.filter_map(|&segment| touched(segment)).collect();
+        let mut candidates: Vec<(u32, u32)> =
+            others.filter_map(|&segment| touched(segment)).collect();
         candidates.sort_unstable();
         if has_segments {
-            let own = self.classes.get(&width)?.segments.iter().filter_map(|&segment| touched(segment)).min()?;
+            let own = self
+                .classes
+                .get(&width)?
+                .segments
+                .iter()
+                .filter_map(|&segment| touched(segment))
+                .min()?;
             candidates.retain(|other| other.0 < own.0);
         }
         let (_, segment) = *candidates.iter().find(|(_, segment)| is_free(*segment))?;
@@ -245,7 +273,8 @@ impl Index {
         self.blank.push(segment);
     }
 
-    /// The page of this width to give up: a clock over its slots. Used ones are passed over, once for each use.
+    /// The page of this width to give up: a clock over its slots. Used ones are passed over, once
+    /// for each use.
     fn coldest(&mut self, width: u32, judge: &Judge<'_>) -> Option<Place> {
         let mut last_resort = None;
         for _ in 0..STEPS_MAX {
@@ -287,7 +316,8 @@ impl Index {
         None
     }
 
-    /// Makes a volume give up pages of its own until one more slot is within its quota. False: it can't.
+    /// Makes a volume give up pages of its own until one more slot is within its quota. False: it
+    /// can't.
     fn keep_quota(&mut self, volume: u64, width: u32, judge: &Judge<'_>) -> bool {
         let number = self.volume(volume);
         let used = |index: &Self| index.volumes[usize::from(number)].slot_bytes;

@@ -1,7 +1,9 @@
-//! A medium that lies as real ones do: writes are torn, lost and reordered by a power cut, bits flip, and calls fail.
+//! A medium that lies as real ones do: writes are torn, lost and reordered by a power cut, bits
+//! flip, and calls fail.
 //!
-//! What was written is seen at once by reads, as through a page cache. A killed process loses nothing of that; a power cut keeps a random
-//! part of what was written since the last flush, in random order, each write whole, torn by sectors, or not at all.
+//! What was written is seen at once by reads, as through a page cache. A killed process loses
+//! nothing of that; a power cut keeps a random part of what was written since the last flush, in
+//! random order, each write whole, torn by sectors, or not at all.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -91,7 +93,8 @@ impl Simulated {
         let state = &mut *self.state.lock();
         for _ in 0..count {
             for file in state.cached.values_mut() {
-                let within = if state.rng.random_bool(0.5) { file.len().min(16 << 10) } else { file.len() };
+                let within =
+                    if state.rng.random_bool(0.5) { file.len().min(16 << 10) } else { file.len() };
                 let at = state.rng.random_range(0..within);
                 file[at] ^= 1 << state.rng.random_range(0..8);
             }
@@ -110,7 +113,8 @@ impl Simulated {
         let pick = |rng: &mut StdRng| numbers[rng.random_range(0..numbers.len())];
         let (from, to) = (pick(&mut state.rng), pick(&mut state.rng));
         let length = [128, 4096][state.rng.random_range(0..2)];
-        let place = |rng: &mut StdRng, bytes: usize| rng.random_range(0..(bytes - length) / 128) * 128;
+        let place =
+            |rng: &mut StdRng, bytes: usize| rng.random_range(0..(bytes - length) / 128) * 128;
         let start = place(&mut state.rng, state.cached[&from].len());
         let piece = state.cached[&from][start..start + length].to_vec();
         let at = place(&mut state.rng, state.cached[&to].len());
@@ -161,7 +165,8 @@ impl Medium for Simulated {
         let state = &mut *self.state.lock();
         Self::begin(state)?;
         let file = state.cached.get(&segment).ok_or(io::ErrorKind::NotFound)?;
-        let piece = file.get(at as usize..at as usize + into.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
+        let piece =
+            file.get(at as usize..at as usize + into.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
         into.copy_from_slice(piece);
         Ok(())
     }
@@ -173,7 +178,8 @@ impl Medium for Simulated {
             return Err(rustix::io::Errno::ROFS.into());
         }
         // One that fails may have written some of it.
-        let done = if failed.is_err() { state.rng.random_range(0..=bytes.len()) } else { bytes.len() };
+        let done =
+            if failed.is_err() { state.rng.random_range(0..=bytes.len()) } else { bytes.len() };
         let file = state.cached.get_mut(&segment).ok_or(io::ErrorKind::NotFound)?;
         let end = at as usize + bytes.len();
         let piece = file.get_mut(at as usize..end).ok_or(io::ErrorKind::UnexpectedEof)?;

@@ -1,4 +1,5 @@
-//! From hashes to slots: a hash table in small parts, so that growing one never holds the lock for long.
+//! From hashes to slots: a hash table in small parts, so that growing one never holds the lock for
+//! long.
 
 use hashbrown::HashTable;
 

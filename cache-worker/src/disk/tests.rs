@@ -1,4 +1,5 @@
-//! A folder over a medium that breaks, held against what was written: every page that is served is right.
+//! A folder over a medium that breaks, held against what was written: every page that is served is
+//! right.
 #![allow(clippy::unwrap_used)]
 
 mod bed;

@@ -1,4 +1,5 @@
-//! A read's pages, looked up and claimed in one step: held, being filled, or to be filled by a run that starts now.
+//! A read's pages, looked up and claimed in one step: held, being filled, or to be filled by a run
+//! that starts now.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -44,12 +45,14 @@ pub(crate) struct Wanted {
     pub(crate) pages: Range<u16>,
     /// Bytes after the pages that are likely to be wanted next.
     pub(crate) ahead_bytes: u32,
-    /// By a replica of a hot block: what is not here is asked of the owner alone, and nothing ahead.
+    /// By a replica of a hot block: what is not here is asked of the owner alone, and nothing
+    /// ahead.
     pub(crate) replica: bool,
 }
 
 impl Claim {
-    /// Lets go of the held pages, because the reader has to wait: nobody waits for a fill while keeping memory from it.
+    /// Lets go of the held pages, because the reader has to wait: nobody waits for a fill while
+    /// keeping memory from it.
     pub(crate) fn release(&mut self) {
         for source in &mut self.sources {
             if let PageSource::Held(_) = source {
@@ -58,8 +61,8 @@ impl Claim {
         }
     }
 
-    /// How the pages were found when they were claimed. Those that the asker's own check has `brought` were not there
-    /// when it came, even if they are by now.
+    /// How the pages were found when they were claimed. Those that the asker's own check has
+    /// `brought` were not there when it came, even if they are by now.
     pub(crate) fn verdict(&self, brought: Option<&Interest>) -> CacheVerdict {
         let is_here = |source: &PageSource| match source {
             PageSource::Held(_) => true,
@@ -81,14 +84,19 @@ impl Claim {
 impl Filler {
     /// Looks up the wanted pages and starts fills for those that nobody fills yet.
     ///
-    /// One lock is held over all of it, so that of two readers at once exactly one starts a fill, and missing pages that
-    /// adjoin make one request.
-    pub(crate) fn claim(self: &Arc<Self>, target: &Arc<Target>, wanted: &Wanted) -> Result<Claim, Failure> {
+    /// One lock is held over all of it, so that of two readers at once exactly one starts a fill,
+    /// and missing pages that adjoin make one request.
+    pub(crate) fn claim(
+        self: &Arc<Self>,
+        target: &Arc<Target>,
+        wanted: &Wanted,
+    ) -> Result<Claim, Failure> {
         let mut flights = self.flights_of(target.digest.block_spread(wanted.block)).lock();
         let mut found = self.look_up(&flights, target, wanted);
         let absent = wanted.pages.clone().zip(&found).filter(|(_, found)| found.is_none());
-        let mut missing: Vec<Missing> =
-            absent.map(|(page, _)| Missing { page, origin: self.origin_of(target, wanted, page) }).collect();
+        let mut missing: Vec<Missing> = absent
+            .map(|(page, _)| Missing { page, origin: self.origin_of(target, wanted, page) })
+            .collect();
         let ahead_from = wanted.pages.end;
         missing.extend(self.missing_ahead(&flights, target, wanted));
         let mut starting = Vec::new();
@@ -97,8 +105,9 @@ impl Filler {
             for run in self.runs(target, wanted.block, &missing, ahead_from) {
                 Self::register(&mut flights, &run);
                 for (index, page) in (run.first_page..).take(run.pages.len()).enumerate() {
-                    if let Some(place) =
-                        page.checked_sub(wanted.pages.start).and_then(|at| found.get_mut(usize::from(at)))
+                    if let Some(place) = page
+                        .checked_sub(wanted.pages.start)
+                        .and_then(|at| found.get_mut(usize::from(at)))
                     {
                         *place = Some(PageSource::Filling { run: run.clone(), index });
                     }
@@ -115,7 +124,8 @@ impl Filler {
         Ok(Claim { first_page: wanted.pages.start, sources, _interests: interests })
     }
 
-    /// Runs for the pages of a block that are neither here nor coming: registered, and to be started.
+    /// Runs for the pages of a block that are neither here nor coming: registered, and to be
+    /// started.
     pub(super) fn runs_of_absent(&self, target: &Target, block: BlockIndex) -> Vec<Arc<Run>> {
         let mut flights = self.flights_of(target.digest.block_spread(block)).lock();
         let block_len = self.geometry.block_len(target.version.bytes, block);
@@ -124,16 +134,23 @@ impl Filler {
             !flights.contains_key(&key) && !self.memory.holds(key) && !self.is_on_disk(key)
         };
         let absent = self.geometry.pages(&(0..block_len)).filter(is_absent);
-        let missing: Vec<Missing> = absent.map(|page| Missing { page, origin: Origin::Former }).collect();
+        let missing: Vec<Missing> =
+            absent.map(|page| Missing { page, origin: Origin::Former }).collect();
         // Nobody waits for any of it: it takes no memory that readers need.
         let runs = self.runs(target, block, &missing, 0);
         runs.iter().for_each(|run| Self::register(&mut flights, run));
         runs
     }
 
-    /// A run for what an answered request brings: the pages of it that nobody has yet. `None`: every page is here, or
-    /// coming. The interest keeps the run going until the askers have claimed its pages.
-    pub(super) fn adopt(&self, target: &Target, block: BlockIndex, pages: Range<u16>) -> Option<(Arc<Run>, Interest)> {
+    /// A run for what an answered request brings: the pages of it that nobody has yet. `None`:
+    /// every page is here, or coming. The interest keeps the run going until the askers have
+    /// claimed its pages.
+    pub(super) fn adopt(
+        &self,
+        target: &Target,
+        block: BlockIndex,
+        pages: Range<u16>,
+    ) -> Option<(Arc<Run>, Interest)> {
         let mut flights = self.flights_of(target.digest.block_spread(block)).lock();
         let owned = |page: &u16| {
             let key = target.digest.page(block, *page);
@@ -152,7 +169,12 @@ impl Filler {
         Some((run, interest))
     }
 
-    fn look_up(&self, flights: &FlightMap, target: &Target, wanted: &Wanted) -> Vec<Option<PageSource>> {
+    fn look_up(
+        &self,
+        flights: &FlightMap,
+        target: &Target,
+        wanted: &Wanted,
+    ) -> Vec<Option<PageSource>> {
         let now_s = self.clock.now().seconds();
         let find = |page| {
             let key = target.digest.page(wanted.block, page);
@@ -178,11 +200,15 @@ impl Filler {
         let ahead_bytes = wanted.ahead_bytes.min(self.bounds.ahead_bytes_max);
         let block_len = self.geometry.block_len(target.version.bytes, wanted.block);
         let pages = self.geometry.pages(&(0..block_len)).end;
-        let end = pages.min(wanted.pages.end.saturating_add((ahead_bytes / self.geometry.page_bytes) as u16));
+        let end = pages
+            .min(wanted.pages.end.saturating_add((ahead_bytes / self.geometry.page_bytes) as u16));
         let ahead: Vec<Missing> = (wanted.pages.end..end)
             .map(|page| (page, target.digest.page(wanted.block, page)))
             .take_while(|(_, key)| !flights.contains_key(key) && !self.memory.holds(*key))
-            .map(|(page, key)| Missing { page, origin: if self.is_on_disk(key) { Origin::Disk } else { Origin::Ufs } })
+            .map(|(page, key)| Missing {
+                page,
+                origin: if self.is_on_disk(key) { Origin::Disk } else { Origin::Ufs },
+            })
             .collect();
         self.metrics.pages_ahead.inc_by(ahead.len() as u64);
         ahead
@@ -196,9 +222,13 @@ impl Filler {
         Err(Failure::Busy("too many fills wait for their turn; raise fills_queued_max"))
     }
 
-    /// Whether the page is on this worker's disk, or has to be asked of the UFS, or of the owner. Counts.
+    /// Whether the page is on this worker's disk, or has to be asked of the UFS, or of the owner.
+    /// Counts.
     fn origin_of(&self, target: &Target, wanted: &Wanted, page: u16) -> Origin {
-        let on_disk = self.disk.as_ref().is_some_and(|disk| disk.finds(target.digest.page(wanted.block, page)));
+        let on_disk = self
+            .disk
+            .as_ref()
+            .is_some_and(|disk| disk.finds(target.digest.page(wanted.block, page)));
         if on_disk {
             self.metrics.pages_on_disk.inc();
             return if wanted.replica { Origin::DiskAlone } else { Origin::Disk };
@@ -207,8 +237,15 @@ impl Filler {
         if wanted.replica { Origin::Owner } else { Origin::Ufs }
     }
 
-    /// Cuts missing pages (ascending) into runs of adjacent ones of one origin, none longer than one request may be.
-    fn runs(&self, target: &Target, block: BlockIndex, missing: &[Missing], ahead_from: u16) -> Vec<Arc<Run>> {
+    /// Cuts missing pages (ascending) into runs of adjacent ones of one origin, none longer than
+    /// one request may be.
+    fn runs(
+        &self,
+        target: &Target,
+        block: BlockIndex,
+        missing: &[Missing],
+        ahead_from: u16,
+    ) -> Vec<Arc<Run>> {
         let run = |pages: &[Missing]| {
             let numbers: Vec<u16> = pages.iter().map(|missing| missing.page).collect();
             Arc::new(self.run(target, block, (pages[0].origin, &numbers[..]), ahead_from))
@@ -220,7 +257,13 @@ impl Filler {
             .collect()
     }
 
-    fn run(&self, target: &Target, block: BlockIndex, (origin, pages): (Origin, &[u16]), ahead_from: u16) -> Run {
+    fn run(
+        &self,
+        target: &Target,
+        block: BlockIndex,
+        (origin, pages): (Origin, &[u16]),
+        ahead_from: u16,
+    ) -> Run {
         let block_len = self.geometry.block_len(target.version.bytes, block);
         let mut start = 0;
         let page = |&page: &u16| {

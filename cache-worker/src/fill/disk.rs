@@ -1,7 +1,7 @@
 //! Runs that are read from disk, and pages that are offered to it.
 //!
-//! What the disk can't give comes from the UFS, in the same run: who waits notices the time and nothing else. But for a replica's
-//! readers: they are sent to the owner.
+//! What the disk can't give comes from the UFS, in the same run: who waits notices the time and
+//! nothing else. But for a replica's readers: they are sent to the owner.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,7 +19,14 @@ use crate::memory::{Page, Unsaved, Urgency};
 
 impl Filler {
     /// Offers a page to the disk. Never waits.
-    pub(super) fn save(&self, target: &Target, block: BlockIndex, page: u16, kept: &Page, unsaved: Unsaved) {
+    pub(super) fn save(
+        &self,
+        target: &Target,
+        block: BlockIndex,
+        page: u16,
+        kept: &Page,
+        unsaved: Unsaved,
+    ) {
         let Some(disk) = &self.disk else { return };
         let offer = Offer {
             version: target.digest,
@@ -38,7 +45,8 @@ impl Filler {
         }
     }
 
-    /// Reads a run from the disk. What the disk can't give is asked of the UFS, into the same memory; or of nobody.
+    /// Reads a run from the disk. What the disk can't give is asked of the UFS, into the same
+    /// memory; or of nobody.
     pub(super) async fn promote(
         self: &Arc<Self>,
         target: &Arc<Target>,
@@ -58,7 +66,8 @@ impl Filler {
         });
         let Ok(read) = tokio::time::timeout(disk.stall_max(), reading).await else {
             disk.stalled(first);
-            // Readers ask again, and are sent to the UFS. The cells stay with the thread that hangs.
+            // Readers ask again, and are sent to the UFS. The cells stay with the thread that
+            // hangs.
             return Err(Failure::Abandoned);
         };
         // An error: the runtime ends, or a bug; nothing more is known of the cells.
@@ -70,7 +79,8 @@ impl Filler {
             return Err(Failure::NotHeld);
         }
         // It waits with memory in hand: for a turn that no wait for memory can keep from coming.
-        let left = run.pages[from..from + cells.len()].iter().map(|page| u64::from(page.bytes)).sum();
+        let left =
+            run.pages[from..from + cells.len()].iter().map(|page| u64::from(page.bytes)).sum();
         let _turn = self.turn(left).await?;
         self.ask(target, block, run, (from, cells)).await
     }
@@ -96,8 +106,8 @@ impl Filler {
         }
     }
 
-    /// Reads what the disk can give of a run. The first page that it can't, and the cells from there to the last such page: none
-    /// for those between that were read. Blocks.
+    /// Reads what the disk can give of a run. The first page that it can't, and the cells from
+    /// there to the last such page: none for those between that were read. Blocks.
     fn read_pages(
         &self,
         disk: &Disk,
@@ -126,7 +136,11 @@ impl Filler {
     }
 
     /// Waits for the right to read from disk. Bounded as the turns at a UFS are.
-    async fn disk_turn(&self, disk: &Disk, first: PageKey) -> Result<OwnedSemaphorePermit, Failure> {
+    async fn disk_turn(
+        &self,
+        disk: &Disk,
+        first: PageKey,
+    ) -> Result<OwnedSemaphorePermit, Failure> {
         let _queued = self.queue()?;
         tokio::select! {
             biased;

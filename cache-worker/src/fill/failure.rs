@@ -16,7 +16,8 @@ pub(crate) enum Failure {
     Ufs(Arc<UfsAnswer>),
     /// No answer, or half of one.
     Unreachable(Arc<str>),
-    /// Nobody wanted the page any more when its turn came; a reader that comes at that moment asks again.
+    /// Nobody wanted the page any more when its turn came; a reader that comes at that moment asks
+    /// again.
     Abandoned,
     /// Only asked of the owner, which does not hold it.
     NotHeld,
@@ -32,12 +33,15 @@ impl Failure {
         match self {
             Self::Busy(reason) => (RefusalKind::Busy, (*reason).into()),
             Self::VersionGone(reason) => (RefusalKind::VersionGone, reason.to_string()),
-            Self::Ufs(answer) => {
-                (RefusalKind::Ufs(UfsAnswer::clone(answer)), format!("the ufs answered {}", answer.status))
-            }
+            Self::Ufs(answer) => (
+                RefusalKind::Ufs(UfsAnswer::clone(answer)),
+                format!("the ufs answered {}", answer.status),
+            ),
             Self::Unreachable(reason) => (RefusalKind::UfsUnreachable, reason.to_string()),
             Self::Abandoned => (RefusalKind::Busy, "the fill was given up".into()),
-            Self::NotHeld => (RefusalKind::NotHeld, "neither this worker nor the owner holds it".into()),
+            Self::NotHeld => {
+                (RefusalKind::NotHeld, "neither this worker nor the owner holds it".into())
+            }
             // To a reader of a replica it is all the same: the owner is to be asked.
             Self::OwnerSilent => (RefusalKind::NotHeld, "the owner does not give it now".into()),
             Self::Stopping => (RefusalKind::Busy, "the worker shuts down".into()),
@@ -47,13 +51,16 @@ impl Failure {
 
 /// The UFS's answer as messages carry it.
 pub(crate) fn answer(raw: &RawAnswer) -> UfsAnswer {
-    let headers =
-        raw.headers.iter().map(|(name, value)| (name.as_str().to_owned(), value.as_bytes().to_vec())).collect();
+    let headers = raw
+        .headers
+        .iter()
+        .map(|(name, value)| (name.as_str().to_owned(), value.as_bytes().to_vec()))
+        .collect();
     UfsAnswer { status: raw.status.as_u16(), headers, body: raw.body.to_vec() }
 }
 
-/// What an error means for pages of a known version. The version was there when its attributes were asked: that it is not
-/// found now means that it is gone.
+/// What an error means for pages of a known version. The version was there when its attributes were
+/// asked: that it is not found now means that it is gone.
 pub(crate) fn outcome_of(error: &UfsError) -> Failure {
     if error.version_changed() {
         return Failure::VersionGone(error.to_string().into());
@@ -63,8 +70,14 @@ pub(crate) fn outcome_of(error: &UfsError) -> Failure {
             Failure::VersionGone(error.to_string().into())
         }
         UfsError::Answer { answer: raw, .. } => Failure::Ufs(Arc::new(answer(raw))),
-        UfsError::Changed { .. } | UfsError::Untrusted { .. } => Failure::VersionGone(error.to_string().into()),
-        UfsError::Throttled { .. } => Failure::Busy("the ufs has its configured requests under way"),
-        UfsError::Unreachable { .. } | UfsError::Truncated { .. } => Failure::Unreachable(error.to_string().into()),
+        UfsError::Changed { .. } | UfsError::Untrusted { .. } => {
+            Failure::VersionGone(error.to_string().into())
+        }
+        UfsError::Throttled { .. } => {
+            Failure::Busy("the ufs has its configured requests under way")
+        }
+        UfsError::Unreachable { .. } | UfsError::Truncated { .. } => {
+            Failure::Unreachable(error.to_string().into())
+        }
     }
 }

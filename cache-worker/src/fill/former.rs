@@ -1,8 +1,9 @@
-//! Pages that other workers give: former owners of a slot, of which a run takes what it can before the UFS is asked for the rest;
-//! and the owner of a hot block, of which a replica takes what there is.
+//! Pages that other workers give: former owners of a slot, of which a run takes what it can before
+//! the UFS is asked for the rest; and the owner of a hot block, of which a replica takes what there
+//! is.
 //!
-//! Nothing here holds memory of the cache while it waits: what is sent lies in memory of its own (`verbs3_client::Neighbours`)
-//! until a page's cell is leased for it, and that does not wait.
+//! Nothing here holds memory of the cache while it waits: what is sent lies in memory of its own
+//! (`verbs3_client::Neighbours`) until a page's cell is leased for it, and that does not wait.
 
 use std::sync::Arc;
 
@@ -27,8 +28,14 @@ enum Taken {
 }
 
 impl Filler {
-    /// Takes over what former owners of the block's slot hold of a run. Bounded in time; an error only when the worker stops.
-    pub(super) async fn take_over(&self, target: &Target, block: BlockIndex, run: &Run) -> Result<(), Failure> {
+    /// Takes over what former owners of the block's slot hold of a run. Bounded in time; an error
+    /// only when the worker stops.
+    pub(super) async fn take_over(
+        &self,
+        target: &Target,
+        block: BlockIndex,
+        run: &Run,
+    ) -> Result<(), Failure> {
         for id in self.former.of(target.object.block_slot(block), self.clock.now()) {
             let missing = missing_pages(run);
             if missing == 0 {
@@ -48,7 +55,9 @@ impl Filler {
                 Err(NeighbourError::Busy) => &metrics.former_busy,
                 Err(NeighbourError::Resting(_)) => &metrics.former_resting,
                 Err(NeighbourError::Silent(_)) => &metrics.former_silent,
-                Err(NeighbourError::Transport(_) | NeighbourError::Malformed { .. }) => &metrics.former_failed,
+                Err(NeighbourError::Transport(_) | NeighbourError::Malformed { .. }) => {
+                    &metrics.former_failed
+                }
                 Err(NeighbourError::Corrupt { .. }) => &metrics.former_corrupt,
             };
             counter.inc();
@@ -56,9 +65,17 @@ impl Filler {
         Ok(())
     }
 
-    /// Takes what the owner of the block holds of a run; what it does not hold, or does not give in time, fails.
-    pub(super) async fn take_from_owner(&self, target: &Target, block: BlockIndex, run: &Run) -> Result<(), Failure> {
-        let Some(id) = self.former.other_owner(target.object.block_slot(block)) else { return Err(Failure::NotHeld) };
+    /// Takes what the owner of the block holds of a run; what it does not hold, or does not give in
+    /// time, fails.
+    pub(super) async fn take_from_owner(
+        &self,
+        target: &Target,
+        block: BlockIndex,
+        run: &Run,
+    ) -> Result<(), Failure> {
+        let Some(id) = self.former.other_owner(target.object.block_slot(block)) else {
+            return Err(Failure::NotHeld);
+        };
         let (all, metrics) = (run.pages.len(), &self.metrics);
         let taken = tokio::select! {
             biased;
@@ -81,12 +98,19 @@ impl Filler {
                 | NeighbourError::Transport(_),
             ) => Err(Failure::OwnerSilent),
             // What it gave and is not right is not asked of it again.
-            Ok(()) | Err(NeighbourError::Malformed { .. } | NeighbourError::Corrupt { .. }) => Err(Failure::NotHeld),
+            Ok(()) | Err(NeighbourError::Malformed { .. } | NeighbourError::Corrupt { .. }) => {
+                Err(Failure::NotHeld)
+            }
         }
     }
 
-    /// Takes a block over from its former owners; what they don't have is left to whoever reads it. How many bytes came.
-    pub(crate) async fn take_over_block(self: &Arc<Self>, target: Arc<Target>, block: BlockIndex) -> u64 {
+    /// Takes a block over from its former owners; what they don't have is left to whoever reads it.
+    /// How many bytes came.
+    pub(crate) async fn take_over_block(
+        self: &Arc<Self>,
+        target: Arc<Target>,
+        block: BlockIndex,
+    ) -> u64 {
         let mut bytes = 0;
         for run in self.runs_of_absent(&target, block) {
             // An error: the runtime ends.
@@ -95,7 +119,8 @@ impl Filler {
             bytes += came.map(|(_, page)| u64::from(page.bytes)).sum::<u64>();
         }
         if block.0 == 0 && bytes > 0 {
-            // Its attributes are not known here: whoever asks for them should not be sent the bytes again.
+            // Its attributes are not known here: whoever asks for them should not be sent the bytes
+            // again.
             self.taken_over.insert(self.digests.any_version(&target.object), target.digest);
         }
         bytes
@@ -129,10 +154,12 @@ impl Filler {
         let missing = |index: &usize| run.is_missing(*index);
         let Some(first) = (0..run.pages.len()).find(missing) else { return Ok(()) };
         let last = (first..run.pages.len()).rev().find(missing).unwrap_or(first);
-        let begins = |index: usize| (u32::from(run.first_page) + index as u32) * self.geometry.page_bytes;
+        let begins =
+            |index: usize| (u32::from(run.first_page) + index as u32) * self.geometry.page_bytes;
         let range = begins(first)..begins(last) + run.pages[last].bytes;
         let (object, version) = (target.object.clone(), target.version.clone());
-        let mut read = self.former.read_held(id, HeldRequest { object, version, block, range }).await?;
+        let mut read =
+            self.former.read_held(id, HeldRequest { object, version, block, range }).await?;
         while let Some((piece, data)) = read.next().await? {
             match self.take(target, block, run, (&piece, &data)) {
                 Taken::All => {}
@@ -144,7 +171,13 @@ impl Filler {
     }
 
     /// Copies a piece into cells, and keeps each page that is what its checksum says.
-    fn take(&self, target: &Target, block: BlockIndex, run: &Run, (piece, data): (&Piece, &[Bytes])) -> Taken {
+    fn take(
+        &self,
+        target: &Target,
+        block: BlockIndex,
+        run: &Run,
+        (piece, data): (&Piece, &[Bytes]),
+    ) -> Taken {
         let first_page = (piece.start / self.geometry.page_bytes) as u16;
         let mut source = Source { chunks: data, at: 0 };
         for (page, &expected) in (first_page..).zip(&piece.checksums) {
@@ -158,7 +191,8 @@ impl Filler {
             let urgency = if run.is_ahead(index) { Urgency::Ahead } else { Urgency::Demand };
             let Some(cell) = self.memory.lease(bytes, urgency) else { return Taken::NoMemory };
             let (mut writer, reader) = cell.split();
-            // Copied first, and checked where it can't change any more: the other side may be able to write to its memory.
+            // Copied first, and checked where it can't change any more: the other side may be able
+            // to write to its memory.
             let spare = &mut writer.spare()[..bytes];
             source.copy_to(spare);
             if checksum(CrcAlgorithm::Crc64Nvme, spare) != expected {
@@ -166,8 +200,11 @@ impl Filler {
             }
             writer.advance(bytes);
             run.set_cell(index, reader);
-            let taken =
-                if run.origin == Origin::Owner { &self.metrics.owner_bytes } else { &self.metrics.former_bytes };
+            let taken = if run.origin == Origin::Owner {
+                &self.metrics.owner_bytes
+            } else {
+                &self.metrics.former_bytes
+            };
             taken.inc_by(bytes as u64);
             self.keep(target, block, run, (index, expected));
             run.publish(of_run.end());

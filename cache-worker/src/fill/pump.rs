@@ -1,4 +1,5 @@
-//! Carries a body into the cells of a run: bytes become readable as they come, pages are kept once they are whole.
+//! Carries a body into the cells of a run: bytes become readable as they come, pages are kept once
+//! they are whole.
 
 use std::collections::VecDeque;
 
@@ -16,7 +17,8 @@ pub(super) struct Pump<'a> {
     target: &'a Target,
     block: BlockIndex,
     run: &'a Run,
-    /// Of the page being filled (`index`) and those after it; `None` for a page that is passed over.
+    /// Of the page being filled (`index`) and those after it; `None` for a page that is passed
+    /// over.
     writers: VecDeque<Option<CellWriter>>,
     /// The page being filled.
     index: usize,
@@ -43,7 +45,8 @@ impl<'a> Pump<'a> {
         self.writers.is_empty()
     }
 
-    /// Copies the chunk, the only copy between the UFS's socket and a landing: the client library owns its buffers.
+    /// Copies the chunk, the only copy between the UFS's socket and a landing: the client library
+    /// owns its buffers.
     pub(super) fn absorb(&mut self, mut chunk: &[u8]) -> Result<(), Failure> {
         while !chunk.is_empty() && !self.is_done() {
             let page = &self.run.pages[self.index];
@@ -60,7 +63,8 @@ impl<'a> Pump<'a> {
                 self.stop_if_unwanted()?;
             }
         }
-        let written = self.run.pages.get(self.index).map_or(self.run.bytes(), |page| page.start + self.at);
+        let written =
+            self.run.pages.get(self.index).map_or(self.run.bytes(), |page| page.start + self.at);
         self.run.publish(written);
         Ok(())
     }
@@ -73,13 +77,15 @@ impl<'a> Pump<'a> {
         (self.index, self.at) = (self.index + 1, 0);
     }
 
-    /// A run that nobody has waited for since a while stops at a page border: between an open's bytes and the read of what follows
-    /// them there is nobody either, and what is given up then is asked of the UFS again. Decided under the lock that readers join under.
+    /// A run that nobody has waited for since a while stops at a page border: between an open's
+    /// bytes and the read of what follows them there is nobody either, and what is given up then is
+    /// asked of the UFS again. Decided under the lock that readers join under.
     fn stop_if_unwanted(&mut self) -> Result<(), Failure> {
         if self.is_done() {
             return Ok(());
         }
-        let mut flights = self.filler.flights_of(self.target.digest.block_spread(self.block)).lock();
+        let mut flights =
+            self.filler.flights_of(self.target.digest.block_spread(self.block)).lock();
         if self.run.is_wanted_from(self.index) {
             self.unwanted_since = None;
             return Ok(());

@@ -1,4 +1,5 @@
-//! One UFS request or pass over the disk under way: consecutive pages of a block, how far they have come, and who still wants them.
+//! One UFS request or pass over the disk under way: consecutive pages of a block, how far they have
+//! come, and who still wants them.
 //!
 //! Owns the state that readers and the filling task share. Does not read from the UFS.
 
@@ -18,7 +19,8 @@ pub(crate) struct RunPage {
     /// Where it begins, in bytes of the run.
     pub(super) start: u32,
     pub(super) bytes: u32,
-    /// Whether this run fills it. A page that is held, or is being filled by another run, is passed over.
+    /// Whether this run fills it. A page that is held, or is being filled by another run, is passed
+    /// over.
     pub(super) owned: bool,
     slot: Mutex<Slot>,
 }
@@ -74,11 +76,13 @@ pub(crate) enum Origin {
     Ufs,
     /// What turns out not to be there comes from the UFS after all.
     Disk,
-    /// Only from disk, for a reader that may ask no UFS: what turns out not to be there does not come.
+    /// Only from disk, for a reader that may ask no UFS: what turns out not to be there does not
+    /// come.
     DiskAlone,
     /// Only from former owners, before anybody has asked: what these don't have does not come.
     Former,
-    /// Only from the owner of the block, which is another worker: what it does not hold does not come.
+    /// Only from the owner of the block, which is another worker: what it does not hold does not
+    /// come.
     Owner,
 }
 
@@ -107,9 +111,21 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    pub(super) fn new(origin: Origin, first_page: u16, pages: Vec<RunPage>, ahead_from: usize) -> Self {
+    pub(super) fn new(
+        origin: Origin,
+        first_page: u16,
+        pages: Vec<RunPage>,
+        ahead_from: usize,
+    ) -> Self {
         let wanted_to = Mutex::new(vec![0; pages.len() + 1]);
-        Self { origin, first_page, pages, ahead_from, progress: watch::Sender::new(Progress::default()), wanted_to }
+        Self {
+            origin,
+            first_page,
+            pages,
+            ahead_from,
+            progress: watch::Sender::new(Progress::default()),
+            wanted_to,
+        }
     }
 
     pub(super) fn bytes(&self) -> u32 {
@@ -125,8 +141,8 @@ impl Run {
         }
     }
 
-    /// Waits until the page's first `bytes` are there. While a reader waits here, the page can't be given up; the
-    /// other pages of the run can, so that readers in a queue hold no memory.
+    /// Waits until the page's first `bytes` are there. While a reader waits here, the page can't be
+    /// given up; the other pages of the run can, so that readers in a queue hold no memory.
     pub(crate) async fn wait(&self, index: usize, bytes: u32) -> Result<Filled, Failure> {
         let page = &self.pages[index];
         let _waiting = Waiting::new(page);
@@ -197,7 +213,8 @@ impl Run {
         });
     }
 
-    /// Registers a reader of the pages before `end`. Called under the lock that guards the pages in flight.
+    /// Registers a reader of the pages before `end`. Called under the lock that guards the pages in
+    /// flight.
     pub(super) fn want(self: &Arc<Self>, end: usize) -> Interest {
         self.wanted_to.lock()[end] += 1;
         Interest { run: self.clone(), end }
@@ -213,8 +230,8 @@ impl Run {
         index >= self.ahead_from && !self.has_readers_from(index)
     }
 
-    /// Takes the pages from index `from` on out of the table. Not the flight of a later run, which may have begun when this
-    /// one gave the page up.
+    /// Takes the pages from index `from` on out of the table. Not the flight of a later run, which
+    /// may have begun when this one gave the page up.
     pub(super) fn take_out_of(&self, flights: &mut FlightMap, from: usize) {
         for index in from..self.pages.len() {
             self.take_page_out_of(flights, index);

@@ -1,6 +1,7 @@
 //! The tasks that fill: waiting for a turn, memory, the request.
 //!
-//! A fill belongs to the worker, not to the reader that began it: a reader that goes away stops nothing that others wait for.
+//! A fill belongs to the worker, not to the reader that began it: a reader that goes away stops
+//! nothing that others wait for.
 
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
@@ -20,8 +21,14 @@ use crate::memory::Urgency;
 use crate::trace::ask_ufs;
 
 impl Filler {
-    /// Fills a registered run in a task of its own. The task may be cancelled: its waiters are then told.
-    pub(super) fn start(self: &Arc<Self>, target: Arc<Target>, block: BlockIndex, run: Arc<Run>) -> JoinHandle<()> {
+    /// Fills a registered run in a task of its own. The task may be cancelled: its waiters are then
+    /// told.
+    pub(super) fn start(
+        self: &Arc<Self>,
+        target: Arc<Target>,
+        block: BlockIndex,
+        run: Arc<Run>,
+    ) -> JoinHandle<()> {
         let filler = self.clone();
         let task = async move {
             let ending = Ending::new(&filler, &target, block, &run);
@@ -30,7 +37,9 @@ impl Filler {
                 Origin::Disk | Origin::DiskAlone => filler.promote(&target, block, &run).await,
                 Origin::Owner => filler.take_from_owner(&target, block, &run).await,
                 // Readers that have joined meanwhile ask again, and then ask the UFS.
-                Origin::Former => filler.take_over(&target, block, &run).await.and(Err(Failure::Abandoned)),
+                Origin::Former => {
+                    filler.take_over(&target, block, &run).await.and(Err(Failure::Abandoned))
+                }
             };
             ending.settle(filled);
         };
@@ -38,7 +47,8 @@ impl Filler {
         self.tasks.spawn(task)
     }
 
-    /// Passes an answered request's body into pages, in a task of its own. `None`: nothing of it is missing.
+    /// Passes an answered request's body into pages, in a task of its own. `None`: nothing of it is
+    /// missing.
     pub(crate) fn start_answered(
         self: &Arc<Self>,
         target: Arc<Target>,
@@ -46,7 +56,8 @@ impl Filler {
         turn: Turn,
     ) -> Option<Interest> {
         let block = BlockIndex(0);
-        let range = u32::try_from(stream.range.start).ok()?..u32::try_from(stream.range.end).ok()?;
+        let range =
+            u32::try_from(stream.range.start).ok()?..u32::try_from(stream.range.end).ok()?;
         let (run, interest) = self.adopt(&target, block, self.geometry.pages(&range))?;
         let filler = self.clone();
         let task = async move {
@@ -62,7 +73,12 @@ impl Filler {
         Some(interest)
     }
 
-    pub(super) async fn fill(&self, target: &Target, block: BlockIndex, run: &Run) -> Result<(), Failure> {
+    pub(super) async fn fill(
+        &self,
+        target: &Target,
+        block: BlockIndex,
+        run: &Run,
+    ) -> Result<(), Failure> {
         self.take_over(target, block, run).await?;
         let missing = (0..run.pages.len()).filter(|&index| run.is_missing(index));
         let bytes: u64 = missing.map(|index| u64::from(run.pages[index].bytes)).sum();
@@ -70,7 +86,8 @@ impl Filler {
             return Ok(());
         }
         let _turn = self.turn(bytes).await?;
-        // Memory comes after the turn: a fill that waits holds none, and one that has memory waits only for the UFS.
+        // Memory comes after the turn: a fill that waits holds none, and one that has memory waits
+        // only for the UFS.
         let mut cells = self.memory_for(target, block, run)?;
         // One request, unless a former owner had pages in between.
         let mut from = 0;
@@ -78,7 +95,8 @@ impl Filler {
             let present = cells.iter().position(Option::is_some).unwrap_or(cells.len());
             cells.drain(..present);
             from += present;
-            let rest = cells.split_off(cells.iter().position(Option::is_none).unwrap_or(cells.len()));
+            let rest =
+                cells.split_off(cells.iter().position(Option::is_none).unwrap_or(cells.len()));
             let group = std::mem::replace(&mut cells, rest);
             let pages = group.len();
             if pages > 0 {
@@ -105,7 +123,8 @@ impl Filler {
         self.pump(target, block, run, (from, cells), stream).await
     }
 
-    /// Memory for the run's pages, as many from its start as there is memory for; the others are refused at once.
+    /// Memory for the run's pages, as many from its start as there is memory for; the others are
+    /// refused at once.
     pub(super) fn memory_for(
         &self,
         target: &Target,
@@ -131,7 +150,8 @@ impl Filler {
                 if writers.iter().all(Option::is_none) {
                     return Err(failure);
                 }
-                // Out of the table first: who comes from now on starts a fill of its own, and does not join one that failed.
+                // Out of the table first: who comes from now on starts a fill of its own, and does
+                // not join one that failed.
                 self.take_out(target, block, run, index);
                 run.fail(page.start, failure);
                 break;
@@ -143,14 +163,19 @@ impl Filler {
         Ok(writers)
     }
 
-    /// Takes the run's pages from index `from` on out of the table, unless a later run has begun to fill them.
+    /// Takes the run's pages from index `from` on out of the table, unless a later run has begun to
+    /// fill them.
     fn take_out(&self, target: &Target, block: BlockIndex, run: &Run, from: usize) {
         let mut flights = self.flights_of(target.digest.block_spread(block)).lock();
         run.take_out_of(&mut flights, from);
     }
 
     /// Asks for bytes of the target's version and of no other.
-    async fn request(&self, target: &Target, range: RangeInclusive<u64>) -> Result<ObjectStream, Failure> {
+    async fn request(
+        &self,
+        target: &Target,
+        range: RangeInclusive<u64>,
+    ) -> Result<ObjectStream, Failure> {
         let version = &target.version;
         let mut read = ReadObject {
             bucket: target.source.bucket.clone(),
@@ -161,7 +186,8 @@ impl Filler {
             checksums: false,
         };
         let mut got = self.get(target, read.clone()).await;
-        // The right to read the current version does not include the right to name it. The answer's identity is checked anyway.
+        // The right to read the current version does not include the right to name it. The answer's
+        // identity is checked anyway.
         if let Ok(Err(UfsError::Answer { answer, .. })) = &got
             && answer.status.as_u16() == 403
             && read.version_id.take().is_some()
@@ -172,8 +198,12 @@ impl Filler {
         let (etag, bytes) = (stream.head.etag.as_ref(), stream.head.bytes);
         // `null` and none are one: a bucket without versions, or before it had them.
         let version_id = stream.head.version_id.as_ref().filter(|id| *id != "null");
-        if etag != Some(&version.etag) || bytes != version.bytes || version_id != version.version_id.as_ref() {
-            let reason = format!("the ufs has etag {etag:?}, {bytes} bytes, version id {version_id:?} now");
+        if etag != Some(&version.etag)
+            || bytes != version.bytes
+            || version_id != version.version_id.as_ref()
+        {
+            let reason =
+                format!("the ufs has etag {etag:?}, {bytes} bytes, version id {version_id:?} now");
             return Err(Failure::VersionGone(reason.into()));
         }
         if stream.range != (*range.start()..range.end() + 1) {
@@ -184,7 +214,11 @@ impl Filler {
         Ok(stream)
     }
 
-    async fn get(&self, target: &Target, read: ReadObject) -> Result<Result<ObjectStream, UfsError>, Failure> {
+    async fn get(
+        &self,
+        target: &Target,
+        read: ReadObject,
+    ) -> Result<Result<ObjectStream, UfsError>, Failure> {
         self.metrics.ufs_gets.inc();
         let ufs = &target.source.ufs;
         tokio::select! {
@@ -231,8 +265,8 @@ impl Filler {
                 }
             }
         }
-        // Read to its very end, the connection can be used again. Everyone has been served by now; the bound on silence is the
-        // UFS's own, and a body that goes on is none of ours.
+        // Read to its very end, the connection can be used again. Everyone has been served by now;
+        // the bound on silence is the UFS's own, and a body that goes on is none of ours.
         if wanted == stream.range.end - stream.range.start {
             tokio::select! {
                 biased;
@@ -244,7 +278,8 @@ impl Filler {
     }
 }
 
-/// Sees to it that a run's waiters learn its end, whatever that is: a task that is dropped tells them too.
+/// Sees to it that a run's waiters learn its end, whatever that is: a task that is dropped tells
+/// them too.
 struct Ending<'a> {
     filler: &'a Filler,
     target: &'a Target,
@@ -262,13 +297,17 @@ impl<'a> Ending<'a> {
         self.settled = true;
         self.release();
         if let Err(failure) = filled {
-            tracing::debug!(object = %self.target.object, block = self.block.0, ?failure, "fill ended early");
+            tracing::debug!(
+                object = %self.target.object, block = self.block.0, ?failure,
+                "fill ended early"
+            );
             self.run.fail(0, failure);
         }
         self.run.release_unfinished();
     }
 
-    /// What was not filled is out of the table before anyone is told: who comes after that starts a new fill.
+    /// What was not filled is out of the table before anyone is told: who comes after that starts a
+    /// new fill.
     fn release(&self) {
         self.filler.take_out(self.target, self.block, self.run, 0);
     }

@@ -1,7 +1,7 @@
 //! Pages that were given up lately, by a 32-bit fingerprint: one that comes back was worth keeping.
 //!
-//! A table that forgets by being overwritten: 4 bytes a page, no lists. A false memory costs a page of one-time data some
-//! time in the longer list, nothing else.
+//! A table that forgets by being overwritten: 4 bytes a page, no lists. A false memory costs a page
+//! of one-time data some time in the longer list, nothing else.
 
 pub(crate) struct Ghosts {
     fingerprints: Vec<u32>,

@@ -1,8 +1,9 @@
-//! One shard of the index: finds pages, and gives up the coldest by S3-FIFO (Yang et al., SOSP 2023).
+//! One shard of the index: finds pages, and gives up the coldest by S3-FIFO (Yang et al., SOSP
+//! 2023).
 //!
-//! New pages enter a small list, a tenth of the bytes; used ones move on to the main list, the others leave first, so that
-//! a scan of a large data set passes by without driving out what is read again. A page that a reader holds is skipped: giving it
-//! up would free no memory now.
+//! New pages enter a small list, a tenth of the bytes; used ones move on to the main list, the
+//! others leave first, so that a scan of a large data set passes by without driving out what is
+//! read again. A page that a reader holds is skipped: giving it up would free no memory now.
 
 use hashbrown::HashTable;
 use verbs3_rdma::arena::{CellReader, ExtentId};
@@ -20,7 +21,8 @@ pub(super) enum Evicted {
     Nothing,
 }
 
-/// Entries looked at in one search. After as many, the first page that can be freed goes, however often it was used.
+/// Entries looked at in one search. After as many, the first page that can be freed goes, however
+/// often it was used.
 const STEPS_MAX: usize = 64;
 
 /// The small list's share of the bytes: 1 in 10, as the paper has it.
@@ -67,7 +69,8 @@ impl Shard {
         entry.uses = (entry.uses + 1).min(USES_MAX);
         entry.used_s = now_s;
         let cell = entry.cell.clone()?;
-        let unsaved = (!entry.saved).then_some(Unsaved { uses: entry.uses, returned: entry.queue == Queue::Main });
+        let unsaved = (!entry.saved)
+            .then_some(Unsaved { uses: entry.uses, returned: entry.queue == Queue::Main });
         Some((Page { cell, bytes: entry.bytes, checksum: entry.checksum }, unsaved))
     }
 
@@ -199,7 +202,8 @@ impl Shard {
 
     fn next_candidate(&self) -> Option<u32> {
         let small_is_large = self.small.bytes() * SMALL_SHARE > self.bytes();
-        let (first, second) = if small_is_large { (&self.small, &self.main) } else { (&self.main, &self.small) };
+        let (first, second) =
+            if small_is_large { (&self.small, &self.main) } else { (&self.main, &self.small) };
         first.oldest().or_else(|| second.oldest())
     }
 

@@ -1,6 +1,7 @@
 //! Entries of a shard, addressed by 32-bit numbers that never move.
 //!
-//! Grows by chunks: a vector that doubles would hold twice the memory, and copy it, just when there is most of it.
+//! Grows by chunks: a vector that doubles would hold twice the memory, and copy it, just when there
+//! is most of it.
 
 use verbs3_rdma::arena::CellReader;
 

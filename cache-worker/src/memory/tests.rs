@@ -7,7 +7,8 @@ use verbs3_rdma::arena::ArenaOptions;
 const PAGE: usize = 256 << 10;
 
 fn memory(mebibytes: usize, reserve: f64) -> Memory {
-    let options = ArenaOptions { capacity_bytes: mebibytes << 20, cell_bytes_max: PAGE, populate: false };
+    let options =
+        ArenaOptions { capacity_bytes: mebibytes << 20, cell_bytes_max: PAGE, populate: false };
     let metrics = Metrics::new(&prometheus::Registry::new()).unwrap();
     Memory::new(Arena::map(options).unwrap(), reserve, metrics)
 }
@@ -22,7 +23,11 @@ fn fill(memory: &Memory, number: u128, bytes: usize) -> bool {
     writer.spare()[..bytes].fill(number as u8);
     writer.advance(bytes);
     drop(writer);
-    memory.insert(key(number), Page { cell: reader, bytes: bytes as u32, checksum: number as u64 }, 0);
+    memory.insert(
+        key(number),
+        Page { cell: reader, bytes: bytes as u32, checksum: number as u64 },
+        0,
+    );
     true
 }
 
@@ -47,7 +52,11 @@ fn a_page_that_is_read_again_survives_a_scan() {
     }
     for number in 100..400 {
         for hot in 0..4 {
-            assert!(memory.get(key(hot), 0).is_some(), "page {hot} was given up after {} others", number - 100);
+            assert!(
+                memory.get(key(hot), 0).is_some(),
+                "page {hot} was given up after {} others",
+                number - 100
+            );
         }
         assert!(fill(&memory, number, PAGE));
     }
@@ -128,7 +137,8 @@ fn a_small_object_costs_at_most_200_bytes_of_index() {
             worst = worst.max(shard.index_bytes() / (number as usize + 1));
         }
     }
-    // The cell's own bookkeeping (an `Arc` of 56 bytes, which malloc rounds to 64), a ghost's 4 and 2 lost per chunk are not in there.
+    // The cell's own bookkeeping (an `Arc` of 56 bytes, which malloc rounds to 64), a ghost's 4 and
+    // 2 lost per chunk are not in there.
     let total = worst + 64 + 4;
     println!("index: {worst} bytes of table and entry, {total} in all, per small object");
     assert_eq!(size_of::<slab::Entry>(), 64);
@@ -137,7 +147,8 @@ fn a_small_object_costs_at_most_200_bytes_of_index() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
-    /// Random fills, reads, held pages and sweeps against a map: what is found is what was put, nothing leaks.
+    /// Random fills, reads, held pages and sweeps against a map: what is found is what was put,
+    /// nothing leaks.
     #[test]
     fn the_index_agrees_with_a_map(steps in prop::collection::vec((0u8..8, 0u128..40, 1usize..PAGE), 1..300)) {
         let memory = memory(4, 0.1);

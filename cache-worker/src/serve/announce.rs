@@ -1,5 +1,5 @@
-//! Answers `Announce`: from here to the report, reads of these keys go to the UFS. Leases are recalled, and waited for by the
-//! report: until then nobody is told that anything has changed.
+//! Answers `Announce`: from here to the report, reads of these keys go to the UFS. Leases are
+//! recalled, and waited for by the report: until then nobody is told that anything has changed.
 
 use std::time::Duration;
 
@@ -27,7 +27,10 @@ impl Worker {
             }
             Err(_) => {
                 self.metrics.busy_writes.inc();
-                Err(Refused::new(RefusalKind::Busy, "too many announced writes are open; raise open_writes_max"))
+                Err(Refused::new(
+                    RefusalKind::Busy,
+                    "too many announced writes are open; raise open_writes_max",
+                ))
             }
         }
     }

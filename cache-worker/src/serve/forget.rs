@@ -1,4 +1,5 @@
-//! Answers `Forget`: drops what is known of these keys. Blocks stay: they belong to versions, which do not change.
+//! Answers `Forget`: drops what is known of these keys. Blocks stay: they belong to versions, which
+//! do not change.
 
 use verbs3_protocol::{Forget, ForgetPrefix, Generation};
 
@@ -23,6 +24,10 @@ impl Worker {
         self.source(&forget.volume)?;
         self.voids.add(&forget.volume, &forget.prefix, self.clock.now());
         self.grants.recall_all();
-        Ok(News { generation: Generation::default(), hold: Hold::Leased, concerned: Concerned::All })
+        Ok(News {
+            generation: Generation::default(),
+            hold: Hold::Leased,
+            concerned: Concerned::All,
+        })
     }
 }

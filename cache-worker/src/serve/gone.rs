@@ -1,5 +1,6 @@
-//! Answers `GoneVersion`: attributes of a version that a reader found gone at the UFS are dropped, and their leases recalled.
-//! What is known of any other version stays: the reader's news may be old.
+//! Answers `GoneVersion`: attributes of a version that a reader found gone at the UFS are dropped,
+//! and their leases recalled. What is known of any other version stays: the reader's news may be
+//! old.
 
 use verbs3_protocol::{Generation, GoneVersion};
 
@@ -13,7 +14,11 @@ impl Worker {
         let GoneVersion { object, version } = gone;
         self.source(&object.volume)?;
         let (hash, now) = (object.hash(), self.clock.now());
-        let unchanged = News { generation: Generation::default(), hold: Hold::Leased, concerned: Concerned::Nobody };
+        let unchanged = News {
+            generation: Generation::default(),
+            hold: Hold::Leased,
+            concerned: Concerned::Nobody,
+        };
         // While a write is open nothing is answered from here, and its report makes all void.
         let Ok(generation) = self.coherence.admit(hash, now) else { return Ok(unchanged) };
         let is_known = |version_id| {
@@ -21,7 +26,8 @@ impl Worker {
             self.attributes.hint(key, generation).is_some_and(|known| known.version == *version)
         };
         let key = self.digests.attributes(object, None);
-        let is_leased_unseen = || !self.attributes.knows(key, generation) && self.grants.is_granted(hash, now);
+        let is_leased_unseen =
+            || !self.attributes.knows(key, generation) && self.grants.is_granted(hash, now);
         if !is_known(None) && !is_known(version.version_id.as_deref()) && !is_leased_unseen() {
             return Ok(unchanged);
         }

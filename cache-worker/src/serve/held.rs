@@ -1,5 +1,6 @@
-//! Answers a worker that owns a slot now and asks for pages that this one holds. From memory or disk only: nothing is filled for
-//! it, nobody else is asked, and no page is kept the longer for it.
+//! Answers a worker that owns a slot now and asks for pages that this one holds. From memory or
+//! disk only: nothing is filled for it, nobody else is asked, and no page is kept the longer for
+//! it.
 
 use bytes::Bytes;
 use verbs3_protocol::{BlockIndex, CacheVerdict, Holds, PageIndex, Piece, Read, Reply as Message};
@@ -10,7 +11,8 @@ use crate::digest::VersionDigest;
 use crate::memory::Page;
 use crate::worker::Worker;
 
-/// Pages of one part: as many as a message with their checksums has room for, and more than a block of default size has.
+/// Pages of one part: as many as a message with their checksums has room for, and more than a block
+/// of default size has.
 const PAGES_PER_PART_MAX: usize = 256;
 
 /// What is sent, as pages are found.
@@ -36,7 +38,8 @@ impl Worker {
         let (block, start, page_bytes) = (read.block, read.start, self.geometry.page_bytes);
         let block_bytes = self.geometry.block_len(read.version.bytes, block);
         let pages = Vec::new();
-        let mut sending = Sending { reply, block, start, block_bytes, page_bytes, pages, first_page: 0 };
+        let mut sending =
+            Sending { reply, block, start, block_bytes, page_bytes, pages, first_page: 0 };
         for page in self.geometry.pages(&(read.start..read.end)) {
             if let Err(error) = self.send_held(&mut sending, digest, page).await {
                 return tracing::debug!(%error, "a worker has given up its question");
@@ -53,7 +56,8 @@ impl Worker {
         self.check_geometry(holds.geometry)?;
         let (object, page) = (&holds.object, holds.page.0);
         let key = self.digests.attributes(object, holds.version_id.as_deref());
-        // Whether this worker may still answer for the attributes does not matter: only which pages it has.
+        // Whether this worker may still answer for the attributes does not matter: only which pages
+        // it has.
         let known = self.attributes.hint(key, self.coherence.generation(object.hash()));
         let likely = match known {
             Some(known) => self.filler.holds(self.digests.version(object, &known.version), page),
@@ -68,16 +72,25 @@ impl Worker {
         let (start, end) = (read.start, read.end);
         let is_border = |at: u32| at == block_len || at.is_multiple_of(self.geometry.page_bytes);
         if start >= end || end > block_len || !is_border(start) || !is_border(end) {
-            return Err(Refused::malformed(format!("pages {start} to {end} of a block of {block_len} bytes")));
+            return Err(Refused::malformed(format!(
+                "pages {start} to {end} of a block of {block_len} bytes"
+            )));
         }
         if u64::from(end - start) > landing_bytes {
-            return Err(Refused::malformed(format!("bytes {start} to {end} for a landing of {landing_bytes} bytes")));
+            return Err(Refused::malformed(format!(
+                "bytes {start} to {end} for a landing of {landing_bytes} bytes"
+            )));
         }
         Ok(())
     }
 
     /// Sends the page, or notes it to be sent with those that follow. Not held: nothing.
-    async fn send_held(&self, sending: &mut Sending, digest: VersionDigest, page: u16) -> Result<(), TransportError> {
+    async fn send_held(
+        &self,
+        sending: &mut Sending,
+        digest: VersionDigest,
+        page: u16,
+    ) -> Result<(), TransportError> {
         let key = digest.page(sending.block, page);
         let found = match self.filler.memory().peek(key) {
             Some(found) => Some(found),
@@ -110,8 +123,10 @@ impl Worker {
         let start = u32::from(sending.first_page) * sending.page_bytes;
         let length = pages.iter().map(|page| page.bytes).sum();
         let checksums = pages.iter().map(|page| page.checksum).collect();
-        let data: Vec<Bytes> = pages.iter().filter_map(|page| page.cell.bytes(0..page.bytes as usize)).collect();
-        let piece = Piece { block: sending.block, start, length, checksums, verdict: CacheVerdict::Hit };
+        let data: Vec<Bytes> =
+            pages.iter().filter_map(|page| page.cell.bytes(0..page.bytes as usize)).collect();
+        let piece =
+            Piece { block: sending.block, start, length, checksums, verdict: CacheVerdict::Hit };
         let offset = u64::from(start - sending.start);
         sending.reply.part(Message::Data(piece).encode(), offset, data).await?;
         self.metrics.given_bytes.inc_by(u64::from(length));

@@ -1,6 +1,8 @@
-//! Signs of life: a requester that waits hears that its request is being worked on, before there is anything to answer.
+//! Signs of life: a requester that waits hears that its request is being worked on, before there is
+//! anything to answer.
 //!
-//! Without them a slow UFS looks like a dead worker. On the wire, a piece of no bytes; nothing is vouched for by it.
+//! Without them a slow UFS looks like a dead worker. On the wire, a piece of no bytes; nothing is
+//! vouched for by it.
 
 use std::future::Future;
 use std::pin::pin;
@@ -11,17 +13,18 @@ use tokio::time::{Instant, sleep_until};
 use verbs3_protocol::{BlockIndex, CacheVerdict, Piece, Reply as Message};
 use verbs3_rdma::transport::Reply;
 
-/// Wait before the first sign: well below the time after which a requester asks a replica as well (`hedge_after`, 250 ms
-/// by default), or every slow fill would be asked of the UFS twice.
+/// Wait before the first sign: well below the time after which a requester asks a replica as well
+/// (`hedge_after`, 250 ms by default), or every slow fill would be asked of the UFS twice.
 const FIRST: Duration = Duration::from_millis(100);
 
 /// Time between two signs.
 const EVERY: Duration = Duration::from_millis(500);
 
-/// Waits for `work`, and tells the requester meanwhile that it is under way. `None`: the requester has gone.
+/// Waits for `work`, and tells the requester meanwhile that it is under way. `None`: the requester
+/// has gone.
 ///
-/// Costs nothing where `work` is ready at once. `work` is not polled while a sign waits for room in the connection's
-/// queue: it must not hold what others wait for.
+/// Costs nothing where `work` is ready at once. `work` is not polled while a sign waits for room in
+/// the connection's queue: it must not hold what others wait for.
 pub(super) async fn while_alive<T>(reply: &mut Reply, work: impl Future<Output = T>) -> Option<T> {
     let mut work = pin!(work);
     let mut next = Instant::now() + FIRST;
@@ -40,7 +43,12 @@ pub(super) async fn while_alive<T>(reply: &mut Reply, work: impl Future<Output =
 }
 
 fn sign() -> Bytes {
-    let nothing =
-        Piece { block: BlockIndex(0), start: 0, length: 0, checksums: Vec::new(), verdict: CacheVerdict::Miss };
+    let nothing = Piece {
+        block: BlockIndex(0),
+        start: 0,
+        length: 0,
+        checksums: Vec::new(),
+        verdict: CacheVerdict::Miss,
+    };
     Message::Data(nothing).encode()
 }

@@ -1,6 +1,7 @@
-//! Answers `Listed`: what is known of these keys is held against what a listing showed, and dropped where it says otherwise.
-//! Installs nothing: a listing knows less of an object than its attributes. What is being asked is held against it when it is answered,
-//! and a lease on what is not known here any more is recalled.
+//! Answers `Listed`: what is known of these keys is held against what a listing showed, and dropped
+//! where it says otherwise. Installs nothing: a listing knows less of an object than its
+//! attributes. What is being asked is held against it when it is answered, and a lease on what is
+//! not known here any more is recalled.
 
 use verbs3_protocol::{Generation, Listed, ObjectKey};
 
@@ -24,8 +25,11 @@ impl Worker {
             let key = self.digests.attributes(&object, None);
             // First: what a check installs from here on is held against it there.
             self.asker.checks.note_listed(key, entry.shown.as_ref());
-            let is_leased_unseen = || !self.attributes.knows(key, generation) && self.grants.is_granted(hash, now);
-            if self.attributes.is_contradicted(key, generation, entry.shown.as_ref()) || is_leased_unseen() {
+            let is_leased_unseen =
+                || !self.attributes.knows(key, generation) && self.grants.is_granted(hash, now);
+            if self.attributes.is_contradicted(key, generation, entry.shown.as_ref())
+                || is_leased_unseen()
+            {
                 newest = newest.max(self.coherence.raise(&[hash], now));
                 void.push(hash);
                 self.metrics.listing_contradictions.inc();

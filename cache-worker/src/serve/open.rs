@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use verbs3_protocol::{
-    Absent, Attributes, BlockIndex, ByteRange, Epoch, Generation, Holder, Lease, Open, Opened, RefusalKind,
-    Reply as Message, UfsAnswer,
+    Absent, Attributes, BlockIndex, ByteRange, Epoch, Generation, Holder, Lease, Open, Opened,
+    RefusalKind, Reply as Message, UfsAnswer,
 };
 use verbs3_rdma::transport::Reply;
 
@@ -15,8 +15,8 @@ use crate::clock::Moment;
 use crate::fill::{Failure, Interest, Target};
 use crate::worker::Worker;
 
-/// Checks and fills tried for one open while writes pass. An object that changes as often within one read is
-/// read at the UFS.
+/// Checks and fills tried for one open while writes pass. An object that changes as often within
+/// one read is read at the UFS.
 pub(super) const ATTEMPTS_MAX: usize = 4;
 
 /// An open on its way to an answer.
@@ -86,9 +86,16 @@ impl From<Refused> for Missed {
 }
 
 impl Worker {
-    pub(super) async fn serve_open(&self, open: Open, holder: Option<Holder>, landing_bytes: u64, mut reply: Reply) {
+    pub(super) async fn serve_open(
+        &self,
+        open: Open,
+        holder: Option<Holder>,
+        landing_bytes: u64,
+        mut reply: Reply,
+    ) {
         self.metrics.opens.inc();
-        let opening = self.opening(open, landing_bytes).map(|opening| Opening { holder, ..opening });
+        let opening =
+            self.opening(open, landing_bytes).map(|opening| Opening { holder, ..opening });
         let answer = match opening {
             Ok(opening) => match while_alive(&mut reply, self.answer_open(&opening)).await {
                 Some(answer) => answer,
@@ -116,7 +123,8 @@ impl Worker {
         self.check_geometry(open.geometry)?;
         let source = self.source(&open.object.volume)?;
         if open.version_id.as_deref() == Some("null") {
-            // The null version is overwritten in place, and its pages can't be asked for by a name of their own.
+            // The null version is overwritten in place, and its pages can't be asked for by a name
+            // of their own.
             return Err(Refused::new(RefusalKind::Uncacheable, "version id null names no version"));
         }
         let subject = Subject {
@@ -134,11 +142,25 @@ impl Worker {
             absence: Age::from_ms(open.absence_age_ms_max).within(right),
         };
         let (want, holder, listed) = (open.want, None, None);
-        Ok(Opening { want, subject, epoch, holder, attributes_age, needs, ages, arrived, bytes_max, listed })
+        Ok(Opening {
+            want,
+            subject,
+            epoch,
+            holder,
+            attributes_age,
+            needs,
+            ages,
+            arrived,
+            bytes_max,
+            listed,
+        })
     }
 
     async fn answer_open(&self, opening: &Opening) -> Result<Answer<'_>, Refused> {
-        let mut last = Refused::new(RefusalKind::Uncertain, "the object changes faster than it can be asked about");
+        let mut last = Refused::new(
+            RefusalKind::Uncertain,
+            "the object changes faster than it can be asked about",
+        );
         for _ in 0..ATTEMPTS_MAX {
             match self.attempt(opening).await {
                 Ok(answer) => return Ok(answer),
@@ -161,12 +183,14 @@ impl Worker {
                 });
             }
         };
-        let span = plan::span(opening.want, attributes.version.bytes, self.geometry, opening.bytes_max);
+        let span =
+            plan::span(opening.want, attributes.version.bytes, self.geometry, opening.bytes_max);
         let bytes = match span {
             Some(span) => Some(self.first_bytes(opening, &attributes, span, &learnt).await?),
             None => None,
         };
-        let (generation, cached, lease) = (learnt.generation, learnt.cached, self.lease_on(opening, &learnt));
+        let (generation, cached, lease) =
+            (learnt.generation, learnt.cached, self.lease_on(opening, &learnt));
         Ok(Answer::Present(Present { attributes, generation, cached, lease, bytes }))
     }
 
@@ -174,14 +198,24 @@ impl Worker {
     pub(super) async fn learn(&self, opening: &Opening) -> Result<Learnt, Missed> {
         let subject = &opening.subject;
         let now = self.clock.now();
-        let Ok(generation) = self.coherence.admit(subject.hash, now) else { return Err(uncertain().into()) };
+        let Ok(generation) = self.coherence.admit(subject.hash, now) else {
+            return Err(uncertain().into());
+        };
         let ages = opening.ages.at_most(self.coherence.doubted_age(subject.hash));
-        if let Some(known) = self.attributes.get(subject.key, generation, now, ages, opening.needs) {
+        if let Some(known) = self.attributes.get(subject.key, generation, now, ages, opening.needs)
+        {
             self.metrics.attributes_hits.inc();
             let asked = Some(known.asked);
-            return Ok(Learnt { found: known.found, generation, cached: true, asked, outcome: None });
+            return Ok(Learnt {
+                found: known.found,
+                generation,
+                cached: true,
+                asked,
+                outcome: None,
+            });
         }
-        // An absence may be asked for more often than attributes: who joins must accept the age of either.
+        // An absence may be asked for more often than attributes: who joins must accept the age of
+        // either.
         let age = if accepts_less(ages) { ages.absence } else { ages.attributes };
         let asking = Asking { arrived: opening.arrived, age, generation };
         let plan = self.plan(opening, generation);
@@ -196,31 +230,42 @@ impl Worker {
         };
         let Some(outcome) = outcome else { return Err(Refused::from(Failure::Stopping).into()) };
         let (found, generation) = match &*outcome {
-            Outcome::Present { attributes, generation, .. } => (Found::Present(attributes.clone()), *generation),
+            Outcome::Present { attributes, generation, .. } => {
+                (Found::Present(attributes.clone()), *generation)
+            }
             Outcome::Absent { answer, generation } => (Found::Absent(answer.clone()), *generation),
             Outcome::Moved => return Err(Missed::Again(uncertain())),
             Outcome::Uncertain => return Err(uncertain().into()),
-            Outcome::Refused(kind, reason) => return Err(Refused::new(kind.clone(), reason.clone()).into()),
+            Outcome::Refused(kind, reason) => {
+                return Err(Refused::new(kind.clone(), reason.clone()).into());
+            }
         };
         Ok(Learnt { found, generation, cached: false, asked: None, outcome: Some(outcome) })
     }
 
-    /// With the pages, unless they seem to be here already: then only the attributes have to be renewed.
+    /// With the pages, unless they seem to be here already: then only the attributes have to be
+    /// renewed.
     fn plan(&self, opening: &Opening, generation: Generation) -> Plan {
-        let get = plan::get(opening.want, self.geometry).filter(|_| opening.bytes_max > 0).filter(|range| {
-            let page = (range.start() / u64::from(self.geometry.page_bytes)) as u16;
-            let Some(known) = self.attributes.hint(opening.subject.key, generation) else {
-                // Pages outlive a restart, attributes don't: a question without bytes tells whether they are of use.
-                return !self.filler.may_hold(&opening.subject.object, page);
-            };
-            let digest = self.digests.version(&opening.subject.object, &known.version);
-            known.version.bytes > *range.start() && !self.filler.holds(digest, page)
-        });
-        let fits = |bytes: &u64| get.as_ref().is_some_and(|get| *get.start() == 0 && *bytes <= get.end() + 1);
+        let get = plan::get(opening.want, self.geometry).filter(|_| opening.bytes_max > 0).filter(
+            |range| {
+                let page = (range.start() / u64::from(self.geometry.page_bytes)) as u16;
+                let Some(known) = self.attributes.hint(opening.subject.key, generation) else {
+                    // Pages outlive a restart, attributes don't: a question without bytes tells
+                    // whether they are of use.
+                    return !self.filler.may_hold(&opening.subject.object, page);
+                };
+                let digest = self.digests.version(&opening.subject.object, &known.version);
+                known.version.bytes > *range.start() && !self.filler.holds(digest, page)
+            },
+        );
+        let fits = |bytes: &u64| {
+            get.as_ref().is_some_and(|get| *get.start() == 0 && *bytes <= get.end() + 1)
+        };
         Plan { whole: opening.listed.filter(fits), get, needs: opening.needs }
     }
 
-    /// Waits for the first bytes of the span: an answer that turns out to be of a version that is gone was not given yet.
+    /// Waits for the first bytes of the span: an answer that turns out to be of a version that is
+    /// gone was not given yet.
     async fn first_bytes(
         &self,
         opening: &Opening,
@@ -258,11 +303,23 @@ impl Worker {
         let Present { attributes, generation, cached, lease, bytes } = present;
         let opened = |piece| {
             let attributes = Attributes::clone(&attributes);
-            Message::Opened(Box::new(Opened { attributes, generation, lease, attributes_cached: cached, piece }))
-                .encode()
+            Message::Opened(Box::new(Opened {
+                attributes,
+                generation,
+                lease,
+                attributes_cached: cached,
+                piece,
+            }))
+            .encode()
         };
         let Some((chunk, reading)) = bytes else {
-            return end(reply, bounded(opened(None)).unwrap_or_else(|refusal| refusal), 0, Vec::new()).await;
+            return end(
+                reply,
+                bounded(opened(None)).unwrap_or_else(|refusal| refusal),
+                0,
+                Vec::new(),
+            )
+            .await;
         };
         self.count_served(&chunk);
         let Chunk { piece, offset, data } = chunk;

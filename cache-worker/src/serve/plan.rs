@@ -4,10 +4,11 @@ use std::ops::{Range, RangeInclusive};
 
 use verbs3_protocol::{ByteRange, Geometry};
 
-/// Page-aligned bytes of block 0 to get together with the attributes; `None` where the wanted bytes begin elsewhere, or
-/// where the length decides where.
+/// Page-aligned bytes of block 0 to get together with the attributes; `None` where the wanted bytes
+/// begin elsewhere, or where the length decides where.
 pub(super) fn get(want: Option<ByteRange>, geometry: Geometry) -> Option<RangeInclusive<u64>> {
-    let (page_bytes, block_bytes) = (u64::from(geometry.page_bytes), u64::from(geometry.block_bytes));
+    let (page_bytes, block_bytes) =
+        (u64::from(geometry.page_bytes), u64::from(geometry.block_bytes));
     match want? {
         ByteRange::All => Some(0..=block_bytes - 1),
         ByteRange::From { first, last } => {
@@ -30,7 +31,8 @@ pub(super) fn span(
     bytes_max: u64,
 ) -> Option<Range<u32>> {
     let range = want?.resolve(object_bytes)?;
-    let end = range.end.min(u64::from(geometry.block_bytes)).min(range.start.saturating_add(bytes_max));
+    let end =
+        range.end.min(u64::from(geometry.block_bytes)).min(range.start.saturating_add(bytes_max));
     (range.start < end).then_some(range.start as u32..end as u32)
 }
 

@@ -20,7 +20,8 @@ impl Worker {
         }
     }
 
-    /// Of a hot block. By this worker's own map it may be the owner: then it is a read like any other.
+    /// Of a hot block. By this worker's own map it may be the owner: then it is a read like any
+    /// other.
     pub(super) async fn serve_read_replica(&self, read: Read, landing_bytes: u64, reply: Reply) {
         self.metrics.replica_reads.inc();
         let replica = !self.former.is_mine(read.object.block_slot(read.block));
@@ -35,10 +36,14 @@ impl Worker {
         let block_len = self.geometry.block_len(read.version.bytes, read.block);
         let range = read.start..read.end;
         if range.is_empty() || range.end > block_len {
-            return Err(Refused::malformed(format!("bytes {range:?} of a block of {block_len} bytes")));
+            return Err(Refused::malformed(format!(
+                "bytes {range:?} of a block of {block_len} bytes"
+            )));
         }
         if u64::from(range.end - range.start) > landing_bytes {
-            return Err(Refused::malformed(format!("bytes {range:?} for a landing of {landing_bytes} bytes")));
+            return Err(Refused::malformed(format!(
+                "bytes {range:?} for a landing of {landing_bytes} bytes"
+            )));
         }
         let target = self.target(read.object, read.version)?;
         if replica {
@@ -48,7 +53,11 @@ impl Worker {
     }
 
     /// What is asked of, if that names a version of an object that this worker can fill.
-    pub(super) fn target(&self, object: ObjectKey, version: Version) -> Result<Arc<Target>, Refused> {
+    pub(super) fn target(
+        &self,
+        object: ObjectKey,
+        version: Version,
+    ) -> Result<Arc<Target>, Refused> {
         let source = self.source(&object.volume)?;
         if !is_strong_etag(&version.etag) {
             return Err(Refused::malformed(format!("etag {:?} names no version", version.etag)));

@@ -1,7 +1,8 @@
-//! Turns the pages of one span into parts of a reply: what is there goes out at once, the rest as it comes.
+//! Turns the pages of one span into parts of a reply: what is there goes out at once, the rest as
+//! it comes.
 //!
-//! A reader that waits keeps nothing but the page that it waits for: the pages after it are looked up again when they are
-//! reached, and filled again if they were given up meanwhile.
+//! A reader that waits keeps nothing but the page that it waits for: the pages after it are looked
+//! up again when they are reached, and filled again if they were given up meanwhile.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,11 +16,13 @@ use crate::fill::{Claim, Failure, Filled, PageSource, Target, Wanted};
 use crate::memory::Page;
 use crate::worker::Worker;
 
-/// A first part that is not a whole page is sent once this many bytes are there: enough that a part's cost is small
-/// beside it, few enough that the client's first byte does not wait for a page of a slow store.
+/// A first part that is not a whole page is sent once this many bytes are there: enough that a
+/// part's cost is small beside it, few enough that the client's first byte does not wait for a page
+/// of a slow store.
 const FIRST_PART_BYTES: u32 = 32 << 10;
 
-/// How often one reading claims pages again that were given up before it came to them. More: memory is too short for it.
+/// How often one reading claims pages again that were given up before it came to them. More: memory
+/// is too short for it.
 const RECLAIMS_MAX: usize = 8;
 
 /// The bytes of a span, on their way out.
@@ -68,7 +71,8 @@ impl<'a> Reading<'a> {
         Ok(reading)
     }
 
-    /// As [`Reading::start`] of a hot block whose owner is another worker: nothing is filled from the UFS.
+    /// As [`Reading::start`] of a hot block whose owner is another worker: nothing is filled from
+    /// the UFS.
     pub(super) fn start_replica(
         worker: &'a Worker,
         target: Arc<Target>,
@@ -88,7 +92,17 @@ impl<'a> Reading<'a> {
         let wanted = Wanted { block, pages: worker.geometry.pages(&range), ahead_bytes, replica };
         let claim = worker.filler.claim(&target, &wanted)?;
         let verdict = claim.verdict(None);
-        Ok(Self { worker, target, claim, block, at: range.start, range, verdict, reclaims: 0, replica })
+        Ok(Self {
+            worker,
+            target,
+            claim,
+            block,
+            at: range.start,
+            range,
+            verdict,
+            reclaims: 0,
+            replica,
+        })
     }
 
     fn note_heat(&self) {
@@ -104,11 +118,14 @@ impl<'a> Reading<'a> {
         self.at >= self.range.end
     }
 
-    /// Waits until the UFS has answered for one of the pages that it fills, if there is one. What is here already was not given
-    /// out by then: a version that is gone is found before its first byte.
+    /// Waits until the UFS has answered for one of the pages that it fills, if there is one. What
+    /// is here already was not given out by then: a version that is gone is found before its first
+    /// byte.
     pub(super) async fn confirm_version(&mut self) -> Result<(), Failure> {
         let filling = self.claim.sources.iter().find_map(|source| match source {
-            PageSource::Filling { run, index } if run.origin.is_ufs() => Some((run.clone(), *index)),
+            PageSource::Filling { run, index } if run.origin.is_ufs() => {
+                Some((run.clone(), *index))
+            }
             PageSource::Filling { .. } | PageSource::Held(_) | PageSource::Released => None,
         });
         let Some((run, index)) = filling else { return Ok(()) };
@@ -120,7 +137,8 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// The next bytes: every whole page that is there, or the beginning of the first. Waits until there are some.
+    /// The next bytes: every whole page that is there, or the beginning of the first. Waits until
+    /// there are some.
     pub(super) async fn next(&mut self) -> Result<Chunk, Failure> {
         let chunk = self.wait_for_next().await?;
         // What a replica refuses is read at the owner, and counted there.
@@ -176,7 +194,9 @@ impl<'a> Reading<'a> {
                     let whole = bytes == (0..page.bytes);
                     self.push(&mut chunk, &page.cell, bytes, whole.then_some(page.checksum));
                 }
-                There::Some(cell, there) if there >= bytes.end => self.push(&mut chunk, &cell, bytes, None),
+                There::Some(cell, there) if there >= bytes.end => {
+                    self.push(&mut chunk, &cell, bytes, None)
+                }
                 There::Some(cell, there) => {
                     if self.at == self.range.start && there >= bytes.start + FIRST_PART_BYTES {
                         self.push(&mut chunk, &cell, bytes.start..there, None);
@@ -210,7 +230,9 @@ impl<'a> Reading<'a> {
     fn reclaim(&mut self) -> Result<(), Failure> {
         if self.reclaims >= RECLAIMS_MAX {
             self.worker.metrics.busy_memory.inc();
-            return Err(Failure::Busy("pages are given up before they can be read; raise memory.capacity"));
+            return Err(Failure::Busy(
+                "pages are given up before they can be read; raise memory.capacity",
+            ));
         }
         self.reclaims += 1;
         let pages = self.worker.geometry.pages(&(self.at..self.range.end));
@@ -220,22 +242,37 @@ impl<'a> Reading<'a> {
     }
 
     fn begin(&self) -> Chunk {
-        let piece =
-            Piece { block: self.block, start: self.at, length: 0, checksums: Vec::new(), verdict: self.verdict };
+        let piece = Piece {
+            block: self.block,
+            start: self.at,
+            length: 0,
+            checksums: Vec::new(),
+            verdict: self.verdict,
+        };
         Chunk { piece, offset: u64::from(self.at - self.range.start), data: Vec::new() }
     }
 
-    /// Adds bytes of the page at hand, which are there. `stored`: their checksum, if they are the whole page.
-    fn push(&mut self, chunk: &mut Chunk, cell: &CellReader, range: Range<u32>, stored: Option<u64>) {
+    /// Adds bytes of the page at hand, which are there. `stored`: their checksum, if they are the
+    /// whole page.
+    fn push(
+        &mut self,
+        chunk: &mut Chunk,
+        cell: &CellReader,
+        range: Range<u32>,
+        stored: Option<u64>,
+    ) {
         let Some(bytes) = cell.bytes(range.start as usize..range.end as usize) else { return };
-        chunk.piece.checksums.push(stored.unwrap_or_else(|| checksum(CrcAlgorithm::Crc64Nvme, &bytes)));
+        chunk
+            .piece
+            .checksums
+            .push(stored.unwrap_or_else(|| checksum(CrcAlgorithm::Crc64Nvme, &bytes)));
         chunk.piece.length += range.end - range.start;
         chunk.data.push(bytes);
         self.at += range.end - range.start;
     }
 
-    /// The page that holds the byte at `at`: its place among the claim's sources, and which of its bytes are wanted from
-    /// `at` on.
+    /// The page that holds the byte at `at`: its place among the claim's sources, and which of its
+    /// bytes are wanted from `at` on.
     fn part_at(&self, at: u32) -> (usize, Range<u32>) {
         let page_bytes = self.worker.geometry.page_bytes;
         let page = at / page_bytes;

@@ -1,9 +1,12 @@
-//! Leases: which opens are answered with one, and the polls by which holders hear that theirs are recalled.
+//! Leases: which opens are answered with one, and the polls by which holders hear that theirs are
+//! recalled.
 
 use std::time::Duration;
 
 use tokio::time::timeout;
-use verbs3_protocol::{LEASE_MS_MAX, Lease, RECALLS_WAIT_MS, Recalls, RefusalKind, Reply as Message};
+use verbs3_protocol::{
+    LEASE_MS_MAX, Lease, RECALLS_WAIT_MS, Recalls, RefusalKind, Reply as Message,
+};
 
 use super::Refused;
 use super::open::{Learnt, Opening};
@@ -17,7 +20,8 @@ const LEASE_MIN: Duration = Duration::from_millis(50);
 const ID: u64 = 1;
 
 impl Worker {
-    /// With attributes that were known, of a key that is read often and was not written for a while.
+    /// With attributes that were known, of a key that is read often and was not written for a
+    /// while.
     pub(super) fn lease_on(&self, opening: &Opening, learnt: &Learnt) -> Lease {
         let (none, subject) = (Lease::default(), &opening.subject);
         if self.leases.length.is_zero() || subject.version_id.is_some() {
@@ -41,14 +45,17 @@ impl Worker {
         };
         let length = self.leases.length.min(Duration::from_millis(LEASE_MS_MAX.into()));
         let granted = self.standing.to_grant(opening.epoch, times, |own_end| {
-            // Counted from when the question came, which its asker counts as later than it was sent.
+            // Counted from when the question came, which its asker counts as later than it was
+            // sent.
             let end = opening.arrived.after(length).min(own_end);
             let left = end.min(old.unwrap_or(end)).since(opening.arrived);
             if left < LEASE_MIN || now.since(opening.arrived) >= left {
                 return None;
             }
             let milliseconds = u32::try_from(left.as_millis()).unwrap_or(u32::MAX);
-            let Some(holder) = opening.holder.filter(|holder| self.grants.is_polled_by(holder.id, now)) else {
+            let Some(holder) =
+                opening.holder.filter(|holder| self.grants.is_polled_by(holder.id, now))
+            else {
                 return Some(Lease { id: ID, milliseconds: 0 });
             };
             let valid = || {
@@ -56,7 +63,12 @@ impl Worker {
                 self.coherence.holds(subject.hash, learnt.generation, now)
                     && voided.is_none_or(|since| now.since(asked) <= since)
             };
-            match self.grants.grant(subject.hash, (holder.id, opening.arrived.after(left)), now, valid) {
+            match self.grants.grant(
+                subject.hash,
+                (holder.id, opening.arrived.after(left)),
+                now,
+                valid,
+            ) {
                 Ok(()) => {
                     self.metrics.leases_granted.inc();
                     Some(Lease { id: ID, milliseconds })
@@ -80,7 +92,10 @@ impl Worker {
         let poll = self.grants.poll(holder, through, self.clock.now());
         let mut poll = poll.map_err(|_| {
             self.metrics.busy_holders.inc();
-            Refused::new(RefusalKind::Busy, "no lease is granted to another gateway; raise worker.leases.holders_max")
+            Refused::new(
+                RefusalKind::Busy,
+                "no lease is granted to another gateway; raise worker.leases.holders_max",
+            )
         })?;
         let _ = timeout(Duration::from_millis(RECALLS_WAIT_MS), poll.recalled()).await;
         Ok(Message::Recalled(poll.answer(self.life, self.clock.now())))

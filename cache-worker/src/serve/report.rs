@@ -12,7 +12,8 @@ impl Worker {
         let hashes = self.hashes(&report.volume, &report.keys)?;
         let (coherence, times) = (&self.coherence, self.clock.times());
         let now = times.now;
-        let note = || coherence.report(&hashes, report.write, report.outcome, self.uncertain_max, now);
+        let note =
+            || coherence.report(&hashes, report.write, report.outcome, self.uncertain_max, now);
         let noted = self.standing.to_note(report.epoch, times, note);
         let (raised, hold) = noted.map_err(|denied| Self::denied(denied, report.epoch))?;
         self.metrics.open_writes.set(coherence.open_writes() as i64);
@@ -23,7 +24,10 @@ impl Worker {
             }
             Err(_) => {
                 self.metrics.busy_writes.inc();
-                Err(Refused::new(RefusalKind::Busy, "too many announced writes are open; raise open_writes_max"))
+                Err(Refused::new(
+                    RefusalKind::Busy,
+                    "too many announced writes are open; raise open_writes_max",
+                ))
             }
         }
     }

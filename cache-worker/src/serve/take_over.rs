@@ -1,4 +1,5 @@
-//! Answers a worker that leaves: takes a block over from it before anybody reads it here. What it does not have is not filled.
+//! Answers a worker that leaves: takes a block over from it before anybody reads it here. What it
+//! does not have is not filled.
 
 use verbs3_protocol::{RefusalKind, Reply as Message, TakeOver};
 
@@ -18,7 +19,10 @@ impl Worker {
         }
         let target = self.target(object, version)?;
         if self.geometry.block_len(target.version.bytes, block) == 0 {
-            return Err(Refused::malformed(format!("block {} of {} bytes", block.0, target.version.bytes)));
+            return Err(Refused::malformed(format!(
+                "block {} of {} bytes",
+                block.0, target.version.bytes
+            )));
         }
         // It will be this worker's to hand over, should it leave next.
         let heat_bytes = u32::try_from(heat_bytes).unwrap_or(u32::MAX);

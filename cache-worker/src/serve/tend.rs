@@ -1,8 +1,12 @@
-//! Answers `Tend`: what is here of blocks, and gives it up or lets go of it where that is asked. Fills nothing.
+//! Answers `Tend`: what is here of blocks, and gives it up or lets go of it where that is asked.
+//! Fills nothing.
 //!
-//! What is filled, read or written to disk at this very moment may be here again afterwards: nothing waits for it.
+//! What is filled, read or written to disk at this very moment may be here again afterwards:
+//! nothing waits for it.
 
-use verbs3_protocol::{BlockIndex, PageIndex, Reply as Message, TENDED_BLOCKS_MAX, Tend, TendAct, Tended, TendedBlock};
+use verbs3_protocol::{
+    BlockIndex, PageIndex, Reply as Message, TENDED_BLOCKS_MAX, Tend, TendAct, Tended, TendedBlock,
+};
 use verbs3_rdma::transport::Reply;
 
 use super::{Refused, say, while_alive};
@@ -22,7 +26,10 @@ impl Worker {
         self.check_geometry(tend.geometry)?;
         self.source(&tend.object.volume)?;
         if tend.blocks > TENDED_BLOCKS_MAX {
-            return Err(Refused::malformed(format!("{} blocks; ask for {TENDED_BLOCKS_MAX} at most", tend.blocks)));
+            return Err(Refused::malformed(format!(
+                "{} blocks; ask for {TENDED_BLOCKS_MAX} at most",
+                tend.blocks
+            )));
         }
         let digest = self.digests.version(&tend.object, &tend.version);
         let all = tend.version.bytes.div_ceil(u64::from(self.geometry.block_bytes));
@@ -45,12 +52,18 @@ impl Worker {
     }
 
     /// What is here of a block; and whether some of it is on disk.
-    fn look_at(&self, digest: VersionDigest, block: BlockIndex, block_len: u32) -> (Option<TendedBlock>, bool) {
+    fn look_at(
+        &self,
+        digest: VersionDigest,
+        block: BlockIndex,
+        block_len: u32,
+    ) -> (Option<TendedBlock>, bool) {
         let now_s = self.clock.now().seconds();
         let (mut memory_bytes, mut disk_bytes, mut pinned_bytes, mut uses) = (0, 0, 0, 0);
         let mut idle_s: Option<u32> = None;
         for page in self.geometry.pages(&(0..block_len)) {
-            let (key, length) = (digest.page(block, page), self.geometry.page_len(block_len, PageIndex(page)));
+            let (key, length) =
+                (digest.page(block, page), self.geometry.page_len(block_len, PageIndex(page)));
             let in_memory = self.filler.memory().heat(key, now_s);
             let on_disk = self.filler.disk().and_then(|disk| disk.heat(key));
             memory_bytes += in_memory.map_or(0, |_| length);
@@ -61,11 +74,25 @@ impl Worker {
                 idle_s = Some(idle_s.unwrap_or(u32::MAX).min(heat.idle_s));
             }
         }
-        let found = idle_s.map(|idle_s| TendedBlock { block, memory_bytes, disk_bytes, pinned_bytes, uses, idle_s });
+        let found = idle_s.map(|idle_s| TendedBlock {
+            block,
+            memory_bytes,
+            disk_bytes,
+            pinned_bytes,
+            uses,
+            idle_s,
+        });
         (found, disk_bytes > 0)
     }
 
-    async fn act_on(&self, act: TendAct, digest: VersionDigest, block: BlockIndex, block_len: u32, on_disk: bool) {
+    async fn act_on(
+        &self,
+        act: TendAct,
+        digest: VersionDigest,
+        block: BlockIndex,
+        block_len: u32,
+        on_disk: bool,
+    ) {
         let keys = self.geometry.pages(&(0..block_len)).map(|page| digest.page(block, page));
         if act == TendAct::Evict {
             keys.clone().for_each(|key| self.filler.memory().give_up(key));
@@ -77,6 +104,8 @@ impl Worker {
         }
         let keys: Vec<_> = keys.collect();
         // An error: the runtime ends, and with it this process.
-        let _ = tokio::task::spawn_blocking(move || keys.into_iter().for_each(|key| disk.evict(key))).await;
+        let _ =
+            tokio::task::spawn_blocking(move || keys.into_iter().for_each(|key| disk.evict(key)))
+                .await;
     }
 }

@@ -1,6 +1,8 @@
-//! Answers `Warm`: has pages of one block ready before anybody reads them, and says what became of them. Sends no bytes.
+//! Answers `Warm`: has pages of one block ready before anybody reads them, and says what became of
+//! them. Sends no bytes.
 //!
-//! A page that is being filled for a reader is waited for, and a reader joins what is filled here: one fill per page.
+//! A page that is being filled for a reader is waited for, and a reader joins what is filled here:
+//! one fill per page.
 
 mod disk;
 
@@ -8,8 +10,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use verbs3_protocol::{
-    Absent, BlockIndex, ByteRange, Open, PageIndex, RefusalKind, Reply as Message, UfsAnswer, Version, Warm, WarmTier,
-    Warmed, is_strong_etag,
+    Absent, BlockIndex, ByteRange, Open, PageIndex, RefusalKind, Reply as Message, UfsAnswer,
+    Version, Warm, WarmTier, Warmed, is_strong_etag,
 };
 use verbs3_rdma::transport::Reply;
 
@@ -37,7 +39,8 @@ struct Bytes {
 }
 
 impl Bytes {
-    /// What a page counts for that is here now, or is not. One that the asker's own check has brought was not here before.
+    /// What a page counts for that is here now, or is not. One that the asker's own check has
+    /// brought was not here before.
     fn of_page(&mut self, page: u16, is_here: bool, brought: Option<&Interest>) -> &mut u32 {
         match is_here && !brought.is_some_and(|brought| brought.brings(page)) {
             true => &mut self.held,
@@ -72,22 +75,27 @@ impl Worker {
         self.check_geometry(warm.geometry)?;
         let source = self.source(&warm.object.volume)?;
         self.check_tier(&warm)?;
-        // A small object takes what it has, and not what its pages could have: many are warmed at once.
+        // A small object takes what it has, and not what its pages could have: many are warmed at
+        // once.
         let there = match &warm.version {
             Some(version) => Some(self.geometry.block_len(version.bytes, warm.block).into()),
             None => listed,
         };
-        let bytes = (u64::from(warm.pages) * u64::from(self.geometry.page_bytes)).min(there.unwrap_or(u64::MAX));
+        let bytes = (u64::from(warm.pages) * u64::from(self.geometry.page_bytes))
+            .min(there.unwrap_or(u64::MAX));
         let _turn = match warm.look_only {
             true => None,
             false => Some(self.warming.turn(&self.filler, self.clock.now(), bytes).await?),
         };
-        let Some(version) = warm.version.clone() else { return self.warm_current(&warm, listed).await };
+        let Some(version) = warm.version.clone() else {
+            return self.warm_current(&warm, listed).await;
+        };
         if !is_strong_etag(&version.etag) || version.version_id.as_deref() == Some("null") {
             return Err(Refused::malformed(format!("{version:?} names no version")));
         }
         let digest = self.digests.version(&warm.object, &version);
-        let target = Target { source, object: warm.object.clone(), version: version.clone(), digest };
+        let target =
+            Target { source, object: warm.object.clone(), version: version.clone(), digest };
         let bytes = self.warm_pages(Arc::new(target), &warm, None).await?;
         Ok(Answer::Warmed(bytes.of(version, self.life)))
     }
@@ -95,11 +103,16 @@ impl Worker {
     /// Of what the UFS has now: attributes and pages come in one request where neither is here.
     async fn warm_current(&self, warm: &Warm, listed: Option<u64>) -> Result<Answer, Refused> {
         if warm.block != BlockIndex(0) {
-            return Err(Refused::malformed("a block other than the first is warmed by its version"));
+            return Err(Refused::malformed(
+                "a block other than the first is warmed by its version",
+            ));
         }
         let mut opening = self.opening(as_open(warm, self.geometry.page_bytes), u64::MAX)?;
         opening.listed = listed;
-        let mut last = Refused::new(RefusalKind::Uncertain, "the object changes faster than it can be asked about");
+        let mut last = Refused::new(
+            RefusalKind::Uncertain,
+            "the object changes faster than it can be asked about",
+        );
         for _ in 0..ATTEMPTS_MAX {
             match self.warm_once(warm, &opening).await {
                 Ok(answer) => return Ok(answer),
@@ -116,7 +129,11 @@ impl Worker {
             Found::Present(attributes) => attributes.clone(),
             Found::Absent(answer) => {
                 let answer = UfsAnswer::clone(answer);
-                return Ok(Answer::Absent(Absent { answer, generation: learnt.generation, cached: learnt.cached }));
+                return Ok(Answer::Absent(Absent {
+                    answer,
+                    generation: learnt.generation,
+                    cached: learnt.cached,
+                }));
             }
         };
         let version = &attributes.version;
@@ -136,10 +153,20 @@ impl Worker {
         }
     }
 
-    /// Waits until every page is here. Pages that the asker's own check has `brought` were not here when it came.
-    async fn warm_pages(&self, target: Arc<Target>, warm: &Warm, brought: Option<&Interest>) -> Result<Bytes, Failure> {
+    /// Waits until every page is here. Pages that the asker's own check has `brought` were not here
+    /// when it came.
+    async fn warm_pages(
+        &self,
+        target: Arc<Target>,
+        warm: &Warm,
+        brought: Option<&Interest>,
+    ) -> Result<Bytes, Failure> {
         let block_len = self.geometry.block_len(target.version.bytes, warm.block);
-        let end = self.geometry.pages(&(0..block_len)).end.min(warm.first_page.saturating_add(warm.pages));
+        let end = self
+            .geometry
+            .pages(&(0..block_len))
+            .end
+            .min(warm.first_page.saturating_add(warm.pages));
         let pages = warm.first_page..end;
         if pages.is_empty() {
             return Ok(Bytes::default());
@@ -168,10 +195,14 @@ impl Worker {
         claim.release();
         let mut reclaims = 0;
         for page in pages.clone() {
-            while let PageSource::Filling { run, index } = &claim.sources[usize::from(page - claim.first_page)] {
+            while let PageSource::Filling { run, index } =
+                &claim.sources[usize::from(page - claim.first_page)]
+            {
                 match run.clone().wait(*index, length(page)).await {
                     Ok(_) => break,
-                    Err(Failure::Abandoned | Failure::NotHeld | Failure::OwnerSilent) if reclaims < RECLAIMS_MAX => {
+                    Err(Failure::Abandoned | Failure::NotHeld | Failure::OwnerSilent)
+                        if reclaims < RECLAIMS_MAX =>
+                    {
                         reclaims += 1;
                         claim = self.warm_claim(&target, warm.block, page..pages.end)?;
                         claim.release();
@@ -184,9 +215,15 @@ impl Worker {
         Ok(bytes)
     }
 
-    /// A replica takes from the owner of the block what that holds; the rest is filled. Not where the owner did not say what it holds:
-    /// its bytes would leave the UFS twice. The asker has time, and comes back.
-    async fn copy_from_owner(&self, target: &Arc<Target>, block: BlockIndex, pages: Range<u16>) -> Result<(), Failure> {
+    /// A replica takes from the owner of the block what that holds; the rest is filled. Not where
+    /// the owner did not say what it holds: its bytes would leave the UFS twice. The asker has
+    /// time, and comes back.
+    async fn copy_from_owner(
+        &self,
+        target: &Arc<Target>,
+        block: BlockIndex,
+        pages: Range<u16>,
+    ) -> Result<(), Failure> {
         if self.former.other_owner(target.object.block_slot(block)).is_none() {
             return Ok(());
         }
@@ -199,18 +236,31 @@ impl Worker {
                 let bytes = self.geometry.page_len(block_len, PageIndex(page));
                 // What does not come in another way is claimed again.
                 if let Err(Failure::OwnerSilent) = run.clone().wait(*index, bytes).await {
-                    return Err(Failure::Busy("the owner of the block does not give its pages now"));
+                    return Err(Failure::Busy(
+                        "the owner of the block does not give its pages now",
+                    ));
                 }
             }
         }
         Ok(())
     }
 
-    fn warm_claim(&self, target: &Arc<Target>, block: BlockIndex, pages: Range<u16>) -> Result<Claim, Failure> {
+    fn warm_claim(
+        &self,
+        target: &Arc<Target>,
+        block: BlockIndex,
+        pages: Range<u16>,
+    ) -> Result<Claim, Failure> {
         self.filler.claim(target, &Wanted { block, pages, ahead_bytes: 0, replica: false })
     }
 
-    fn look(&self, target: &Target, warm: &Warm, pages: Range<u16>, length: impl Fn(u16) -> u32) -> Bytes {
+    fn look(
+        &self,
+        target: &Target,
+        warm: &Warm,
+        pages: Range<u16>,
+        length: impl Fn(u16) -> u32,
+    ) -> Bytes {
         let mut bytes = Bytes::default();
         for page in pages {
             let is_here = self.is_page_here(target.digest, warm.block, page, warm.tier);
@@ -220,10 +270,12 @@ impl Worker {
     }
 }
 
-/// The question of which a warm-up wants the answer, and not the bytes. With checksums: clients ask for them by default.
+/// The question of which a warm-up wants the answer, and not the bytes. With checksums: clients ask
+/// for them by default.
 fn as_open(warm: &Warm, page_bytes: u32) -> Open {
     let byte = |page: u32| u64::from(page) * u64::from(page_bytes);
-    let (first, end) = (byte(warm.first_page.into()), byte(u32::from(warm.first_page) + u32::from(warm.pages)));
+    let (first, end) =
+        (byte(warm.first_page.into()), byte(u32::from(warm.first_page) + u32::from(warm.pages)));
     let want = ByteRange::From { first, last: Some(end.saturating_sub(1)) };
     Open {
         object: warm.object.clone(),

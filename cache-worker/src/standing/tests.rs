@@ -9,7 +9,8 @@ fn id(name: &str) -> WorkerId {
 }
 
 fn map(epoch: u64, names: &[&str]) -> Placement {
-    Placement::new(Epoch(epoch), names.iter().map(|name| Member::new(id(name), 1.0)).collect(), 1).unwrap()
+    Placement::new(Epoch(epoch), names.iter().map(|name| Member::new(id(name), 1.0)).collect(), 1)
+        .unwrap()
 }
 
 fn at(seconds: u64) -> Moment {
@@ -23,8 +24,15 @@ fn coordinated(standing: &Standing) -> &Coordinated {
     }
 }
 
-/// Makes `map` come into force for worker `a`, after `former`, of whose members `handed` have handed over.
-fn activate(standing: &Standing, map: &Placement, former: Option<&Placement>, handed: &[&str], now: Moment) {
+/// Makes `map` come into force for worker `a`, after `former`, of whose members `handed` have
+/// handed over.
+fn activate(
+    standing: &Standing,
+    map: &Placement,
+    former: Option<&Placement>,
+    handed: &[&str],
+    now: Moment,
+) {
     activate_as(standing, (map, former), handed, |_| (), now);
 }
 
@@ -39,7 +47,8 @@ fn activate_as(
     let handed_over = handed.iter().map(|name| id(name)).collect();
     let (resumes, restarted, inherited, silent) = (false, false, Duration::ZERO, UNCERTAIN);
     let (me, handed_over) = (&id("a"), &handed_over);
-    let mut handover = Handover { map, me, former, handed_over, resumes, restarted, inherited, silent };
+    let mut handover =
+        Handover { map, me, former, handed_over, resumes, restarted, inherited, silent };
     change(&mut handover);
     coordinated(standing).activate(&handover, now);
 }
@@ -47,7 +56,8 @@ fn activate_as(
 /// A slot that `one` owns in the first map and `other` in the second.
 fn slot(first: &Placement, one: &str, second: &Placement, other: &str) -> Slot {
     let all = (0..SLOTS).map(|slot| Slot(slot as u16));
-    let mut found = all.filter(|&slot| first.owner(slot).id == id(one) && second.owner(slot).id == id(other));
+    let mut found =
+        all.filter(|&slot| first.owner(slot).id == id(one) && second.owner(slot).id == id(other));
     found.next().unwrap()
 }
 
@@ -104,7 +114,8 @@ fn slots_of_who_could_not_hand_over_are_asked_until_its_writes_are_over() {
 
 #[test]
 fn a_slot_that_comes_back_is_begun_anew() {
-    let (standing, alone, both, again) = (leased(), map(1, &["a"]), map(2, &["a", "b"]), map(3, &["a"]));
+    let (standing, alone, both, again) =
+        (leased(), map(1, &["a"]), map(2, &["a", "b"]), map(3, &["a"]));
     let returned = slot(&both, "b", &again, "a");
     activate(&standing, &alone, None, &[], at(10));
     activate(&standing, &both, Some(&alone), &["a"], at(20));
@@ -117,8 +128,15 @@ fn who_missed_a_map_is_a_new_home_of_everything() {
     let (standing, first, third) = (leased(), map(1, &["a"]), map(3, &["a"]));
     activate(&standing, &first, None, &[], at(10));
     activate(&standing, &third, Some(&map(2, &["a", "b"])), &["a", "b"], at(20));
-    let (own, other) = (slot(&map(2, &["a", "b"]), "a", &third, "a"), slot(&map(2, &["a", "b"]), "b", &third, "a"));
-    assert_eq!(standing.to_answer(Epoch(3), own, at(21)), Ok(Right::Ask), "of that map it took over nothing");
+    let (own, other) = (
+        slot(&map(2, &["a", "b"]), "a", &third, "a"),
+        slot(&map(2, &["a", "b"]), "b", &third, "a"),
+    );
+    assert_eq!(
+        standing.to_answer(Epoch(3), own, at(21)),
+        Ok(Right::Ask),
+        "of that map it took over nothing"
+    );
     assert_eq!(standing.to_answer(Epoch(3), other, at(21)), Ok(seconds(1)));
 }
 
@@ -140,7 +158,11 @@ fn without_a_lease_the_ufs_is_asked_and_writes_are_noted_for_a_while() {
     assert_eq!(standing.to_note(Epoch(1), at(20), || ()), Ok(((), Hold::Unleased)));
     assert_eq!(standing.to_note(Epoch(1), at(40), || ()), Err(Denied::Lease));
     coordinated(&standing).lease(at(60), at(80));
-    assert_eq!(standing.to_answer(Epoch(1), Slot(0), at(41)), Ok(seconds(31)), "nobody else was its home meanwhile");
+    assert_eq!(
+        standing.to_answer(Epoch(1), Slot(0), at(41)),
+        Ok(seconds(31)),
+        "nobody else was its home meanwhile"
+    );
 }
 
 #[test]
@@ -165,7 +187,13 @@ fn a_process_that_is_started_again_under_its_map_does_not_know_the_writes_of_the
     let (alone, before) = (map(2, &["a"]), map(1, &["b"]));
     for former in [None, Some(&before)] {
         let standing = leased();
-        activate_as(&standing, (&alone, former), &["b"], |handover| handover.restarted = true, at(10));
+        activate_as(
+            &standing,
+            (&alone, former),
+            &["b"],
+            |handover| handover.restarted = true,
+            at(10),
+        );
         assert_eq!(standing.to_answer(Epoch(2), Slot(7), at(309)), Ok(Right::Ask));
         assert_eq!(standing.to_answer(Epoch(2), Slot(7), at(311)), Ok(seconds(1)));
     }
@@ -175,7 +203,8 @@ fn a_process_that_is_started_again_under_its_map_does_not_know_the_writes_of_the
 fn who_resumes_knows_as_much_as_the_process_before() {
     let (standing, alone) = (leased(), map(1, &["a"]));
     let resumes = |handover: &mut Handover<'_>| {
-        (handover.resumes, handover.restarted, handover.inherited) = (true, true, Duration::from_secs(30));
+        (handover.resumes, handover.restarted, handover.inherited) =
+            (true, true, Duration::from_secs(30));
     };
     activate_as(&standing, (&alone, None), &[], resumes, at(10));
     assert_eq!(standing.to_answer(Epoch(1), Slot(7), at(39)), Ok(Right::Ask));

@@ -49,7 +49,8 @@ enum CacheAction {
         #[arg(long, value_name = "NUMBER", default_value_t = 0)]
         first_block: u32,
     },
-    /// Ask the store again before anything is answered of these objects. Bytes of versions that are still right stay
+    /// Ask the store again before anything is answered of these objects. Bytes of versions that are
+    /// still right stay
     Invalidate {
         #[command(flatten)]
         names: Names,
@@ -132,7 +133,9 @@ async fn ask(arguments: &CacheArguments) -> anyhow::Result<bool> {
         CacheAction::Evict { job } => begun("evict", job, None).await,
         CacheAction::Pin { job, ttl } => begun("pin", job, Some(*ttl)).await,
         CacheAction::Unpin { job } => begun("unpin", job, None).await,
-        CacheAction::Where { object, first_block } => where_is(&client, object, *first_block, json).await,
+        CacheAction::Where { object, first_block } => {
+            where_is(&client, object, *first_block, json).await
+        }
         CacheAction::Invalidate { names: Names { prefixes, path } } => {
             let asked = Invalidation { paths: path.clone(), prefixes: prefixes.clone() };
             let said: Value = answered(client.post("/v1/invalidate", &asked, WAIT).await)?;
@@ -142,25 +145,35 @@ async fn ask(arguments: &CacheArguments) -> anyhow::Result<bool> {
             }
             Ok(true)
         }
-        CacheAction::Notify { file, ufs, warm } => notify(&client, file, ufs.as_deref(), *warm, json).await,
+        CacheAction::Notify { file, ufs, warm } => {
+            notify(&client, file, ufs.as_deref(), *warm, json).await
+        }
     }
 }
 
-async fn notify(client: &Client, file: &str, ufs: Option<&str>, warm: bool, json: bool) -> anyhow::Result<bool> {
+async fn notify(
+    client: &Client,
+    file: &str,
+    ufs: Option<&str>,
+    warm: bool,
+    json: bool,
+) -> anyhow::Result<bool> {
     let text = match file {
         "-" => std::io::read_to_string(std::io::stdin()).context("can't read standard input")?,
         file => std::fs::read_to_string(file).with_context(|| format!("can't read {file}"))?,
     };
     let event: Value = serde_json::from_str(&text).with_context(|| format!("{file} is no JSON"))?;
     let ufs = ufs.map(|ufs| format!("&ufs={}", escaped(ufs))).unwrap_or_default();
-    let said: Notified = answered(client.post(&format!("/v1/notifications?warm={warm}{ufs}"), &event, WAIT).await)?;
+    let said: Notified =
+        answered(client.post(&format!("/v1/notifications?warm={warm}{ufs}"), &event, WAIT).await)?;
     if json {
         println!("{}", serde_json::to_string(&said).unwrap_or_default());
         return Ok(true);
     }
     let Notified { invalidated, ignored, unknown, job } = said;
     println!(
-        "{invalidated} objects are asked anew; {ignored} events change nothing, {unknown} are of no mounted bucket"
+        "{invalidated} objects are asked anew; {ignored} events change nothing, {unknown} are of \
+        no mounted bucket"
     );
     if let Some(job) = job {
         println!("job {job} loads what was created");
@@ -168,11 +181,18 @@ async fn notify(client: &Client, file: &str, ufs: Option<&str>, warm: bool, json
     Ok(true)
 }
 
-async fn where_is(client: &Client, object: &str, first_block: u32, json: bool) -> anyhow::Result<bool> {
-    let Some((bucket, key)) = object.strip_prefix("s3://").and_then(|rest| rest.split_once('/')) else {
+async fn where_is(
+    client: &Client,
+    object: &str,
+    first_block: u32,
+    json: bool,
+) -> anyhow::Result<bool> {
+    let Some((bucket, key)) = object.strip_prefix("s3://").and_then(|rest| rest.split_once('/'))
+    else {
         bail!("{object:?} is not s3://BUCKET/KEY");
     };
-    let path = format!("/v1/objects/{}/{}?first_block={first_block}", escaped(bucket), escaped(key));
+    let path =
+        format!("/v1/objects/{}/{}?first_block={first_block}", escaped(bucket), escaped(key));
     let view: ObjectView = answered(client.get(&path, WAIT).await)?;
     match json {
         true => println!("{}", serde_json::to_string(&view).unwrap_or_default()),
@@ -184,7 +204,8 @@ async fn where_is(client: &Client, object: &str, first_block: u32, json: bool) -
 fn text(view: &ObjectView) -> String {
     let size = |bytes: u64| BinaryBytes(bytes).to_string();
     let home = view.home.as_deref().unwrap_or("nobody");
-    let mut text = format!("{}: {}, ETag {}, home {home}\n", view.path, size(view.bytes), view.etag);
+    let mut text =
+        format!("{}: {}, ETag {}, home {home}\n", view.path, size(view.bytes), view.etag);
     text.push_str(&format!(
         "{:>8}  {:>11}  {:>11}  {:>11}  {:>4}  {:>8}  worker\n",
         "block", "memory", "disk", "pinned", "uses", "idle"
@@ -210,11 +231,17 @@ fn text(view: &ObjectView) -> String {
     }
     let absent = view.blocks.iter().filter(|block| block.places.is_empty()).count();
     if absent > 0 {
-        text.push_str(&format!("nothing is cached of {absent} of these {} blocks\n", view.blocks.len()));
+        text.push_str(&format!(
+            "nothing is cached of {absent} of these {} blocks\n",
+            view.blocks.len()
+        ));
     }
     let shown = view.blocks.last().map_or(0, |last| u64::from(last.block) + 1);
     if shown < view.blocks_total {
-        text.push_str(&format!("{} blocks in all; --first-block {shown} shows on\n", view.blocks_total));
+        text.push_str(&format!(
+            "{} blocks in all; --first-block {shown} shows on\n",
+            view.blocks_total
+        ));
     }
     for silent in &view.silent {
         text.push_str(&format!("{silent}\n"));

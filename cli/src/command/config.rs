@@ -7,7 +7,8 @@ use verbs3_config::{Role, load, roles_in};
 use crate::arguments::ConfigArguments;
 use crate::process::MISCONFIGURED;
 
-/// Prints all problems, and for whom they were looked for; 2 if one of them keeps a process from starting.
+/// Prints all problems, and for whom they were looked for; 2 if one of them keeps a process from
+/// starting.
 pub fn check(arguments: &ConfigArguments) -> ExitCode {
     let file = arguments.file.display();
     let named = arguments.roles();
@@ -25,7 +26,10 @@ pub fn check(arguments: &ConfigArguments) -> ExitCode {
             }
             match roles.is_empty() {
                 true => {
-                    println!("{file} is fine, and for nobody: it has no role's section; --role says who starts from it")
+                    println!(
+                        "{file} is fine, and for nobody: it has no role's section; --role says who \
+                        starts from it"
+                    )
                 }
                 false => println!("{file} is fine for {}", spoken(&roles)),
             }

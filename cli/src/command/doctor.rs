@@ -1,4 +1,5 @@
-//! `verbs3 doctor`: looks at this host, and at the way to another one. What is judged, and how, is `rdma`'s; this prints it.
+//! `verbs3 doctor`: looks at this host, and at the way to another one. What is judged, and how, is
+//! `rdma`'s; this prints it.
 
 mod json;
 mod peer;
@@ -10,8 +11,8 @@ use std::process::ExitCode;
 
 use verbs3_config::{Config, load};
 use verbs3_rdma::doctor::{
-    Addresses, Finding, Host, Needs, PeerProbe, PortState, ProbeOptions, addresses, examine, judge_peer, probe_peer,
-    verdict,
+    Addresses, Finding, Host, Needs, PeerProbe, PortState, ProbeOptions, addresses, examine,
+    judge_peer, probe_peer, verdict,
 };
 use verbs3_rdma::verbs::{NoRdma, active_mtu, probe};
 
@@ -36,7 +37,8 @@ pub fn run(arguments: &DoctorArguments) -> ExitCode {
     };
     let needs = config.as_ref().map(|config| needs(config, &arguments.role)).unwrap_or_default();
     let config = config.unwrap_or_default();
-    let target = match arguments.peer.as_deref().map(|peer| peer::target(peer, &config)).transpose() {
+    let target = match arguments.peer.as_deref().map(|peer| peer::target(peer, &config)).transpose()
+    {
         Ok(target) => target,
         Err(complaint) => {
             eprintln!("--peer {complaint}");
@@ -65,9 +67,12 @@ fn configuration(arguments: &DoctorArguments) -> Result<Option<Config>, String> 
 
 /// The arenas of the roles asked for, or else of those whose required settings are there.
 fn needs(config: &Config, roles: &[RoleArgument]) -> Needs {
-    let has = |role: RoleArgument, complete: bool| roles.contains(&role) || (roles.is_empty() && complete);
+    let has = |role: RoleArgument, complete: bool| {
+        roles.contains(&role) || (roles.is_empty() && complete)
+    };
     let mut arenas = Vec::new();
-    if has(RoleArgument::Worker, !config.worker.id.is_empty()) || roles.contains(&RoleArgument::Dev) {
+    if has(RoleArgument::Worker, !config.worker.id.is_empty()) || roles.contains(&RoleArgument::Dev)
+    {
         arenas.push(("worker.memory.capacity".to_owned(), config.worker.memory.capacity.0));
     }
     if has(RoleArgument::Gateway, config.gateway.identities.is_some()) {
@@ -90,7 +95,8 @@ fn look(root: &Path) -> Host {
     });
     for device in &mut host.devices {
         for port in device.ports.iter_mut().filter(|port| port.state == PortState::Active) {
-            port.active_mtu = u8::try_from(port.number).ok().and_then(|number| active_mtu(&device.name, number));
+            port.active_mtu =
+                u8::try_from(port.number).ok().and_then(|number| active_mtu(&device.name, number));
         }
     }
     host

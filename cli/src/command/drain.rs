@@ -1,4 +1,5 @@
-//! `verbs3 worker drain ID --wait`: until the worker may be stopped, or why it can't be said that it may.
+//! `verbs3 worker drain ID --wait`: until the worker may be stopped, or why it can't be said that
+//! it may.
 //!
 //! Stops nothing itself: whoever has asked does that.
 
@@ -24,7 +25,11 @@ enum Standing {
 }
 
 /// `Ok`: it may be stopped. Else why not.
-pub async fn until_drained(client: &Client, id: &str, within: Duration) -> Result<Result<(), String>, AskError> {
+pub async fn until_drained(
+    client: &Client,
+    id: &str,
+    within: Duration,
+) -> Result<Result<(), String>, AskError> {
     let path = format!("{PREFIX}/cluster");
     let began = Instant::now();
     let (mut heard, mut said) = (began, None::<Instant>);
@@ -44,7 +49,9 @@ pub async fn until_drained(client: &Client, id: &str, within: Duration) -> Resul
             Standing::Drained => return Ok(Ok(())),
             Standing::Hopeless(why) => return Ok(Err(format!("{id} {why}"))),
             Standing::Busy(with) if began.elapsed() >= within => {
-                return Ok(Err(format!("{id} is not done after {within:?}, and drains on: it {with}")));
+                return Ok(Err(format!(
+                    "{id} is not done after {within:?}, and drains on: it {with}"
+                )));
             }
             Standing::Busy(with) => {
                 if said.is_none_or(|said| said.elapsed() >= SAID_EVERY) {
@@ -65,21 +72,31 @@ fn standing(view: &ClusterView, id: &str) -> Standing {
     let takes = |state| matches!(state, WorkerState::Serving | WorkerState::Joining);
     match worker.state {
         _ if worker.drained => Standing::Drained,
-        WorkerState::Lost | WorkerState::Missing => Standing::Hopeless("does not answer any more".to_owned()),
+        WorkerState::Lost | WorkerState::Missing => {
+            Standing::Hopeless("does not answer any more".to_owned())
+        }
         WorkerState::Serving => Standing::Hopeless(
-            "does not drain any more: that was undone, or the leader ended that was told; ask again".to_owned(),
+            "does not drain any more: that was undone, or the leader ended that was told; ask \
+            again"
+                .to_owned(),
         ),
-        WorkerState::Joining | WorkerState::Unknown => Standing::Busy("is in no map yet".to_owned()),
+        WorkerState::Joining | WorkerState::Unknown => {
+            Standing::Busy("is in no map yet".to_owned())
+        }
         WorkerState::Draining if worker.slots > 0 => {
             if !others.into_iter().any(|other| takes(other.state)) {
-                let why = "owns its slots on: no other worker is there to take them; start one, or stop it as it is";
+                let why = "owns its slots on: no other worker is there to take them; start one, or \
+                    stop it as it is";
                 return Standing::Hopeless(why.to_owned());
             }
             Standing::Busy(format!("owns {} slots still", worker.slots))
         }
         WorkerState::Draining => Standing::Busy(match worker.handing_over {
             Some(HandingOver { blocks, blocks_left, .. }) => {
-                format!("hands over what is hot: {} of {blocks} blocks", blocks.saturating_sub(blocks_left))
+                format!(
+                    "hands over what is hot: {} of {blocks} blocks",
+                    blocks.saturating_sub(blocks_left)
+                )
             }
             None => "has to hear that it owns nothing any more".to_owned(),
         }),
@@ -150,7 +167,10 @@ mod tests {
             (vec![hands_over, other()], "busy: hands over what is hot: 3 of 5 blocks"),
             (vec![done, other()], "drained"),
             (vec![worker("a", Joining, 0)], "busy: is in no map"),
-            (vec![worker("a", Draining, 7), worker("b", Draining, 1)], "hopeless: owns its slots on: no other"),
+            (
+                vec![worker("a", Draining, 7), worker("b", Draining, 1)],
+                "hopeless: owns its slots on: no other",
+            ),
             (vec![worker("a", Serving, 7), other()], "hopeless: does not drain any more"),
             (vec![worker("a", Lost, 7), other()], "hopeless: does not answer"),
             (vec![other()], "hopeless: has left"),

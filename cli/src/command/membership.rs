@@ -1,4 +1,5 @@
-//! `verbs3 worker drain|undrain|forget`: what the coordinators are to do with a worker. Also the way of every command to them.
+//! `verbs3 worker drain|undrain|forget`: what the coordinators are to do with a worker. Also the
+//! way of every command to them.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -8,7 +9,9 @@ use anyhow::{Context, bail};
 use verbs3_config::{Layers, load};
 use verbs3_coordinator_client::{AskError, Client};
 
-use crate::arguments::{CoordinatorsArguments, DrainArguments, WorkerAction, WorkerActionArguments};
+use crate::arguments::{
+    CoordinatorsArguments, DrainArguments, WorkerAction, WorkerActionArguments,
+};
 use crate::command::drain;
 use crate::dev;
 use crate::process::MISCONFIGURED;
@@ -24,7 +27,8 @@ pub fn run(action: &WorkerAction) -> ExitCode {
         WorkerAction::Forget(arguments) => ("forget", arguments),
     };
     let answer = ask(coordinators, async |client| {
-        let path = format!("{}/workers/{}", verbs3_coordinator_client::api::PREFIX, lease::escaped(id));
+        let path =
+            format!("{}/workers/{}", verbs3_coordinator_client::api::PREFIX, lease::escaped(id));
         if let WorkerAction::Forget(_) = action {
             return client.delete(&path).await.map(Ok);
         }
@@ -43,10 +47,15 @@ pub fn run(action: &WorkerAction) -> ExitCode {
                     println!("{id} owns nothing any more and may be stopped");
                 }
                 WorkerAction::Drain(_) => {
-                    println!("{id} drains: `verbs3 status` says when it owns nothing any more and may be stopped");
+                    println!(
+                        "{id} drains: `verbs3 status` says when it owns nothing any more and may \
+                        be stopped"
+                    );
                 }
                 WorkerAction::Undrain(_) => println!("{id} gets its slots back"),
-                WorkerAction::Forget(_) => println!("{id} is out of the map once its lease is over"),
+                WorkerAction::Forget(_) => {
+                    println!("{id} is out of the map once its lease is over")
+                }
             }
             ExitCode::SUCCESS
         }
@@ -62,7 +71,8 @@ pub fn run(action: &WorkerAction) -> ExitCode {
     }
 }
 
-/// Runs `question` with a client of the coordinators that the arguments name; says what keeps it from that.
+/// Runs `question` with a client of the coordinators that the arguments name; says what keeps it
+/// from that.
 pub fn ask<T>(
     arguments: &CoordinatorsArguments,
     question: impl AsyncFnOnce(Arc<Client>) -> Result<T, AskError>,
@@ -78,10 +88,11 @@ pub fn ask<T>(
     Ok(runtime.block_on(question(client)))
 }
 
-/// A client of the coordinators that are named on the command line (`urls`) or in the configuration, or else of the `verbs3 dev` that
-/// was started in this folder.
+/// A client of the coordinators that are named on the command line (`urls`) or in the
+/// configuration, or else of the `verbs3 dev` that was started in this folder.
 pub fn client(layers: &Layers, urls: &[String]) -> anyhow::Result<Arc<Client>> {
-    let read = |layers: &Layers| load(layers, &[]).map_err(|problems| anyhow::anyhow!("{problems}"));
+    let read =
+        |layers: &Layers| load(layers, &[]).map_err(|problems| anyhow::anyhow!("{problems}"));
     let mut config = read(layers)?.config;
     if !urls.is_empty() {
         config.cluster.coordinators = urls.to_vec();
@@ -89,14 +100,18 @@ pub fn client(layers: &Layers, urls: &[String]) -> anyhow::Result<Arc<Client>> {
     let is_told_nothing = config.cluster.coordinators.is_empty() && layers.file.is_none();
     if is_told_nothing && let Some(file) = dev::coordinator::file_of(&config.dev.dir) {
         let dir = config.dev.dir.display();
-        eprintln!("asking the `verbs3 dev` of {dir}; name others by --config FILE or --coordinator URL");
+        eprintln!(
+            "asking the `verbs3 dev` of {dir}; name others by --config FILE or --coordinator URL"
+        );
         config = read(&Layers { file: Some(file), ..layers.clone() })?.config;
     }
     if config.cluster.coordinators.is_empty() {
         bail!("no coordinator is named; write --config FILE or --coordinator URL");
     }
     if config.cluster.resolve_secret()?.is_none() {
-        bail!("the cluster's secret is missing; write --config FILE, or set VERBS3_CLUSTER__SECRET");
+        bail!(
+            "the cluster's secret is missing; write --config FILE, or set VERBS3_CLUSTER__SECRET"
+        );
     }
     coordinator::client(&config.cluster)?.context("a coordinator is named")
 }

@@ -65,7 +65,9 @@ async fn ask(arguments: &PreloadArguments) -> anyhow::Result<bool> {
             let view = stopped(&client, id).await?;
             show::one(&view, json);
             if !view.state.is_over() {
-                eprintln!("it was told to end, and has not yet: ask again, `verbs3 preload show {id}`");
+                eprintln!(
+                    "it was told to end, and has not yet: ask again, `verbs3 preload show {id}`"
+                );
             }
             return Ok(view.state.is_over());
         }
@@ -95,9 +97,13 @@ async fn all(client: &Client) -> anyhow::Result<Vec<JobView>> {
     }
 }
 
-/// Before a job is handed in. False: one of this name is over, and is shown. A job without a name is given one: the client may
-/// send it twice, and it is one job nevertheless.
-pub async fn is_yet_to_be_done(client: &Client, id: &mut Option<String>, json: bool) -> anyhow::Result<bool> {
+/// Before a job is handed in. False: one of this name is over, and is shown. A job without a name
+/// is given one: the client may send it twice, and it is one job nevertheless.
+pub async fn is_yet_to_be_done(
+    client: &Client,
+    id: &mut Option<String>,
+    json: bool,
+) -> anyhow::Result<bool> {
     let id = match id {
         Some(id) => id,
         None => {
@@ -111,7 +117,9 @@ pub async fn is_yet_to_be_done(client: &Client, id: &mut Option<String>, json: b
     };
     if known.state.is_over() {
         show::one(&known, json);
-        eprintln!("job {id} has ended before, and nothing was done now; give this one another --id");
+        eprintln!(
+            "job {id} has ended before, and nothing was done now; give this one another --id"
+        );
     }
     Ok(!known.state.is_over())
 }
@@ -130,7 +138,12 @@ async fn stopped(client: &Client, id: &str) -> anyhow::Result<JobView> {
 }
 
 /// Shows a job, once it is over where it is to be followed. Whether all went well.
-pub async fn shown(client: &Client, view: JobView, to_follow: bool, json: bool) -> anyhow::Result<bool> {
+pub async fn shown(
+    client: &Client,
+    view: JobView,
+    to_follow: bool,
+    json: bool,
+) -> anyhow::Result<bool> {
     let view = match to_follow && !view.state.is_over() {
         true => follow(client, view, json).await?,
         false => view,
@@ -141,7 +154,8 @@ pub async fn shown(client: &Client, view: JobView, to_follow: bool, json: bool) 
     Ok(matches!(view.state, JobState::Done | JobState::Queued | JobState::Running))
 }
 
-/// Until the job is over. A coordinator that ends meanwhile is waited for, or for the one that takes over.
+/// Until the job is over. A coordinator that ends meanwhile is waited for, or for the one that
+/// takes over.
 async fn follow(client: &Client, mut view: JobView, json: bool) -> anyhow::Result<JobView> {
     let bars = Bars::new(json);
     let mut heard = Instant::now();

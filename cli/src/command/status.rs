@@ -1,4 +1,5 @@
-//! `verbs3 status`: one screen that says whether a coordinated cluster is well, and if not, what to do.
+//! `verbs3 status`: one screen that says whether a coordinated cluster is well, and if not, what to
+//! do.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -64,8 +65,7 @@ pub fn run(arguments: &StatusArguments) -> ExitCode {
 }
 
 /// What a cluster does without a leader.
-const GOES_ON: &str =
-    "Reads go on with the last map and ask the store about attributes; writes go on while all its workers answer";
+const GOES_ON: &str = "Reads go on with the last map and ask the store about attributes; writes go on while all its workers answer";
 
 /// Asks every coordinator, at once.
 async fn each(client: &Client) -> Vec<Said> {
@@ -77,7 +77,8 @@ async fn each(client: &Client) -> Vec<Said> {
     join_all(client.each_alone().into_iter().map(ask)).await
 }
 
-/// Asks those again whose map is older than the leader's: a map that has just come into force may be on its way to them.
+/// Asks those again whose map is older than the leader's: a map that has just come into force may
+/// be on its way to them.
 async fn given_time(client: &Client, leaders: Epoch, said: Vec<Said>) -> Vec<Said> {
     let alone = client.each_alone();
     let again = async |(url, said): Said| {
@@ -85,8 +86,11 @@ async fn given_time(client: &Client, leaders: Epoch, said: Vec<Said>) -> Vec<Sai
             Ok(known) if epoch_of(known) < leaders => known,
             _ => return (url, said),
         };
-        let Some((_, client)) = alone.iter().find(|(other, _)| *other == url) else { return (url, said) };
-        let path = format!("{PREFIX}/map?epoch={}&wait_ms={}", epoch_of(known).0, NEWS_WAIT.as_millis());
+        let Some((_, client)) = alone.iter().find(|(other, _)| *other == url) else {
+            return (url, said);
+        };
+        let path =
+            format!("{PREFIX}/map?epoch={}&wait_ms={}", epoch_of(known).0, NEWS_WAIT.as_millis());
         match client.get::<MapAnswer>(&path, NEWS_WAIT).await {
             Ok(Some(answer)) => (url, Ok(answer.resolved(known.as_ref()))),
             Ok(None) => (url, said),
@@ -111,7 +115,8 @@ fn lagging(leaders: Epoch, said: &[Said]) -> impl Iterator<Item = String> {
     let epochs = said.iter().filter_map(|(url, said)| Some((url, epoch_of(said.as_ref().ok()?))));
     epochs.filter(move |(_, epoch)| *epoch < leaders).map(move |(url, epoch)| {
         format!(
-            "coordinator {url} is at map {}, the leader at {}: it does not hear from etcd; see to its way there",
+            "coordinator {url} is at map {}, the leader at {}: it does not hear from etcd; see to \
+            its way there",
             epoch.0, leaders.0
         )
     })
@@ -121,7 +126,9 @@ fn silent(said: &[Said]) -> impl Iterator<Item = String> {
     let silent = said.iter().filter_map(|(url, said)| Some((url, said.as_ref().err()?)));
     // The error says who, where nobody answers.
     silent.map(|(url, error)| match error {
-        AskError::Away(reason) => format!("coordinator {url} does not answer; start it again ({reason})"),
+        AskError::Away(reason) => {
+            format!("coordinator {url} does not answer; start it again ({reason})")
+        }
         AskError::Refused { .. } | AskError::TooLong { .. } | AskError::Senseless { .. } => {
             format!("coordinator {url} can't be used: {error}")
         }
@@ -147,7 +154,8 @@ fn without_leader(error: &AskError, said: &[Said]) -> ClusterView {
         handing_over: None,
         drained: false,
     };
-    let mut findings = vec![format!("{error}. {GOES_ON}; if this lasts, see to etcd and to the coordinators")];
+    let mut findings =
+        vec![format!("{error}. {GOES_ON}; if this lasts, see to etcd and to the coordinators")];
     findings.extend(silent(said));
     ClusterView {
         name: String::new(),
@@ -189,8 +197,11 @@ fn screen(view: &ClusterView) -> String {
     let column = |has: bool, shown: String| if has { format!("  {shown}") } else { String::new() };
     let disk = column(has_disk, format!("{:>10}", "disk"));
     let rails = column(has_rails, format!("{:>5}", "rails"));
-    let _ =
-        writeln!(text, "{:width$}  {:9}  {:>6}  {:>10}{disk}{rails}  address", "worker", "state", "slots", "memory");
+    let _ = writeln!(
+        text,
+        "{:width$}  {:9}  {:>6}  {:>10}{disk}{rails}  address",
+        "worker", "state", "slots", "memory"
+    );
     for worker in workers {
         let state = match worker.state {
             WorkerState::Joining => "joining",
@@ -202,7 +213,8 @@ fn screen(view: &ClusterView) -> String {
         };
         let disk = column(has_disk, format!("{:>10}", size(tier_bytes(worker, "disk"))));
         let rails = column(has_rails, format!("{:>5}", rails_up(worker)));
-        let zone = if worker.zone.is_empty() { String::new() } else { format!("  zone {}", worker.zone) };
+        let zone =
+            if worker.zone.is_empty() { String::new() } else { format!("  zone {}", worker.zone) };
         let share = match worker.share_percent {
             0 | 100 => String::new(),
             part => format!("  {part} % of its share"),
@@ -217,7 +229,11 @@ fn screen(view: &ClusterView) -> String {
         );
     }
     if view.hot.blocks > 0 {
-        let _ = writeln!(text, "\n{} hot blocks are served by several workers, above all:", view.hot.blocks);
+        let _ = writeln!(
+            text,
+            "\n{} hot blocks are served by several workers, above all:",
+            view.hot.blocks
+        );
     }
     for HotBlockView { volume, key, block, workers, bytes_per_second } in &view.hot.hottest {
         let rate = *bytes_per_second as f64 / f64::from(1 << 20);
@@ -265,7 +281,8 @@ fn jobs(PreloadView { running, waiting, unfinished }: &PreloadView) -> String {
     }
     if !unfinished.is_empty() {
         text.push_str(
-            "\nPreload jobs that ended in the last day with something missing (`verbs3 preload show ID` says what):\n",
+            "\nPreload jobs that ended in the last day with something missing (`verbs3 preload \
+            show ID` says what):\n",
         );
     }
     for UnfinishedJob { id, state, reason, ended_ms: _ } in unfinished {
@@ -331,7 +348,9 @@ mod tests {
         view.workers[0].tiers = vec![tier("memory", 64 << 30), tier("disk", 3 << 40)];
         view.workers[0].rails = vec!["10.0.0.7:9403".into(), String::new()];
         let shown = screen(&view);
-        for part in ["memory        disk  rails  address", "  64.0 GiB     3.0 TiB    1/2  10.0.0.7:9400"] {
+        for part in
+            ["memory        disk  rails  address", "  64.0 GiB     3.0 TiB    1/2  10.0.0.7:9400"]
+        {
             assert!(shown.contains(part), "{part} is not in\n{shown}");
         }
     }
@@ -346,11 +365,15 @@ mod tests {
             ended_ms: 1,
         };
         let preload = PreloadView { running: 1, waiting: 2, unfinished: vec![job] };
-        let mut view = ClusterView { preload, ..without_leader(&AskError::Away("nobody".into()), &said) };
+        let mut view =
+            ClusterView { preload, ..without_leader(&AskError::Away("nobody".into()), &said) };
         view.findings.clear();
         let shown = screen(&view);
-        let parts =
-            ["cluster: well", "preload: 1 jobs run, 2 wait", "- night-22: incomplete: s3://train/a\\nb: no memory\n"];
+        let parts = [
+            "cluster: well",
+            "preload: 1 jobs run, 2 wait",
+            "- night-22: incomplete: s3://train/a\\nb: no memory\n",
+        ];
         for part in parts {
             assert!(shown.contains(part), "{part} is not in\n{shown}");
         }
@@ -370,7 +393,10 @@ mod tests {
         let view = ClusterView { hot, ..without_leader(&AskError::Away("nobody".into()), &said) };
         let shown = screen(&view);
         assert!(shown.contains("7 hot blocks are served by several workers"), "{shown}");
-        assert!(shown.contains("- store/train/a\\nb.tar, block 3: 4 workers, 2.5 MiB/s"), "{shown}");
+        assert!(
+            shown.contains("- store/train/a\\nb.tar, block 3: 4 workers, 2.5 MiB/s"),
+            "{shown}"
+        );
     }
 
     #[test]
@@ -405,13 +431,17 @@ mod tests {
             zone: String::new(),
             draining: false,
         };
-        let map = |epoch, ids: &[&str]| Membership::new(Epoch(epoch), 2, ids.iter().map(|id| member(id)).collect());
+        let map = |epoch, ids: &[&str]| {
+            Membership::new(Epoch(epoch), 2, ids.iter().map(|id| member(id)).collect())
+        };
         let said = [
             ("http://c0:9500".to_owned(), Ok(Some(map(7, &["a"])))),
             ("http://c1:9500".to_owned(), Ok(Some(map(8, &["a", "b"])))),
             ("http://c2:9500".to_owned(), Err(AskError::Away("connection refused".into()))),
         ];
-        let error = AskError::Away("http://c0:9500: no coordinator leads: the store at etcd can't be used".into());
+        let error = AskError::Away(
+            "http://c0:9500: no coordinator leads: the store at etcd can't be used".into(),
+        );
         let shown = screen(&without_leader(&error, &said));
         let parts = [
             "cluster: NOT WELL",

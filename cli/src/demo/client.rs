@@ -1,12 +1,14 @@
-//! A small S3 client for the demonstration: HEAD, PUT and GET with SigV4 over kept connections. Checks what it reads as it
-//! arrives and keeps none of it.
+//! A small S3 client for the demonstration: HEAD, PUT and GET with SigV4 over kept connections.
+//! Checks what it reads as it arrives and keeps none of it.
 
 use std::net::SocketAddr;
 use std::time::SystemTime;
 
 use anyhow::{Context, anyhow, bail, ensure};
 use aws_credential_types::Credentials;
-use aws_sigv4::http_request::{PayloadChecksumKind, SignableBody, SignableRequest, SigningSettings, sign};
+use aws_sigv4::http_request::{
+    PayloadChecksumKind, SignableBody, SignableRequest, SigningSettings, sign,
+};
 use aws_sigv4::sign::v4;
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
@@ -55,12 +57,18 @@ impl Client {
     pub async fn read(&self, sample: &Sample) -> anyhow::Result<String> {
         let answer = self.send(Method::GET, &sample.key, Bytes::new()).await?;
         let mut answer = expect_ok(answer, "GET").await?;
-        let verdict = answer.headers().get("x-verbs3-cache").and_then(|value| value.to_str().ok()).unwrap_or("none");
+        let verdict = answer
+            .headers()
+            .get("x-verbs3-cache")
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or("none");
         let verdict = verdict.to_owned();
         let (mut content, mut got) = (Content::of(&sample.key), 0);
         while let Some(frame) = answer.body_mut().frame().await {
             if let Ok(data) = frame.context("the body broke off")?.into_data() {
-                content.check(&data).map_err(|at| anyhow!("WRONG BYTES at offset {at}; please report this"))?;
+                content
+                    .check(&data)
+                    .map_err(|at| anyhow!("WRONG BYTES at offset {at}; please report this"))?;
                 got += data.len() as u64;
             }
         }
@@ -68,10 +76,16 @@ impl Client {
         Ok(verdict)
     }
 
-    async fn send(&self, method: Method, key: &str, body: Bytes) -> anyhow::Result<Response<Incoming>> {
+    async fn send(
+        &self,
+        method: Method,
+        key: &str,
+        body: Bytes,
+    ) -> anyhow::Result<Response<Incoming>> {
         // Keys of the dataset need no escaping.
         let url = format!("http://{}/{}/{key}", self.address, self.bucket);
-        let identity = Credentials::new(&self.key.access_key, &self.key.secret_key, None, None, "demo").into();
+        let identity =
+            Credentials::new(&self.key.access_key, &self.key.secret_key, None, None, "demo").into();
         let mut settings = SigningSettings::default();
         settings.payload_checksum_kind = PayloadChecksumKind::XAmzSha256;
         let parameters = v4::SigningParams::builder()
@@ -85,7 +99,8 @@ impl Client {
         let host = self.address.to_string();
         let headers = [("host", host.as_str())].into_iter();
         // Not over the body: hashing it would be most of what is measured.
-        let signable = SignableRequest::new(method.as_str(), &url, headers, SignableBody::UnsignedPayload)?;
+        let signable =
+            SignableRequest::new(method.as_str(), &url, headers, SignableBody::UnsignedPayload)?;
         let (signed, _) = sign(signable, &parameters).context("can't sign")?.into_parts();
         let mut request = Request::builder().method(method).uri(&url);
         for (name, value) in signed.headers() {
@@ -96,7 +111,10 @@ impl Client {
 }
 
 fn content_length(answer: &Response<Incoming>) -> anyhow::Result<u64> {
-    let value = answer.headers().get(http::header::CONTENT_LENGTH).context("the answer has no Content-Length")?;
+    let value = answer
+        .headers()
+        .get(http::header::CONTENT_LENGTH)
+        .context("the answer has no Content-Length")?;
     Ok(value.to_str()?.parse()?)
 }
 

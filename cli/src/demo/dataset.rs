@@ -1,5 +1,5 @@
-//! The sample dataset: what a training job reads, small. Its bytes follow from key and offset, so that any piece can be checked
-//! without keeping it.
+//! The sample dataset: what a training job reads, small. Its bytes follow from key and offset, so
+//! that any piece can be checked without keeping it.
 
 /// An object of the dataset.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -11,7 +11,10 @@ pub struct Sample {
 /// Shards, one checkpoint, many small files.
 pub fn samples() -> Vec<Sample> {
     let shard = |index| Sample { key: format!("shards/{index:03}.tar"), bytes: 1 << 20 };
-    let small = |index: u64| Sample { key: format!("images/{index:03}.jpg"), bytes: 2_000 + index * 37 % 30_000 };
+    let small = |index: u64| Sample {
+        key: format!("images/{index:03}.jpg"),
+        bytes: 2_000 + index * 37 % 30_000,
+    };
     let mut samples: Vec<Sample> = (0..64).map(shard).collect();
     samples.push(Sample { key: "checkpoint.bin".to_owned(), bytes: 64 << 20 });
     samples.extend((0..500).map(small));

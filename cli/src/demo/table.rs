@@ -5,15 +5,20 @@ use std::time::Duration;
 use super::Pass;
 
 pub fn dataset(bucket: &str, objects: usize, bytes: u64, written: usize) {
-    let origin = if written == 0 { "kept from before".to_owned() } else { format!("{written} written now") };
+    let origin =
+        if written == 0 { "kept from before".to_owned() } else { format!("{written} written now") };
     println!(
-        "demonstration: {objects} objects, {} in bucket {bucket} ({origin}); every byte read is checked\n",
+        "demonstration: {objects} objects, {} in bucket {bucket} ({origin}); every byte read is \
+        checked\n",
         size(bytes)
     );
 }
 
 pub fn passes(first: &Pass, second: &Pass) {
-    println!("  {:<12} {:>10} {:>12} {:>12} {:>15}   cache", "", "time", "throughput", "requests/s", "from the store");
+    println!(
+        "  {:<12} {:>10} {:>12} {:>12} {:>15}   cache",
+        "", "time", "throughput", "requests/s", "from the store"
+    );
     for (name, pass) in [("cold", first), ("hot", second)] {
         println!("  {}", row(name, pass));
     }
@@ -22,7 +27,8 @@ pub fn passes(first: &Pass, second: &Pass) {
 
 fn row(name: &str, pass: &Pass) -> String {
     let seconds = pass.took.max(Duration::from_micros(1)).as_secs_f64();
-    let verdicts: Vec<String> = pass.verdicts.iter().map(|(verdict, count)| format!("{count} {verdict}")).collect();
+    let verdicts: Vec<String> =
+        pass.verdicts.iter().map(|(verdict, count)| format!("{count} {verdict}")).collect();
     let throughput = format!("{}/s", size((pass.bytes as f64 / seconds) as u64));
     format!(
         "{name:<12} {:>8.0}ms {throughput:>12} {:>12.0} {:>15}   {}",
@@ -51,7 +57,13 @@ mod tests {
     #[test]
     fn a_row_has_every_figure() {
         let verdicts = [("hit".to_owned(), 3), ("miss".to_owned(), 1)].into();
-        let pass = Pass { objects: 4, bytes: 4 << 20, took: Duration::from_secs(2), from_store: 1 << 20, verdicts };
+        let pass = Pass {
+            objects: 4,
+            bytes: 4 << 20,
+            took: Duration::from_secs(2),
+            from_store: 1 << 20,
+            verdicts,
+        };
         assert_eq!(
             row("cold", &pass),
             "cold             2000ms    2.0 MiB/s            2         1.0 MiB   3 hit, 1 miss"
@@ -60,6 +72,9 @@ mod tests {
 
     #[test]
     fn sizes_are_readable() {
-        assert_eq!([size(0), size(1023), size(1536), size(3 << 30)], ["0 B", "1023 B", "1.5 KiB", "3.0 GiB"]);
+        assert_eq!(
+            [size(0), size(1023), size(1536), size(3 << 30)],
+            ["0 B", "1023 B", "1.5 KiB", "3.0 GiB"]
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! What a person sees who has started `verbs3 dev`. Written to standard output; log lines go to standard error.
+//! What a person sees who has started `verbs3 dev`. Written to standard output; log lines go to
+//! standard error.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -11,10 +12,14 @@ pub fn serving(listen: SocketAddr, admin: SocketAddr, folder: &Path, key: Option
     println!("verbs3 serves S3 on {endpoint}");
     println!("  data     {}", folder.display());
     println!("  metrics  http://{}/metrics", reachable(admin));
-    println!("  control  verbs3 status · preload · cache, with --config {}", folder.join("cluster.toml").display());
+    println!(
+        "  control  verbs3 status · preload · cache, with --config {}",
+        folder.join("cluster.toml").display()
+    );
     let Some(Key { access_key, secret_key }) = key else { return };
     println!(
-        "\n  export AWS_ACCESS_KEY_ID={access_key} AWS_SECRET_ACCESS_KEY={secret_key} AWS_DEFAULT_REGION=us-east-1"
+        "\n  export AWS_ACCESS_KEY_ID={access_key} AWS_SECRET_ACCESS_KEY={secret_key} \
+        AWS_DEFAULT_REGION=us-east-1"
     );
     println!("  aws --endpoint-url {endpoint} s3 ls s3://demo/");
     println!("\n  import boto3");
@@ -28,7 +33,8 @@ pub fn until_stopped() {
     println!("serving; Ctrl-C ends it and keeps the data");
 }
 
-/// An address that a client of this host can use: one that listens everywhere is reached on loopback.
+/// An address that a client of this host can use: one that listens everywhere is reached on
+/// loopback.
 fn reachable(address: SocketAddr) -> SocketAddr {
     let mut address = address;
     if address.ip().is_unspecified() {

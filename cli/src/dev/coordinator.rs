@@ -1,7 +1,8 @@
 //! The coordinator inside `verbs3 dev`: jobs and the API that people use, and workers to look at.
 //!
-//! Within one process a lease has nothing to fence: the workers are registered and renewed as elsewhere, so that `verbs3 status` shows
-//! them, but gateway and workers go by a map that never changes, and serve whether or not a coordinator leads.
+//! Within one process a lease has nothing to fence: the workers are registered and renewed as
+//! elsewhere, so that `verbs3 status` shows them, but gateway and workers go by a map that never
+//! changes, and serve whether or not a coordinator leads.
 
 use std::collections::HashMap;
 use std::fs::OpenOptions;
@@ -69,18 +70,24 @@ pub async fn start(parts: Parts<'_>, registry: &Registry) -> anyhow::Result<Insi
     let coordinators = vec![format!("http://{address}")];
     let mut cluster = Cluster { workers: Vec::new(), coordinators, replicas, ..cluster.clone() };
     if cluster.resolve_secret()?.is_none() {
-        cluster.secret = Some(Secret::new(kept_secret(&file).unwrap_or_else(|| random(SECRET_LETTERS))));
+        cluster.secret =
+            Some(Secret::new(kept_secret(&file).unwrap_or_else(|| random(SECRET_LETTERS))));
     }
     write(&file, &cluster)?;
     let folder = dir.join("coordinator");
     let kept = folder.clone();
-    let store =
-        tokio::task::spawn_blocking(move || FileStore::open(&kept)).await.context("the store's thread panicked")?;
+    let store = tokio::task::spawn_blocking(move || FileStore::open(&kept))
+        .await
+        .context("the store's thread panicked")?;
     let store = store.with_context(|| format!("can't use {}", folder.display()))?;
     let options = coordinator::options(coordinator, &cluster, address)?;
     let made = verbs3_coordinator::Coordinator::new(options, Arc::new(store), registry).await;
-    let made = made.with_context(|| format!("can't use {}; remove it to begin anew", folder.display()))?;
-    let settings = verbs3_config::CoordinatorPreload { failures: dir.join("preload"), ..coordinator.preload.clone() };
+    let made =
+        made.with_context(|| format!("can't use {}; remove it to begin anew", folder.display()))?;
+    let settings = verbs3_config::CoordinatorPreload {
+        failures: dir.join("preload"),
+        ..coordinator.preload.clone()
+    };
     made.preload_with(preload::made(&settings, tier, mounts, stores, registry)?);
     made.start(socket);
     let client = coordinator::client(&cluster)?.context("a coordinator was named")?;
@@ -89,7 +96,8 @@ pub async fn start(parts: Parts<'_>, registry: &Registry) -> anyhow::Result<Insi
         let registration = Registration {
             id,
             incarnation: Incarnation::new(),
-            // The same for every process over this folder, of which there is one: it takes its own place again.
+            // The same for every process over this folder, of which there is one: it takes its own
+            // place again.
             address: "in-process".to_owned(),
             weight: 1.0,
             zone: String::new(),
@@ -101,7 +109,8 @@ pub async fn start(parts: Parts<'_>, registry: &Registry) -> anyhow::Result<Insi
         // No neighbours: of several workers in one process, each has its slots for good.
         let tenant = Tenant::new(client.clone(), worker, (registration, Rails::none()), None);
         let (made, stop) = (made.clone(), stop.clone());
-        // Joined at the end. Asked before, the coordinator would say that it leads not yet, and that be warned of.
+        // Joined at the end. Asked before, the coordinator would say that it leads not yet, and
+        // that be warned of.
         tokio::spawn(async move {
             let leads = async {
                 while !made.is_leader() {
@@ -137,7 +146,11 @@ pub fn file_of(dir: &Path) -> Option<PathBuf> {
 
 /// The coordinator knows its cluster again by the secret.
 fn kept_secret(file: &Path) -> Option<String> {
-    let layers = Layers { file: Some(file.to_owned()), environment: Environment::default(), flags: Vec::new() };
+    let layers = Layers {
+        file: Some(file.to_owned()),
+        environment: Environment::default(),
+        flags: Vec::new(),
+    };
     if !file.is_file() {
         return None;
     }
@@ -156,7 +169,8 @@ fn write(file: &Path, cluster: &Cluster) -> anyhow::Result<()> {
     );
     // Beside it and renamed: who reads it meanwhile has the one or the other.
     let next = file.with_extension("toml.next");
-    let written = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&next);
+    let written =
+        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&next);
     written
         .and_then(|mut next| next.write_all(text.as_bytes()))
         .and_then(|()| std::fs::rename(&next, file))

@@ -1,4 +1,5 @@
-//! The credentials of the development process: made once, kept in the folder, readable by its user alone.
+//! The credentials of the development process: made once, kept in the folder, readable by its user
+//! alone.
 
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
@@ -20,16 +21,20 @@ const LETTERS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz012
 
 /// The key in `file`, which is made with a new key where it is not there.
 pub fn generated(file: &Path) -> anyhow::Result<Key> {
-    let key = Key { access_key: format!("VERBS3{}", random(14).to_uppercase()), secret_key: random(40) };
+    let key =
+        Key { access_key: format!("VERBS3{}", random(14).to_uppercase()), secret_key: random(40) };
     let text = format!(
         "# Access keys and what they may do. Read again when it changes.\n\
          [[identity]]\nname = \"dev\"\naccess_key = \"{}\"\nsecret_key = \"{}\"\n\
-         allow = [{{ mount = \"*\", rights = [\"read\", \"write\", \"list\", \"delete\", \"admin\"] }}]\n",
+         allow = [{{ mount = \"*\", rights = [\"read\", \"write\", \"list\", \"delete\", \
+             \"admin\"] }}]\n",
         key.access_key, key.secret_key
     );
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(file) {
         Ok(mut new) => {
-            new.write_all(text.as_bytes()).and_then(|()| new.sync_all()).with_context(|| cant_write(file))?;
+            new.write_all(text.as_bytes())
+                .and_then(|()| new.sync_all())
+                .with_context(|| cant_write(file))?;
             Ok(key)
         }
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
@@ -45,7 +50,8 @@ pub fn generated(file: &Path) -> anyhow::Result<Key> {
     }
 }
 
-/// The first identity of a file that has its secret in plain text. What else the file says is the gateway's to check.
+/// The first identity of a file that has its secret in plain text. What else the file says is the
+/// gateway's to check.
 pub fn first_key(file: &Path) -> Option<Key> {
     let table: toml::Table = std::fs::read_to_string(file).ok()?.parse().ok()?;
     table.get("identity")?.as_array()?.iter().find_map(|identity| {

@@ -8,7 +8,9 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use prometheus::Registry;
 use tokio_util::sync::CancellationToken;
-use verbs3_config::{Cluster, Config, Coordinator, CoordinatorHot, CoordinatorStore, CoordinatorStoreKind};
+use verbs3_config::{
+    Cluster, Config, Coordinator, CoordinatorHot, CoordinatorStore, CoordinatorStoreKind,
+};
 use verbs3_coordinator::cluster::ClusterOptions;
 use verbs3_coordinator::hot::HotOptions;
 use verbs3_coordinator::store::SharedStore;
@@ -58,10 +60,19 @@ pub async fn run(config: Config, started: Started) -> anyhow::Result<()> {
     let serving = made?;
     let admin_socket = place(coordinator.admin_listen, "coordinator.admin_listen").listen()?;
     let admin_address = admin_socket.local_addr()?;
-    let exported = super::telemetry::start(&telemetry, ("verbs3-coordinator", &advertised), &registry)?;
+    let exported =
+        super::telemetry::start(&telemetry, ("verbs3-coordinator", &advertised), &registry)?;
     let preload = &coordinator.preload;
     let own = format!("http://{}", nearest(listen));
-    let settings = Settings { own, cluster: &cluster, ufs: &ufs, mounts: &mount, tcp: &tcp, verbs: &verbs, preload };
+    let settings = Settings {
+        own,
+        cluster: &cluster,
+        ufs: &ufs,
+        mounts: &mount,
+        tcp: &tcp,
+        verbs: &verbs,
+        preload,
+    };
     let beside = match super::preload::start(&settings, &registry).await? {
         Some((preload, beside)) => {
             serving.preload_with(preload);
@@ -71,11 +82,14 @@ pub async fn run(config: Config, started: Started) -> anyhow::Result<()> {
     };
     serving.start(socket);
     let ready = serving.clone();
-    let readiness =
-        vec![Readiness::until_shutdown(started.stop.clone()), Readiness::new("map", move || ready.is_ready())];
+    let readiness = vec![
+        Readiness::until_shutdown(started.stop.clone()),
+        Readiness::new("map", move || ready.is_ready()),
+    ];
     let (over, limits) = (CancellationToken::new(), admin_limits(&process));
     // Joined below, once all else has ended.
-    let admin = tokio::spawn(Admin { registry, readiness, stop: over.clone(), limits }.serve(admin_socket));
+    let admin =
+        tokio::spawn(Admin { registry, readiness, stop: over.clone(), limits }.serve(admin_socket));
     started.ready(listen, Some(admin_address))?;
     started.stop.cancelled().await;
     serving.shutdown().await;
@@ -115,12 +129,20 @@ pub fn client(cluster: &Cluster) -> anyhow::Result<Option<Arc<Client>>> {
 }
 
 /// The same with other deadlines.
-pub fn client_within(cluster: &Cluster, connect: Duration, deadline: Duration) -> anyhow::Result<Option<Arc<Client>>> {
+pub fn client_within(
+    cluster: &Cluster,
+    connect: Duration,
+    deadline: Duration,
+) -> anyhow::Result<Option<Arc<Client>>> {
     if cluster.coordinators.is_empty() {
         return Ok(None);
     }
     let options = ClientOptions {
-        coordinators: cluster.coordinators.iter().map(|url| url.trim_end_matches('/').to_owned()).collect(),
+        coordinators: cluster
+            .coordinators
+            .iter()
+            .map(|url| url.trim_end_matches('/').to_owned())
+            .collect(),
         secret: secret(cluster)?,
         connect_deadline: connect,
         deadline,
@@ -141,7 +163,11 @@ fn token(file: &Path) -> anyhow::Result<Secret> {
     Ok(Secret::token(token.reveal()))
 }
 
-pub fn options(coordinator: &Coordinator, cluster: &Cluster, listen: SocketAddr) -> anyhow::Result<CoordinatorOptions> {
+pub fn options(
+    coordinator: &Coordinator,
+    cluster: &Cluster,
+    listen: SocketAddr,
+) -> anyhow::Result<CoordinatorOptions> {
     let Coordinator {
         listen: _,
         admin_listen: _,
@@ -198,7 +224,15 @@ pub fn options(coordinator: &Coordinator, cluster: &Cluster, listen: SocketAddr)
 }
 
 fn hot_options(hot: &CoordinatorHot) -> HotOptions {
-    let CoordinatorHot { rate, workers_max, blocks_max, reported_max, report_every, cool_for, good_for } = hot;
+    let CoordinatorHot {
+        rate,
+        workers_max,
+        blocks_max,
+        reported_max,
+        report_every,
+        cool_for,
+        good_for,
+    } = hot;
     HotOptions {
         rate_per_worker: rate.0,
         workers_max: *workers_max,
@@ -220,12 +254,14 @@ fn nearest(listen: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, listen.port())
 }
 
-/// `host:port` at which others reach what listens at `listen`: that address, or this host's name where it is all of them.
+/// `host:port` at which others reach what listens at `listen`: that address, or this host's name
+/// where it is all of them.
 pub fn reachable(listen: SocketAddr) -> anyhow::Result<String> {
     if !listen.ip().is_unspecified() {
         return Ok(listen.to_string());
     }
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").context("can't read this host's name")?;
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .context("can't read this host's name")?;
     let host = host.trim();
     if host.is_empty() {
         bail!("this host has no name; set the address that others reach it at (advertise)");
@@ -234,14 +270,27 @@ pub fn reachable(listen: SocketAddr) -> anyhow::Result<String> {
 }
 
 async fn open_store(store: &CoordinatorStore) -> anyhow::Result<SharedStore> {
-    let CoordinatorStore { kind, path, endpoints, prefix, ca_file, certificate, key, user, password_file, deadline } =
-        store;
-    let read = |path: &Path| std::fs::read(path).with_context(|| format!("can't read {}", path.display()));
+    let CoordinatorStore {
+        kind,
+        path,
+        endpoints,
+        prefix,
+        ca_file,
+        certificate,
+        key,
+        user,
+        password_file,
+        deadline,
+    } = store;
+    let read =
+        |path: &Path| std::fs::read(path).with_context(|| format!("can't read {}", path.display()));
     Ok(match kind {
         CoordinatorStoreKind::Folder => {
             let path = path.clone();
             let opened = tokio::task::spawn_blocking(move || FileStore::open(&path)).await;
-            Arc::new(opened.context("the store's thread panicked")?.context("coordinator.store.path")?)
+            Arc::new(
+                opened.context("the store's thread panicked")?.context("coordinator.store.path")?,
+            )
         }
         CoordinatorStoreKind::Etcd => {
             let password = password_file.as_deref().map(verbs3_config::Secret::read).transpose()?;

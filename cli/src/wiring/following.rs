@@ -1,4 +1,5 @@
-//! A gateway that follows the coordinators' map, with which peers come and go, and their list of hot blocks: the tier's client adopts both.
+//! A gateway that follows the coordinators' map, with which peers come and go, and their list of
+//! hot blocks: the tier's client adopts both.
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -18,11 +19,17 @@ pub const RESOLVE_PAUSE: Duration = Duration::from_secs(2);
 /// Stands for an address that could not be found. Nothing connects to it.
 const NOWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 9);
 
-/// Peers of the map that was adopted last, by worker, with the address that the map says and what was found for it.
+/// Peers of the map that was adopted last, by worker, with the address that the map says and what
+/// was found for it.
 pub type Known = HashMap<WorkerId, (String, SocketAddr, Arc<Peer>)>;
 
 /// Follows until it is told to stop. May be cancelled at any time.
-pub async fn follow(client: Arc<Client>, tier: Arc<Tier>, ways: Arc<Ways>, stop: CancellationToken) {
+pub async fn follow(
+    client: Arc<Client>,
+    tier: Arc<Tier>,
+    ways: Arc<Ways>,
+    stop: CancellationToken,
+) {
     let (follower, mut maps) = Follower::new(client);
     let adopting = async {
         let mut known = Known::new();
@@ -45,7 +52,8 @@ pub async fn follow(client: Arc<Client>, tier: Arc<Tier>, ways: Arc<Ways>, stop:
     tokio::join!(follower.run(stop.clone()), stop.run_until_cancelled(adopting));
 }
 
-/// Follows the list of hot blocks until it is told to stop. The client should be nobody else's. May be cancelled at any time.
+/// Follows the list of hot blocks until it is told to stop. The client should be nobody else's. May
+/// be cancelled at any time.
 pub async fn follow_hot(client: Arc<Client>, tier: Arc<Tier>, stop: CancellationToken) {
     HotFollower::new(client, |blocks| tier.adopt_hot(HotBlocks(blocks))).run(stop).await;
 }
@@ -57,7 +65,10 @@ async fn adopt(membership: &Arc<Membership>, tier: &Tier, ways: &Ways, known: &m
     let placement: Placement = match placement {
         Ok(Ok(placement)) => placement,
         Ok(Err(error)) => {
-            tracing::error!(%error, epoch = membership.epoch.0, "a placement map makes no sense; the last one stands");
+            tracing::error!(
+                %error, epoch = membership.epoch.0,
+                "a placement map makes no sense; the last one stands"
+            );
             return true;
         }
         Err(error) => {
@@ -66,7 +77,8 @@ async fn adopt(membership: &Arc<Membership>, tier: &Tier, ways: &Ways, known: &m
         }
     };
     let Some(peers) = peers_of(&membership.members, ways, known).await else { return true };
-    let all: HashMap<WorkerId, Arc<Peer>> = peers.iter().map(|(id, (_, _, peer))| (id.clone(), peer.clone())).collect();
+    let all: HashMap<WorkerId, Arc<Peer>> =
+        peers.iter().map(|(id, (_, _, peer))| (id.clone(), peer.clone())).collect();
     if let Err(error) = tier.adopt(placement, &all) {
         tracing::error!(%error, "a placement map could not be adopted; the last one stands");
     }
@@ -80,16 +92,22 @@ pub fn all_found(known: &Known) -> bool {
     known.values().all(|(_, found, _)| *found != NOWHERE)
 }
 
-/// Peers of these members: those that are known at the same address, and new ones. `None`: peers can't be made here.
+/// Peers of these members: those that are known at the same address, and new ones. `None`: peers
+/// can't be made here.
 pub async fn peers_of(members: &[ClusterMember], ways: &Ways, known: &Known) -> Option<Known> {
     let mut peers = Known::new();
     for member in members {
-        let kept = known.get(&member.id).filter(|(address, found, _)| *address == member.address && *found != NOWHERE);
+        let kept = known
+            .get(&member.id)
+            .filter(|(address, found, _)| *address == member.address && *found != NOWHERE);
         let made = match kept {
             Some(kept) => kept.clone(),
             None => {
                 let found = resolve(&member.address).await.unwrap_or_else(|error| {
-                    tracing::warn!(worker = %member.id, address = member.address, %error, "a worker's address can't be found");
+                    tracing::warn!(
+                        worker = %member.id, address = member.address, %error,
+                        "a worker's address can't be found"
+                    );
                     NOWHERE
                 });
                 (member.address.clone(), found, ways.peer(&member.id, found)?)

@@ -10,8 +10,8 @@ use prometheus::Registry;
 use tokio_util::sync::CancellationToken;
 use verbs3_client::Tier;
 use verbs3_config::{
-    AttributesTtl, Coherence, Config, Gateway, GatewayLimits, GatewayRead, GatewayTimeouts, GatewayTls, Memory, Mount,
-    Process,
+    AttributesTtl, Coherence, Config, Gateway, GatewayLimits, GatewayRead, GatewayTimeouts,
+    GatewayTls, Memory, Mount, Process,
 };
 use verbs3_gateway::auth::Identities;
 use verbs3_gateway::mount::{self, Freshness, Mounts};
@@ -62,9 +62,11 @@ pub async fn run(config: Config, started: Started) -> anyhow::Result<()> {
     let tier = tier::start(&gateway.tier, &cluster, geometry, &ways, arena, &registry)?;
     relay::start(&tier, &gateway.tier, &cluster)?;
     let unfollow = CancellationToken::new();
-    // Without a map yet, or with the last one while no coordinator answers, clients are served all the same.
-    let following = coordinator::client(&cluster)?
-        .map(|client| tokio::spawn(following::follow(client, tier.clone(), ways.clone(), unfollow.clone())));
+    // Without a map yet, or with the last one while no coordinator answers, clients are served all
+    // the same.
+    let following = coordinator::client(&cluster)?.map(|client| {
+        tokio::spawn(following::follow(client, tier.clone(), ways.clone(), unfollow.clone()))
+    });
     let following_hot = coordinator::client(&cluster)?
         .map(|client| tokio::spawn(following::follow_hot(client, tier.clone(), unfollow.clone())));
     let Some(file) = &gateway.identities else { bail!("gateway.identities is missing") };
@@ -95,7 +97,13 @@ pub struct Around<'a> {
 
 /// Bounds of the admin endpoints of any process.
 pub fn admin_limits(process: &Process) -> AdminLimits {
-    let Process { threads: _, drain_for: _, admin_connections_max, admin_per_address_max, admin_deadline } = process;
+    let Process {
+        threads: _,
+        drain_for: _,
+        admin_connections_max,
+        admin_per_address_max,
+        admin_deadline,
+    } = process;
     AdminLimits {
         connections_max: *admin_connections_max as usize,
         per_address_max: *admin_per_address_max as usize,
@@ -129,8 +137,10 @@ pub async fn serve(
         tier: _,
         peers: _,
     } = config;
-    let reading =
-        ReaderOptions { ufs_bypass_share_percent: limits.identity_share_percent, ..reader_options(read, memory) };
+    let reading = ReaderOptions {
+        ufs_bypass_share_percent: limits.identity_share_percent,
+        ..reader_options(read, memory)
+    };
     let reader = Reader::new(reading, tier.clone(), registry)?;
     let options = gateway_options(domains, (*sigv2, cors_ttl.0), limits, timeouts);
     let options = GatewayOptions { admin: admin_limits, ..options };
@@ -149,7 +159,8 @@ pub async fn serve(
     };
     let admin_socket = control.listen()?;
     let (listen, admin) = (listener.address()?, admin_socket.local_addr()?);
-    let gateway = verbs3_gateway::Gateway::new(options, mounts, reader, tier.clone(), identities, registry)?;
+    let gateway =
+        verbs3_gateway::Gateway::new(options, mounts, reader, tier.clone(), identities, registry)?;
     if let Some(tracer) = telemetry.as_ref().and_then(Telemetry::tracer) {
         gateway.trace_with(tracer);
     }
@@ -159,7 +170,8 @@ pub async fn serve(
 }
 
 impl Serving {
-    /// Requests under way may end for up to `drain_for`; then the words to the homes are waited for, and telemetry's last ones.
+    /// Requests under way may end for up to `drain_for`; then the words to the homes are waited
+    /// for, and telemetry's last ones.
     pub async fn end(self, drain_for: Duration) {
         self.gateway.shutdown(drain_for).await;
         self.tier.shutdown().await;
@@ -207,8 +219,16 @@ fn gateway_options(
         form_max,
         forms_max,
     } = limits;
-    let GatewayTimeouts { header, proof, tls_handshake, body_idle, write_stall, rate_window, cors_lookup, clock_skew } =
-        timeouts;
+    let GatewayTimeouts {
+        header,
+        proof,
+        tls_handshake,
+        body_idle,
+        write_stall,
+        rate_window,
+        cors_lookup,
+        clock_skew,
+    } = timeouts;
     GatewayOptions {
         domains: domains.to_vec(),
         requests_in_flight_max: *requests_in_flight_max as usize,
@@ -293,7 +313,17 @@ pub fn mounts(list: &[Mount], stores: &HashMap<String, Ufs>) -> anyhow::Result<M
 }
 
 fn made(mount: &Mount, stores: &HashMap<String, Ufs>) -> anyhow::Result<mount::Mount> {
-    let Mount { name, ufs, bucket: _, prefix, attributes_ttl, absence_ttl, coherence, read_only, cached } = mount;
+    let Mount {
+        name,
+        ufs,
+        bucket: _,
+        prefix,
+        attributes_ttl,
+        absence_ttl,
+        coherence,
+        read_only,
+        cached,
+    } = mount;
     let ufs = stores.get(ufs).with_context(|| format!("mount {name}: there is no ufs {ufs}"))?;
     // Of a mount of a whole store, neither is used.
     let bucket = mount.ufs_bucket().unwrap_or(name).to_owned();

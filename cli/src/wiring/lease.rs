@@ -1,4 +1,5 @@
-//! A worker's talk with the coordinators: it registers, keeps its lease, follows the map, and leaves in order.
+//! A worker's talk with the coordinators: it registers, keeps its lease, follows the map, and
+//! leaves in order.
 //!
 //! What to say and do is decided by [`Tenure`]; here it is said and done.
 
@@ -11,7 +12,8 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use verbs3_cache_worker::{Activation, BlockRate, HandingOver, NotedWrite, Worker};
 use verbs3_coordinator_client::api::{
-    self, Granted, HeardWord, OPEN_WRITES_MAX, OpenWrite, PREFIX, RefusedKind, Registration, RelayedWord, Renewal,
+    self, Granted, HeardWord, OPEN_WRITES_MAX, OpenWrite, PREFIX, RefusedKind, Registration,
+    RelayedWord, Renewal,
 };
 use verbs3_coordinator_client::clock::{BootClock, Clock};
 use verbs3_coordinator_client::hot::{HotBlock, HotWish};
@@ -28,11 +30,12 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Pause after the coordinators refused: what a person has to see to.
 const REFUSED_PAUSE: Duration = Duration::from_secs(5);
 
-/// Bytes of the names of the hot blocks that are told of: in JSON they may be six times as long, and a renewal that is too long would
-/// cost the lease.
+/// Bytes of the names of the hot blocks that are told of: in JSON they may be six times as long,
+/// and a renewal that is too long would cost the lease.
 const HOT_NAMES_BYTES_MAX: usize = 64 << 10;
 
-/// How long a renewal waits for gateways to drop their leases: much shorter than the worker's own lease.
+/// How long a renewal waits for gateways to drop their leases: much shorter than the worker's own
+/// lease.
 const LEASES_WAIT: Duration = Duration::from_millis(100);
 
 /// How long a map waits for the addresses of its members before it comes into force here.
@@ -82,7 +85,8 @@ impl Tenant {
         }
     }
 
-    /// Holds the lease until told to stop, then leaves: the worker answers for attributes no more, though it serves blocks.
+    /// Holds the lease until told to stop, then leaves: the worker answers for attributes no more,
+    /// though it serves blocks.
     pub async fn run(mut self, stop: CancellationToken) {
         let mut pause = PAUSE_MIN;
         loop {
@@ -93,7 +97,9 @@ impl Tenant {
                     self.registered = true;
                     self.hot_wish = granted.hot;
                     pause = PAUSE_MIN;
-                    let news = granted.prepare.is_some() || granted.activation.is_some() || !granted.words.is_empty();
+                    let news = granted.prepare.is_some()
+                        || granted.activation.is_some()
+                        || !granted.words.is_empty();
                     for duty in self.tenure.granted(sent, granted) {
                         self.perform(duty).await;
                     }
@@ -117,12 +123,14 @@ impl Tenant {
         let granted = if self.registered {
             let handing_over = self.worker.handing_over().map(progress);
             let changed = (rails != self.registration.rails).then(|| rails.clone());
-            let renewal = Renewal { handing_over, hot: self.hot(), rails: changed, ..self.tenure.renewal() };
+            let renewal =
+                Renewal { handing_over, hot: self.hot(), rails: changed, ..self.tenure.renewal() };
             let path = format!("{PREFIX}/workers/{}/renew", escaped(&self.registration.id.0));
             self.client.post(&path, &renewal, Duration::from_millis(renewal.wait_ms)).await?
         } else {
             let rails = rails.clone();
-            let asked = Registration { knows: self.tenure.knows(), rails, ..self.registration.clone() };
+            let asked =
+                Registration { knows: self.tenure.knows(), rails, ..self.registration.clone() };
             self.client.post(&format!("{PREFIX}/workers"), &asked, Duration::ZERO).await?
         };
         let granted = granted.ok_or_else(|| AskError::Away("an empty answer".to_owned()))?;
@@ -130,22 +138,32 @@ impl Tenant {
         Ok(granted)
     }
 
-    /// What this worker serves most, if the leader wants to hear it now. A worker that reaches no others can't take a hot block
-    /// from its owner, and in a cluster of such nobody has use for replicas.
+    /// What this worker serves most, if the leader wants to hear it now. A worker that reaches no
+    /// others can't take a hot block from its owner, and in a cluster of such nobody has use for
+    /// replicas.
     fn hot(&mut self) -> Option<Vec<HotBlock>> {
-        let HotWish { every_ms, rate_min, blocks_max } = self.hot_wish.filter(|_| self.neighbourhood.is_some())?;
+        let HotWish { every_ms, rate_min, blocks_max } =
+            self.hot_wish.filter(|_| self.neighbourhood.is_some())?;
         let since = self.hot_told.elapsed();
         if since < Duration::from_millis(every_ms) {
             return None;
         }
         self.hot_told = Instant::now();
-        let hottest = self.worker.block_rates(since, rate_min, usize::try_from(blocks_max).unwrap_or(usize::MAX));
+        let hottest = self.worker.block_rates(
+            since,
+            rate_min,
+            usize::try_from(blocks_max).unwrap_or(usize::MAX),
+        );
         let mut names = 0;
         let fits = |hot: &BlockRate| {
             names += hot.object.key.len() + hot.object.volume.0.len();
             names <= HOT_NAMES_BYTES_MAX
         };
-        let told = |BlockRate { object, block, bytes_per_second }| HotBlock { object, block, bytes_per_second };
+        let told = |BlockRate { object, block, bytes_per_second }| HotBlock {
+            object,
+            block,
+            bytes_per_second,
+        };
         Some(hottest.into_iter().take_while(fits).map(told).collect())
     }
 
@@ -184,8 +202,10 @@ impl Tenant {
             }
             Duty::Prepare(epoch) => {
                 let writes = self.worker.give_up_epoch(OPEN_WRITES_MAX);
-                // The epoch is not given up while a gateway may answer by a lease of it. Renewals go on meanwhile, and ask again.
-                let over = tokio::time::timeout(LEASES_WAIT, self.worker.leases_over()).await.is_ok();
+                // The epoch is not given up while a gateway may answer by a lease of it. Renewals
+                // go on meanwhile, and ask again.
+                let over =
+                    tokio::time::timeout(LEASES_WAIT, self.worker.leases_over()).await.is_ok();
                 let given_up = if over { epoch } else { Epoch::default() };
                 self.tenure.prepared(given_up, writes.map(told), self.worker.uncertain_for());
             }
@@ -195,7 +215,8 @@ impl Tenant {
                 (until.since(now), outage_until.since(now))
             }),
             Duty::Hear(words) => {
-                let hear = |RelayedWord { id, word }| HeardWord { id, heard: self.worker.hear(&word) };
+                let hear =
+                    |RelayedWord { id, word }| HeardWord { id, heard: self.worker.hear(&word) };
                 let heard = words.into_iter().map(hear).collect();
                 self.tenure.heard(heard);
             }
@@ -203,8 +224,15 @@ impl Tenant {
     }
 
     async fn activate(&mut self, activation: api::Activation) {
-        let api::Activation { membership, former, handed_over, open_writes, resumes, uncertain_ms, restarted } =
-            activation;
+        let api::Activation {
+            membership,
+            former,
+            handed_over,
+            open_writes,
+            resumes,
+            uncertain_ms,
+            restarted,
+        } = activation;
         let (epoch, members) = (membership.epoch, membership.members.len());
         self.find_neighbours(&membership).await;
         let known = self.map.clone();
@@ -216,7 +244,10 @@ impl Tenant {
         let made = tokio::task::spawn_blocking(move || (of(&membership), of(&former))).await;
         // Without a former map nobody owned anything.
         let (Some(map), former) = made.unwrap_or((None, None)) else {
-            tracing::error!(epoch = epoch.0, "a placement map makes no sense; no attributes are answered");
+            tracing::error!(
+                epoch = epoch.0,
+                "a placement map makes no sense; no attributes are answered"
+            );
             return;
         };
         self.map = Some(map.clone());
@@ -275,7 +306,10 @@ fn shown(rail: Option<SocketAddr>) -> String {
 }
 
 fn told(writes: Vec<NotedWrite>) -> Vec<OpenWrite> {
-    writes.into_iter().map(|noted| OpenWrite::new(noted.hash, noted.write, noted.remaining)).collect()
+    writes
+        .into_iter()
+        .map(|noted| OpenWrite::new(noted.hash, noted.write, noted.remaining))
+        .collect()
 }
 
 fn noted(writes: Vec<OpenWrite>) -> Vec<NotedWrite> {
@@ -286,5 +320,9 @@ fn noted(writes: Vec<OpenWrite>) -> Vec<NotedWrite> {
 /// An id as a part of a path.
 pub fn escaped(id: &str) -> String {
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(byte);
-    id.bytes().map(|byte| if plain(&byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
+    id.bytes()
+        .map(
+            |byte| if plain(&byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") },
+        )
+        .collect()
 }

@@ -1,6 +1,8 @@
-//! Listening sockets of the roles http and control: an address and, where the configuration names one, a network device.
+//! Listening sockets of the roles http and control: an address and, where the configuration names
+//! one, a network device.
 //!
-//! Owns the making of them, and what is said when it fails. The sockets of the data role are `verbs3_rdma`'s.
+//! Owns the making of them, and what is said when it fails. The sockets of the data role are
+//! `verbs3_rdma`'s.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,7 +11,8 @@ use anyhow::Context;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
 
-/// Connections that the kernel may hold before they are accepted; `net.core.somaxconn` bounds it too.
+/// Connections that the kernel may hold before they are accepted; `net.core.somaxconn` bounds it
+/// too.
 const BACKLOG: i32 = 1024;
 
 /// Where a role listens, and the settings that say so.
@@ -27,11 +30,12 @@ impl Place<'_> {
         let Self { address, address_setting, .. } = self;
         let wrong = || {
             format!(
-                "can't listen on {address}: is another process there, or the address not of this host? ({address_setting})"
+                "can't listen on {address}: is another process there, or the address not of this \
+                host? ({address_setting})"
             )
         };
-        let socket =
-            Socket::new(Domain::for_address(*address), Type::STREAM, Some(Protocol::TCP)).with_context(wrong)?;
+        let socket = Socket::new(Domain::for_address(*address), Type::STREAM, Some(Protocol::TCP))
+            .with_context(wrong)?;
         self.bind_device(&socket)?;
         let listen = || {
             socket.set_nonblocking(true)?;
@@ -52,8 +56,9 @@ impl Place<'_> {
                 io::ErrorKind::PermissionDenied => "kernels before 5.7 want CAP_NET_RAW for that",
                 _ => "`ip link` lists those of this host",
             };
-            anyhow::Error::new(error)
-                .context(format!("can't listen on the network device {device}; {remedy} ({setting})"))
+            anyhow::Error::new(error).context(format!(
+                "can't listen on the network device {device}; {remedy} ({setting})"
+            ))
         })
     }
 }

@@ -12,9 +12,13 @@ use super::arena;
 use super::following::{Known, RESOLVE_PAUSE, all_found, peers_of};
 use super::tier::Ways;
 
-/// A neighbour that fails is asked again soon: there is the UFS, and what the neighbour has may be given up any time.
-const HEALTH: HealthOptions =
-    HealthOptions { failures_max: 3, rest_min: Duration::from_secs(1), rest_max: Duration::from_secs(10) };
+/// A neighbour that fails is asked again soon: there is the UFS, and what the neighbour has may be
+/// given up any time.
+const HEALTH: HealthOptions = HealthOptions {
+    failures_max: 3,
+    rest_min: Duration::from_secs(1),
+    rest_max: Duration::from_secs(10),
+};
 
 /// The other workers, as they are reached.
 pub struct Neighbourhood {
@@ -63,13 +67,17 @@ impl Neighbourhood {
         self.neighbours.clone()
     }
 
-    /// These are asked from here on; returns once all have an address. May be cancelled at any time.
+    /// These are asked from here on; returns once all have an address. May be cancelled at any
+    /// time.
     pub async fn adopt(&self, members: &[ClusterMember]) {
-        let others: Vec<ClusterMember> = members.iter().filter(|member| member.id != self.me).cloned().collect();
+        let others: Vec<ClusterMember> =
+            members.iter().filter(|member| member.id != self.me).cloned().collect();
         loop {
             let mut known = self.known.lock().await;
             let Some(peers) = peers_of(&others, &self.ways, &known).await else { return };
-            self.neighbours.adopt(&peers.iter().map(|(id, (_, _, peer))| (id.clone(), peer.clone())).collect());
+            self.neighbours.adopt(
+                &peers.iter().map(|(id, (_, _, peer))| (id.clone(), peer.clone())).collect(),
+            );
             // Peers that are in neither close by being dropped, once their calls have ended.
             *known = peers;
             if all_found(&known) {

@@ -9,8 +9,8 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use verbs3_client::Tier;
 use verbs3_config::{
-    AttributesTtl, Cluster, CoordinatorPreload, GatewayPeers, GatewayTier, Memory, Mount, Tcp, Ufs as UfsSettings,
-    Verbs,
+    AttributesTtl, Cluster, CoordinatorPreload, GatewayPeers, GatewayTier, Memory, Mount, Tcp,
+    Ufs as UfsSettings, Verbs,
 };
 use verbs3_coordinator::Preload;
 use verbs3_preload::metrics::Metrics;
@@ -50,9 +50,13 @@ impl Beside {
     }
 }
 
-/// `None` where the configuration has nothing that could be loaded. Workers are those of the configuration, or of this
-/// coordinator's own map, which it follows as gateways do: whichever coordinator leads.
-pub async fn start(settings: &Settings<'_>, registry: &Registry) -> anyhow::Result<Option<(Preload, Beside)>> {
+/// `None` where the configuration has nothing that could be loaded. Workers are those of the
+/// configuration, or of this coordinator's own map, which it follows as gateways do: whichever
+/// coordinator leads.
+pub async fn start(
+    settings: &Settings<'_>,
+    registry: &Registry,
+) -> anyhow::Result<Option<(Preload, Beside)>> {
     let Settings { own, cluster, ufs, mounts, tcp, verbs, preload } = settings;
     if mounts.is_empty() {
         tracing::info!("no preload jobs: they need [[ufs]] and [[mount]]");
@@ -68,7 +72,8 @@ pub async fn start(settings: &Settings<'_>, registry: &Registry) -> anyhow::Resu
     let arena = arena(&memory, 1, geometry)?;
     verbs3_rdma::metrics::register_arena(registry, arena.clone())?;
     let stores = stores::open(ufs, registry).await?;
-    let ways = Arc::new(Ways::to_workers(cluster, tcp, verbs, &GatewayPeers::default(), &arena).await?);
+    let ways =
+        Arc::new(Ways::to_workers(cluster, tcp, verbs, &GatewayPeers::default(), &arena).await?);
     let tier = tier::start(&GatewayTier::default(), cluster, geometry, &ways, arena, registry)?;
     let following = coordinator::client(cluster)?.map(|client| {
         let stop = CancellationToken::new();
@@ -112,7 +117,9 @@ fn options(preload: &CoordinatorPreload, geometry: Geometry) -> PreloadOptions {
         notified_jobs_max: *notified_jobs_max as usize,
         blocks_per_ufs_max: *blocks_per_ufs_max as usize,
         objects_max: *objects_max as usize,
-        reads_max: usize::try_from(memory.0 / (2 * u64::from(geometry.block_bytes))).unwrap_or(usize::MAX).max(1),
+        reads_max: usize::try_from(memory.0 / (2 * u64::from(geometry.block_bytes)))
+            .unwrap_or(usize::MAX)
+            .max(1),
         patience: patience.0,
         failures_folder: Some(failures.clone()),
         failures_bytes_max: failures_max.0,
@@ -123,9 +130,19 @@ fn options(preload: &CoordinatorPreload, geometry: Geometry) -> PreloadOptions {
 fn mount_table(list: &[Mount], stores: &HashMap<String, Ufs>) -> anyhow::Result<Mounts> {
     let (mut named, mut whole) = (BTreeMap::new(), None);
     for mount in list {
-        let Mount { name, ufs, bucket: _, prefix, attributes_ttl, absence_ttl: _, coherence: _, read_only: _, cached } =
-            mount;
-        let ufs = stores.get(ufs).with_context(|| format!("mount {name}: there is no ufs {ufs}"))?;
+        let Mount {
+            name,
+            ufs,
+            bucket: _,
+            prefix,
+            attributes_ttl,
+            absence_ttl: _,
+            coherence: _,
+            read_only: _,
+            cached,
+        } = mount;
+        let ufs =
+            stores.get(ufs).with_context(|| format!("mount {name}: there is no ufs {ufs}"))?;
         let made = verbs3_preload::Mount {
             name: name.clone(),
             ufs: ufs.clone(),

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use prometheus::Registry;
 use verbs3_config::{
-    Credentials, CredentialsKind, Secret, Ufs, UfsCircuit, UfsDeadlines, UfsKind, UfsLimits, UfsRetries,
+    Credentials, CredentialsKind, Secret, Ufs, UfsCircuit, UfsDeadlines, UfsKind, UfsLimits,
+    UfsRetries,
 };
 use verbs3_ufs::local::{LocalOptions, LocalStore};
 use verbs3_ufs::s3::{self, Deadlines, S3Options};
@@ -16,10 +17,15 @@ use verbs3_ufs::{CircuitLimits, RetryLimits};
 const SESSION_NAME: &str = "verbs3";
 
 /// Every configured UFS, ready to be asked.
-pub async fn open(list: &[Ufs], registry: &Registry) -> anyhow::Result<HashMap<String, verbs3_ufs::Ufs>> {
+pub async fn open(
+    list: &[Ufs],
+    registry: &Registry,
+) -> anyhow::Result<HashMap<String, verbs3_ufs::Ufs>> {
     let mut stores = HashMap::new();
     for ufs in list {
-        let store = open_one(ufs, registry).await.with_context(|| format!("can't open ufs {}", ufs.name))?;
+        let store = open_one(ufs, registry)
+            .await
+            .with_context(|| format!("can't open ufs {}", ufs.name))?;
         stores.insert(ufs.name.clone(), store);
     }
     Ok(stores)
@@ -100,7 +106,11 @@ fn retry_limits(retries: &UfsRetries) -> RetryLimits {
 
 fn circuit_limits(circuit: &UfsCircuit) -> CircuitLimits {
     let UfsCircuit { failures_max, open_for, open_for_max } = circuit;
-    CircuitLimits { failures_max: *failures_max, open_for: open_for.0, open_for_max: open_for_max.0 }
+    CircuitLimits {
+        failures_max: *failures_max,
+        open_for: open_for.0,
+        open_for_max: open_for_max.0,
+    }
 }
 
 fn resolve(credentials: &Credentials) -> anyhow::Result<s3::Credentials> {
@@ -126,8 +136,12 @@ fn resolve(credentials: &Credentials) -> anyhow::Result<s3::Credentials> {
         CredentialsKind::Default => s3::Credentials::DefaultChain,
         CredentialsKind::Anonymous => s3::Credentials::Anonymous,
         CredentialsKind::Environment => s3::Credentials::Environment,
-        CredentialsKind::Instance => s3::Credentials::InstanceMetadata { endpoint: metadata_endpoint.clone() },
-        CredentialsKind::Profile => s3::Credentials::Profile { file: profile_file.clone(), profile: profile.clone() },
+        CredentialsKind::Instance => {
+            s3::Credentials::InstanceMetadata { endpoint: metadata_endpoint.clone() }
+        }
+        CredentialsKind::Profile => {
+            s3::Credentials::Profile { file: profile_file.clone(), profile: profile.clone() }
+        }
         CredentialsKind::Static => {
             let secret = match (secret_access_key, secret_access_key_file) {
                 (Some(secret), _) => secret.clone(),
@@ -135,7 +149,9 @@ fn resolve(credentials: &Credentials) -> anyhow::Result<s3::Credentials> {
                 (None, None) => bail!("credentials.secret_access_key is missing"),
             };
             s3::Credentials::Static {
-                access_key_id: access_key_id.clone().context("credentials.access_key_id is missing")?,
+                access_key_id: access_key_id
+                    .clone()
+                    .context("credentials.access_key_id is missing")?,
                 secret_access_key: hidden(&secret),
                 session_token: session_token.as_ref().map(hidden),
             }

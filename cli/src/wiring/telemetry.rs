@@ -4,7 +4,8 @@ use prometheus::Registry;
 use verbs3_config::{OtlpProtocol, Telemetry, TelemetryOtlp};
 use verbs3_telemetry::{TelemetryError, TelemetryOptions};
 
-/// Begins to export; `None` where no receiver is configured. `service` and `instance`: who this process is.
+/// Begins to export; `None` where no receiver is configured. `service` and `instance`: who this
+/// process is.
 pub fn start(
     telemetry: &Telemetry,
     (service, instance): (&str, &str),

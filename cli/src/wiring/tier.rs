@@ -1,4 +1,5 @@
-//! The way from a gateway to the workers: the placement map, the connections, and the client over both.
+//! The way from a gateway to the workers: the placement map, the connections, and the client over
+//! both.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -39,7 +40,8 @@ struct Dialling {
 }
 
 impl Ways {
-    /// Ways to the workers that the configuration lists, over whatever transport both hosts have. Landings lie in `arena`.
+    /// Ways to the workers that the configuration lists, over whatever transport both hosts have.
+    /// Landings lie in `arena`.
     pub async fn to_workers(
         cluster: &Cluster,
         tcp: &Tcp,
@@ -52,8 +54,9 @@ impl Ways {
         let dialling = Some(Dialling { requesters, options });
         let mut ways = Self { members: members(cluster), peers: HashMap::new(), dialling };
         for ClusterWorker { id, address, weight: _, zone: _ } in &cluster.workers {
-            let tcp =
-                resolve(address).await.with_context(|| format!("worker {id}: can't find the address {address}"))?;
+            let tcp = resolve(address)
+                .await
+                .with_context(|| format!("worker {id}: can't find the address {address}"))?;
             let id = WorkerId(id.clone());
             if let Some(peer) = ways.peer(&id, tcp) {
                 ways.peers.insert(id, peer);
@@ -66,12 +69,18 @@ impl Ways {
     pub fn peer(&self, id: &WorkerId, address: SocketAddr) -> Option<Arc<Peer>> {
         let Dialling { requesters, options } = self.dialling.as_ref()?;
         let address = PeerAddress::named(address, id.0.clone());
-        Some(Arc::new(Peer::new(id.0.clone(), address, requesters.transports.clone(), options.clone())))
+        Some(Arc::new(Peer::new(
+            id.0.clone(),
+            address,
+            requesters.transports.clone(),
+            options.clone(),
+        )))
     }
 
     /// Ways within this process.
     pub fn local(peers: impl IntoIterator<Item = (WorkerId, Peer)>) -> Self {
-        let peers: HashMap<_, _> = peers.into_iter().map(|(id, peer)| (id, Arc::new(peer))).collect();
+        let peers: HashMap<_, _> =
+            peers.into_iter().map(|(id, peer)| (id, Arc::new(peer))).collect();
         let members = peers.keys().map(|id| Member::new(id.clone(), 1.0)).collect();
         Self { members, peers, dialling: None }
     }
@@ -121,17 +130,24 @@ pub fn start(
         report_deadline: report_deadline.0,
         map_wait: map_wait.0,
         leases_max: *leases_max as usize,
-        health: HealthOptions { failures_max: *failures_max, rest_min: rest_min.0, rest_max: rest_max.0 },
+        health: HealthOptions {
+            failures_max: *failures_max,
+            rest_min: rest_min.0,
+            rest_max: rest_max.0,
+        },
         coordinated: !cluster.coordinators.is_empty(),
     };
     if options.coordinated {
         let none = (Placement::nobody(), HashMap::new());
-        return Tier::new(options, none.0, none.1, arena, registry).context("can't make the client of the tier");
+        return Tier::new(options, none.0, none.1, arena, registry)
+            .context("can't make the client of the tier");
     }
     let replicas = usize::from(cluster.replicas);
     let epoch = Placement::static_epoch(&ways.members, replicas);
-    let placement = Placement::new(epoch, ways.members.clone(), replicas).context("cluster.workers can't be used")?;
-    Tier::new(options, placement, ways.peers.clone(), arena, registry).context("can't make the client of the tier")
+    let placement = Placement::new(epoch, ways.members.clone(), replicas)
+        .context("cluster.workers can't be used")?;
+    Tier::new(options, placement, ways.peers.clone(), arena, registry)
+        .context("can't make the client of the tier")
 }
 
 fn peer_options(peers: &GatewayPeers, verbs: &Verbs) -> PeerOptions {
@@ -153,7 +169,11 @@ fn peer_options(peers: &GatewayPeers, verbs: &Verbs) -> PeerOptions {
         calls_per_connection: *calls_per_connection as usize,
         idle_max: idle_max.0,
         upgrade_wait: upgrade_wait.0,
-        backoff: BackoffOptions { pause_min: pause_min.0, pause_max: pause_max.0, stable_after: stable_after.0 },
+        backoff: BackoffOptions {
+            pause_min: pause_min.0,
+            pause_max: pause_max.0,
+            stable_after: stable_after.0,
+        },
         rest: RestOptions {
             errors_max: *rest_errors_max,
             window: rest_window.0,

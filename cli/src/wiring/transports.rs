@@ -1,5 +1,5 @@
-//! The transports of a process: what the configuration wants and this host has. What it has not is said once, and done
-//! without, unless the configuration insists.
+//! The transports of a process: what the configuration wants and this host has. What it has not is
+//! said once, and done without, unless the configuration insists.
 //!
 //! Owns the making of both sides. Which of them carries a call is the peer's to choose.
 
@@ -21,8 +21,8 @@ use verbs3_rdma::shm::{PinQuota, ShmOptions, ShmServer, ShmServerOptions, ShmTra
 use verbs3_rdma::tcp::{TcpOptions, TcpServer, TcpServerOptions, TcpTransport};
 use verbs3_rdma::transport::{Service, Transport};
 use verbs3_rdma::verbs::{
-    self, NoRdma, PinnedRuntime, Rail, RailAddress, RailPlace, VerbsOptions, VerbsServer, VerbsServerOptions,
-    VerbsTransport,
+    self, NoRdma, PinnedRuntime, Rail, RailAddress, RailPlace, VerbsOptions, VerbsServer,
+    VerbsServerOptions, VerbsTransport,
 };
 
 /// What a gateway reaches workers by.
@@ -34,11 +34,18 @@ pub struct Requesters {
 
 impl Requesters {
     /// Landings lie in `arena`.
-    pub fn new(tcp: &Tcp, verbs: &Verbs, cluster: &Cluster, name: &str, arena: &Arena) -> anyhow::Result<Self> {
+    pub fn new(
+        tcp: &Tcp,
+        verbs: &Verbs,
+        cluster: &Cluster,
+        name: &str,
+        arena: &Arena,
+    ) -> anyhow::Result<Self> {
         let options = tcp_options(tcp, cluster, name)?;
         let calls = options.calls.clone();
         let shm = ShmTransport::new(ShmOptions { calls: calls.clone() });
-        let mut transports: Vec<Arc<dyn Transport>> = vec![Arc::new(TcpTransport::new(options)), Arc::new(shm)];
+        let mut transports: Vec<Arc<dyn Transport>> =
+            vec![Arc::new(TcpTransport::new(options)), Arc::new(shm)];
         let places = places_of(verbs)?;
         let polling = polling(verbs, &places)?;
         let mut errors = Vec::new();
@@ -103,7 +110,8 @@ impl Servers {
             drain_deadline,
             runtimes,
         };
-        let tcp = TcpServer::bind(worker.listen, options, service).await.context("worker.listen")?;
+        let tcp =
+            TcpServer::bind(worker.listen, options, service).await.context("worker.listen")?;
         tracing::info!(
             tcp = %tcp.local_addr(), shm = shm.as_ref().map(|shm| shm.path().display().to_string()), rails = ?rails.iter().map(VerbsServer::local_addr).collect::<Vec<_>>(),
             "gateways can reach this worker"
@@ -140,7 +148,8 @@ async fn serve_shm(
     arena: &Arena,
     service: &Arc<dyn Service>,
 ) -> Option<ShmServer> {
-    let WorkerShm { enabled, socket, connections_max, pins_max, pinned_max, copy_max } = &worker.shm;
+    let WorkerShm { enabled, socket, connections_max, pins_max, pinned_max, copy_max } =
+        &worker.shm;
     if !enabled {
         return None;
     }
@@ -154,7 +163,8 @@ async fn serve_shm(
     let path = socket.clone().unwrap_or_else(|| default_socket(&worker.id));
     let made = async {
         if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder).with_context(|| format!("can't make {}", folder.display()))?;
+            std::fs::create_dir_all(folder)
+                .with_context(|| format!("can't make {}", folder.display()))?;
         }
         anyhow::Ok(ShmServer::bind(&path, options, arena.clone(), service.clone()).await?)
     };
@@ -180,7 +190,10 @@ async fn serve_shm(
 
 /// An id may have characters that make no file name.
 fn default_socket(id: &str) -> PathBuf {
-    let name: String = id.chars().map(|c| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '_' }).collect();
+    let name: String = id
+        .chars()
+        .map(|c| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '_' })
+        .collect();
     Path::new("/run/verbs3").join(format!("{name}.sock"))
 }
 
@@ -220,7 +233,8 @@ fn polling(verbs: &Verbs, rails: &[RailPlace]) -> anyhow::Result<Option<PinnedRu
     PinnedRuntime::new(&cpus).context("verbs.poll_cpus").map(Some)
 }
 
-/// Each rail that is to be used, there or not; empty where verbs are off, or there is no RDMA and nobody insists.
+/// Each rail that is to be used, there or not; empty where verbs are off, or there is no RDMA and
+/// nobody insists.
 fn places_of(verbs: &Verbs) -> anyhow::Result<Vec<RailPlace>> {
     let insists = match verbs.mode {
         VerbsMode::Off => return Ok(Vec::new()),
@@ -244,7 +258,9 @@ fn places_of(verbs: &Verbs) -> anyhow::Result<Vec<RailPlace>> {
         verbs.rails.clone()
     };
     if names.is_empty() && insists {
-        bail!("verbs.mode is \"on\", and no RDMA port has an IP address; `verbs3 doctor` says more");
+        bail!(
+            "verbs.mode is \"on\", and no RDMA port has an IP address; `verbs3 doctor` says more"
+        );
     }
     let place = |index: usize| {
         let all = names.clone();
@@ -263,18 +279,29 @@ fn port_of(address: IpAddr) -> Option<RailPort> {
 }
 
 /// One rail that works is enough: the others were told of, and are tried again.
-fn insist(verbs: &Verbs, places: &[RailPlace], errors: Vec<Option<io::Error>>) -> anyhow::Result<()> {
+fn insist(
+    verbs: &Verbs,
+    places: &[RailPlace],
+    errors: Vec<Option<io::Error>>,
+) -> anyhow::Result<()> {
     if verbs.mode != VerbsMode::On || errors.iter().any(Option::is_none) {
         return Ok(());
     }
-    let told = places.iter().zip(errors.iter().flatten()).map(|(place, error)| format!("{}: {error}", place.name()));
+    let told = places
+        .iter()
+        .zip(errors.iter().flatten())
+        .map(|(place, error)| format!("{}: {error}", place.name()));
     bail!(
         "verbs.mode is \"on\", and no rail can be used ({}); `verbs3 doctor` says more",
         told.collect::<Vec<_>>().join("; ")
     );
 }
 
-fn verbs_options(verbs: &Verbs, calls: CallOptions, polling: Option<&PinnedRuntime>) -> VerbsOptions {
+fn verbs_options(
+    verbs: &Verbs,
+    calls: CallOptions,
+    polling: Option<&PinnedRuntime>,
+) -> VerbsOptions {
     let Verbs {
         // Decide whether and where.
         mode: _,
@@ -362,7 +389,8 @@ fn tcp_options(tcp: &Tcp, cluster: &Cluster, name: &str) -> anyhow::Result<TcpOp
     })
 }
 
-/// Clusters that share a secret by accident still refuse each other: the proof is over the name too.
+/// Clusters that share a secret by accident still refuse each other: the proof is over the name
+/// too.
 fn cluster_secret(cluster: &Cluster, secret: &str) -> String {
     format!("{}\n{secret}", cluster.name)
 }

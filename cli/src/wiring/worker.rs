@@ -10,7 +10,8 @@ use prometheus::Registry;
 use tokio_util::sync::CancellationToken;
 use verbs3_cache_worker::{DiskFolder, DiskOptions, DiskVolume, Volumes, WorkerOptions};
 use verbs3_config::{
-    Config, Worker, WorkerDisk, WorkerDiskFolder, WorkerDiskVolume, WorkerFill, WorkerIndex, WorkerLeases, WorkerWrites,
+    Config, Worker, WorkerDisk, WorkerDiskFolder, WorkerDiskVolume, WorkerFill, WorkerIndex,
+    WorkerLeases, WorkerWrites,
 };
 use verbs3_coordinator_client::api::{Incarnation, Registration, Tier};
 use verbs3_gateway::{Admin, Readiness};
@@ -67,7 +68,8 @@ pub async fn run(config: Config, started: Started) -> anyhow::Result<()> {
     let reactors = Reactors::start(usize::from(process.threads))
         .context("can't start threads; raise the process's thread limit")?;
     let settings = (&tcp, &verbs, &cluster, &process);
-    let servers = Servers::start(&worker, settings, &arena, cache.clone(), reactors.handles()).await?;
+    let servers =
+        Servers::start(&worker, settings, &arena, cache.clone(), reactors.handles()).await?;
     let control = Place {
         address: worker.admin_listen,
         address_setting: "worker.admin_listen",
@@ -79,16 +81,19 @@ pub async fn run(config: Config, started: Started) -> anyhow::Result<()> {
     let readiness = vec![Readiness::until_shutdown(started.stop.clone())];
     let (over, limits) = (CancellationToken::new(), admin_limits(&process));
     // Joined below, once all else has ended.
-    let admin = tokio::spawn(Admin { registry, readiness, stop: over.clone(), limits }.serve(socket));
+    let admin =
+        tokio::spawn(Admin { registry, readiness, stop: over.clone(), limits }.serve(socket));
     // Once gateways can connect, and until they need not any more.
     let tenancy = match coordinators {
         Some(client) => {
             let registration = registration(&worker, servers.local_addr())?;
-            let neighbourhood = neighbours::start(&worker, (&cluster, &tcp, &verbs), geometry).await?;
+            let neighbourhood =
+                neighbours::start(&worker, (&cluster, &tcp, &verbs), geometry).await?;
             if let Some(neighbourhood) = &neighbourhood {
                 cache.reach(neighbourhood.neighbours());
             }
-            let tenant = Tenant::new(client, cache.clone(), (registration, servers.rails()), neighbourhood);
+            let tenant =
+                Tenant::new(client, cache.clone(), (registration, servers.rails()), neighbourhood);
             Some(tokio::spawn(tenant.run(started.stop.clone())))
         }
         None => None,
@@ -124,21 +129,27 @@ fn registration(worker: &Worker, listen: SocketAddr) -> anyhow::Result<Registrat
     })
 }
 
-/// Of this host since it was started, in this process's network: nobody else listens there while this process does. 0: the host does
-/// not say who it is.
+/// Of this host since it was started, in this process's network: nobody else listens there while
+/// this process does. 0: the host does not say who it is.
 fn place(listen: SocketAddr) -> u64 {
     let Ok(boot) = std::fs::read_to_string("/proc/sys/kernel/random/boot_id") else { return 0 };
     let Ok(network) = std::fs::read_link("/proc/self/ns/net") else { return 0 };
-    // Another release may count differently: then a worker that is started again waits for its former lease.
+    // Another release may count differently: then a worker that is started again waits for its
+    // former lease.
     let mut hasher = std::hash::DefaultHasher::new();
     (boot.trim(), network, listen).hash(&mut hasher);
     hasher.finish().max(1)
 }
 
-/// Of memory alone, in GiB (only the proportion counts): hot blocks are read from memory, and counting drives here would move
-/// nearly all slots to the first worker of a running cluster that is started with this release.
+/// Of memory alone, in GiB (only the proportion counts): hot blocks are read from memory, and
+/// counting drives here would move nearly all slots to the first worker of a running cluster that
+/// is started with this release.
 fn weight(worker: &Worker) -> f64 {
-    if worker.weight > 0.0 { worker.weight } else { worker.memory.capacity.0 as f64 / f64::from(1 << 30) }
+    if worker.weight > 0.0 {
+        worker.weight
+    } else {
+        worker.memory.capacity.0 as f64 / f64::from(1 << 30)
+    }
 }
 
 /// Where a worker keeps pages, as it was configured.
@@ -199,7 +210,13 @@ pub fn start(
         page_idle_max,
     } = fill;
     let WorkerIndex { attributes_max, checks_in_flight_max, generation_slots } = index;
-    let WorkerWrites { uncertain_for_max, doubt_for, doubt_age_max, open_max, keys_per_message_max } = writes;
+    let WorkerWrites {
+        uncertain_for_max,
+        doubt_for,
+        doubt_age_max,
+        open_max,
+        keys_per_message_max,
+    } = writes;
     let WorkerLeases { length, reads_min, quiet_for, leases_max, holders_max } = leases;
     let short = |size: verbs3_config::ByteSize| u32::try_from(size.0).unwrap_or(u32::MAX);
     let options = WorkerOptions {
@@ -235,7 +252,8 @@ pub fn start(
         disk: disk_options(disk),
     };
     let volumes = Volumes::of_stores(stores.values().cloned());
-    verbs3_cache_worker::Worker::new(options, arena, volumes, registry).context("can't start the worker")
+    verbs3_cache_worker::Worker::new(options, arena, volumes, registry)
+        .context("can't start the worker")
 }
 
 /// `None`: no folder is configured.
@@ -257,11 +275,12 @@ fn disk_options(disk: &WorkerDisk) -> Option<DiskOptions> {
         path: path.clone(),
         capacity_bytes: capacity.0,
     };
-    let volume = |WorkerDiskVolume { volume, capacity, page_age_max }: &WorkerDiskVolume| DiskVolume {
-        volume: Volume(volume.clone()),
-        bytes_max: (capacity.0 > 0).then_some(capacity.0),
-        age_max: age(page_age_max),
-    };
+    let volume =
+        |WorkerDiskVolume { volume, capacity, page_age_max }: &WorkerDiskVolume| DiskVolume {
+            volume: Volume(volume.clone()),
+            bytes_max: (capacity.0 > 0).then_some(capacity.0),
+            age_max: age(page_age_max),
+        };
     (!folders.is_empty()).then(|| DiskOptions {
         folders: folders.iter().map(folder).collect(),
         queue_bytes_max: queue_max.0,
@@ -296,7 +315,10 @@ mod tests {
         assert_eq!((plain.tiers, plain.weight), (vec![tier("memory", 64 << 30)], 64.0));
         let with_drives = registered(|worker| {
             for (drive, capacity) in [("nvme0", 3 << 40), ("nvme1", 1 << 40)] {
-                worker.disk.folders.push(WorkerDiskFolder { path: drive.into(), capacity: ByteSize(capacity) });
+                worker
+                    .disk
+                    .folders
+                    .push(WorkerDiskFolder { path: drive.into(), capacity: ByteSize(capacity) });
             }
         });
         assert_eq!(with_drives.tiers, [tier("memory", 64 << 30), tier("disk", 4 << 40)]);

@@ -1,4 +1,5 @@
-//! Stand-ins for the services that give out credentials, and a store that knows them. Owns the keys that were given.
+//! Stand-ins for the services that give out credentials, and a store that knows them. Owns the keys
+//! that were given.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::HashMap;
@@ -60,7 +61,8 @@ impl Issuer {
             let desk = desk.clone();
             async move {
                 let (parts, body) = request.into_parts();
-                let body = String::from_utf8(body.collect().await.unwrap().to_bytes().to_vec()).unwrap();
+                let body =
+                    String::from_utf8(body.collect().await.unwrap().to_bytes().to_vec()).unwrap();
                 desk.answer(&parts.method, parts.uri.path(), &parts.headers, &body)
             }
         })
@@ -75,18 +77,32 @@ impl Issuer {
 }
 
 impl Desk {
-    fn answer(&self, method: &Method, path: &str, headers: &HeaderMap, body: &str) -> Response<Full<Bytes>> {
+    fn answer(
+        &self,
+        method: &Method,
+        path: &str,
+        headers: &HeaderMap,
+        body: &str,
+    ) -> Response<Full<Bytes>> {
         const PROFILE: &str = "/latest/meta-data/iam/security-credentials/";
-        let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let header = |name: &str| {
+            headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+        };
         match (method.as_str(), path) {
             ("PUT", "/latest/api/token") => {
-                self.expect(!header("x-aws-ec2-metadata-token-ttl-seconds").is_empty(), "a token without a ttl");
+                self.expect(
+                    !header("x-aws-ec2-metadata-token-ttl-seconds").is_empty(),
+                    "a token without a ttl",
+                );
                 let mut answer = text("hush-session");
                 answer.headers_mut().insert("x-aws-ec2-metadata-token-ttl-seconds", 21600.into());
                 answer
             }
             ("GET", path) if path.starts_with(PROFILE) => {
-                self.expect(header("x-aws-ec2-metadata-token") == "hush-session", "metadata without the session token");
+                self.expect(
+                    header("x-aws-ec2-metadata-token") == "hush-session",
+                    "metadata without the session token",
+                );
                 match &path[PROFILE.len()..] {
                     "" => text("gpu-node"),
                     "gpu-node" => text(&self.give("machine").document("Token")),
@@ -106,11 +122,17 @@ impl Desk {
         let has = |pair: &str| body.split('&').any(|found| found == pair);
         let (action, kind) = if has("Action=AssumeRoleWithWebIdentity") {
             self.expect(has("WebIdentityToken=hush-identity-token"), "another identity token");
-            self.expect(has("RoleArn=arn%3Aaws%3Aiam%3A%3A1%3Arole%2Fweb") && has("RoleSessionName=verbs3"), body);
+            self.expect(
+                has("RoleArn=arn%3Aaws%3Aiam%3A%3A1%3Arole%2Fweb") && has("RoleSessionName=verbs3"),
+                body,
+            );
             ("AssumeRoleWithWebIdentity", "web")
         } else {
             self.expect(has("Action=AssumeRole") && has("ExternalId=hush-external-id"), body);
-            self.expect(authorization.contains(&format!("Credential={BASE_KEY}/")), "assumed with another key");
+            self.expect(
+                authorization.contains(&format!("Credential={BASE_KEY}/")),
+                "assumed with another key",
+            );
             ("AssumeRole", "role")
         };
         let Key { access, secret, token, until, .. } = self.give(kind);
@@ -127,7 +149,14 @@ impl Desk {
         let number = keys.len();
         let given = SystemTime::now();
         let (access, secret) = (format!("ASIA{kind}{number}"), format!("hush-secret-{number}"));
-        let key = Key { kind, access, secret, token: format!("hush-token-{number}"), given, until: given + LIFETIME };
+        let key = Key {
+            kind,
+            access,
+            secret,
+            token: format!("hush-token-{number}"),
+            given,
+            until: given + LIFETIME,
+        };
         keys.push(key.clone());
         key
     }
@@ -192,7 +221,11 @@ impl S3Auth for Guard {
 
 impl Store {
     pub async fn start(folder: &Path, buckets: &[&str], keys: Keys) -> Self {
-        let store = LocalStore::open(LocalOptions { sync: false, ..LocalOptions::new(folder.join("store")) }).unwrap();
+        let store = LocalStore::open(LocalOptions {
+            sync: false,
+            ..LocalOptions::new(folder.join("store"))
+        })
+        .unwrap();
         for bucket in buckets {
             let input = CreateBucketInput { bucket: (*bucket).to_owned(), ..Default::default() };
             store.create_bucket(made(input)).await.unwrap();
@@ -222,11 +255,14 @@ impl Store {
 impl Ledger {
     /// Temporary keys are worth nothing without the token that came with them.
     fn check_token(&self, headers: &HeaderMap) {
-        let of = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
+        let of = |name: &str| {
+            headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
+        };
         let (token, authorization) = (of("x-amz-security-token"), of("authorization"));
         let keys = self.keys.lock().unwrap();
-        if !keys.iter().any(|key| key.token == token && authorization.contains(&format!("Credential={}/", key.access)))
-        {
+        if !keys.iter().any(|key| {
+            key.token == token && authorization.contains(&format!("Credential={}/", key.access))
+        }) {
             self.refused.lock().unwrap().push(format!("token {token:?} with {authorization:?}"));
         }
     }
@@ -275,7 +311,9 @@ where
                     async move { Ok::<_, Infallible>(answer.await) }
                 });
                 // How a connection ends is no concern here.
-                let _ = Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
+                let _ = Builder::new(TokioExecutor::new())
+                    .serve_connection(TokioIo::new(stream), service)
+                    .await;
             });
         }
     });

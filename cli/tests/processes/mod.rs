@@ -1,4 +1,5 @@
-//! Real `verbs3` processes on loopback, and clients for them. Processes are ended by their handle when it is dropped.
+//! Real `verbs3` processes on loopback, and clients for them. Processes are ended by their handle
+//! when it is dropped.
 #![allow(clippy::unwrap_used, dead_code)]
 
 use std::fs;
@@ -71,18 +72,25 @@ impl Process {
 
     /// The same by a command that becomes verbs3.
     pub fn start_command(folder: &Path, name: &str, mut command: Command) -> Self {
-        let (ready, log) = (folder.join(format!("{name}.ready")), folder.join(format!("{name}.log")));
+        let (ready, log) =
+            (folder.join(format!("{name}.ready")), folder.join(format!("{name}.log")));
         let _ = fs::remove_file(&ready);
         let file = fs::OpenOptions::new().create(true).append(true).open(&log).unwrap();
         command.arg("--ready-file").arg(&ready).stdout(file.try_clone().unwrap()).stderr(file);
-        let mut process = Self { child: command.spawn().unwrap(), log, listen: String::new(), admin: String::new() };
+        let mut process = Self {
+            child: command.spawn().unwrap(),
+            log,
+            listen: String::new(),
+            admin: String::new(),
+        };
         process.wait_for("it does not serve", |process| {
             if let Some(status) = process.child.try_wait().unwrap() {
                 panic!("{name} ended with {status}:\n{}", process.log());
             }
             ready.exists()
         });
-        let addresses: serde_json::Value = serde_json::from_slice(&fs::read(&ready).unwrap()).unwrap();
+        let addresses: serde_json::Value =
+            serde_json::from_slice(&fs::read(&ready).unwrap()).unwrap();
         process.listen = addresses["listen"].as_str().unwrap().to_owned();
         process.admin = addresses["admin"].as_str().unwrap().to_owned();
         process
@@ -103,7 +111,9 @@ impl Process {
     }
 
     pub fn signal(&self, signal: &str) {
-        assert!(Command::new("kill").args([signal, &self.id().to_string()]).status().unwrap().success());
+        assert!(
+            Command::new("kill").args([signal, &self.id().to_string()]).status().unwrap().success()
+        );
     }
 
     /// Waits for its end.
@@ -148,9 +158,13 @@ impl Drop for Process {
 
 /// The key that `verbs3 dev` has put into its folder.
 pub fn dev_key(folder: &Path) -> (String, String) {
-    let table: toml::Table = fs::read_to_string(folder.join("identities.toml")).unwrap().parse().unwrap();
+    let table: toml::Table =
+        fs::read_to_string(folder.join("identities.toml")).unwrap().parse().unwrap();
     let identity = &table["identity"][0];
-    (identity["access_key"].as_str().unwrap().to_owned(), identity["secret_key"].as_str().unwrap().to_owned())
+    (
+        identity["access_key"].as_str().unwrap().to_owned(),
+        identity["secret_key"].as_str().unwrap().to_owned(),
+    )
 }
 
 /// GETs an object and gives the answer's head too.

@@ -32,30 +32,46 @@ pub(super) fn check(cluster: &Cluster, roles: &[Role], findings: &mut Findings) 
     findings.range("cluster.replicas", *replicas, 1, 8);
     check_workers(workers, findings);
     for (index, url) in coordinators.iter().enumerate() {
-        super::coordinator::check_url(&format!("cluster.coordinators[{index}]"), url, &["http://"], findings);
+        super::coordinator::check_url(
+            &format!("cluster.coordinators[{index}]"),
+            url,
+            &["http://"],
+            findings,
+        );
     }
     let needs_workers = roles.iter().any(|role| matches!(role, Role::Gateway | Role::Worker));
     if workers.is_empty() && coordinators.is_empty() && needs_workers {
         findings.error(
             "cluster.workers",
-            "is empty; list every worker: [[cluster.workers]] id = \"…\", address = \"host:9400\"; or name cluster.coordinators",
+            "is empty; list every worker: [[cluster.workers]] id = \"…\", address = \"host:9400\"; \
+            or name cluster.coordinators",
         );
     }
     if !workers.is_empty() && !coordinators.is_empty() && needs_workers {
-        findings.error("cluster.coordinators", "cluster.workers is set too; keep one: a map has one maker");
+        findings.error(
+            "cluster.coordinators",
+            "cluster.workers is set too; keep one: a map has one maker",
+        );
     }
 }
 
-/// A list that changes is two lists for a while, and two lists give a key two homes that know nothing of each other: a write is told to
-/// one, and the other answers what it knows. Only an age bounds that.
-pub(super) fn check_list(cluster: &Cluster, mounts: &[Mount], roles: &[Role], findings: &mut Findings) {
+/// A list that changes is two lists for a while, and two lists give a key two homes that know
+/// nothing of each other: a write is told to one, and the other answers what it knows. Only an age
+/// bounds that.
+pub(super) fn check_list(
+    cluster: &Cluster,
+    mounts: &[Mount],
+    roles: &[Role],
+    findings: &mut Findings,
+) {
     if cluster.workers_fixed && cluster.workers.is_empty() {
         findings.error("cluster.workers_fixed", "does nothing without cluster.workers");
     }
     if cluster.workers.is_empty() || cluster.workers_fixed || !roles.contains(&Role::Gateway) {
         return;
     }
-    let strict = mounts.iter().position(|mount| mount.cached && mount.coherence == Coherence::Strict);
+    let strict =
+        mounts.iter().position(|mount| mount.cached && mount.coherence == Coherence::Strict);
     if let Some(index) = strict {
         findings.error(
             "cluster.workers",
@@ -79,7 +95,9 @@ fn check_secret(cluster: &Cluster, roles: &[Role], findings: &mut Findings) {
         (None, Some(file)) => match Secret::read(file) {
             Ok(secret) => ("cluster.secret_file", Some(secret)),
             Err(error) => {
-                let cause = std::error::Error::source(&error).map(|source| format!(": {source}")).unwrap_or_default();
+                let cause = std::error::Error::source(&error)
+                    .map(|source| format!(": {source}"))
+                    .unwrap_or_default();
                 return findings.error("cluster.secret_file", format!("{error}{cause}"));
             }
         },
@@ -87,11 +105,18 @@ fn check_secret(cluster: &Cluster, roles: &[Role], findings: &mut Findings) {
     };
     match secret {
         Some(secret) if secret.reveal().chars().count() < SECRET_CHARS_MIN => {
-            findings.error(path, format!("is shorter than {SECRET_CHARS_MIN} characters; `openssl rand -hex 32` makes a good one"));
+            findings.error(
+                path,
+                format!(
+                    "is shorter than {SECRET_CHARS_MIN} characters; `openssl \
+                rand -hex 32` makes a good one"
+                ),
+            );
         }
         None if roles.iter().any(|role| !matches!(role, Role::Dev)) => findings.error(
             path,
-            "gateways and workers prove a shared secret to each other; set cluster.secret_file, or VERBS3_CLUSTER__SECRET",
+            "gateways and workers prove a shared secret to each other; set cluster.secret_file, or \
+            VERBS3_CLUSTER__SECRET",
         ),
         _ => {}
     }
@@ -103,7 +128,8 @@ fn check_geometry(block: ByteSize, page: ByteSize, findings: &mut Findings) {
     if !page.0.is_power_of_two() {
         findings.error("cluster.page", format!("{page} is not a power of two"));
     } else if !block.0.is_multiple_of(page.0) {
-        findings.error("cluster.block", format!("{block} is not a multiple of cluster.page ({page})"));
+        findings
+            .error("cluster.block", format!("{block} is not a multiple of cluster.page ({page})"));
     }
 }
 
@@ -116,27 +142,39 @@ fn check_workers(workers: &[ClusterWorker], findings: &mut Findings) {
     for (index, ClusterWorker { id, address, weight, zone: _ }) in workers.iter().enumerate() {
         let path = |field: &str| format!("cluster.workers[{index}].{field}");
         if id.trim().is_empty() {
-            findings.error(path("id"), "is missing; a worker has the name that its own worker.id says");
+            findings
+                .error(path("id"), "is missing; a worker has the name that its own worker.id says");
         } else if id.len() > WORKER_ID_BYTES_MAX || id.chars().any(char::is_control) {
             let why = "workers say who they are in so many bytes when gateways connect";
             findings.error(
                 path("id"),
-                format!("{id:?} is longer than {WORKER_ID_BYTES_MAX} bytes or has control characters; {why}"),
+                format!(
+                    "{id:?} is longer than {WORKER_ID_BYTES_MAX} bytes or has control \
+                    characters; {why}"
+                ),
             );
         } else if let Some(first) = ids.insert(id.as_str(), index) {
-            findings.error(path("id"), format!("{id:?} is the name of cluster.workers[{first}] too; names are unique"));
+            findings.error(
+                path("id"),
+                format!("{id:?} is the name of cluster.workers[{first}] too; names are unique"),
+            );
         }
         match check_address(address) {
             Err(message) => findings.error(path("address"), message),
             Ok(()) => {
                 if let Some(first) = addresses.insert(address.as_str(), index) {
-                    findings
-                        .error(path("address"), format!("{address:?} is the address of cluster.workers[{first}] too"));
+                    findings.error(
+                        path("address"),
+                        format!("{address:?} is the address of cluster.workers[{first}] too"),
+                    );
                 }
             }
         }
         if !weight.is_finite() {
-            findings.error(path("weight"), format!("{weight} is not a number that weights can be compared with"));
+            findings.error(
+                path("weight"),
+                format!("{weight} is not a number that weights can be compared with"),
+            );
         } else {
             findings.range(path("weight"), *weight, 0.001, 1_000_000.0);
         }

@@ -52,11 +52,15 @@ pub(super) fn check(coordinator: &Coordinator, roles: &[Role], findings: &mut Fi
     findings.range(at("wait_max"), *wait_max, Period::seconds(1), Period::seconds(600));
     findings.range(at("relays_max"), *relays_max, 0, 1_000_000);
     findings.range(at("relays_memory"), *relays_memory, ByteSize::mib(2), ByteSize::mib(1024));
-    // Until then nobody leads who could renew a lease. The rest is for noticing, for the election, and for coming back.
+    // Until then nobody leads who could renew a lease. The rest is for noticing, for the election,
+    // and for coming back.
     if store.kind == CoordinatorStoreKind::Etcd && lease.0 < 3 * leadership.0 {
         findings.warning(
             at("lease"),
-            format!("{lease} is less than three times leadership ({leadership}): when a leader dies, workers lose their leases, and reads ask the store"),
+            format!(
+                "{lease} is less than three times leadership ({leadership}): when a leader \
+                dies, workers lose their leases, and reads ask the store"
+            ),
         );
     }
     check_store(store, roles, findings);
@@ -65,27 +69,57 @@ pub(super) fn check(coordinator: &Coordinator, roles: &[Role], findings: &mut Fi
 }
 
 fn check_store(store: &CoordinatorStore, roles: &[Role], findings: &mut Findings) {
-    let CoordinatorStore { kind, path, endpoints, prefix, ca_file: _, certificate, key, user, password_file, deadline } =
-        store;
-    findings.range("coordinator.store.deadline", *deadline, Period::millis(100), Period::seconds(60));
+    let CoordinatorStore {
+        kind,
+        path,
+        endpoints,
+        prefix,
+        ca_file: _,
+        certificate,
+        key,
+        user,
+        password_file,
+        deadline,
+    } = store;
+    findings.range(
+        "coordinator.store.deadline",
+        *deadline,
+        Period::millis(100),
+        Period::seconds(60),
+    );
     if path.as_os_str().is_empty() {
         findings.error("coordinator.store.path", "is empty; name a folder");
     }
     if prefix.trim_matches('/').is_empty() {
-        findings.error("coordinator.store.prefix", "is empty; each cluster needs a prefix of its own");
+        findings
+            .error("coordinator.store.prefix", "is empty; each cluster needs a prefix of its own");
     }
-    if *kind == CoordinatorStoreKind::Etcd && endpoints.is_empty() && roles.contains(&Role::Coordinator) {
-        findings.error("coordinator.store.endpoints", "is empty; name etcd's members: [\"http://etcd-0:2379\"]");
+    if *kind == CoordinatorStoreKind::Etcd
+        && endpoints.is_empty()
+        && roles.contains(&Role::Coordinator)
+    {
+        findings.error(
+            "coordinator.store.endpoints",
+            "is empty; name etcd's members: [\"http://etcd-0:2379\"]",
+        );
     }
     for (index, url) in endpoints.iter().enumerate() {
-        check_url(&format!("coordinator.store.endpoints[{index}]"), url, &["http://", "https://"], findings);
+        check_url(
+            &format!("coordinator.store.endpoints[{index}]"),
+            url,
+            &["http://", "https://"],
+            findings,
+        );
     }
     let both = [("certificate", certificate.is_some()), ("key", key.is_some())];
     let user = [("user", user.is_some()), ("password_file", password_file.is_some())];
     for [(one, has_one), (other, has_other)] in [both, user] {
         if has_one != has_other {
             let (missing, there) = if has_one { (other, one) } else { (one, other) };
-            findings.error(format!("coordinator.store.{missing}"), format!("is missing, and {there} is set"));
+            findings.error(
+                format!("coordinator.store.{missing}"),
+                format!("is missing, and {there} is set"),
+            );
         }
     }
 }
@@ -93,10 +127,13 @@ fn check_store(store: &CoordinatorStore, roles: &[Role], findings: &mut Findings
 /// A URL of scheme, host and port.
 pub(super) fn check_url(path: &str, url: &str, schemes: &[&str], findings: &mut Findings) {
     let Some(rest) = schemes.iter().find_map(|scheme| url.strip_prefix(scheme)) else {
-        return findings.error(path, format!("{url:?} does not begin with {}", schemes.join(" or ")));
+        return findings
+            .error(path, format!("{url:?} does not begin with {}", schemes.join(" or ")));
     };
     let host = rest.trim_end_matches('/');
-    let port = host.rsplit_once(':').and_then(|(host, port)| (!host.is_empty()).then(|| port.parse::<u16>().ok())?);
+    let port = host
+        .rsplit_once(':')
+        .and_then(|(host, port)| (!host.is_empty()).then(|| port.parse::<u16>().ok())?);
     if host.contains('/') || port.is_none_or(|port| port == 0) {
         findings.error(path, format!("{url:?} is not {}HOST:PORT", schemes[0]));
     }

@@ -34,16 +34,28 @@ pub(super) fn check(disk: &WorkerDisk, findings: &mut Findings) {
         if path.as_os_str().is_empty() {
             findings.error(at("path"), "is missing; name a folder on a local drive");
         } else if let Some(other) = folders[..number].iter().position(|other| other.path == *path) {
-            findings.error(at("path"), format!("{} is worker.disk.folders[{other}] too", path.display()));
+            findings.error(
+                at("path"),
+                format!("{} is worker.disk.folders[{other}] too", path.display()),
+            );
         }
     }
-    for (number, WorkerDiskVolume { volume, capacity, page_age_max }) in volumes.iter().enumerate() {
+    for (number, WorkerDiskVolume { volume, capacity, page_age_max }) in volumes.iter().enumerate()
+    {
         let at = |field: &str| format!("worker.disk.volumes[{number}].{field}");
         findings.range(at("capacity"), *capacity, ByteSize(0), CAPACITY_MAX);
         findings.range(at("page_age_max"), *page_age_max, Period::millis(0), AGE_MAX);
-        if !volume.split_once('/').is_some_and(|(ufs, bucket)| !ufs.is_empty() && !bucket.is_empty()) {
-            findings.error(at("volume"), format!("{volume:?} is not the name of a UFS, a slash and a bucket"));
-        } else if let Some(other) = volumes[..number].iter().position(|other| other.volume == *volume) {
+        if !volume
+            .split_once('/')
+            .is_some_and(|(ufs, bucket)| !ufs.is_empty() && !bucket.is_empty())
+        {
+            findings.error(
+                at("volume"),
+                format!("{volume:?} is not the name of a UFS, a slash and a bucket"),
+            );
+        } else if let Some(other) =
+            volumes[..number].iter().position(|other| other.volume == *volume)
+        {
             findings.error(at("volume"), format!("{volume:?} is worker.disk.volumes[{other}] too"));
         }
     }

@@ -2,7 +2,9 @@
 
 use super::{Findings, Role, check_device, check_memory};
 use crate::cluster::Cluster;
-use crate::gateway::{Gateway, GatewayLimits, GatewayPeers, GatewayRead, GatewayTier, GatewayTimeouts, GatewayTls};
+use crate::gateway::{
+    Gateway, GatewayLimits, GatewayPeers, GatewayRead, GatewayTier, GatewayTimeouts, GatewayTls,
+};
 use crate::process::Memory;
 use crate::quantity::{ByteSize, Period};
 
@@ -25,19 +27,30 @@ pub(super) fn check(gateway: &Gateway, cluster: &Cluster, roles: &[Role], findin
         peers,
     } = gateway;
     if listen == admin_listen && listen.port() != 0 {
-        findings.error("gateway.admin_listen", format!("{admin_listen} is gateway.listen too; give it another port"));
+        findings.error(
+            "gateway.admin_listen",
+            format!("{admin_listen} is gateway.listen too; give it another port"),
+        );
     }
     check_device("gateway.bind_device", bind_device.as_deref(), findings);
     check_device("gateway.admin_bind_device", admin_bind_device.as_deref(), findings);
     for (index, domain) in domains.iter().enumerate() {
-        let label = |label: &str| !label.is_empty() && label.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
+        let label = |label: &str| {
+            !label.is_empty() && label.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
+        };
         let host = domain.rsplit_once(':').map_or(domain.as_str(), |(host, _)| host);
         if !host.split('.').all(label) {
-            findings.error(format!("gateway.domains[{index}]"), format!("{domain:?} is not a host name"));
+            findings.error(
+                format!("gateway.domains[{index}]"),
+                format!("{domain:?} is not a host name"),
+            );
         }
     }
     if identities.is_none() && roles.contains(&Role::Gateway) {
-        findings.error("gateway.identities", "is missing; it names the file of access keys and what they may do");
+        findings.error(
+            "gateway.identities",
+            "is missing; it names the file of access keys and what they may do",
+        );
     }
     findings.range("gateway.cors_ttl", *cors_ttl, Period::millis(0), Period::seconds(3600));
     check_memory("gateway.memory", memory, findings);
@@ -67,26 +80,58 @@ fn check_peers(peers: &GatewayPeers, findings: &mut Findings) {
         rest_min,
         rest_max,
     } = peers;
-    findings.range("gateway.peers.upgrade_wait", *upgrade_wait, Period::millis(0), Period::seconds(60));
+    findings.range(
+        "gateway.peers.upgrade_wait",
+        *upgrade_wait,
+        Period::millis(0),
+        Period::seconds(60),
+    );
     findings.range("gateway.peers.rest_errors_max", *rest_errors_max, 1, 1000);
-    findings.range("gateway.peers.rest_window", *rest_window, Period::seconds(1), Period::seconds(3600));
+    findings.range(
+        "gateway.peers.rest_window",
+        *rest_window,
+        Period::seconds(1),
+        Period::seconds(3600),
+    );
     findings.range("gateway.peers.rest_min", *rest_min, Period::seconds(1), Period::seconds(3600));
-    findings.range("gateway.peers.rest_max", *rest_max, Period::seconds(1), Period::seconds(86_400));
+    findings.range(
+        "gateway.peers.rest_max",
+        *rest_max,
+        Period::seconds(1),
+        Period::seconds(86_400),
+    );
     findings.range("gateway.peers.connections_max", *connections_max, 1, 64);
     findings.range("gateway.peers.calls_per_connection", *calls_per_connection, 1, 65_536);
-    findings.range("gateway.peers.idle_max", *idle_max, Period::seconds(1), Period::seconds(86_400));
+    findings.range(
+        "gateway.peers.idle_max",
+        *idle_max,
+        Period::seconds(1),
+        Period::seconds(86_400),
+    );
     findings.range("gateway.peers.pause_min", *pause_min, Period::millis(1), Period::seconds(60));
     findings.range("gateway.peers.pause_max", *pause_max, Period::millis(1), Period::seconds(3600));
-    findings.range("gateway.peers.stable_after", *stable_after, Period::millis(0), Period::seconds(3600));
+    findings.range(
+        "gateway.peers.stable_after",
+        *stable_after,
+        Period::millis(0),
+        Period::seconds(3600),
+    );
     if pause_min > pause_max {
-        findings.error("gateway.peers.pause_min", format!("{pause_min} is more than pause_max ({pause_max})"));
+        findings.error(
+            "gateway.peers.pause_min",
+            format!("{pause_min} is more than pause_max ({pause_max})"),
+        );
     }
 }
 
 fn check_tls(tls: &GatewayTls, findings: &mut Findings) {
     match (&tls.certificate, &tls.key) {
-        (Some(_), None) => findings.error("gateway.tls.key", "is missing; a certificate needs its key"),
-        (None, Some(_)) => findings.error("gateway.tls.certificate", "is missing; a key needs its certificate"),
+        (Some(_), None) => {
+            findings.error("gateway.tls.key", "is missing; a certificate needs its key")
+        }
+        (None, Some(_)) => {
+            findings.error("gateway.tls.certificate", "is missing; a key needs its certificate")
+        }
         (Some(_), Some(_)) | (None, None) => {}
     }
 }
@@ -127,28 +172,50 @@ fn check_limits(limits: &GatewayLimits, findings: &mut Findings) {
     findings.range(at("header_max"), *header_max, ByteSize::kib(8), ByteSize::mib(1));
     findings.range(at("bodies_max"), *bodies_max, ByteSize::mib(1), ByteSize::mib(64 * 1024));
     findings.range(at("http2_window"), *http2_window, ByteSize::kib(256), ByteSize::mib(64));
-    findings.range(at("http2_answers_max"), *http2_answers_max, ByteSize::kib(64), ByteSize::mib(64 * 1024));
+    findings.range(
+        at("http2_answers_max"),
+        *http2_answers_max,
+        ByteSize::kib(64),
+        ByteSize::mib(64 * 1024),
+    );
     if bodies_max.0 / 2 < xml_max.0 {
-        let why = format!("{bodies_max} is less than twice xml_max ({xml_max}): such a document would not fit");
+        let why = format!(
+            "{bodies_max} is less than twice xml_max ({xml_max}): such a document would not fit"
+        );
         findings.error(at("bodies_max"), why);
     }
     findings.range(at("xml_max"), *xml_max, ByteSize::kib(64), ByteSize::mib(64));
     findings.range(at("form_max"), *form_max, ByteSize::kib(64), ByteSize::mib(1024));
     findings.range(at("forms_max"), *forms_max, ByteSize::kib(64), ByteSize::mib(64 * 1024));
     if forms_max < form_max {
-        findings
-            .error(at("forms_max"), format!("{forms_max} is less than form_max ({form_max}): not even one would fit"));
+        findings.error(
+            at("forms_max"),
+            format!("{forms_max} is less than form_max ({form_max}): not even one would fit"),
+        );
     }
 }
 
 fn check_timeouts(timeouts: &GatewayTimeouts, findings: &mut Findings) {
-    let GatewayTimeouts { header, proof, tls_handshake, body_idle, write_stall, rate_window, cors_lookup, clock_skew } =
-        timeouts;
+    let GatewayTimeouts {
+        header,
+        proof,
+        tls_handshake,
+        body_idle,
+        write_stall,
+        rate_window,
+        cors_lookup,
+        clock_skew,
+    } = timeouts;
     let (second, hour) = (Period::seconds(1), Period::seconds(3600));
     findings.range("gateway.timeouts.header", *header, second, hour);
     findings.range("gateway.timeouts.proof", *proof, second, hour);
     findings.range("gateway.timeouts.rate_window", *rate_window, second, Period::seconds(600));
-    findings.range("gateway.timeouts.cors_lookup", *cors_lookup, Period::millis(100), Period::seconds(60));
+    findings.range(
+        "gateway.timeouts.cors_lookup",
+        *cors_lookup,
+        Period::millis(100),
+        Period::seconds(60),
+    );
     findings.range("gateway.timeouts.tls_handshake", *tls_handshake, second, Period::seconds(300));
     findings.range("gateway.timeouts.body_idle", *body_idle, second, hour);
     findings.range("gateway.timeouts.write_stall", *write_stall, second, hour);
@@ -168,16 +235,33 @@ fn check_read(read: &GatewayRead, findings: &mut Findings) {
     } = read;
     let at = |field: &str| format!("gateway.read.{field}");
     findings.range(at("window"), *window, ByteSize::mib(1), ByteSize::mib(256));
-    findings.range(at("admission_wait_max"), *admission_wait_max, Period::millis(10), Period::seconds(300));
+    findings.range(
+        at("admission_wait_max"),
+        *admission_wait_max,
+        Period::millis(10),
+        Period::seconds(300),
+    );
     findings.range(at("bypass_in_flight_max"), *bypass_in_flight_max, 1, 65_536);
-    findings.range(at("bypass_wait_max"), *bypass_wait_max, Period::millis(10), Period::seconds(300));
-    findings.range(at("resume_wait_max"), *resume_wait_max, Period::millis(0), Period::seconds(600));
+    findings.range(
+        at("bypass_wait_max"),
+        *bypass_wait_max,
+        Period::millis(10),
+        Period::seconds(300),
+    );
+    findings.range(
+        at("resume_wait_max"),
+        *resume_wait_max,
+        Period::millis(0),
+        Period::seconds(600),
+    );
     findings.range(at("read_ahead_max"), *read_ahead_max, ByteSize(0), ByteSize::mib(1024));
     findings.range(at("sequences_max"), *sequences_max, 1, 1_000_000);
     if let Some(bytes) = bytes_in_flight_max.filter(|bytes| window > bytes) {
         findings.error(
             at("window"),
-            format!("{window} is more than bytes_in_flight_max ({bytes}): no large read could start"),
+            format!(
+                "{window} is more than bytes_in_flight_max ({bytes}): no large read could start"
+            ),
         );
     }
 }
@@ -192,8 +276,10 @@ fn check_arena(memory: &Memory, read: &GatewayRead, tier: &GatewayTier, findings
     }
     for (name, bytes) in [("read.window", read.window), ("tier.open_landing", tier.open_landing)] {
         if bytes > capacity {
-            findings
-                .error("gateway.memory.capacity", format!("{capacity} is too small for one gateway.{name} ({bytes})"));
+            findings.error(
+                "gateway.memory.capacity",
+                format!("{capacity} is too small for one gateway.{name} ({bytes})"),
+            );
         }
     }
 }
@@ -220,9 +306,24 @@ fn check_tier(tier: &GatewayTier, cluster: &Cluster, findings: &mut Findings) {
     findings.range(at("first_progress"), *first_progress, Period::millis(10), Period::seconds(300));
     findings.range(at("idle"), *idle, Period::millis(100), Period::seconds(600));
     findings.range(at("hedge_after"), *hedge_after, Period::millis(1), Period::seconds(60));
-    findings.range(at("write_uncertain_for"), *write_uncertain_for, Period::seconds(1), Period::seconds(3600));
-    findings.range(at("announce_deadline"), *announce_deadline, Period::millis(100), Period::seconds(300));
-    findings.range(at("report_deadline"), *report_deadline, Period::millis(100), Period::seconds(600));
+    findings.range(
+        at("write_uncertain_for"),
+        *write_uncertain_for,
+        Period::seconds(1),
+        Period::seconds(3600),
+    );
+    findings.range(
+        at("announce_deadline"),
+        *announce_deadline,
+        Period::millis(100),
+        Period::seconds(300),
+    );
+    findings.range(
+        at("report_deadline"),
+        *report_deadline,
+        Period::millis(100),
+        Period::seconds(600),
+    );
     findings.range(at("map_wait"), *map_wait, Period::millis(0), Period::seconds(30));
     findings.range(at("relay_after"), *relay_after, Period::millis(10), Period::seconds(60));
     findings.range(at("relays_max"), *relays_max, 0, 65536);
@@ -244,7 +345,10 @@ fn check_tier(tier: &GatewayTier, cluster: &Cluster, findings: &mut Findings) {
     if hedge_after >= first_progress {
         findings.error(
             at("hedge_after"),
-            format!("{hedge_after} is not shorter than first_progress ({first_progress}): no hedge would ever be sent"),
+            format!(
+                "{hedge_after} is not shorter than first_progress ({first_progress}): no hedge \
+                would ever be sent"
+            ),
         );
     }
     // Without coordinators nobody relays.
@@ -252,7 +356,8 @@ fn check_tier(tier: &GatewayTier, cluster: &Cluster, findings: &mut Findings) {
         findings.error(
             at("relay_after"),
             format!(
-                "{relay_after} is not shorter than announce_deadline ({announce_deadline}): no announcement would ever be relayed"
+                "{relay_after} is not shorter than announce_deadline ({announce_deadline}): no \
+                announcement would ever be relayed"
             ),
         );
     }

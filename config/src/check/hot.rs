@@ -5,7 +5,15 @@ use crate::hot::CoordinatorHot;
 use crate::quantity::{ByteSize, Period};
 
 pub(super) fn check(hot: &CoordinatorHot, findings: &mut Findings) {
-    let CoordinatorHot { rate, workers_max, blocks_max, reported_max, report_every, cool_for, good_for } = hot;
+    let CoordinatorHot {
+        rate,
+        workers_max,
+        blocks_max,
+        reported_max,
+        report_every,
+        cool_for,
+        good_for,
+    } = hot;
     let at = |name: &str| format!("coordinator.hot.{name}");
     findings.range(at("rate"), *rate, ByteSize::kib(1), ByteSize(1 << 40));
     findings.range(at("workers_max"), *workers_max, 1, 64);

@@ -1,12 +1,14 @@
-//! Whether two `[[ufs]]` are one store. An object's identity begins with the name of its UFS: under two names one object has two homes,
-//! and writes through one name are not told to readers through the other.
+//! Whether two `[[ufs]]` are one store. An object's identity begins with the name of its UFS: under
+//! two names one object has two homes, and writes through one name are not told to readers through
+//! the other.
 
 use std::collections::BTreeMap;
 
 use super::Findings;
 use crate::ufs::{Ufs, UfsKind};
 
-/// Where a store is, however it is spelled. What name service or routing make of it is not known here.
+/// Where a store is, however it is spelled. What name service or routing make of it is not known
+/// here.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Location {
     /// AWS itself, by whichever of its names; buckets of another region are not reached there.
@@ -50,7 +52,9 @@ fn location(ufs: &Ufs) -> Location {
     let authority = authority.trim_end_matches('/').to_ascii_lowercase();
     let (host, port) = match authority.rsplit_once(':') {
         // Not the last group of an IPv6 address.
-        Some((host, port)) if !port.contains(']') => (host, port.parse::<u16>().ok().or(Some(standard))),
+        Some((host, port)) if !port.contains(']') => {
+            (host, port.parse::<u16>().ok().or(Some(standard)))
+        }
         _ => (authority.as_str(), Some(standard)),
     };
     let host = host.trim_end_matches('.');

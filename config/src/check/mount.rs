@@ -10,16 +10,24 @@ use crate::ufs::Ufs;
 
 pub(super) fn check(mounts: &[Mount], list: &[Ufs], roles: &[Role], findings: &mut Findings) {
     if mounts.is_empty() && roles.contains(&Role::Gateway) {
-        findings.error("mount", "there is none; add [[mount]] with a name (\"*\" for every bucket) and a ufs");
+        findings.error(
+            "mount",
+            "there is none; add [[mount]] with a name (\"*\" for every bucket) and a ufs",
+        );
     }
     let mut names = BTreeMap::new();
     for (index, mount) in mounts.iter().enumerate() {
         let path = |field: &str| format!("mount[{index}].{field}");
         if mount.name.is_empty() {
-            findings.error(path("name"), "is missing; it is the bucket name that clients see, or \"*\"");
+            findings.error(
+                path("name"),
+                "is missing; it is the bucket name that clients see, or \"*\"",
+            );
         } else if let Some(first) = names.insert(mount.name.as_str(), index) {
-            findings
-                .error(path("name"), format!("{:?} is the name of mount[{first}] too; names are unique", mount.name));
+            findings.error(
+                path("name"),
+                format!("{:?} is the name of mount[{first}] too; names are unique", mount.name),
+            );
         }
         check_target(index, mount, list, roles, findings);
         check_one(index, mount, findings);
@@ -27,15 +35,23 @@ pub(super) fn check(mounts: &[Mount], list: &[Ufs], roles: &[Role], findings: &m
     check_overlaps(mounts, findings);
 }
 
-fn check_target(index: usize, mount: &Mount, list: &[Ufs], roles: &[Role], findings: &mut Findings) {
+fn check_target(
+    index: usize,
+    mount: &Mount,
+    list: &[Ufs],
+    roles: &[Role],
+    findings: &mut Findings,
+) {
     let path = format!("mount[{index}].ufs");
     if mount.ufs.is_empty() {
         findings.error(path, "is missing; it is the name of a [[ufs]]");
     } else if !list.iter().any(|ufs| ufs.name == mount.ufs) {
         // The development process brings a store of its own, whose name is fixed.
         if roles.contains(&Role::Dev) && list.is_empty() {
-            return findings
-                .error(path, "add the [[ufs]] that it names, or leave out all mounts to get the built-in ones");
+            return findings.error(
+                path,
+                "add the [[ufs]] that it names, or leave out all mounts to get the built-in ones",
+            );
         }
         let close = suggestion(&mount.ufs, list.iter().map(|ufs| ufs.name.as_str()));
         findings.error(path, format!("no [[ufs]] is named {:?}{close}", mount.ufs));
@@ -43,20 +59,39 @@ fn check_target(index: usize, mount: &Mount, list: &[Ufs], roles: &[Role], findi
 }
 
 fn check_one(index: usize, mount: &Mount, findings: &mut Findings) {
-    let Mount { name, ufs: _, bucket, prefix, attributes_ttl, absence_ttl, coherence, read_only: _, cached: _ } = mount;
+    let Mount {
+        name,
+        ufs: _,
+        bucket,
+        prefix,
+        attributes_ttl,
+        absence_ttl,
+        coherence,
+        read_only: _,
+        cached: _,
+    } = mount;
     let path = |field: &str| format!("mount[{index}].{field}");
     if mount.is_wildcard() {
         if bucket.is_some() {
-            findings.error(path("bucket"), "does nothing with name = \"*\": every bucket keeps its own name");
+            findings.error(
+                path("bucket"),
+                "does nothing with name = \"*\": every bucket keeps its own name",
+            );
         }
         if !prefix.is_empty() {
-            findings.error(path("prefix"), "does nothing with name = \"*\": every bucket is seen whole");
+            findings.error(
+                path("prefix"),
+                "does nothing with name = \"*\": every bucket is seen whole",
+            );
         }
     } else {
         if !name.is_empty() && !is_bucket_name(name) {
             findings.error(
                 path("name"),
-                format!("{name:?} is not a bucket name: 3 to 63 lower-case letters, digits, dots and hyphens"),
+                format!(
+                    "{name:?} is not a bucket name: 3 to 63 lower-case letters, digits, dots \
+                    and hyphens"
+                ),
             );
         }
         if bucket.as_deref().is_some_and(|bucket| bucket.is_empty() || bucket.contains('/')) {
@@ -67,13 +102,17 @@ fn check_one(index: usize, mount: &Mount, findings: &mut Findings) {
         findings.error(path("prefix"), format!("{prefix:?} does not end in '/'"));
     }
     if prefix.len() >= 1024 {
-        findings.error(path("prefix"), "is as long as a key may be (1024 bytes); nothing fits below it");
+        findings.error(
+            path("prefix"),
+            "is as long as a key may be (1024 bytes); nothing fits below it",
+        );
     }
     findings.range(path("absence_ttl"), *absence_ttl, Period::millis(0), Period::seconds(3600));
     if (*coherence, *attributes_ttl) == (Coherence::Ttl, AttributesTtl::Immutable) {
         findings.error(
             path("coherence"),
-            "\"ttl\" lets a write through that readers see after attributes_ttl, which is \"immutable\": never; set a duration, or coherence = \"strict\"",
+            "\"ttl\" lets a write through that readers see after attributes_ttl, which is \
+            \"immutable\": never; set a duration, or coherence = \"strict\"",
         );
     }
     match attributes_ttl {
@@ -84,7 +123,13 @@ fn check_one(index: usize, mount: &Mount, findings: &mut Findings) {
             );
         }
         AttributesTtl::AlwaysAsk if !absence_ttl.0.is_zero() => {
-            findings.warning(path("absence_ttl"), format!("attributes are asked for on every read, but an absence is believed for {absence_ttl}; set it to \"0\""));
+            findings.warning(
+                path("absence_ttl"),
+                format!(
+                    "attributes are asked for on every read, \
+                but an absence is believed for {absence_ttl}; set it to \"0\""
+                ),
+            );
         }
         AttributesTtl::For(_) | AttributesTtl::AlwaysAsk | AttributesTtl::Immutable => {}
     }
@@ -94,11 +139,14 @@ fn check_one(index: usize, mount: &Mount, findings: &mut Findings) {
 fn is_bucket_name(name: &str) -> bool {
     let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
     let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
-    (3..=63).contains(&name.len()) && name.chars().all(inner) && edge(name.chars().next()) && edge(name.chars().last())
+    (3..=63).contains(&name.len())
+        && name.chars().all(inner)
+        && edge(name.chars().next())
+        && edge(name.chars().last())
 }
 
-/// Two mounts that show the same object: allowed (they share its cache), but rules such as `read_only` then hold for one
-/// way in and not for the other.
+/// Two mounts that show the same object: allowed (they share its cache), but rules such as
+/// `read_only` then hold for one way in and not for the other.
 fn check_overlaps(mounts: &[Mount], findings: &mut Findings) {
     for (index, mount) in mounts.iter().enumerate() {
         for (other_index, other) in mounts.iter().enumerate().take(index) {
@@ -110,22 +158,29 @@ fn check_overlaps(mounts: &[Mount], findings: &mut Findings) {
                 // Both are called "*", which has been reported.
                 (None, None) => {}
                 (Some(bucket), Some(other_bucket)) => {
-                    let nested = mount.prefix.starts_with(&other.prefix) || other.prefix.starts_with(&mount.prefix);
+                    let nested = mount.prefix.starts_with(&other.prefix)
+                        || other.prefix.starts_with(&mount.prefix);
                     if bucket == other_bucket && nested {
-                        findings.warning(path, format!(
-                            "{:?} and {:?} (mount[{other_index}]) show the same objects of {}/{bucket}; the rules of each hold only for its own clients",
-                            mount.name, other.name, mount.ufs
-                        ));
+                        findings.warning(
+                            path,
+                            format!(
+                                "{:?} and {:?} (mount[{other_index}]) show the same objects of \
+                            {}/{bucket}; the rules of each hold only for its own clients",
+                                mount.name, other.name, mount.ufs
+                            ),
+                        );
                     }
                 }
                 (Some(bucket), None) | (None, Some(bucket)) => {
                     let named = if mount.is_wildcard() { other } else { mount };
-                    // Under its own name the named mount takes the place of the bucket; under another, both show it.
+                    // Under its own name the named mount takes the place of the bucket; under
+                    // another, both show it.
                     if named.name != bucket {
                         findings.warning(
                             path,
                             format!(
-                                "{:?} and \"*\" both show {}/{bucket}; the rules of each hold only for its own clients",
+                                "{:?} and \"*\" both show {}/{bucket}; the rules of each hold only \
+                                for its own clients",
                                 named.name, mount.ufs
                             ),
                         );

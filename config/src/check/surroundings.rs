@@ -1,5 +1,6 @@
-//! What a process finds around it: the files that its role reads, and the variables that hold its keys. Looks at those of the roles
-//! in question alone: a pod or a host has what its own processes need, and one file of settings serves all of them.
+//! What a process finds around it: the files that its role reads, and the variables that hold its
+//! keys. Looks at those of the roles in question alone: a pod or a host has what its own processes
+//! need, and one file of settings serves all of them.
 
 use std::path::Path;
 
@@ -11,13 +12,20 @@ use crate::root::Config;
 use crate::telemetry::Telemetry;
 use crate::ufs::{Credentials, CredentialsKind, Ufs, UfsKind};
 
-pub(super) fn check(config: &Config, roles: &[Role], environment: &Environment, findings: &mut Findings) {
+pub(super) fn check(
+    config: &Config,
+    roles: &[Role],
+    environment: &Environment,
+    findings: &mut Findings,
+) {
     let plays = |wanted: &[Role]| roles.iter().any(|role| wanted.contains(role));
     if plays(&[Role::Gateway, Role::Dev]) {
         check_gateway(&config.gateway, findings);
     }
     // A coordinator asks stores for preload jobs, and has none without mounts.
-    if plays(&[Role::Gateway, Role::Worker, Role::Dev]) || plays(&[Role::Coordinator]) && !config.mount.is_empty() {
+    if plays(&[Role::Gateway, Role::Worker, Role::Dev])
+        || plays(&[Role::Coordinator]) && !config.mount.is_empty()
+    {
         for (index, ufs) in config.ufs.iter().enumerate() {
             check_store(&format!("ufs[{index}]"), ufs, environment, findings);
         }
@@ -61,7 +69,8 @@ fn check_coordinators_store(store: &CoordinatorStore, findings: &mut Findings) {
 
 fn check_store(path: &str, ufs: &Ufs, environment: &Environment, findings: &mut Findings) {
     readable(&format!("{path}.ca_file"), ufs.ca_file.as_deref(), findings);
-    let Credentials { kind, secret_access_key_file, token_file, profile_file, .. } = &ufs.credentials;
+    let Credentials { kind, secret_access_key_file, token_file, profile_file, .. } =
+        &ufs.credentials;
     let files = [
         ("secret_access_key_file", secret_access_key_file),
         ("token_file", token_file),

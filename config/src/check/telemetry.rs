@@ -27,7 +27,9 @@ pub(super) fn check(telemetry: &Telemetry, findings: &mut Findings) {
     }
     for (index, header) in headers.iter().enumerate() {
         let name = header.reveal().split_once(':').map(|(name, _)| name.trim()).unwrap_or_default();
-        if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte)) {
+        if name.is_empty()
+            || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+        {
             findings.error(format!("{}[{index}]", at("headers")), "is not \"name: value\"");
         }
     }
@@ -44,15 +46,22 @@ pub(super) fn check(telemetry: &Telemetry, findings: &mut Findings) {
 fn check_endpoint(endpoint: &str) -> Result<(), String> {
     let rest = endpoint.strip_prefix("https://").or_else(|| endpoint.strip_prefix("http://"));
     let Some(rest) = rest else {
-        return Err(format!("{endpoint:?} is not a URL; write http://host:4318 or https://host:4318"));
+        return Err(format!(
+            "{endpoint:?} is not a URL; write http://host:4318 or https://host:4318"
+        ));
     };
     let host = rest.split('/').next().unwrap_or_default();
     if host.contains('@') {
         return Err("has a user in it; credentials belong into headers".to_owned());
     }
-    if host.is_empty() || host.starts_with(':') || rest.contains(['?', '#']) || rest.contains(char::is_whitespace) {
+    if host.is_empty()
+        || host.starts_with(':')
+        || rest.contains(['?', '#'])
+        || rest.contains(char::is_whitespace)
+    {
         return Err(format!(
-            "{endpoint:?} is not a receiver's URL; it has a host, perhaps a port and a path, and no query"
+            "{endpoint:?} is not a receiver's URL; it has a host, perhaps a port and a path, and \
+            no query"
         ));
     }
     Ok(())
@@ -74,16 +83,28 @@ mod tests {
         assert!(problems(TelemetryOtlp::default()).is_empty());
         for good in ["http://127.0.0.1:4318", "https://otel.example/ingest/"] {
             assert!(
-                problems(TelemetryOtlp { endpoint: Some(good.to_owned()), ..Default::default() }).is_empty(),
+                problems(TelemetryOtlp { endpoint: Some(good.to_owned()), ..Default::default() })
+                    .is_empty(),
                 "{good}"
             );
         }
-        for bad in ["", "localhost:4318", "http://", "http://:4318", "https://user:pass@host", "http://h/?q=1"] {
-            let found = problems(TelemetryOtlp { endpoint: Some(bad.to_owned()), ..Default::default() });
+        for bad in [
+            "",
+            "localhost:4318",
+            "http://",
+            "http://:4318",
+            "https://user:pass@host",
+            "http://h/?q=1",
+        ] {
+            let found =
+                problems(TelemetryOtlp { endpoint: Some(bad.to_owned()), ..Default::default() });
             assert_eq!(found, ["telemetry.otlp.endpoint"], "{bad}");
         }
         let headers = vec![Secret::new("authorization: Bearer x"), Secret::new("no name")];
-        assert_eq!(problems(TelemetryOtlp { headers, ..Default::default() }), ["telemetry.otlp.headers[1]"]);
+        assert_eq!(
+            problems(TelemetryOtlp { headers, ..Default::default() }),
+            ["telemetry.otlp.headers[1]"]
+        );
         let (sample_ratio, queue_max) = (1.5, 0);
         let found = problems(TelemetryOtlp { sample_ratio, queue_max, ..Default::default() });
         assert_eq!(found, ["telemetry.otlp.sample_ratio", "telemetry.otlp.queue_max"]);

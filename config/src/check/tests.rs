@@ -44,7 +44,10 @@ fn findings(text: &str, roles: &[Role]) -> Vec<String> {
         Ok(loaded) => loaded.warnings,
         Err(problems) => problems.0,
     };
-    problems.iter().map(|problem| problem.to_string().replace(folder.path().to_str().unwrap(), "DIR")).collect()
+    problems
+        .iter()
+        .map(|problem| problem.to_string().replace(folder.path().to_str().unwrap(), "DIR"))
+        .collect()
 }
 
 const BOTH: &[Role] = &[Role::Gateway, Role::Worker];
@@ -65,7 +68,10 @@ fn a_complete_configuration_has_no_problem() {
 fn an_empty_configuration_lists_all_that_is_missing() {
     let missing = findings("", BOTH);
     let paths: Vec<&str> = missing.iter().map(|line| line.split(": ").next().unwrap()).collect();
-    assert_eq!(paths, ["cluster.secret", "cluster.workers", "ufs", "mount", "gateway.identities", "worker.id"]);
+    assert_eq!(
+        paths,
+        ["cluster.secret", "cluster.workers", "ufs", "mount", "gateway.identities", "worker.id"]
+    );
 }
 
 #[test]
@@ -101,13 +107,17 @@ fn names_that_are_unknown_come_with_a_suggestion() {
         "id = \"w1\"\n",
         &["worker.id: cluster.workers has no worker named \"w1\"; did you mean \"w0\"?"],
     );
-    broken("endpoint =", "endpiont =", &["ufs[0].endpiont: no such setting; did you mean \"endpoint\"?"]);
+    broken(
+        "endpoint =",
+        "endpiont =",
+        &["ufs[0].endpiont: no such setting; did you mean \"endpoint\"?"],
+    );
     broken(
         "[gateway]",
         "[gateway]\nlisten_address = 1",
-        &[
-            "gateway.listen_address: no such setting; there are listen, bind_device, admin_listen, admin_bind_device, domains, identities, sigv2, cors_ttl, memory, tls, limits, timeouts, read, tier, peers",
-        ],
+        &["gateway.listen_address: no such setting; there are listen, bind_device, admin_listen, \
+            admin_bind_device, domains, identities, sigv2, cors_ttl, memory, tls, limits, \
+            timeouts, read, tier, peers"],
     );
     broken(
         "name = \"aws\"",
@@ -126,23 +136,25 @@ fn values_of_the_wrong_type_say_what_is_wanted() {
     broken(
         "[worker]",
         "[worker.memory]\ncapacity = \"5 apples\"\n[worker]",
-        &[
-            "worker.memory.capacity: \"5 apples\" is not a size; write an integer with a unit: \"256KiB\", \"4MiB\", \"64GiB\"",
-        ],
+        &["worker.memory.capacity: \"5 apples\" is not a size; write an integer with a unit: \
+            \"256KiB\", \"4MiB\", \"64GiB\""],
     );
     broken(
         "name = \"train\"",
         "name = \"train\"\nattributes_ttl = \"soon\"",
-        &[
-            "mount[0].attributes_ttl: \"soon\" is not a duration; write integers with units: \"500ms\", \"10s\", \"1m30s\", \"12h\"; or \"0\" (ask every time), or \"immutable\"",
-        ],
+        &["mount[0].attributes_ttl: \"soon\" is not a duration; write integers with units: \
+            \"500ms\", \"10s\", \"1m30s\", \"12h\"; or \"0\" (ask every time), or \"immutable\""],
     );
     broken(
         "name = \"train\"",
         "name = \"train\"\nread_only = \"yes\"",
         &["mount[0].read_only: wants a boolean, got \"yes\""],
     );
-    broken("[gateway]", "[gateway]\nlisten = \"localhost\"", &["gateway.listen: invalid socket address syntax"]);
+    broken(
+        "[gateway]",
+        "[gateway]\nlisten = \"localhost\"",
+        &["gateway.listen: invalid socket address syntax"],
+    );
 }
 
 #[test]
@@ -159,13 +171,21 @@ fn every_problem_is_found_at_once() {
     let text = GOOD
         .replace("ufs = \"ceph\"", "ufs = \"cephh\"\ncolour = \"red\"\nabsence_ttl = 1")
         .replace("id = \"w0\"\n", "id = \"w0\"\nlisten = true\n[worker.fill]\nin_flight_max = 0\n");
-    let paths: Vec<String> =
-        findings(&text, BOTH).iter().map(|line| line.split(": ").next().unwrap().to_owned()).collect();
+    let paths: Vec<String> = findings(&text, BOTH)
+        .iter()
+        .map(|line| line.split(": ").next().unwrap().to_owned())
+        .collect();
     let mut sorted = paths.clone();
     sorted.sort();
     assert_eq!(
         sorted,
-        ["mount[0].absence_ttl", "mount[0].colour", "mount[0].ufs", "worker.fill.in_flight_max", "worker.listen"]
+        [
+            "mount[0].absence_ttl",
+            "mount[0].colour",
+            "mount[0].ufs",
+            "worker.fill.in_flight_max",
+            "worker.listen"
+        ]
     );
 }
 
@@ -185,24 +205,33 @@ fn cluster_problems() {
     broken(
         "secret = \"0123456789abcdef\"",
         "secret_file = \"/no/such\"",
-        &[
-            "cluster.secret_file: can't read the secret in /no/such; check that the file exists and that this user may read it: No such file or directory (os error 2)",
-        ],
+        &["cluster.secret_file: can't read the secret in /no/such; check that the file exists \
+            and that this user may read it: No such file or directory (os error 2)"],
     );
-    broken("[cluster]", "[cluster]\npage = \"100KiB\"", &["cluster.page: 100KiB is not a power of two"]);
+    broken(
+        "[cluster]",
+        "[cluster]\npage = \"100KiB\"",
+        &["cluster.page: 100KiB is not a power of two"],
+    );
     broken(
         "[cluster]",
         "[cluster]\nblock = \"4100KiB\"",
         &["cluster.block: 4100KiB is not a multiple of cluster.page (256KiB)"],
     );
-    broken("[cluster]", "[cluster]\nblock = \"32MiB\"", &["cluster.block: 32MiB is not between 1MiB and 16MiB"]);
-    let twice = "{ id = \"w0\", address = \"10.0.0.1:9400\" }, { id = \"w0\", address = \"10.0.0.1:9400\" }";
+    broken(
+        "[cluster]",
+        "[cluster]\nblock = \"32MiB\"",
+        &["cluster.block: 32MiB is not between 1MiB and 16MiB"],
+    );
+    let twice = "{ id = \"w0\", address = \"10.0.0.1:9400\" }, { id = \"w0\", address = \
+        \"10.0.0.1:9400\" }";
     broken(
         "{ id = \"w0\", address = \"10.0.0.1:9400\" }",
         twice,
         &[
             "cluster.workers[1].id: \"w0\" is the name of cluster.workers[0] too; names are unique",
-            "cluster.workers[1].address: \"10.0.0.1:9400\" is the address of cluster.workers[0] too",
+            "cluster.workers[1].address: \"10.0.0.1:9400\" is the address of cluster.workers[0] \
+            too",
         ],
     );
     let long = "w".repeat(65);
@@ -211,7 +240,8 @@ fn cluster_problems() {
         &format!("{{ id = {long:?},"),
         &[
             &format!(
-                "cluster.workers[0].id: {long:?} is longer than 64 bytes or has control characters; workers say who they are in so many bytes when gateways connect"
+                "cluster.workers[0].id: {long:?} is longer than 64 bytes or has control \
+                characters; workers say who they are in so many bytes when gateways connect"
             ),
             "worker.id: cluster.workers has no worker named \"w0\"",
         ],
@@ -237,7 +267,11 @@ fn cluster_problems() {
         ("nan", "NaN is not a number that weights can be compared with"),
         ("-0.5", "-0.5 is not between 0 and 1000000"),
     ] {
-        broken("[worker]", &format!("[worker]\nweight = {weight}"), &[&format!("worker.weight: {why}")]);
+        broken(
+            "[worker]",
+            &format!("[worker]\nweight = {weight}"),
+            &[&format!("worker.weight: {why}")],
+        );
     }
 }
 
@@ -287,25 +321,29 @@ fn gateway_problems() {
     broken(
         "[gateway]",
         &gateway("read = { bytes_in_flight_max = \"16MiB\", window = \"32MiB\" }"),
-        &["gateway.read.window: 32MiB is more than bytes_in_flight_max (16MiB): no large read could start"],
+        &["gateway.read.window: 32MiB is more than bytes_in_flight_max (16MiB): no large read \
+            could start"],
     );
     broken(
         "[gateway]",
         &gateway("tier = { hedge_after = \"5s\" }"),
-        &["gateway.tier.hedge_after: 5s is not shorter than first_progress (2s): no hedge would ever be sent"],
+        &["gateway.tier.hedge_after: 5s is not shorter than first_progress (2s): no hedge would \
+            ever be sent"],
     );
     // Of use with coordinators alone, and a matter of them alone.
     let in_vain = "tier = { announce_deadline = \"500ms\" }";
     broken("[gateway]", &gateway(in_vain), &[]);
     let coordinated = "coordinators = [\"http://10.0.0.1:9500\"]";
-    let relayed =
-        GOOD.replacen("workers = [{ id = \"w0\", address = \"10.0.0.1:9400\" }]\nworkers_fixed = true", coordinated, 1);
+    let relayed = GOOD.replacen(
+        "workers = [{ id = \"w0\", address = \"10.0.0.1:9400\" }]\nworkers_fixed = true",
+        coordinated,
+        1,
+    );
     assert_eq!(findings(&relayed, BOTH), [""; 0]);
     assert_eq!(
         findings(&relayed.replacen("[gateway]", &gateway(in_vain), 1), BOTH),
-        [
-            "gateway.tier.relay_after: 500ms is not shorter than announce_deadline (500ms): no announcement would ever be relayed"
-        ]
+        ["gateway.tier.relay_after: 500ms is not shorter than announce_deadline (500ms): no \
+            announcement would ever be relayed"]
     );
     let none = "tier = { announce_deadline = \"500ms\", relays_max = 0 }";
     assert_eq!(findings(&relayed.replacen("[gateway]", &gateway(none), 1), BOTH), [""; 0]);
@@ -316,9 +354,8 @@ fn worker_problems() {
     broken(
         "[worker]",
         "[worker]\nlisten = \"0.0.0.0:9500\"",
-        &[
-            "warning: worker.listen: listens on port 9500, but cluster.workers sends gateways to 10.0.0.1:9400; right only if something forwards it",
-        ],
+        &["warning: worker.listen: listens on port 9500, but cluster.workers sends gateways to \
+            10.0.0.1:9400; right only if something forwards it"],
     );
     broken(
         "[worker]",
@@ -330,27 +367,39 @@ fn worker_problems() {
         "[worker]\nfill = { request_max = \"128KiB\" }",
         &["worker.fill.request_max: 128KiB is less than one page (cluster.page is 256KiB)"],
     );
-    broken("[worker]", "[worker]\nfill = { reserve = 0.95 }", &["worker.fill.reserve: 0.95 is not between 0 and 0.9"]);
+    broken(
+        "[worker]",
+        "[worker]\nfill = { reserve = 0.95 }",
+        &["worker.fill.reserve: 0.95 is not between 0 and 0.9"],
+    );
 }
 
 #[test]
 fn what_is_not_toml_is_located_without_its_text() {
     let found = findings("[cluster]\nsecret = hunter2\n", BOTH);
     assert_eq!(found.len(), 1, "{found:?}");
-    assert!(found[0].starts_with("DIR/verbs3.toml:2:") && !found[0].contains("hunter2"), "{found:?}");
+    assert!(
+        found[0].starts_with("DIR/verbs3.toml:2:") && !found[0].contains("hunter2"),
+        "{found:?}"
+    );
 }
 
 #[test]
 fn a_missing_file_is_named() {
     let layers = Layers { file: Some(PathBuf::from("/no/such.toml")), ..Layers::default() };
     let problems = load(&layers, &[]).unwrap_err();
-    assert_eq!(problems.to_string(), "can't read /no/such.toml: No such file or directory (os error 2)");
+    assert_eq!(
+        problems.to_string(),
+        "can't read /no/such.toml: No such file or directory (os error 2)"
+    );
 }
 
 #[test]
 fn rails_are_devices_network_devices_or_addresses_each_once() {
     let rails = |list: &str| findings(&format!("{GOOD}[verbs]\nrails = {list}\n"), BOTH);
-    for good in [r#"["auto"]"#, r#"["mlx5_0", "mlx5_1:2", "ib0", "bond0.100", "10.0.0.1", "fd00::1"]"#] {
+    for good in
+        [r#"["auto"]"#, r#"["mlx5_0", "mlx5_1:2", "ib0", "bond0.100", "10.0.0.1", "fd00::1"]"#]
+    {
         assert_eq!(rails(good), [""; 0], "{good}");
     }
     let wrong = [
@@ -375,8 +424,14 @@ fn ways_that_can_not_work_are_errors() {
         ("[verbs]\nport = 9400", "verbs.port: 9400 is the port of worker.listen too"),
         ("[verbs]\nmode = \"always\"", "is not one of"),
         ("[verbs]\npath_mtu_max = 1500", "verbs.path_mtu_max: 1500 is no path MTU"),
-        ("[worker.shm]\nsocket = \"relative.sock\"", "worker.shm.socket: relative.sock is no absolute path"),
-        ("[gateway.peers]\nrest_min = \"10m\"", "gateway.peers.rest_min: 10m is more than rest_max (5m)"),
+        (
+            "[worker.shm]\nsocket = \"relative.sock\"",
+            "worker.shm.socket: relative.sock is no absolute path",
+        ),
+        (
+            "[gateway.peers]\nrest_min = \"10m\"",
+            "gateway.peers.rest_min: 10m is more than rest_max (5m)",
+        ),
     ];
     for (text, message) in wrong {
         let found = findings(&format!("{GOOD}{text}\n"), BOTH);
@@ -402,7 +457,10 @@ fn what_is_no_name_of_a_network_device_is_an_error_for_every_role() {
         };
         for name in ["", "..", "a/b", "two words", "sixteen-letters-"] {
             let found = with(name);
-            assert!(found.len() == 1 && found[0].contains("is not the name of a network device"), "{name}: {found:?}");
+            assert!(
+                found.len() == 1 && found[0].contains("is not the name of a network device"),
+                "{name}: {found:?}"
+            );
             assert!(found[0].contains(setting), "{found:?}");
         }
         assert!(with("bond0.100").is_empty());
@@ -436,14 +494,18 @@ volume = "ceph/scratch"
         assert!(found.iter().any(|line| line.contains(wanted)), "{wanted} in {found:#?}");
     }
     let found = findings(&format!("{GOOD}[dev]\nworkers = 4\ndisk = \"32MiB\"\n"), &[Role::Worker]);
-    assert!(found.iter().any(|line| line.contains("dev.disk: 32MiB is too small for 4 workers")), "{found:#?}");
+    assert!(
+        found.iter().any(|line| line.contains("dev.disk: 32MiB is too small for 4 workers")),
+        "{found:#?}"
+    );
 }
 
 #[test]
 fn a_list_of_workers_wants_a_promise_or_an_age() {
     const WHY: &str = "cluster.workers: while a list changes, processes of the old one are alive, and reads through them miss writes for as \
                        long as mount[0] believes attributes; name cluster.coordinators instead (one with a folder will do), or say coherence \
-                       = \"ttl\" on every cached mount, or cluster.workers_fixed = true if all processes are stopped before the list changes";
+                       = \"ttl\" on every cached mount, or cluster.workers_fixed = true if all \
+                           processes are stopped before the list changes";
     let changing = GOOD.replacen("workers_fixed = true\n", "", 1);
     assert_eq!(findings(&changing, BOTH), [WHY]);
     assert_eq!(findings(&changing, &[Role::Worker]), [""; 0], "a worker has no mounts");
@@ -471,9 +533,8 @@ fn a_lease_that_a_leaders_death_would_end_is_warned_of() {
     assert_eq!(of(etcd), [""; 0]);
     assert_eq!(
         of(&format!("lease = \"5s\"\n{etcd}")),
-        [
-            "warning: coordinator.lease: 5s is less than three times leadership (2s): when a leader dies, workers lose their leases, and reads ask the store"
-        ]
+        ["warning: coordinator.lease: 5s is less than three times leadership (2s): when a \
+            leader dies, workers lose their leases, and reads ask the store"]
     );
     assert_eq!(of("lease = \"1s\""), [""; 0], "a folder has one leader");
 }

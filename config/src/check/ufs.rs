@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use super::{Findings, Role};
 use crate::quantity::{ByteSize, Period};
-use crate::ufs::{Credentials, CredentialsKind, Ufs, UfsCircuit, UfsDeadlines, UfsKind, UfsLimits, UfsRetries};
+use crate::ufs::{
+    Credentials, CredentialsKind, Ufs, UfsCircuit, UfsDeadlines, UfsKind, UfsLimits, UfsRetries,
+};
 
 pub(super) fn check(list: &[Ufs], roles: &[Role], findings: &mut Findings) {
     if list.is_empty() && roles.iter().any(|role| matches!(role, Role::Gateway | Role::Worker)) {
@@ -28,11 +30,14 @@ pub(super) fn check(list: &[Ufs], roles: &[Role], findings: &mut Findings) {
         }
         // Its folder is locked by whoever opens it.
         if ufs.kind == UfsKind::Local
-            && roles.iter().any(|role| matches!(role, Role::Gateway | Role::Worker | Role::Coordinator))
+            && roles
+                .iter()
+                .any(|role| matches!(role, Role::Gateway | Role::Worker | Role::Coordinator))
         {
             findings.error(
                 format!("{path}.kind"),
-                "a local store belongs to one process; let `verbs3 dev` serve it, and name that here as an s3 store",
+                "a local store belongs to one process; let `verbs3 dev` serve it, and name that \
+                here as an s3 store",
             );
         }
         check_one(&path, ufs, findings);
@@ -61,21 +66,30 @@ fn check_one(path: &str, ufs: &Ufs, findings: &mut Findings) {
     match kind {
         UfsKind::S3 => {
             if folder.is_some() {
-                findings
-                    .error(format!("{path}.path"), "does nothing with kind = \"s3\"; a folder needs kind = \"local\"");
+                findings.error(
+                    format!("{path}.path"),
+                    "does nothing with kind = \"s3\"; a folder needs kind = \"local\"",
+                );
             }
             if let Some(Err(message)) = endpoint.as_deref().map(check_endpoint) {
                 findings.error(format!("{path}.endpoint"), message);
             }
             if region.trim().is_empty() {
-                findings.error(format!("{path}.region"), "is empty; stores without regions take \"us-east-1\"");
+                findings.error(
+                    format!("{path}.region"),
+                    "is empty; stores without regions take \"us-east-1\"",
+                );
             }
         }
         UfsKind::Local => {
             match folder {
-                None => findings.error(format!("{path}.path"), "is missing; kind = \"local\" needs a folder"),
+                None => findings
+                    .error(format!("{path}.path"), "is missing; kind = \"local\" needs a folder"),
                 Some(folder) if folder.exists() && !folder.is_dir() => {
-                    findings.error(format!("{path}.path"), format!("{} is not a folder", folder.display()));
+                    findings.error(
+                        format!("{path}.path"),
+                        format!("{} is not a folder", folder.display()),
+                    );
                 }
                 Some(_) => {}
             }
@@ -83,7 +97,10 @@ fn check_one(path: &str, ufs: &Ufs, findings: &mut Findings) {
                 findings.error(format!("{path}.endpoint"), "does nothing with kind = \"local\"");
             }
             if credentials.kind != CredentialsKind::Default {
-                findings.error(format!("{path}.credentials.kind"), "does nothing with kind = \"local\"");
+                findings.error(
+                    format!("{path}.credentials.kind"),
+                    "does nothing with kind = \"local\"",
+                );
             }
         }
     }
@@ -110,10 +127,25 @@ fn check_limits(path: &str, limits: &UfsLimits, findings: &mut Findings) {
 fn check_deadlines(path: &str, deadlines: &UfsDeadlines, findings: &mut Findings) {
     let UfsDeadlines { connect, first_byte, answer, idle_body, keep_alive } = deadlines;
     findings.range(format!("{path}.connect"), *connect, Period::millis(10), Period::seconds(60));
-    findings.range(format!("{path}.first_byte"), *first_byte, Period::millis(100), Period::seconds(600));
+    findings.range(
+        format!("{path}.first_byte"),
+        *first_byte,
+        Period::millis(100),
+        Period::seconds(600),
+    );
     findings.range(format!("{path}.answer"), *answer, Period::millis(100), Period::seconds(3600));
-    findings.range(format!("{path}.idle_body"), *idle_body, Period::millis(100), Period::seconds(600));
-    findings.range(format!("{path}.keep_alive"), *keep_alive, Period::seconds(1), Period::seconds(600));
+    findings.range(
+        format!("{path}.idle_body"),
+        *idle_body,
+        Period::millis(100),
+        Period::seconds(600),
+    );
+    findings.range(
+        format!("{path}.keep_alive"),
+        *keep_alive,
+        Period::seconds(1),
+        Period::seconds(600),
+    );
 }
 
 fn check_retries(path: &str, retries: &UfsRetries, circuit: &UfsCircuit, findings: &mut Findings) {
@@ -129,9 +161,14 @@ fn check_retries(path: &str, retries: &UfsRetries, circuit: &UfsCircuit, finding
     findings.range(at("failures_max"), *failures_max, 1, 10_000);
     findings.range(at("open_for"), *open_for, Period::millis(10), Period::seconds(60));
     findings.range(at("open_for_max"), *open_for_max, Period::millis(10), Period::seconds(600));
-    for (name, first, most) in [("retries.pause", pause, pause_max), ("circuit.open_for", open_for, open_for_max)] {
+    for (name, first, most) in
+        [("retries.pause", pause, pause_max), ("circuit.open_for", open_for, open_for_max)]
+    {
         if first > most {
-            findings.error(format!("{path}.{name}"), format!("{first} is more than its own maximum ({most})"));
+            findings.error(
+                format!("{path}.{name}"),
+                format!("{first} is more than its own maximum ({most})"),
+            );
         }
     }
 }
@@ -147,7 +184,9 @@ fn check_endpoint(endpoint: &str) -> Result<(), String> {
     }
     let host = authority.split(['/', '?', '#']).next().unwrap_or_default();
     if host.is_empty() || authority.len() != host.len() || host.contains(char::is_whitespace) {
-        return Err(format!("{endpoint:?} is not a service's URL; it has a host and perhaps a port, and no path"));
+        return Err(format!(
+            "{endpoint:?} is not a service's URL; it has a host and perhaps a port, and no path"
+        ));
     }
     Ok(())
 }
@@ -186,37 +225,57 @@ fn check_credentials(path: &str, credentials: &Credentials, findings: &mut Findi
     ];
     for (name, set, kinds) in settings {
         if set && !kinds.contains(kind) {
-            let fitting: Vec<String> = kinds.iter().map(|kind| format!("{:?}", kind_name(*kind))).collect();
+            let fitting: Vec<String> =
+                kinds.iter().map(|kind| format!("{:?}", kind_name(*kind))).collect();
             findings.error(
                 format!("{path}.{name}"),
-                format!("does nothing with kind = {:?}; it belongs to {}", kind_name(*kind), fitting.join(" and ")),
+                format!(
+                    "does nothing with kind = {:?}; it belongs to {}",
+                    kind_name(*kind),
+                    fitting.join(" and ")
+                ),
             );
         }
     }
     let mut need = |name: &str, set: bool| {
         if !set {
-            findings.error(format!("{path}.{name}"), format!("is missing; kind = {:?} needs it", kind_name(*kind)));
+            findings.error(
+                format!("{path}.{name}"),
+                format!("is missing; kind = {:?} needs it", kind_name(*kind)),
+            );
         }
     };
     match kind {
         Static => {
             need("access_key_id", access_key_id.is_some());
-            need("secret_access_key", secret_access_key.is_some() || secret_access_key_file.is_some());
+            need(
+                "secret_access_key",
+                secret_access_key.is_some() || secret_access_key_file.is_some(),
+            );
         }
         AssumeRole => need("role_arn", role_arn.is_some()),
         WebIdentity => {
             need("role_arn", role_arn.is_some());
             need("token_file", token_file.is_some());
         }
-        CredentialsKind::Default | Profile | CredentialsKind::Environment | Instance | CredentialsKind::Anonymous => {}
+        CredentialsKind::Default
+        | Profile
+        | CredentialsKind::Environment
+        | Instance
+        | CredentialsKind::Anonymous => {}
     }
-    for (name, endpoint) in [("sts_endpoint", sts_endpoint), ("metadata_endpoint", metadata_endpoint)] {
+    for (name, endpoint) in
+        [("sts_endpoint", sts_endpoint), ("metadata_endpoint", metadata_endpoint)]
+    {
         if let Some(Err(message)) = endpoint.as_deref().map(check_endpoint) {
             findings.error(format!("{path}.{name}"), message);
         }
     }
     if secret_access_key.is_some() && secret_access_key_file.is_some() {
-        findings.error(format!("{path}.secret_access_key_file"), "secret_access_key is set too; keep one of them");
+        findings.error(
+            format!("{path}.secret_access_key_file"),
+            "secret_access_key is set too; keep one of them",
+        );
     }
 }
 

@@ -56,18 +56,30 @@ pub(super) fn check(verbs: &Verbs, worker: &Worker, gateway: &Gateway, findings:
     findings.range(at("busy_poll"), *busy_poll, Period::millis(0), Period::seconds(1));
     findings.range(at("reopen_max"), *reopen_max, Period::seconds(1), Period::seconds(3600));
     findings.range(at("heartbeat"), *heartbeat, Period::seconds(1), Period::seconds(600));
-    if let Some(bytes) = path_mtu_max.filter(|bytes| ![256, 512, 1024, 2048, 4096].contains(bytes)) {
-        findings.error(at("path_mtu_max"), format!("{bytes} is no path MTU: 256, 512, 1024, 2048 or 4096"));
+    if let Some(bytes) = path_mtu_max.filter(|bytes| ![256, 512, 1024, 2048, 4096].contains(bytes))
+    {
+        findings.error(
+            at("path_mtu_max"),
+            format!("{bytes} is no path MTU: 256, 512, 1024, 2048 or 4096"),
+        );
     }
     // CPU_SETSIZE of Linux.
     if let Some(cpu) = poll_cpus.iter().find(|&&cpu| cpu >= 1024) {
-        findings.error(at("poll_cpus"), format!("there is no CPU {cpu}; `nproc` says how many there are"));
+        findings.error(
+            at("poll_cpus"),
+            format!("there is no CPU {cpu}; `nproc` says how many there are"),
+        );
     }
     check_rails(*mode, rails, findings);
     // On iWARP a queue pair's port is a tcp port.
-    for (what, address) in [("worker.listen", worker.listen), ("worker.admin_listen", worker.admin_listen)] {
+    for (what, address) in
+        [("worker.listen", worker.listen), ("worker.admin_listen", worker.admin_listen)]
+    {
         if *mode != VerbsMode::Off && address.port() == *port {
-            findings.error(at("port"), format!("{port} is the port of {what} too; give it another one"));
+            findings.error(
+                at("port"),
+                format!("{port} is the port of {what} too; give it another one"),
+            );
         }
     }
     check_shm(&worker.shm, findings);
@@ -83,7 +95,10 @@ fn check_rails(mode: VerbsMode, rails: &[String], findings: &mut Findings) {
         findings.error("verbs.rails", "is empty; write [\"auto\"], or verbs.mode = \"off\"");
     }
     if rails.len() > RAILS_MAX {
-        findings.error("verbs.rails", format!("{} rails; at most {RAILS_MAX} can be told to peers", rails.len()));
+        findings.error(
+            "verbs.rails",
+            format!("{} rails; at most {RAILS_MAX} can be told to peers", rails.len()),
+        );
     }
     let mut seen = BTreeSet::new();
     for (index, rail) in rails.iter().enumerate() {
@@ -125,13 +140,16 @@ fn check_shm(shm: &WorkerShm, findings: &mut Findings) {
     let WorkerShm { enabled: _, socket, connections_max, pins_max, pinned_max, copy_max } = shm;
     let at = |field: &str| format!("worker.shm.{field}");
     if let Some(socket) = socket {
-        let fits = socket
-            .to_str()
-            .is_some_and(|text| text.len() <= SOCKET_PATH_BYTES_MAX && !text.chars().any(char::is_control));
+        let fits = socket.to_str().is_some_and(|text| {
+            text.len() <= SOCKET_PATH_BYTES_MAX && !text.chars().any(char::is_control)
+        });
         if !socket.is_absolute() || !fits {
             findings.error(
                 at("socket"),
-                format!("{} is no absolute path of at most {SOCKET_PATH_BYTES_MAX} bytes", socket.display()),
+                format!(
+                    "{} is no absolute path of at most {SOCKET_PATH_BYTES_MAX} bytes",
+                    socket.display()
+                ),
             );
         }
     }

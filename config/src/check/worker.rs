@@ -5,7 +5,9 @@ use crate::cluster::Cluster;
 use crate::problem::suggestion;
 use crate::quantity::{ByteSize, Period};
 use crate::tcp::Tcp;
-use crate::worker::{Worker, WorkerFill, WorkerIndex, WorkerLeases, WorkerNeighbours, WorkerWrites};
+use crate::worker::{
+    Worker, WorkerFill, WorkerIndex, WorkerLeases, WorkerNeighbours, WorkerWrites,
+};
 
 pub(super) fn check(worker: &Worker, cluster: &Cluster, roles: &[Role], findings: &mut Findings) {
     // `shm` is checked with the other ways.
@@ -30,13 +32,19 @@ pub(super) fn check(worker: &Worker, cluster: &Cluster, roles: &[Role], findings
     if weight.is_finite() {
         findings.range("worker.weight", *weight, 0.0, 1_000_000.0);
     } else {
-        findings.error("worker.weight", format!("{weight} is not a number that weights can be compared with"));
+        findings.error(
+            "worker.weight",
+            format!("{weight} is not a number that weights can be compared with"),
+        );
     }
     if roles.contains(&Role::Worker) {
         check_worker_id(id, listen.port(), cluster, findings);
     }
     if listen == admin_listen && listen.port() != 0 {
-        findings.error("worker.admin_listen", format!("{admin_listen} is worker.listen too; give it another port"));
+        findings.error(
+            "worker.admin_listen",
+            format!("{admin_listen} is worker.listen too; give it another port"),
+        );
     }
     check_device("worker.admin_bind_device", admin_bind_device.as_deref(), findings);
     check_memory("worker.memory", memory, findings);
@@ -48,9 +56,20 @@ pub(super) fn check(worker: &Worker, cluster: &Cluster, roles: &[Role], findings
     findings.range(at("attributes_max"), *attributes_max, 1_000, 100_000_000);
     findings.range(at("checks_in_flight_max"), *checks_in_flight_max, 1, 65_536);
     findings.range(at("generation_slots"), *generation_slots, 1 << 10, 1 << 28);
-    let WorkerWrites { uncertain_for_max, doubt_for, doubt_age_max, open_max, keys_per_message_max } = writes;
+    let WorkerWrites {
+        uncertain_for_max,
+        doubt_for,
+        doubt_age_max,
+        open_max,
+        keys_per_message_max,
+    } = writes;
     let at = |field: &str| format!("worker.writes.{field}");
-    findings.range(at("uncertain_for_max"), *uncertain_for_max, Period::seconds(1), Period::seconds(3600));
+    findings.range(
+        at("uncertain_for_max"),
+        *uncertain_for_max,
+        Period::seconds(1),
+        Period::seconds(3600),
+    );
     findings.range(at("doubt_for"), *doubt_for, Period::millis(0), Period::seconds(7 * 86_400));
     findings.range(at("doubt_age_max"), *doubt_age_max, Period::millis(10), Period::seconds(3600));
     findings.range(at("open_max"), *open_max, 1_000, 10_000_000);
@@ -82,22 +101,44 @@ fn check_fill(fill: &WorkerFill, cluster: &Cluster, findings: &mut Findings) {
     findings.range(at("in_flight_max"), *in_flight_max, 1, 65_536);
     findings.range(at("queued_max"), *queued_max, 1, 1_000_000);
     findings.range(at("warms_in_flight_max"), *warms_in_flight_max, 1, 65_536);
-    findings.range(at("bytes_in_flight_max"), *bytes_in_flight_max, ByteSize::mib(1), ByteSize(1 << 40));
+    findings.range(
+        at("bytes_in_flight_max"),
+        *bytes_in_flight_max,
+        ByteSize::mib(1),
+        ByteSize(1 << 40),
+    );
     findings.range(at("request_max"), *request_max, ByteSize::kib(64), ByteSize::mib(16));
     findings.range(at("wait_max"), *wait_max, Period::millis(10), Period::seconds(300));
     findings.range(at("unwanted_max"), *unwanted_max, Period::millis(0), Period::seconds(10));
     findings.range(at("read_ahead_max"), *read_ahead_max, ByteSize(0), ByteSize::mib(1024));
-    findings.range(at("page_idle_max"), *page_idle_max, Period::millis(0), Period::seconds(365 * 86_400));
-    for (name, bytes) in [("request_max", request_max), ("bytes_in_flight_max", bytes_in_flight_max)] {
+    findings.range(
+        at("page_idle_max"),
+        *page_idle_max,
+        Period::millis(0),
+        Period::seconds(365 * 86_400),
+    );
+    for (name, bytes) in
+        [("request_max", request_max), ("bytes_in_flight_max", bytes_in_flight_max)]
+    {
         if *bytes < cluster.page {
-            findings.error(at(name), format!("{bytes} is less than one page (cluster.page is {})", cluster.page));
+            findings.error(
+                at(name),
+                format!("{bytes} is less than one page (cluster.page is {})", cluster.page),
+            );
         }
     }
 }
 
 fn check_neighbours(neighbours: &WorkerNeighbours, findings: &mut Findings) {
-    let WorkerNeighbours { asked_for, memory, wait_max, silence_max, deadline, hot_blocks_max, hand_over_rate_max } =
-        neighbours;
+    let WorkerNeighbours {
+        asked_for,
+        memory,
+        wait_max,
+        silence_max,
+        deadline,
+        hot_blocks_max,
+        hand_over_rate_max,
+    } = neighbours;
     let at = |field: &str| format!("worker.neighbours.{field}");
     findings.range(at("asked_for"), *asked_for, Period::millis(0), Period::seconds(7 * 86_400));
     findings.range(at("memory"), *memory, ByteSize::mib(16), ByteSize::mib(64 << 10));
@@ -105,7 +146,12 @@ fn check_neighbours(neighbours: &WorkerNeighbours, findings: &mut Findings) {
     findings.range(at("silence_max"), *silence_max, Period::millis(10), Period::seconds(10));
     findings.range(at("deadline"), *deadline, Period::millis(50), Period::seconds(60));
     findings.range(at("hot_blocks_max"), *hot_blocks_max, 1, 10_000_000);
-    findings.range(at("hand_over_rate_max"), *hand_over_rate_max, ByteSize::mib(1), ByteSize::mib(64 << 10));
+    findings.range(
+        at("hand_over_rate_max"),
+        *hand_over_rate_max,
+        ByteSize::mib(1),
+        ByteSize::mib(64 << 10),
+    );
 }
 
 pub(super) fn check_tcp(tcp: &Tcp, findings: &mut Findings) {
@@ -126,13 +172,33 @@ pub(super) fn check_tcp(tcp: &Tcp, findings: &mut Findings) {
     } = tcp;
     let at = |field: &str| format!("tcp.{field}");
     check_device("tcp.bind_device", bind_device.as_deref(), findings);
-    findings.range(at("connect_deadline"), *connect_deadline, Period::millis(10), Period::seconds(60));
+    findings.range(
+        at("connect_deadline"),
+        *connect_deadline,
+        Period::millis(10),
+        Period::seconds(60),
+    );
     findings.range(at("calls_in_flight_max"), *calls_in_flight_max, 1, 65_536);
     findings.range(at("frame_max"), *frame_max, ByteSize::kib(16), ByteSize::mib(1));
     findings.range(at("write_queue_max"), *write_queue_max, ByteSize::mib(1), ByteSize::mib(256));
-    findings.range(at("cancel_ack_deadline"), *cancel_ack_deadline, Period::millis(100), Period::seconds(300));
-    findings.range(at("keepalive_idle"), *keepalive_idle, Period::seconds(1), Period::seconds(3600));
-    findings.range(at("keepalive_interval"), *keepalive_interval, Period::seconds(1), Period::seconds(300));
+    findings.range(
+        at("cancel_ack_deadline"),
+        *cancel_ack_deadline,
+        Period::millis(100),
+        Period::seconds(300),
+    );
+    findings.range(
+        at("keepalive_idle"),
+        *keepalive_idle,
+        Period::seconds(1),
+        Period::seconds(3600),
+    );
+    findings.range(
+        at("keepalive_interval"),
+        *keepalive_interval,
+        Period::seconds(1),
+        Period::seconds(300),
+    );
     findings.range(at("send_stall_max"), *send_stall_max, Period::seconds(1), Period::seconds(600));
     findings.range(at("connections_max"), *connections_max, 1, 1_000_000);
     findings.range(at("handshakes_max"), *handshakes_max, 1, 65_536);
@@ -141,7 +207,9 @@ pub(super) fn check_tcp(tcp: &Tcp, findings: &mut Findings) {
 
 fn check_place(advertise: Option<&str>, zone: &str, findings: &mut Findings) {
     if let Some(address) = advertise
-        && address.rsplit_once(':').is_none_or(|(host, port)| host.is_empty() || port.parse::<u16>().unwrap_or(0) == 0)
+        && address
+            .rsplit_once(':')
+            .is_none_or(|(host, port)| host.is_empty() || port.parse::<u16>().unwrap_or(0) == 0)
     {
         findings.error("worker.advertise", format!("{address:?} is not host:port"));
     }
@@ -158,13 +226,16 @@ fn check_worker_id(id: &str, port: u16, cluster: &Cluster, findings: &mut Findin
         None if cluster.workers.is_empty() => {}
         None => {
             let close = suggestion(id, cluster.workers.iter().map(|worker| worker.id.as_str()));
-            findings.error("worker.id", format!("cluster.workers has no worker named {id:?}{close}"));
+            findings
+                .error("worker.id", format!("cluster.workers has no worker named {id:?}{close}"));
         }
         Some(entry) => {
-            let told = entry.address.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
+            let told =
+                entry.address.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
             if told.is_some_and(|told| told != port) {
                 findings.warning("worker.listen", format!(
-                    "listens on port {port}, but cluster.workers sends gateways to {}; right only if something forwards it",
+                    "listens on port {port}, but cluster.workers sends gateways to {}; right only \
+                    if something forwards it",
                     entry.address
                 ));
             }

@@ -11,26 +11,39 @@ use crate::problem::Problems;
 use crate::quantity::ByteSize;
 
 fn environment(variables: &[(&str, &str)]) -> Environment {
-    Environment::from_variables(variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))))
+    Environment::from_variables(
+        variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))),
+    )
 }
 
 fn flag(name: &str, path: &str, value: &str) -> Flag {
     Flag { name: name.into(), path: path.into(), value: value.into() }
 }
 
-fn load_text(folder: &Path, text: &str, variables: &[(&str, &str)], flags: &[Flag]) -> Result<Loaded, Problems> {
+fn load_text(
+    folder: &Path,
+    text: &str,
+    variables: &[(&str, &str)],
+    flags: &[Flag],
+) -> Result<Loaded, Problems> {
     let file = folder.join("verbs3.toml");
     std::fs::write(&file, text).unwrap();
-    load(&Layers { file: Some(file), environment: environment(variables), flags: flags.to_vec() }, &[Role::Dev])
+    load(
+        &Layers { file: Some(file), environment: environment(variables), flags: flags.to_vec() },
+        &[Role::Dev],
+    )
 }
 
 #[test]
 fn file_environment_and_flags_win_in_this_order() {
     let folder = tempfile::tempdir().unwrap();
-    let text =
-        "[gateway]\nlisten = \"127.0.0.1:1\"\nadmin_listen = \"127.0.0.1:2\"\n[worker]\nlisten = \"127.0.0.1:3\"\n";
-    let variables =
-        [("VERBS3_GATEWAY__ADMIN_LISTEN", "127.0.0.1:20"), ("VERBS3_WORKER__LISTEN", "127.0.0.1:30"), ("HOME", "/x")];
+    let text = "[gateway]\nlisten = \"127.0.0.1:1\"\nadmin_listen = \
+        \"127.0.0.1:2\"\n[worker]\nlisten = \"127.0.0.1:3\"\n";
+    let variables = [
+        ("VERBS3_GATEWAY__ADMIN_LISTEN", "127.0.0.1:20"),
+        ("VERBS3_WORKER__LISTEN", "127.0.0.1:30"),
+        ("HOME", "/x"),
+    ];
     let flags = [flag("--listen", "worker.listen", "127.0.0.1:300")];
     let loaded = load_text(folder.path(), text, &variables, &flags).unwrap();
     let config = &loaded.config;
@@ -41,12 +54,17 @@ fn file_environment_and_flags_win_in_this_order() {
     let shown = loaded.show();
     for (setting, origin) in [
         ("gateway.listen = \"127.0.0.1:1\"", "verbs3.toml"),
-        ("gateway.admin_listen = \"127.0.0.1:20\"", "environment variable VERBS3_GATEWAY__ADMIN_LISTEN"),
+        (
+            "gateway.admin_listen = \"127.0.0.1:20\"",
+            "environment variable VERBS3_GATEWAY__ADMIN_LISTEN",
+        ),
         ("worker.listen = \"127.0.0.1:300\"", "flag --listen"),
         ("worker.admin_listen = \"127.0.0.1:9401\"", "default"),
     ] {
-        let line =
-            shown.lines().find(|line| line.starts_with(setting)).unwrap_or_else(|| panic!("{setting} in {shown}"));
+        let line = shown
+            .lines()
+            .find(|line| line.starts_with(setting))
+            .unwrap_or_else(|| panic!("{setting} in {shown}"));
         assert!(line.ends_with(origin), "{line}");
     }
 }
@@ -63,7 +81,8 @@ fn texts_from_the_environment_keep_their_type() {
         ("VERBS3_GATEWAY__DOMAINS", "[\"s3.a\", \"s3.b\"]"),
         ("RUST_LOG", "debug"),
     ];
-    let config = load_text(folder.path(), "[log]\nlevel = \"warn\"\n", &variables, &[]).unwrap().config;
+    let config =
+        load_text(folder.path(), "[log]\nlevel = \"warn\"\n", &variables, &[]).unwrap().config;
     assert_eq!(config.cluster.secret.unwrap().reveal(), "00000000000000001234");
     assert_eq!(config.cluster.name, "true");
     assert_eq!(config.worker.fill.reserve, 0.25);
@@ -98,9 +117,12 @@ fn problems_of_the_environment_and_of_flags_say_so() {
     let flags = [flag("--listen", "gateway.listen", "nowhere")];
     let problems = load_text(folder.path(), "", &variables, &flags).unwrap_err().to_string();
     for line in [
-        "gateway.listne: no such setting; did you mean \"listen\"? (environment variable VERBS3_GATEWAY__LISTNE)",
-        "worker.fill.in_flight_max: wants a whole number, got \"many\" (environment variable VERBS3_WORKER__FILL__IN_FLIGHT_MAX)",
-        "ufs[5].name: the list has 0 entries; set entry 0 first (environment variable VERBS3_UFS__5__NAME)",
+        "gateway.listne: no such setting; did you mean \"listen\"? (environment variable \
+        VERBS3_GATEWAY__LISTNE)",
+        "worker.fill.in_flight_max: wants a whole number, got \"many\" (environment variable \
+        VERBS3_WORKER__FILL__IN_FLIGHT_MAX)",
+        "ufs[5].name: the list has 0 entries; set entry 0 first (environment variable \
+        VERBS3_UFS__5__NAME)",
         "gateway.listen: invalid socket address syntax (flag --listen)",
     ] {
         assert!(problems.lines().any(|found| found == line), "{line}\nnot in\n{problems}");
@@ -110,7 +132,9 @@ fn problems_of_the_environment_and_of_flags_say_so() {
 #[test]
 fn secrets_are_shown_nowhere() {
     let folder = tempfile::tempdir().unwrap();
-    let text = "[cluster]\nsecret = \"hunter2hunter2hunter2\"\n[[ufs]]\nname = \"a\"\n[ufs.credentials]\nkind = \"static\"\naccess_key_id = \"AK\"\nsecret_access_key = \"hunter2\"\nsession_token = \"hunter2\"\n";
+    let text = "[cluster]\nsecret = \"hunter2hunter2hunter2\"\n[[ufs]]\nname = \
+        \"a\"\n[ufs.credentials]\nkind = \"static\"\naccess_key_id = \"AK\"\nsecret_access_key = \
+        \"hunter2\"\nsession_token = \"hunter2\"\n";
     let loaded = load_text(folder.path(), text, &[], &[]).unwrap();
     let (shown, debug) = (loaded.show(), format!("{loaded:?}"));
     assert!(!shown.contains("hunter2") && !debug.contains("hunter2"), "{shown}\n{debug}");

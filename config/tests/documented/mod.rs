@@ -44,7 +44,10 @@ impl Structs {
             "process",
             "telemetry",
         ] {
-            read_source(&std::fs::read_to_string(source.join(file).with_extension("rs")).unwrap(), &mut structs);
+            read_source(
+                &std::fs::read_to_string(source.join(file).with_extension("rs")).unwrap(),
+                &mut structs,
+            );
         }
         Self(structs)
     }
@@ -60,7 +63,8 @@ impl Structs {
 
 /// A TOML literal as a value.
 pub fn literal(text: &str) -> toml::Value {
-    let mut table: toml::Table = format!("x = {text}").parse().unwrap_or_else(|_| panic!("{text} is not TOML"));
+    let mut table: toml::Table =
+        format!("x = {text}").parse().unwrap_or_else(|_| panic!("{text} is not TOML"));
     table.remove("x").unwrap()
 }
 
@@ -88,7 +92,9 @@ fn read_source(source: &str, structs: &mut BTreeMap<String, Vec<Setting>>) {
         if let Some(text) = line.strip_prefix("///") {
             doc.push(' ');
             doc.push_str(text.trim());
-        } else if let Some(name) = line.strip_prefix("pub struct ").and_then(|rest| rest.strip_suffix(" {")) {
+        } else if let Some(name) =
+            line.strip_prefix("pub struct ").and_then(|rest| rest.strip_suffix(" {"))
+        {
             current = Some((name.to_owned(), Vec::new()));
             doc.clear();
         } else if line == "}" {
@@ -96,8 +102,15 @@ fn read_source(source: &str, structs: &mut BTreeMap<String, Vec<Setting>>) {
                 structs.insert(name, settings);
             }
         } else if let Some((of, settings)) = &mut current {
-            if let Some((name, kind)) = line.strip_prefix("pub ").and_then(|rest| rest.split_once(": ")) {
-                settings.push(setting(of, name, kind.trim_end_matches(','), std::mem::take(&mut doc).trim()));
+            if let Some((name, kind)) =
+                line.strip_prefix("pub ").and_then(|rest| rest.split_once(": "))
+            {
+                settings.push(setting(
+                    of,
+                    name,
+                    kind.trim_end_matches(','),
+                    std::mem::take(&mut doc).trim(),
+                ));
             }
         } else {
             doc.clear();
@@ -115,7 +128,9 @@ fn setting(of: &str, name: &str, kind: &str, doc: &str) -> Setting {
     assert!(!doc.is_empty(), "{of}.{name} has no documentation");
     let quoted = |label: &str| {
         let (_, rest) = doc.split_once(label)?;
-        rest.strip_prefix('`')?.split_once('`').map(|(literal, rest)| (literal.to_owned(), rest.to_owned()))
+        rest.strip_prefix('`')?
+            .split_once('`')
+            .map(|(literal, rest)| (literal.to_owned(), rest.to_owned()))
     };
     let default = quoted("Default: ").map(|(literal, _)| literal);
     let required = doc.contains("Required.");
@@ -126,8 +141,9 @@ fn setting(of: &str, name: &str, kind: &str, doc: &str) -> Setting {
             .unwrap_or_else(|| panic!("{of}.{name}: {rest}"));
         (low, high.0.to_owned())
     });
-    let table =
-        kind.chars().next().is_some_and(char::is_uppercase) && default.is_none() && !doc.contains("Default: none.");
+    let table = kind.chars().next().is_some_and(char::is_uppercase)
+        && default.is_none()
+        && !doc.contains("Default: none.");
     assert!(
         table || required || default.is_some() || doc.contains("Default: none."),
         "{of}.{name} documents no default"

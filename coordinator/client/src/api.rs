@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use verbs3_protocol::{Epoch, Heard, KeyHash, Membership, MembershipChange, Word, WorkerId, WriteId};
+use verbs3_protocol::{
+    Epoch, Heard, KeyHash, Membership, MembershipChange, Word, WorkerId, WriteId,
+};
 
 use crate::hot::{HotBlock, HotView, HotWish};
 use crate::proof::Recipient;
@@ -11,9 +13,11 @@ use crate::tenure::up;
 
 /// Every path begins with it.
 pub const PREFIX: &str = "/v1";
-/// Longest body of a request: a word about 1,000 keys of 1,024 bytes, of which each is escaped in JSON.
+/// Longest body of a request: a word about 1,000 keys of 1,024 bytes, of which each is escaped in
+/// JSON.
 pub const REQUEST_BYTES_MAX: usize = 2 << 20;
-/// Open writes that one worker hands over; one that has more hands over none, and its slots are asked at the UFS for a while.
+/// Open writes that one worker hands over; one that has more hands over none, and its slots are
+/// asked at the UFS for a while.
 pub const OPEN_WRITES_MAX: usize = 1000;
 
 /// One life of a worker process.
@@ -59,20 +63,24 @@ pub struct Registration {
     /// The newest map that this process has; 0: none. Only what has changed since is told then.
     #[serde(default)]
     pub knows: Epoch,
-    /// Where the process listens, as a number made of host, network and port: two of one place can't live at once. 0: it does not say.
+    /// Where the process listens, as a number made of host, network and port: two of one place
+    /// can't live at once. 0: it does not say.
     #[serde(default)]
     pub place: u64,
 }
 
-/// `POST /v1/workers/ID/renew`. Answered with [`Granted`], at once if there is news, else after `wait_ms`.
+/// `POST /v1/workers/ID/renew`. Answered with [`Granted`], at once if there is news, else after
+/// `wait_ms`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Renewal {
     pub incarnation: Incarnation,
     /// Epoch under which the worker answers; 0: none.
     pub active: Epoch,
-    /// Epoch for which it has given up the active one; 0: none. From here on it answers under no older one.
+    /// Epoch for which it has given up the active one; 0: none. From here on it answers under no
+    /// older one.
     pub prepared: Epoch,
-    /// Together with `prepared`: writes that are announced and not reported. `None`: too many to say.
+    /// Together with `prepared`: writes that are announced and not reported. `None`: too many to
+    /// say.
     #[serde(default)]
     pub open_writes: Option<Vec<OpenWrite>>,
     #[serde(default)]
@@ -100,7 +108,8 @@ pub struct Renewal {
 /// What a worker's open writes are all the open writes of.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GivenUp {
-    /// The last map that it answered under; 0: none. Of a later one it took over nothing, and can't say all.
+    /// The last map that it answered under; 0: none. Of a later one it took over nothing, and can't
+    /// say all.
     pub epoch: Epoch,
     /// For so long there may be writes in some of its slots that nobody could tell it of.
     #[serde(default)]
@@ -144,7 +153,12 @@ pub struct OpenWrite {
 impl OpenWrite {
     /// `remaining`: for how long it may still be under way; told as no shorter.
     pub fn new(hash: KeyHash, write: WriteId, remaining: Duration) -> Self {
-        Self { hash: hash.0, gateway: write.gateway, sequence: write.sequence, remaining_ms: up(remaining) }
+        Self {
+            hash: hash.0,
+            gateway: write.gateway,
+            sequence: write.sequence,
+            remaining_ms: up(remaining),
+        }
     }
 
     pub fn parts(self) -> (KeyHash, WriteId, Duration) {
@@ -158,7 +172,8 @@ impl OpenWrite {
 pub struct Granted {
     /// From the moment at which the worker sent its question.
     pub lease_ms: u64,
-    /// How long after the lease's end the worker may take part in writes that all members of its map stand by.
+    /// How long after the lease's end the worker may take part in writes that all members of its
+    /// map stand by.
     pub outage_ms: u64,
     /// The map in force; 0: none yet.
     pub active: Epoch,
@@ -176,8 +191,8 @@ pub struct Granted {
     pub hot: Option<HotWish>,
 }
 
-/// `POST /v1/workers/ID/relay`: a writer can't reach this worker, which is to hear its word by its renewals. Answered with
-/// [`Relayed`](verbs3_protocol::Relayed).
+/// `POST /v1/workers/ID/relay`: a writer can't reach this worker, which is to hear its word by its
+/// renewals. Answered with [`Relayed`](verbs3_protocol::Relayed).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Relay {
     pub word: Word,
@@ -209,15 +224,18 @@ pub struct Activation {
     /// Members of the former map that gave it up and handed over their open writes.
     pub handed_over: Vec<WorkerId>,
     pub open_writes: Vec<OpenWrite>,
-    /// The process of this worker before this one ended in order, under this very map, and handed over these.
+    /// The process of this worker before this one ended in order, under this very map, and handed
+    /// over these.
     pub resumes: Option<Vec<OpenWrite>>,
-    /// For so long there may be writes in slots that were handed over, or are resumed, which nobody could tell of.
+    /// For so long there may be writes in slots that were handed over, or are resumed, which nobody
+    /// could tell of.
     pub uncertain_ms: u64,
     /// Another process of this worker may have answered under this very map.
     pub restarted: bool,
 }
 
-/// An [`Activation`] as it travels: of two maps of a thousand workers, told to each of a thousand workers, only what differs.
+/// An [`Activation`] as it travels: of two maps of a thousand workers, told to each of a thousand
+/// workers, only what differs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ActivationNews {
     /// Whole, or what has changed since the map that the worker knows.
@@ -264,11 +282,20 @@ impl ActivationNews {
             }
         };
         let Self { open_writes, resumes, uncertain_ms, restarted, .. } = self;
-        Some(Activation { membership, former, handed_over, open_writes, resumes, uncertain_ms, restarted })
+        Some(Activation {
+            membership,
+            former,
+            handed_over,
+            open_writes,
+            resumes,
+            uncertain_ms,
+            restarted,
+        })
     }
 }
 
-/// To `GET /v1/map?epoch=E&wait_ms=W`: 200 with a later map, 204 where there is none within that time.
+/// To `GET /v1/map?epoch=E&wait_ms=W`: 200 with a later map, 204 where there is none within that
+/// time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MapAnswer {
@@ -294,7 +321,8 @@ pub struct Refused {
     /// With [`RefusedKind::NotLeader`]: who is.
     #[serde(default)]
     pub leader: Option<String>,
-    /// With [`RefusedKind::Clock`], and with [`RefusedKind::Recipient`] where the clocks differ too: milliseconds since 1970, here.
+    /// With [`RefusedKind::Clock`], and with [`RefusedKind::Recipient`] where the clocks differ
+    /// too: milliseconds since 1970, here.
     #[serde(default)]
     pub now_ms: Option<u64>,
     /// With [`RefusedKind::Recipient`]: whom to address.

@@ -1,5 +1,5 @@
-//! Asks the coordinators: any of them, or their leader. Each question has a deadline and goes to one after another until one
-//! answers; who answered last is asked first.
+//! Asks the coordinators: any of them, or their leader. Each question has a deadline and goes to
+//! one after another until one answers; who answered last is asked first.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -47,10 +47,13 @@ pub enum AskError {
     #[error("{url} refused: {}", refused.reason)]
     Refused { url: String, refused: Refused },
     #[error(
-        "the question is {bytes} bytes long, and coordinators read {REQUEST_BYTES_MAX} at most; ask about fewer things at once"
+        "the question is {bytes} bytes long, and coordinators read {REQUEST_BYTES_MAX} at most; \
+        ask about fewer things at once"
     )]
     TooLong { bytes: usize },
-    #[error("{url} gave an answer that makes no sense: {reason}; do both sides run the same version?")]
+    #[error(
+        "{url} gave an answer that makes no sense: {reason}; do both sides run the same version?"
+    )]
     Senseless { url: String, reason: String },
 }
 
@@ -71,7 +74,8 @@ pub struct Client {
     preferred: Mutex<String>,
     /// What the coordinators' clocks are ahead of ours.
     ahead_ms: AtomicI64,
-    /// What coordinators call themselves, by URL. Each says so when it is asked for the first time after its start.
+    /// What coordinators call themselves, by URL. Each says so when it is asked for the first time
+    /// after its start.
     recipients: Mutex<HashMap<String, Recipient>>,
 }
 
@@ -123,8 +127,13 @@ impl Client {
         }
     }
 
-    /// Asks without a body. `wait`: how long the coordinator was asked to wait for news. `None`: there is none (204).
-    pub async fn get<A: DeserializeOwned>(&self, path: &str, wait: Duration) -> Result<Option<A>, AskError> {
+    /// Asks without a body. `wait`: how long the coordinator was asked to wait for news. `None`:
+    /// there is none (204).
+    pub async fn get<A: DeserializeOwned>(
+        &self,
+        path: &str,
+        wait: Duration,
+    ) -> Result<Option<A>, AskError> {
         self.ask(Method::GET, path, Bytes::new(), wait).await
     }
 
@@ -143,7 +152,9 @@ impl Client {
     }
 
     pub async fn delete(&self, path: &str) -> Result<(), AskError> {
-        self.ask::<serde_json::Value>(Method::DELETE, path, Bytes::new(), Duration::ZERO).await.map(|_| ())
+        self.ask::<serde_json::Value>(Method::DELETE, path, Bytes::new(), Duration::ZERO)
+            .await
+            .map(|_| ())
     }
 
     async fn ask<A: DeserializeOwned>(
@@ -162,7 +173,8 @@ impl Client {
         while let Some(url) = order.get(at).cloned() {
             let until = Instant::now() + self.options.deadline + wait;
             let once = timeout_at(until, self.once(&url, &method, path, body.clone())).await;
-            let once = once.unwrap_or_else(|_| Once::Failed(AskError::Away(format!("{url} was silent"))));
+            let once =
+                once.unwrap_or_else(|_| Once::Failed(AskError::Away(format!("{url} was silent"))));
             if matches!(once, Once::Corrected) && corrections < CORRECTIONS_MAX {
                 corrections += 1;
                 continue;
@@ -179,7 +191,9 @@ impl Client {
                 }
                 Once::Elsewhere(_, reason) => last = AskError::Away(format!("{url}: {reason}")),
                 Once::Corrected => {
-                    last = AskError::Away(format!("{url} does not accept the name or time that it said"))
+                    last = AskError::Away(format!(
+                        "{url} does not accept the name or time that it said"
+                    ))
                 }
                 Once::Failed(error) => last = error,
             }
@@ -188,7 +202,9 @@ impl Client {
     }
 
     async fn once(&self, url: &str, method: &Method, path: &str, body: Bytes) -> Once {
-        let away = |reason: &dyn std::fmt::Display| Once::Failed(AskError::Away(format!("{url}: {reason}")));
+        let away = |reason: &dyn std::fmt::Display| {
+            Once::Failed(AskError::Away(format!("{url}: {reason}")))
+        };
         let uri: Uri = match format!("{}{path}", url.trim_end_matches('/')).parse() {
             Ok(uri) => uri,
             Err(error) => return away(&error),
@@ -210,18 +226,27 @@ impl Client {
         let answer = match self.http.request(request).await {
             Ok(answer) => answer,
             Err(error) => {
-                let cause = std::error::Error::source(&error).map(|source| format!(": {source}")).unwrap_or_default();
+                let cause = std::error::Error::source(&error)
+                    .map(|source| format!(": {source}"))
+                    .unwrap_or_default();
                 return away(&format!("{error}{cause}"));
             }
         };
         let status = answer.status();
-        let given = answer.headers().get(ANSWER_HEADER).and_then(|header| header.to_str().ok()).map(str::to_owned);
+        let given = answer
+            .headers()
+            .get(ANSWER_HEADER)
+            .and_then(|header| header.to_str().ok())
+            .map(str::to_owned);
         let body = match Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await {
             Ok(body) => body.to_bytes(),
             Err(error) => return away(&error),
         };
         if !self.options.secret.check_answer(&proof, status.as_u16(), &body, given.as_deref()) {
-            return away(&"its answer does not prove the cluster's secret; compare cluster.name and cluster.secret");
+            return away(
+                &"its answer does not prove the cluster's secret; compare cluster.name and \
+                    cluster.secret",
+            );
         }
         self.judged(url, status, body)
     }
@@ -237,10 +262,12 @@ impl Client {
                 return Once::Failed(AskError::Senseless { url: url.to_owned(), reason });
             }
         };
-        if let Some(there) =
-            refused.now_ms.filter(|_| matches!(refused.kind, RefusedKind::Clock | RefusedKind::Recipient))
+        if let Some(there) = refused
+            .now_ms
+            .filter(|_| matches!(refused.kind, RefusedKind::Clock | RefusedKind::Recipient))
         {
-            self.ahead_ms.store(there.wrapping_sub(wall_clock_ms()).cast_signed(), Ordering::Relaxed);
+            self.ahead_ms
+                .store(there.wrapping_sub(wall_clock_ms()).cast_signed(), Ordering::Relaxed);
         }
         match (refused.kind, refused.recipient) {
             (RefusedKind::NotLeader, _) => Once::Elsewhere(refused.leader, refused.reason),
@@ -253,15 +280,24 @@ impl Client {
                 recipients.insert(url.to_owned(), recipient);
                 Once::Corrected
             }
-            (RefusedKind::Unavailable, _) => Once::Failed(AskError::Away(format!("{url}: {}", refused.reason))),
+            (RefusedKind::Unavailable, _) => {
+                Once::Failed(AskError::Away(format!("{url}: {}", refused.reason)))
+            }
             // The others would say the same.
             _ => Once::Answer(status, body),
         }
     }
 }
 
-fn decoded<A: DeserializeOwned>(url: &str, status: StatusCode, body: &[u8]) -> Result<Option<A>, AskError> {
-    let senseless = |error: serde_json::Error| AskError::Senseless { url: url.to_owned(), reason: error.to_string() };
+fn decoded<A: DeserializeOwned>(
+    url: &str,
+    status: StatusCode,
+    body: &[u8],
+) -> Result<Option<A>, AskError> {
+    let senseless = |error: serde_json::Error| AskError::Senseless {
+        url: url.to_owned(),
+        reason: error.to_string(),
+    };
     if status == StatusCode::NO_CONTENT {
         return Ok(None);
     }

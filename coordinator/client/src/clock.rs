@@ -1,6 +1,7 @@
 //! Time as leases count it: this host's, never set back, and going on while the host sleeps.
 //!
-//! Not the clock of `Instant`, which stands still while a host is suspended: who wakes up must know that its lease is over.
+//! Not the clock of `Instant`, which stands still while a host is suspended: who wakes up must know
+//! that its lease is over.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -41,8 +42,8 @@ impl Moment {
 pub trait Clock: Send + Sync + 'static {
     fn now(&self) -> Moment;
 
-    /// The latest that it may be, where this host's own clock may have stood still: for the ends of one's own rights, and never for what
-    /// others are waited for.
+    /// The latest that it may be, where this host's own clock may have stood still: for the ends of
+    /// one's own rights, and never for what others are waited for.
     fn latest(&self) -> Moment {
         self.now()
     }
@@ -70,7 +71,10 @@ impl Clock for BootClock {
 
 fn read(clock: ClockId) -> Duration {
     let time = clock_gettime(clock);
-    Duration::new(u64::try_from(time.tv_sec).unwrap_or_default(), u32::try_from(time.tv_nsec).unwrap_or_default())
+    Duration::new(
+        u64::try_from(time.tv_sec).unwrap_or_default(),
+        u32::try_from(time.tv_nsec).unwrap_or_default(),
+    )
 }
 
 /// A clock that moves when it is told to.

@@ -1,5 +1,6 @@
-//! Follows the map: the newest membership, whoever of the coordinators says it first. While none answers, the last one stands.
-//! A coordinator that says nothing new is not asked twice in a row: it may be cut off from the others' store, and know of nothing.
+//! Follows the map: the newest membership, whoever of the coordinators says it first. While none
+//! answers, the last one stands. A coordinator that says nothing new is not asked twice in a row:
+//! it may be cut off from the others' store, and know of nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,7 +59,10 @@ impl Follower {
                     false
                 }
                 Err(error) => {
-                    tracing::warn!(%error, epoch = epoch.0, "the placement map can't be followed; the last one stands");
+                    tracing::warn!(
+                        %error, epoch = epoch.0,
+                        "the placement map can't be followed; the last one stands"
+                    );
                     true
                 }
             };
@@ -76,7 +80,11 @@ impl Follower {
         // A coordinator that lags behind knows an older map than another has told.
         let newer = newer.filter(|newer| known.is_none_or(|known| newer.epoch > known.epoch));
         let Some(newer) = newer else { return false };
-        tracing::info!(epoch = newer.epoch.0, workers = newer.members.len(), "following a new placement map");
+        tracing::info!(
+            epoch = newer.epoch.0,
+            workers = newer.members.len(),
+            "following a new placement map"
+        );
         self.sender.send_replace(Some(Arc::new(newer)));
         true
     }

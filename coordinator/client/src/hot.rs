@@ -1,5 +1,6 @@
-//! Hot blocks: what workers tell of them, what gateways are told, and the following of that list. It is a hint: nothing is wrong
-//! without it, or with an old one, so that no word of it is an error to anybody.
+//! Hot blocks: what workers tell of them, what gateways are told, and the following of that list.
+//! It is a hint: nothing is wrong without it, or with an old one, so that no word of it is an error
+//! to anybody.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -33,7 +34,8 @@ pub struct HotBlock {
     pub bytes_per_second: u64,
 }
 
-/// To `GET /v1/hot?seen=VERSION&wait_ms=W`, of the leader: 200 with another list, 204 where there is none within that time.
+/// To `GET /v1/hot?seen=VERSION&wait_ms=W`, of the leader: 200 with another list, 204 where there
+/// is none within that time.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HotList {
     /// Means nothing but that the list is another one; 0: there is none yet.
@@ -79,8 +81,8 @@ pub struct HotFollower<F> {
 }
 
 impl<F: FnMut(HashMap<BlockHash, u16>)> HotFollower<F> {
-    /// `adopt` is given every list; an empty one when the last has become too old. The client should be nobody else's: it comes to
-    /// ask the leader first, which others need not do.
+    /// `adopt` is given every list; an empty one when the last has become too old. The client
+    /// should be nobody else's: it comes to ask the leader first, which others need not do.
     pub fn new(client: Arc<Client>, adopt: F) -> Self {
         Self { client, adopt, version: 0, good_until: None }
     }
@@ -100,7 +102,10 @@ impl<F: FnMut(HashMap<BlockHash, u16>)> HotFollower<F> {
                     if let Some(HotList { version, good_for_ms, blocks }) = answer {
                         good_for = Duration::from_millis(good_for_ms);
                         self.version = version;
-                        tracing::debug!(blocks = blocks.len(), "following another list of hot blocks");
+                        tracing::debug!(
+                            blocks = blocks.len(),
+                            "following another list of hot blocks"
+                        );
                         (self.adopt)(blocks.into_iter().collect());
                     }
                     self.good_until = Some(Instant::now() + good_for);

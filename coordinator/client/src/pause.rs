@@ -1,5 +1,5 @@
-//! The pause before a coordinator is asked again, while none answers: longer each time, and with chance in it, so that a cluster does
-//! not come back all at once.
+//! The pause before a coordinator is asked again, while none answers: longer each time, and with
+//! chance in it, so that a cluster does not come back all at once.
 
 use std::time::Duration;
 

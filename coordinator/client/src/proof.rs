@@ -1,12 +1,14 @@
 //! Proof of the cluster secret, of requests and of answers.
 //!
-//! A request names a time, a nonce, the coordinator that it is for and the digest of its body, and has an HMAC-SHA256 over these,
-//! its method and its path with the query. So it is proved before its body is read. An answer carries an HMAC over the request's
-//! nonce, its status and its body. So neither can be made, changed, or used elsewhere without the secret; a request that changes
+//! A request names a time, a nonce, the coordinator that it is for and the digest of its body, and
+//! has an HMAC-SHA256 over these, its method and its path with the query. So it is proved before
+//! its body is read. An answer carries an HMAC over the request's nonce, its status and its body.
+//! So neither can be made, changed, or used elsewhere without the secret; a request that changes
 //! something can't be used again either ([`Seen`]), unless twice is as good as once.
 //!
-//! The coordinator is named by what it drew at its start ([`Recipient`]): a request that was heard is of no use at another
-//! coordinator, nor at the same one once it has been started again and has forgotten what it has seen.
+//! The coordinator is named by what it drew at its start ([`Recipient`]): a request that was heard
+//! is of no use at another coordinator, nor at the same one once it has been started again and has
+//! forgotten what it has seen.
 
 use std::collections::HashSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -48,7 +50,8 @@ impl Secret {
         hex::encode(&self.mac(&[b"verbs3 cluster id 1"])[..16])
     }
 
-    /// Whether a token is this secret, as it was given to [`Secret::token`]. Takes as long whatever it is.
+    /// Whether a token is this secret, as it was given to [`Secret::token`]. Takes as long whatever
+    /// it is.
     pub fn is(&self, token: &str) -> bool {
         bool::from(Sha256::digest(&self.0).ct_eq(&Sha256::digest(token.as_bytes())))
     }
@@ -59,7 +62,8 @@ impl Secret {
     }
 
     fn mac(&self, parts: &[&[u8]]) -> Vec<u8> {
-        let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(&self.0).expect("HMAC takes keys of any length");
+        let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(&self.0)
+            .expect("HMAC takes keys of any length");
         for part in parts {
             // With its length, so that no two lists of parts are the same bytes.
             mac.update(&(part.len() as u64).to_be_bytes());
@@ -126,7 +130,10 @@ impl Proof {
 pub enum ProofError {
     #[error("the request proves nothing; send {REQUEST_HEADER}")]
     Missing,
-    #[error("the proof is not one of this cluster's secret; compare cluster.name and cluster.secret on both sides")]
+    #[error(
+        "the proof is not one of this cluster's secret; compare cluster.name and cluster.secret on \
+        both sides"
+    )]
     Wrong,
     #[error("the request's time is too far from this host's; compare the clocks")]
     Clock,
@@ -143,7 +150,8 @@ pub fn wall_clock_ms() -> u64 {
 }
 
 impl Secret {
-    /// The header of a request that is sent to `recipient` at `time_ms`, and what its answer will refer to.
+    /// The header of a request that is sent to `recipient` at `time_ms`, and what its answer will
+    /// refer to.
     pub fn prove(&self, said: Said<'_>, recipient: &Recipient, time_ms: u64) -> (String, Proof) {
         let nonce = hex::encode(rand::random::<[u8; NONCE_BYTES]>());
         let body = Sha256::digest(said.body).into();
@@ -153,12 +161,17 @@ impl Secret {
         (format!("{time_ms}.{nonce}.{recipient}.{}.{mac}", hex::encode(body)), proof)
     }
 
-    /// Checks a request's header, but for its time, for whom it is, for whether it was seen before, and for its body.
+    /// Checks a request's header, but for its time, for whom it is, for whether it was seen before,
+    /// and for its body.
     pub fn check(&self, head: SaidHead<'_>, header: Option<&str>) -> Result<Proof, ProofError> {
         let header = header.ok_or(ProofError::Missing)?;
         let parts: Vec<&str> = header.splitn(6, '.').collect();
-        let [time, nonce, recipient, body, mac] = parts[..] else { return Err(ProofError::Missing) };
-        let (Ok(time_ms), Ok(mac)) = (time.parse(), hex::decode(mac)) else { return Err(ProofError::Wrong) };
+        let [time, nonce, recipient, body, mac] = parts[..] else {
+            return Err(ProofError::Missing);
+        };
+        let (Ok(time_ms), Ok(mac)) = (time.parse(), hex::decode(mac)) else {
+            return Err(ProofError::Wrong);
+        };
         let mut digest = [0; 32];
         if nonce.len() != 2 * NONCE_BYTES
             || recipient.len() != 2 * NONCE_BYTES
@@ -179,7 +192,13 @@ impl Secret {
         hex::encode(self.of_answer(proof, status, body))
     }
 
-    pub fn check_answer(&self, proof: &Proof, status: u16, body: &[u8], header: Option<&str>) -> bool {
+    pub fn check_answer(
+        &self,
+        proof: &Proof,
+        status: u16,
+        body: &[u8],
+        header: Option<&str>,
+    ) -> bool {
         let given = header.and_then(|header| hex::decode(header).ok());
         given.is_some_and(|given| bool::from(self.of_answer(proof, status, body).ct_eq(&given)))
     }
@@ -190,11 +209,17 @@ impl Secret {
     }
 
     pub fn check_line(&self, proof: &Proof, number: u64, line: &[u8], given: &str) -> bool {
-        hex::decode(given).is_ok_and(|given| bool::from(self.of_line(proof, number, line).ct_eq(&given)))
+        hex::decode(given)
+            .is_ok_and(|given| bool::from(self.of_line(proof, number, line).ct_eq(&given)))
     }
 
     fn of_line(&self, proof: &Proof, number: u64, line: &[u8]) -> Vec<u8> {
-        self.mac(&[b"verbs3 coordinator line 1", proof.nonce.as_bytes(), &number.to_be_bytes(), &Sha256::digest(line)])
+        self.mac(&[
+            b"verbs3 coordinator line 1",
+            proof.nonce.as_bytes(),
+            &number.to_be_bytes(),
+            &Sha256::digest(line),
+        ])
     }
 
     fn of_request(&self, head: SaidHead<'_>, proof: &Proof) -> Vec<u8> {
@@ -211,12 +236,17 @@ impl Secret {
 
     fn of_answer(&self, proof: &Proof, status: u16, body: &[u8]) -> Vec<u8> {
         let body = Sha256::digest(body);
-        self.mac(&[b"verbs3 coordinator answer 1", proof.nonce.as_bytes(), &status.to_be_bytes(), &body])
+        self.mac(&[
+            b"verbs3 coordinator answer 1",
+            proof.nonce.as_bytes(),
+            &status.to_be_bytes(),
+            &body,
+        ])
     }
 }
 
-/// Requests that were seen, as long as their times would be believed. Bounded by the rate at which proven requests come: who
-/// has no secret adds nothing.
+/// Requests that were seen, as long as their times would be believed. Bounded by the rate at which
+/// proven requests come: who has no secret adds nothing.
 #[derive(Debug)]
 pub struct Seen {
     skew: Duration,
@@ -225,7 +255,8 @@ pub struct Seen {
 
 #[derive(Debug, Default)]
 struct SeenState {
-    /// Of this stretch of time, and of the one before; each is two skews long, as long as a proof may be believed.
+    /// Of this stretch of time, and of the one before; each is two skews long, as long as a proof
+    /// may be believed.
     now: HashSet<String>,
     before: HashSet<String>,
     began_ms: u64,
@@ -274,7 +305,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    const SAID: Said<'static> = Said { method: "POST", path_and_query: "/v1/workers?x=1", body: b"{}" };
+    const SAID: Said<'static> =
+        Said { method: "POST", path_and_query: "/v1/workers?x=1", body: b"{}" };
 
     fn secret() -> Secret {
         Secret::new("train", "a secret of some length")
@@ -294,10 +326,16 @@ mod tests {
             Said { method: "POS", path_and_query: "T/v1/workers?x=1", ..SAID },
         ];
         for said in others {
-            assert_eq!(secret().check(said.head(), Some(&header)), Err(ProofError::Wrong), "{said:?}");
+            assert_eq!(
+                secret().check(said.head(), Some(&header)),
+                Err(ProofError::Wrong),
+                "{said:?}"
+            );
         }
         assert!(proof.covers(b"{}") && !proof.covers(b"{} ") && !proof.covers(b""));
-        for other in [Secret::new("train", "another secret"), Secret::new("prod", "a secret of some length")] {
+        for other in
+            [Secret::new("train", "another secret"), Secret::new("prod", "a secret of some length")]
+        {
             assert_eq!(other.check(SAID.head(), Some(&header)), Err(ProofError::Wrong));
             assert_ne!(other.cluster_id(), secret().cluster_id());
         }
@@ -312,7 +350,17 @@ mod tests {
             assert_ne!(changed, header);
             assert_eq!(secret().check(SAID.head(), Some(&changed)), Err(ProofError::Wrong), "{to}");
         }
-        for garbage in ["", "1", "1.2.3", "x.y.z", "1.00.zz", "....", "1.2.3.4.5", ".....", &format!("{header}.0")] {
+        for garbage in [
+            "",
+            "1",
+            "1.2.3",
+            "x.y.z",
+            "1.00.zz",
+            "....",
+            "1.2.3.4.5",
+            ".....",
+            &format!("{header}.0"),
+        ] {
             assert!(secret().check(SAID.head(), Some(garbage)).is_err());
         }
         assert_eq!(secret().check(SAID.head(), None), Err(ProofError::Missing));

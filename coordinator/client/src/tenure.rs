@@ -1,19 +1,24 @@
-//! A worker's side of its lease: a pure state machine over what it sends, what it is granted, and its clock.
+//! A worker's side of its lease: a pure state machine over what it sends, what it is granted, and
+//! its clock.
 //!
-//! Every lease is counted from the moment at which its question was *sent*, and ends a tenth early: whatever the network and
-//! the drift of clocks do, the worker stops before the coordinator believes that it has.
+//! Every lease is counted from the moment at which its question was *sent*, and ends a tenth early:
+//! whatever the network and the drift of clocks do, the worker stops before the coordinator
+//! believes that it has.
 
 use std::time::Duration;
 
 use verbs3_protocol::{Epoch, Membership};
 
-use crate::api::{Activation, GivenUp, Granted, HeardWord, Incarnation, Leave, OpenWrite, RelayedWord, Renewal};
+use crate::api::{
+    Activation, GivenUp, Granted, HeardWord, Incarnation, Leave, OpenWrite, RelayedWord, Renewal,
+};
 use crate::clock::Moment;
 
 /// Part of a lease by which this host's clock may be slow against the coordinator's.
 const DRIFT: u32 = 10;
-/// Questions in one lease, so that some may be lost. A lease is as old as its question, which waits for news: when a leader dies, the
-/// last one that was granted may be two such waits old, and what is left has to last until another leads (`coordinator/SIMULATION.md`).
+/// Questions in one lease, so that some may be lost. A lease is as old as its question, which waits
+/// for news: when a leader dies, the last one that was granted may be two such waits old, and what
+/// is left has to last until another leads (`coordinator/SIMULATION.md`).
 pub const RENEWALS: u32 = 8;
 
 /// What a worker has to do after an answer, in this order.
@@ -25,11 +30,11 @@ pub enum Duty {
     Prepare(Epoch),
     /// Answer under this map.
     Activate(Box<Activation>),
-    /// It answers from what it knows until the first moment, and takes part in writes of an outage until the second. After
-    /// those above: nothing old is answered under a new lease.
+    /// It answers from what it knows until the first moment, and takes part in writes of an outage
+    /// until the second. After those above: nothing old is answered under a new lease.
     Lease { until: Moment, outage_until: Moment },
-    /// Hear these words of writers that can't reach this worker; then ask again at once, with the answers. After the lease,
-    /// by which they are judged.
+    /// Hear these words of writers that can't reach this worker; then ask again at once, with the
+    /// answers. After the lease, by which they are judged.
     Hear(Vec<RelayedWord>),
 }
 
@@ -47,7 +52,8 @@ pub struct Tenure {
     lease: Duration,
     /// The newest that was told: the next one is told as what differs.
     known: Option<Membership>,
-    /// To words of the last answer; said until an answer comes. Who waits for one that is lost has the word said again.
+    /// To words of the last answer; said until an answer comes. Who waits for one that is lost has
+    /// the word said again.
     heard: Vec<HeardWord>,
 }
 
@@ -76,8 +82,8 @@ impl Tenure {
         self.known.as_ref().map_or(Epoch(0), |known| known.epoch)
     }
 
-    /// The next question. The answer may wait for news also of who has given up a map: that is when news is wanted most, and
-    /// nobody has use for a lease.
+    /// The next question. The answer may wait for news also of who has given up a map: that is when
+    /// news is wanted most, and nobody has use for a lease.
     pub fn renewal(&self) -> Renewal {
         let wait = self.lease / RENEWALS;
         Renewal {
@@ -102,14 +108,19 @@ impl Tenure {
 
     /// `uncertain`: for so long there may be writes that the worker was not told of.
     pub fn leave(&self, open_writes: Option<Vec<OpenWrite>>, uncertain: Duration) -> Leave {
-        Leave { incarnation: self.incarnation.clone(), open_writes, given_up: self.given_up(uncertain) }
+        Leave {
+            incarnation: self.incarnation.clone(),
+            open_writes,
+            given_up: self.given_up(uncertain),
+        }
     }
 
     fn given_up(&self, uncertain: Duration) -> GivenUp {
         GivenUp { epoch: self.last, uncertain_ms: up(uncertain) }
     }
 
-    /// The answer to a question that was sent at `sent`. Answers to older questions must not be given.
+    /// The answer to a question that was sent at `sent`. Answers to older questions must not be
+    /// given.
     pub fn granted(&mut self, sent: Moment, granted: Granted) -> Vec<Duty> {
         self.lease = Duration::from_millis(granted.lease_ms);
         let outage = Duration::from_millis(granted.outage_ms);
@@ -140,9 +151,14 @@ impl Tenure {
         self.heard = heard;
     }
 
-    /// The worker has done so: it answers under no epoch, and hands over its open writes (`None`: too many). `uncertain`: for so
-    /// long there may be others, of which it was not told.
-    pub fn prepared(&mut self, epoch: Epoch, open_writes: Option<Vec<OpenWrite>>, uncertain: Duration) {
+    /// The worker has done so: it answers under no epoch, and hands over its open writes (`None`:
+    /// too many). `uncertain`: for so long there may be others, of which it was not told.
+    pub fn prepared(
+        &mut self,
+        epoch: Epoch,
+        open_writes: Option<Vec<OpenWrite>>,
+        uncertain: Duration,
+    ) {
         (self.active, self.prepared, self.open_writes) = (Epoch(0), epoch, open_writes);
         self.given_up = self.given_up(uncertain);
     }

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Spec {
-    /// Names the job: 1 to 64 letters, digits, `.`, `_` and `-`. The same job sent again under its id is the same job. Default:
-    /// a random one.
+    /// Names the job: 1 to 64 letters, digits, `.`, `_` and `-`. The same job sent again under its
+    /// id is the same job. Default: a random one.
     pub id: Option<String>,
     pub action: Action,
     /// Objects: `s3://mount/key`.
@@ -21,7 +21,8 @@ pub struct Spec {
     /// Owners of a block that load it, of those that the map gives it. Each reads the UFS itself.
     pub replicas: u16,
     pub tier: Tier,
-    /// Seconds from the job's creation for which pages are kept on disk. With `"tier": "disk"` only.
+    /// Seconds from the job's creation for which pages are kept on disk. With `"tier": "disk"`
+    /// only.
     pub pin_ttl: Option<u64>,
     /// Which of the waiting jobs begins first.
     pub priority: Priority,
@@ -29,10 +30,11 @@ pub struct Spec {
     pub deadline: Option<String>,
     /// Bytes that the job takes from UFSs, at most.
     pub bandwidth_bytes_per_second: Option<u64>,
-    /// Pages that are in the tier are not loaded again. `false` is refused: pages never change, so there is nothing to renew.
+    /// Pages that are in the tier are not loaded again. `false` is refused: pages never change, so
+    /// there is nothing to renew.
     pub skip_if_cached: bool,
-    /// Reads everything back from the tier in the end, as a reader would: from memory what is there, whatever `tier` says. Compares it
-    /// with the UFS's checksums where it has some.
+    /// Reads everything back from the tier in the end, as a reader would: from memory what is
+    /// there, whatever `tier` says. Compares it with the UFS's checksums where it has some.
     pub verify: bool,
     /// Loads attributes alone.
     pub metadata_only: bool,
@@ -142,7 +144,8 @@ pub struct Counters {
     /// Objects that were gone through in the load phase.
     pub objects_loaded: u64,
     pub objects_failed: u64,
-    /// Bytes that came from UFSs, for whomever, and bytes that were in the tier already. For each replica.
+    /// Bytes that came from UFSs, for whomever, and bytes that were in the tier already. For each
+    /// replica.
     pub bytes_loaded: u64,
     pub bytes_held: u64,
     /// Objects that were listed, and had been deleted when their turn came.
@@ -205,7 +208,8 @@ pub struct JobView {
     pub ended_ms: Option<u64>,
     /// How often the job was taken up again after its coordinator ended.
     pub resumed: u32,
-    /// How often its list was gone through again, because workers were started anew or the map has changed.
+    /// How often its list was gone through again, because workers were started anew or the map has
+    /// changed.
     pub rounds: u32,
     /// Grows with every change of this view, within one life of its coordinator.
     pub news: u64,

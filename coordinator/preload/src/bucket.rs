@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-/// Tokens for one second at most are saved up. Who takes more than there are waits until they would have come.
+/// Tokens for one second at most are saved up. Who takes more than there are waits until they would
+/// have come.
 #[derive(Debug)]
 pub(crate) struct Bucket {
     rate: f64,
@@ -21,7 +22,11 @@ impl Bucket {
     pub(crate) fn take(&mut self, bytes: u64, now: Duration) -> Duration {
         self.refill(now);
         self.tokens -= bytes as f64;
-        if self.tokens >= 0.0 { Duration::ZERO } else { Duration::from_secs_f64(-self.tokens / self.rate) }
+        if self.tokens >= 0.0 {
+            Duration::ZERO
+        } else {
+            Duration::from_secs_f64(-self.tokens / self.rate)
+        }
     }
 
     /// Tokens that were not needed.
@@ -58,7 +63,8 @@ mod tests {
             for at in used.iter().map(|(at, _)| *at).chain([longest]) {
                 let sum: u64 = used.iter().filter(|(used_at, _)| *used_at <= at).map(|(_, bytes)| bytes).sum();
                 let allowed = rate as f64 * (1.0 + at.as_secs_f64());
-                prop_assert!(sum as f64 <= allowed * 1.000_001 + 1.0, "{sum} by {at:?}, {allowed} allowed");
+                prop_assert!(sum as f64 <= allowed * 1.000_001 + 1.0,
+                    "{sum} by {at:?}, {allowed} allowed");
             }
         }
     }

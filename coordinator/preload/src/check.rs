@@ -1,10 +1,13 @@
-//! Whether an object is in the tier: looked for page by page, and read back where that was asked for.
+//! Whether an object is in the tier: looked for page by page, and read back where that was asked
+//! for.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
-use verbs3_client::{BypassReason, Found, OpenOutcome, OpenRequest, SpanItem, SpanRead, SpanRequest, WarmRequest};
+use verbs3_client::{
+    BypassReason, Found, OpenOutcome, OpenRequest, SpanItem, SpanRead, SpanRequest, WarmRequest,
+};
 use verbs3_protocol::{BlockIndex, CacheVerdict, ObjectKey, Span, Version, Warmed};
 
 use crate::compare::Compare;
@@ -28,7 +31,8 @@ impl Run<'_> {
             page.bytes_missing += missing;
         });
         if missing > 0 {
-            let reason = format!("{missing} of {} bytes are not in the tier any more", held + missing);
+            let reason =
+                format!("{missing} of {} bytes are not in the tier any more", held + missing);
             return Err(Trouble::Failed(reason));
         }
         match self.plan.verify {
@@ -49,10 +53,14 @@ impl Run<'_> {
         let first = self.plan.first_pages(geometry, item.listed_bytes());
         let request = self.request(mount, piece(None, BlockIndex(0), first.clone(), 0), true);
         let Warmed { version, held_bytes, missing_bytes, .. } = self.current(item, request).await?;
-        let (version, mut held, mut missing) = (Arc::new(version), u64::from(held_bytes), u64::from(missing_bytes));
+        let (version, mut held, mut missing) =
+            (Arc::new(version), u64::from(held_bytes), u64::from(missing_bytes));
         let replicas = self.plan.replicas.min(self.engine.tier.owners(&object, BlockIndex(0)));
-        for (block, pages, replica) in self.plan.other_pieces(geometry, version.bytes, first, replicas) {
-            let request = self.request(mount, piece(Some(version.clone()), block, pages, replica), true);
+        for (block, pages, replica) in
+            self.plan.other_pieces(geometry, version.bytes, first, replicas)
+        {
+            let request =
+                self.request(mount, piece(Some(version.clone()), block, pages, replica), true);
             let looked = self.ask(mount, &request, 0).await?;
             held += u64::from(looked.held_bytes);
             missing += u64::from(looked.missing_bytes);
@@ -60,8 +68,9 @@ impl Run<'_> {
         Ok(Looked { version, held, missing })
     }
 
-    /// What was loaded may have been replaced since, behind the tier's back. The listing shows that, where there is one; a named
-    /// object is known to its home as long as gateways would believe it.
+    /// What was loaded may have been replaced since, behind the tier's back. The listing shows
+    /// that, where there is one; a named object is known to its home as long as gateways would
+    /// believe it.
     async fn current(&self, item: &Item, first: WarmRequest) -> Result<Warmed, Trouble> {
         let first = WarmRequest { attributes_age_ms_max: item.believed_ms(), ..first };
         let looked = self.ask(&item.mount, &first, 0).await?;
@@ -73,8 +82,8 @@ impl Run<'_> {
         self.ask(&item.mount, &now, 0).await
     }
 
-    /// Reads the wanted bytes through the tier's client, which holds each page against its checksum; whole objects are held
-    /// against the UFS's, too.
+    /// Reads the wanted bytes through the tier's client, which holds each page against its
+    /// checksum; whole objects are held against the UFS's, too.
     async fn read_back(&self, item: &Item, looked: &Version) -> Result<(), Trouble> {
         let object = item.mount.object(&item.key);
         let found = self.open(&object).await?;
@@ -95,7 +104,9 @@ impl Run<'_> {
         self.job.count(|page| page.objects_compared += 1);
         match compare.agrees() {
             true => Ok(()),
-            false => Err(Trouble::Failed("read back: its bytes are not those of the ufs's checksum".to_owned())),
+            false => Err(Trouble::Failed(
+                "read back: its bytes are not those of the ufs's checksum".to_owned(),
+            )),
         }
     }
 
@@ -115,7 +126,10 @@ impl Run<'_> {
                 OpenOutcome::Found(found) => return Ok(found),
                 OpenOutcome::Absent(_) => return Err(Trouble::Absent),
                 OpenOutcome::Ufs(answer) => {
-                    return Err(Trouble::Failed(format!("read back: the ufs answered {}", answer.status)));
+                    return Err(Trouble::Failed(format!(
+                        "read back: the ufs answered {}",
+                        answer.status
+                    )));
                 }
                 OpenOutcome::Bypass(reason) => self.before_another(&mut tries, reason).await?,
             }
@@ -131,7 +145,10 @@ impl Run<'_> {
         let options = &self.engine.options;
         let is_final = matches!(reason, BypassReason::Uncacheable | BypassReason::Misconfigured);
         if is_final || tries.began.elapsed() >= options.patience {
-            return Err(Trouble::Failed(format!("read back: the tier does not give it ({})", reason.as_str())));
+            return Err(Trouble::Failed(format!(
+                "read back: the tier does not give it ({})",
+                reason.as_str()
+            )));
         }
         self.job.count(|page| page.retries += 1);
         self.engine.metrics.retries.inc();

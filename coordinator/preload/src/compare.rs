@@ -1,4 +1,5 @@
-//! Bytes against the checksum that the UFS has of the whole object, if it has one that can be computed from them.
+//! Bytes against the checksum that the UFS has of the whole object, if it has one that can be
+//! computed from them.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -25,7 +26,8 @@ impl Compare {
             let (_, value) = attributes.headers.iter().find(|(known, _)| known == name)?;
             std::str::from_utf8(value).ok()
         };
-        let is_of_parts = header("x-amz-checksum-type").is_some_and(|kind| kind.eq_ignore_ascii_case("COMPOSITE"));
+        let is_of_parts = header("x-amz-checksum-type")
+            .is_some_and(|kind| kind.eq_ignore_ascii_case("COMPOSITE"));
         let crcs = [
             ("x-amz-checksum-crc64nvme", CrcAlgorithm::Crc64Nvme, 8),
             ("x-amz-checksum-crc32c", CrcAlgorithm::Crc32Iscsi, 4),
@@ -33,16 +35,24 @@ impl Compare {
         ];
         for (name, algorithm, bytes) in crcs {
             // Of parts, it ends in `-` and their number.
-            if let Some(expected) = header(name).filter(|value| !is_of_parts && !value.contains('-')) {
+            if let Some(expected) =
+                header(name).filter(|value| !is_of_parts && !value.contains('-'))
+            {
                 let state = State::Crc(Box::new(Digest::new(algorithm)), bytes);
                 return Some(Self { state, expected: expected.to_owned() });
             }
         }
-        // An ETag is an MD5 where the object was written at once and is not encrypted by a key service.
-        let is_encrypted = header("x-amz-server-side-encryption").is_some_and(|kind| kind.starts_with("aws:kms"));
+        // An ETag is an MD5 where the object was written at once and is not encrypted by a key
+        // service.
+        let is_encrypted =
+            header("x-amz-server-side-encryption").is_some_and(|kind| kind.starts_with("aws:kms"));
         let etag = attributes.version.etag.trim_matches('"');
-        let is_md5 = etag.len() == 32 && etag.bytes().all(|byte| byte.is_ascii_hexdigit()) && !is_encrypted;
-        is_md5.then(|| Self { state: State::Md5(Box::default()), expected: etag.to_ascii_lowercase() })
+        let is_md5 =
+            etag.len() == 32 && etag.bytes().all(|byte| byte.is_ascii_hexdigit()) && !is_encrypted;
+        is_md5.then(|| Self {
+            state: State::Md5(Box::default()),
+            expected: etag.to_ascii_lowercase(),
+        })
     }
 
     pub(crate) fn update(&mut self, bytes: &[u8]) {
@@ -55,8 +65,12 @@ impl Compare {
     /// Whether the bytes are the object's.
     pub(crate) fn agrees(self) -> bool {
         let found = match self.state {
-            State::Crc(digest, bytes) => STANDARD.encode(&digest.finalize().to_be_bytes()[8 - bytes..]),
-            State::Md5(digest) => digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect(),
+            State::Crc(digest, bytes) => {
+                STANDARD.encode(&digest.finalize().to_be_bytes()[8 - bytes..])
+            }
+            State::Md5(digest) => {
+                digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+            }
         };
         found == self.expected
     }
@@ -70,7 +84,10 @@ mod tests {
 
     fn attributes(etag: &str, headers: &[(&str, &str)]) -> Attributes {
         let version = Version { etag: etag.into(), bytes: 9, version_id: None };
-        let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), value.as_bytes().to_vec())).collect();
+        let headers = headers
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), value.as_bytes().to_vec()))
+            .collect();
         Attributes { version, last_modified: None, headers, checksums_known: true }
     }
 
@@ -98,10 +115,19 @@ mod tests {
     #[test]
     fn what_is_no_checksum_of_the_bytes_is_not_taken_for_one() {
         let md5 = "\"25f9e794323b453885f5181f1b624d0b\"";
-        assert_eq!(is_equal(&attributes("\"25f9e794323b453885f5181f1b624d0b-2\"", &[]), b"x"), None);
-        assert_eq!(is_equal(&attributes(md5, &[("x-amz-server-side-encryption", "aws:kms")]), b"x"), None);
+        assert_eq!(
+            is_equal(&attributes("\"25f9e794323b453885f5181f1b624d0b-2\"", &[]), b"x"),
+            None
+        );
+        assert_eq!(
+            is_equal(&attributes(md5, &[("x-amz-server-side-encryption", "aws:kms")]), b"x"),
+            None
+        );
         let of_parts = [("x-amz-checksum-crc32", "y/Q5Jg=="), ("x-amz-checksum-type", "COMPOSITE")];
         assert_eq!(is_equal(&attributes("\"x\"", &of_parts), b"x"), None);
-        assert_eq!(is_equal(&attributes("\"x\"", &[("x-amz-checksum-crc32", "y/Q5Jg==-3")]), b"x"), None);
+        assert_eq!(
+            is_equal(&attributes("\"x\"", &[("x-amz-checksum-crc32", "y/Q5Jg==-3")]), b"x"),
+            None
+        );
     }
 }

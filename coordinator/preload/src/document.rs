@@ -25,7 +25,8 @@ pub(crate) struct Cursor {
     pub(crate) after: Option<String>,
     /// Of paths, how many were there before; of a manifest, bytes.
     pub(crate) offset: u64,
-    /// Of the manifest: its version when it was read first, and its length. Every phase goes through the same list.
+    /// Of the manifest: its version when it was read first, and its length. Every phase goes
+    /// through the same list.
     pub(crate) etag: Option<String>,
     pub(crate) bytes: u64,
 }
@@ -42,7 +43,8 @@ impl Cursor {
     }
 }
 
-/// Who has answered in this round: a worker that was started anew has lost its memory, and another map gives blocks to others.
+/// Who has answered in this round: a worker that was started anew has lost its memory, and another
+/// map gives blocks to others.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Heard {

@@ -1,6 +1,7 @@
 //! All jobs: taken in, run, some at a time, remembered, and followed by whoever asks.
 //!
-//! One engine runs the jobs of a store: the leader's. It stops when its store says that another does.
+//! One engine runs the jobs of a store: the leader's. It stops when its store says that another
+//! does.
 
 use std::collections::{BTreeMap, HashMap};
 use std::panic::AssertUnwindSafe;
@@ -111,7 +112,8 @@ impl Engine {
                 runs.spawn(async move {
                     let _begun = Begun(job.clone());
                     if AssertUnwindSafe(run(&engine, &job)).catch_unwind().await.is_err() {
-                        let reason = "a defect of this program has ended it; the coordinator's log says which";
+                        let reason = "a defect of this program has ended it; the coordinator's log \
+                            says which";
                         conclude(&engine, &job, Ended::Failed(reason.to_owned())).await;
                     }
                 });
@@ -126,7 +128,8 @@ impl Engine {
                 () = sleep(next_deadline.unwrap_or_default()), if next_deadline.is_some() => {}
             }
         }
-        // Each ends by itself: nothing of it waits for anything but the store, and that only until the stop.
+        // Each ends by itself: nothing of it waits for anything but the store, and that only until
+        // the stop.
         while runs.join_next().await.is_some() {}
         self.tasks.close();
         self.tasks.wait().await;
@@ -145,7 +148,9 @@ impl Engine {
     fn created_now(&self) -> u64 {
         let now = now_ms();
         let after = |newest: u64| now.max(newest + 1);
-        let newest = self.newest_ms.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |newest| Some(after(newest)));
+        let newest = self
+            .newest_ms
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |newest| Some(after(newest)));
         newest.map_or(now, after)
     }
 
@@ -154,10 +159,13 @@ impl Engine {
         let created_ms = self.created_now();
         Plan::new(&spec, &self.mounts, created_ms)?;
         let id = spec.id.clone().unwrap_or_else(|| format!("{:016x}", rand::random::<u64>()));
-        let record = Record { spec: Spec { id: Some(id.clone()), ..spec }, id: id.clone(), created_ms };
+        let record =
+            Record { spec: Spec { id: Some(id.clone()), ..spec }, id: id.clone(), created_ms };
         let value = serde_json::to_vec(&record).unwrap_or_default();
         if value.len() > self.options.spec_bytes_max {
-            return Err(SpecError::Long { bytes: value.len(), max: self.options.spec_bytes_max }.into());
+            return Err(
+                SpecError::Long { bytes: value.len(), max: self.options.spec_bytes_max }.into()
+            );
         }
         let taking = self.taking.clone().lock_owned().await;
         // Who asks may hang up from here on: what is in the store must be known here.
@@ -166,7 +174,9 @@ impl Engine {
             let _taking = taking;
             engine.take_in(record, value.into()).await
         });
-        taken.await.unwrap_or_else(|error| Err(JobStoreError::Unavailable(error.to_string()).into()))
+        taken
+            .await
+            .unwrap_or_else(|error| Err(JobStoreError::Unavailable(error.to_string()).into()))
     }
 
     /// By one at a time.
@@ -199,8 +209,8 @@ impl Engine {
         Ok((view, true))
     }
 
-    /// Notifications come at the rate of writes, from whoever has the token: their jobs have places of their own, or people's would
-    /// find none.
+    /// Notifications come at the rate of writes, from whoever has the token: their jobs have places
+    /// of their own, or people's would find none.
     fn check_notified(&self, id: &str) -> Result<(), EngineError> {
         if !id.starts_with(NOTIFIED) {
             return Ok(());
@@ -219,8 +229,14 @@ impl Engine {
         jobs.iter().filter(|(id, job)| id.starts_with(NOTIFIED) && which(job)).count()
     }
 
-    /// As it is now; or, where `news` is given and there is none later, as it is when there is, or after `wait`.
-    pub async fn get(&self, id: &str, news: Option<u64>, wait: Duration) -> Result<JobView, EngineError> {
+    /// As it is now; or, where `news` is given and there is none later, as it is when there is, or
+    /// after `wait`.
+    pub async fn get(
+        &self,
+        id: &str,
+        news: Option<u64>,
+        wait: Duration,
+    ) -> Result<JobView, EngineError> {
         let job = self.find(id).ok_or_else(|| EngineError::Unknown(id.to_owned()))?;
         if let Some(news) = news {
             let _ = tokio::time::timeout(wait, job.follow().wait_for(|now| *now != news)).await;
@@ -256,7 +272,9 @@ impl Engine {
                     return Ok(());
                 }
                 // It would be refused again.
-                Err(error @ JobStoreError::Refused(_)) => return Err(Ended::Failed(error.to_string())),
+                Err(error @ JobStoreError::Refused(_)) => {
+                    return Err(Ended::Failed(error.to_string()));
+                }
                 Err(error @ JobStoreError::Deposed(_)) => {
                     tracing::info!(%error, "preload jobs stop here");
                     self.stop.cancel();
@@ -264,7 +282,10 @@ impl Engine {
                 }
                 Err(error) => {
                     self.metrics.store_failures.inc();
-                    tracing::warn!(%error, job = job.record.id, "a preload job waits for its store");
+                    tracing::warn!(
+                        %error, job = job.record.id,
+                        "a preload job waits for its store"
+                    );
                     if self.stop.run_until_cancelled(sleep(spread(pause))).await.is_none() {
                         return Err(Ended::Interrupted);
                     }
@@ -280,7 +301,9 @@ impl Engine {
         if let Some(known) = budgets.get(ufs) {
             return known.clone();
         }
-        let made = Arc::new(Semaphore::new(self.options.blocks_per_ufs_max.clamp(1, Semaphore::MAX_PERMITS)));
+        let made = Arc::new(Semaphore::new(
+            self.options.blocks_per_ufs_max.clamp(1, Semaphore::MAX_PERMITS),
+        ));
         budgets.insert(ufs.to_owned(), made.clone());
         made
     }
@@ -314,7 +337,8 @@ impl Engine {
 
     /// Ends jobs whose deadline comes before their turn. How long until the next one's does.
     fn end_overdue(self: &Arc<Self>) -> Option<Duration> {
-        let waiting: Vec<Arc<Job>> = self.jobs.lock().values().filter(|job| job.is_waiting()).cloned().collect();
+        let waiting: Vec<Arc<Job>> =
+            self.jobs.lock().values().filter(|job| job.is_waiting()).cloned().collect();
         let now = now_ms();
         let mut next: Option<u64> = None;
         for job in waiting {
@@ -328,11 +352,15 @@ impl Engine {
         next.map(Duration::from_millis)
     }
 
-    /// The job to run next: of the highest priority, the oldest. Those of notifications leave a place to others.
+    /// The job to run next: of the highest priority, the oldest. Those of notifications leave a
+    /// place to others.
     fn next(&self) -> Option<Arc<Job>> {
-        let has_place = self.notified(Job::is_running) < self.options.jobs_running_max.saturating_sub(1).max(1);
+        let has_place =
+            self.notified(Job::is_running) < self.options.jobs_running_max.saturating_sub(1).max(1);
         let jobs = self.jobs.lock();
-        let may_run = |job: &&Arc<Job>| job.is_waiting() && (has_place || !job.record.id.starts_with(NOTIFIED));
+        let may_run = |job: &&Arc<Job>| {
+            job.is_waiting() && (has_place || !job.record.id.starts_with(NOTIFIED))
+        };
         let waiting = jobs.values().filter(may_run);
         let order = |job: &&Arc<Job>| {
             let priority = std::cmp::Reverse(job.record.spec.priority);
@@ -356,7 +384,8 @@ impl Engine {
             }
             let over = jobs.values().filter(|job| !job.is_waiting() && !job.is_running());
             // Nobody follows those that notifications have begun.
-            let order = |job: &&Arc<Job>| (!job.record.id.starts_with(NOTIFIED), job.record.created_ms);
+            let order =
+                |job: &&Arc<Job>| (!job.record.id.starts_with(NOTIFIED), job.record.created_ms);
             let oldest = over.min_by_key(order).map(|job| job.record.id.clone());
             oldest.ok_or(EngineError::Full(jobs.len()))?
         };
@@ -384,14 +413,19 @@ fn jobs_of(entries: Vec<(String, Bytes)>) -> BTreeMap<String, Arc<Job>> {
                 continue;
             }
         };
-        let progress = match entries.get(&progress_key(&record.id)).map(|value| serde_json::from_slice(value)) {
-            None => Progress::default(),
-            Some(Ok(progress)) => progress,
-            Some(Err(error)) => {
-                tracing::error!(job = record.id, %error, "a preload job's progress can't be read; it begins anew");
-                Progress::default()
-            }
-        };
+        let progress =
+            match entries.get(&progress_key(&record.id)).map(|value| serde_json::from_slice(value))
+            {
+                None => Progress::default(),
+                Some(Ok(progress)) => progress,
+                Some(Err(error)) => {
+                    tracing::error!(
+                        job = record.id, %error,
+                        "a preload job's progress can't be read; it begins anew"
+                    );
+                    Progress::default()
+                }
+            };
         jobs.insert(record.id.clone(), Arc::new(Job::new(record, progress)));
     }
     jobs

@@ -1,7 +1,8 @@
-//! The file that lists what a job could not load: a JSON object a line. Bounded in memory by a page, on disk by its own bound.
+//! The file that lists what a job could not load: a JSON object a line. Bounded in memory by a
+//! page, on disk by its own bound.
 //!
-//! Lines are written before the page that they belong to is persisted as gone through. What lies beyond the persisted length
-//! belongs to a page that will be gone through again, and is cut off.
+//! Lines are written before the page that they belong to is persisted as gone through. What lies
+//! beyond the persisted length belongs to a page that will be gone through again, and is cut off.
 
 use std::path::{Path, PathBuf};
 
@@ -12,8 +13,8 @@ use crate::api::{Failure, Failures};
 
 /// Failures that a job's view has.
 const FIRST_MAX: usize = 20;
-/// Characters of what is said of one: what a store says of itself, or stands in a manifest, may be long, and a job's progress has
-/// to fit into the coordinators' store.
+/// Characters of what is said of one: what a store says of itself, or stands in a manifest, may be
+/// long, and a job's progress has to fit into the coordinators' store.
 const TEXT_MAX: usize = 1000;
 
 pub(crate) fn cut(text: &str) -> String {
@@ -24,8 +25,9 @@ pub(crate) fn file_of(folder: &Path, id: &str) -> PathBuf {
     folder.join(format!("{id}.jsonl"))
 }
 
-/// Adds a page's failures to the file and to what the job says of them. `bytes`: of the file, as persisted. A file that can't
-/// be written is no reason to stop: the job says how many it does not have.
+/// Adds a page's failures to the file and to what the job says of them. `bytes`: of the file, as
+/// persisted. A file that can't be written is no reason to stop: the job says how many it does not
+/// have.
 pub(crate) async fn add(
     file: Option<&Path>,
     bytes_max: u64,
@@ -35,7 +37,8 @@ pub(crate) async fn add(
 ) {
     failures.count += page.len() as u64;
     let room = FIRST_MAX.saturating_sub(failures.first.len());
-    let short = |failure: &Failure| Failure { path: cut(&failure.path), reason: cut(&failure.reason) };
+    let short =
+        |failure: &Failure| Failure { path: cut(&failure.path), reason: cut(&failure.reason) };
     failures.first.extend(page.iter().take(room).map(short));
     let Some(file) = file.filter(|_| !page.is_empty()) else {
         failures.left_out += page.len() as u64;
@@ -102,7 +105,8 @@ mod tests {
         let (mut failures, mut bytes) = persisted;
         add(Some(&file), 1 << 20, &[failure(2)], &mut failures, &mut bytes).await;
         let text = std::fs::read_to_string(&file).unwrap();
-        let listed: Vec<Failure> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let listed: Vec<Failure> =
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(listed, [failure(1), failure(2)]);
         assert_eq!((failures.count, failures.left_out, text.len() as u64), (2, 0, bytes));
     }
@@ -116,7 +120,8 @@ mod tests {
         let file = file_of(there.path(), "job");
         add(Some(&file), 1 << 20, &[failure(3)], &mut failures, &mut bytes).await;
         let text = std::fs::read_to_string(&file).unwrap();
-        let listed: Vec<Failure> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let listed: Vec<Failure> =
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(listed, [failure(3)]);
         assert_eq!((failures.count, failures.left_out, text.len() as u64), (3, 2, bytes));
         assert_eq!(failures.file, Some(file.display().to_string()));

@@ -1,4 +1,5 @@
-//! One job as the engine holds it: what is persisted of it, what its present page has done, and who waits for news.
+//! One job as the engine holds it: what is persisted of it, what its present page has done, and who
+//! waits for news.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -108,7 +109,8 @@ impl Job {
         self.state.lock().heard = Heard::default();
     }
 
-    /// The present page is done: what it has done is to be persisted. From here on the next one is counted.
+    /// The present page is done: what it has done is to be persisted. From here on the next one is
+    /// counted.
     pub(crate) fn turn_page(&self) -> Counters {
         let mut state = self.state.lock();
         state.turned = std::mem::take(&mut state.page);
@@ -123,7 +125,16 @@ impl Job {
 
     pub(crate) fn view(&self) -> JobView {
         let state = self.state.lock();
-        let Progress { phase, ref counters, ref failures, ref reason, ended_ms, resumed, rounds, .. } = state.progress;
+        let Progress {
+            phase,
+            ref counters,
+            ref failures,
+            ref reason,
+            ended_ms,
+            resumed,
+            rounds,
+            ..
+        } = state.progress;
         JobView {
             id: self.record.id.clone(),
             state: state.progress.state,

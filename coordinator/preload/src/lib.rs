@@ -1,7 +1,9 @@
-//! Preload jobs: a list of objects is loaded into the cache tier before anybody reads it, and is said to be there only if it is.
+//! Preload jobs: a list of objects is loaded into the cache tier before anybody reads it, and is
+//! said to be there only if it is.
 //!
-//! Also what people ask and say of single objects ([`Objects`]). Owns jobs, their progress and their bounds. Knows no HTTP, and no election: whoever leads runs the [`Engine`] over a store
-//! of its own. Loads nothing itself: the owners of blocks do.
+//! Also what people ask and say of single objects ([`Objects`]). Owns jobs, their progress and
+//! their bounds. Knows no HTTP, and no election: whoever leads runs the [`Engine`] over a store of
+//! its own. Loads nothing itself: the owners of blocks do.
 #![forbid(unsafe_code)]
 
 pub mod api;

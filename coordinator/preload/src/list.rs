@@ -1,4 +1,5 @@
-//! A job's list of objects, a page at a time: named ones, those below a prefix, those in a manifest. Never all in memory.
+//! A job's list of objects, a page at a time: named ones, those below a prefix, those in a
+//! manifest. Never all in memory.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -44,7 +45,8 @@ impl Item {
         })
     }
 
-    /// How old what its home knows may be when it is looked for: what a listing shows is known from there.
+    /// How old what its home knows may be when it is looked for: what a listing shows is known from
+    /// there.
     pub(crate) fn believed_ms(&self) -> u64 {
         if self.shown.is_some() { u64::MAX } else { self.mount.attributes_age_ms_max }
     }
@@ -64,13 +66,15 @@ pub(crate) struct Page {
     pub(crate) next: Cursor,
 }
 
-/// The pages of a list that is so short that it need not be fetched again to be loaded, once it was counted.
+/// The pages of a list that is so short that it need not be fetched again to be loaded, once it was
+/// counted.
 pub(crate) struct Counted {
     pages: VecDeque<(Cursor, Page)>,
     is_short: bool,
 }
 
-/// Pages of a short list: 5,000 keys with the pages that listings have, which is a few MiB, and one of named objects.
+/// Pages of a short list: 5,000 keys with the pages that listings have, which is a few MiB, and one
+/// of named objects.
 const SHORT_PAGES: usize = 6;
 
 impl Counted {
@@ -89,7 +93,8 @@ impl Counted {
 
     /// The page at the cursor, to be loaded: once.
     pub(crate) fn take(&mut self, phase: Phase, cursor: &Cursor) -> Option<Page> {
-        let is_next = phase == Phase::Load && self.pages.front().is_some_and(|(at, _)| at == cursor);
+        let is_next =
+            phase == Phase::Load && self.pages.front().is_some_and(|(at, _)| at == cursor);
         is_next.then(|| self.pages.pop_front())?.map(|(_, page)| page)
     }
 }
@@ -124,16 +129,21 @@ pub(crate) async fn page(
     match plan.sources.get(cursor.source) {
         None => Ok(None),
         Some(Source::Paths(paths)) => Ok(Some(named(paths, cursor, keys_max))),
-        Some(Source::Prefix(mount, prefix)) => listed(mount, prefix, cursor, keys_max).await.map(Some),
-        Some(Source::Manifest(mount, key)) => manifest((mount, key), mounts, cursor, keys_max).await.map(Some),
+        Some(Source::Prefix(mount, prefix)) => {
+            listed(mount, prefix, cursor, keys_max).await.map(Some)
+        }
+        Some(Source::Manifest(mount, key)) => {
+            manifest((mount, key), mounts, cursor, keys_max).await.map(Some)
+        }
     }
 }
 
 fn named(paths: &[(Arc<Mount>, String)], cursor: &Cursor, keys_max: i32) -> Page {
     let (from, most) = (cursor.offset as usize, keys_max.max(1) as usize);
     let items = paths.iter().skip(from).take(most);
-    let items: Vec<Item> =
-        items.map(|(mount, key)| Item { mount: mount.clone(), key: key.clone(), shown: None }).collect();
+    let items: Vec<Item> = items
+        .map(|(mount, key)| Item { mount: mount.clone(), key: key.clone(), shown: None })
+        .collect();
     let end = from + items.len();
     let next = match end < paths.len() {
         true => Cursor { offset: end as u64, ..cursor.clone() },
@@ -142,7 +152,12 @@ fn named(paths: &[(Arc<Mount>, String)], cursor: &Cursor, keys_max: i32) -> Page
     Page { items, bad: Vec::new(), next }
 }
 
-async fn listed(mount: &Arc<Mount>, prefix: &str, cursor: &Cursor, keys_max: i32) -> Result<Page, ListError> {
+async fn listed(
+    mount: &Arc<Mount>,
+    prefix: &str,
+    cursor: &Cursor,
+    keys_max: i32,
+) -> Result<Page, ListError> {
     let what = format!("can't list {}", mount.path(prefix));
     let mut input = ListObjectsV2Input {
         bucket: mount.bucket.clone(),
@@ -154,12 +169,17 @@ async fn listed(mount: &Arc<Mount>, prefix: &str, cursor: &Cursor, keys_max: i32
     };
     loop {
         let output = ask(&mount.ufs, input.clone(), &what).await?;
-        let is_url = output.encoding_type.as_ref().is_some_and(|encoding| encoding.as_str() == EncodingType::URL);
+        let is_url = output
+            .encoding_type
+            .as_ref()
+            .is_some_and(|encoding| encoding.as_str() == EncodingType::URL);
         let mut items = Vec::new();
         let mut last = None;
         for object in output.contents.iter().flatten() {
             let key = object.key.as_deref().and_then(|key| decoded(key, is_url));
-            let Some(key) = key else { return Err(ListError::new(&what, "the ufs lists a key that is no text")) };
+            let Some(key) = key else {
+                return Err(ListError::new(&what, "the ufs lists a key that is no text"));
+            };
             last = Some(key.clone());
             items.push(Item { mount: mount.clone(), key, shown: Some(shown(object)) });
         }
@@ -170,7 +190,11 @@ async fn listed(mount: &Arc<Mount>, prefix: &str, cursor: &Cursor, keys_max: i32
             if last <= cursor.after {
                 return Err(ListError::new(&what, "the ufs lists the same keys again and again"));
             }
-            return Ok(Page { items, bad: Vec::new(), next: Cursor { after: last, ..cursor.clone() } });
+            return Ok(Page {
+                items,
+                bad: Vec::new(),
+                next: Cursor { after: last, ..cursor.clone() },
+            });
         }
         // A page without keys that is not the last: only the store's own token leads on.
         let token = output.next_continuation_token;
@@ -181,7 +205,11 @@ async fn listed(mount: &Arc<Mount>, prefix: &str, cursor: &Cursor, keys_max: i32
     }
 }
 
-async fn ask(ufs: &Ufs, input: ListObjectsV2Input, what: &str) -> Result<ListObjectsV2Output, ListError> {
+async fn ask(
+    ufs: &Ufs,
+    input: ListObjectsV2Input,
+    what: &str,
+) -> Result<ListObjectsV2Output, ListError> {
     let (result, raw) = observe(ufs.s3().list_objects_v2(request(Method::GET, input))).await;
     result.map(|response| response.output).map_err(|error| {
         let answer = answer_of(&error, raw);
@@ -200,7 +228,10 @@ fn decoded(key: &str, is_url: bool) -> Option<String> {
 
 fn shown(object: &Object) -> Shown {
     let milliseconds = |time: &Timestamp| {
-        i64::try_from(OffsetDateTime::from(time.clone()).unix_timestamp_nanos().div_euclid(1_000_000)).ok()
+        i64::try_from(
+            OffsetDateTime::from(time.clone()).unix_timestamp_nanos().div_euclid(1_000_000),
+        )
+        .ok()
     };
     Shown {
         etag: object.e_tag.as_ref().and_then(|etag| match etag {
@@ -240,14 +271,18 @@ async fn manifest(
         return Ok(Page { items: Vec::new(), bad: Vec::new(), next: after });
     }
     let end = cursor.bytes.min(cursor.offset + CHUNK_BYTES);
-    let mut stream = mount.ufs.read(read(&cursor, Some(cursor.offset..=end - 1))).await.map_err(failed)?;
+    let mut stream =
+        mount.ufs.read(read(&cursor, Some(cursor.offset..=end - 1))).await.map_err(failed)?;
     let mut text = Vec::new();
     while let Some(chunk) = stream.body.next().await {
         text.extend_from_slice(&chunk.map_err(failed)?);
     }
     let taken = take_lines(&text, end == cursor.bytes, keys_max.max(1) as usize);
     let Some((lines, used)) = taken else {
-        let reason = format!("the line at byte {} is longer than {CHUNK_BYTES} bytes, or no text", cursor.offset);
+        let reason = format!(
+            "the line at byte {} is longer than {CHUNK_BYTES} bytes, or no text",
+            cursor.offset
+        );
         return Err(ListError::new(&what, reason));
     };
     let (mut items, mut bad) = (Vec::new(), Vec::new());
@@ -262,7 +297,8 @@ async fn manifest(
     Ok(Page { items, bad, next })
 }
 
-/// The first lines that are whole and not empty, and the bytes that they take. `is_end`: nothing follows the text.
+/// The first lines that are whole and not empty, and the bytes that they take. `is_end`: nothing
+/// follows the text.
 fn take_lines(text: &[u8], is_end: bool, most: usize) -> Option<(Vec<&str>, usize)> {
     let (mut lines, mut at) = (Vec::new(), 0);
     while at < text.len() && lines.len() < most {

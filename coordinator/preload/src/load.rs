@@ -1,6 +1,8 @@
-//! Loads one object: its attributes and first pages at its home, then its other blocks at their owners.
+//! Loads one object: its attributes and first pages at its home, then its other blocks at their
+//! owners.
 //!
-//! A question that can't be answered now is put again, with patience; it is never put to anybody but the owner by the map.
+//! A question that can't be answered now is put again, with patience; it is never put to anybody
+//! but the owner by the map.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -58,25 +60,43 @@ impl Run<'_> {
         let geometry = self.engine.tier.options().geometry;
         let listed = item.listed_bytes();
         let first = self.plan.first_pages(geometry, listed);
-        let expected = piece_bytes(geometry, listed.unwrap_or(geometry.block_bytes.into()), BlockIndex(0), &first);
-        let piece =
-            Piece { object: object.clone(), version: None, block: BlockIndex(0), pages: first.clone(), replica: 0 };
+        let expected = piece_bytes(
+            geometry,
+            listed.unwrap_or(geometry.block_bytes.into()),
+            BlockIndex(0),
+            &first,
+        );
+        let piece = Piece {
+            object: object.clone(),
+            version: None,
+            block: BlockIndex(0),
+            pages: first.clone(),
+            replica: 0,
+        };
         let request = WarmRequest { listed_bytes: listed, ..self.request(mount, piece, false) };
         let warmed = self.load_piece(mount, request, expected).await?;
         let version = Arc::new(warmed.version);
         let replicas = self.plan.replicas.min(self.engine.tier.owners(&object, BlockIndex(0)));
         let most = self.engine.options.blocks_per_ufs_max.max(1);
-        let mut loads: FuturesUnordered<BoxFuture<'_, Result<(), Trouble>>> = FuturesUnordered::new();
+        let mut loads: FuturesUnordered<BoxFuture<'_, Result<(), Trouble>>> =
+            FuturesUnordered::new();
         let mut failed = None;
         for (block, pages) in self.plan.pieces(geometry, version.bytes) {
-            let begun = if block == BlockIndex(0) && pages.start == first.start { first.end } else { 0 };
+            let begun =
+                if block == BlockIndex(0) && pages.start == first.start { first.end } else { 0 };
             if begun >= pages.end && replicas <= 1 {
                 continue;
             }
             if loads.len() >= most {
                 note(loads.next().await, &mut failed)?;
             }
-            let piece = Piece { object: object.clone(), version: Some(version.clone()), block, pages, replica: 0 };
+            let piece = Piece {
+                object: object.clone(),
+                version: Some(version.clone()),
+                block,
+                pages,
+                replica: 0,
+            };
             loads.push(Box::pin(self.load_copies(mount, piece, begun, replicas)));
         }
         while let Some(loaded) = loads.next().await {
@@ -85,9 +105,15 @@ impl Run<'_> {
         failed.map_or(Ok(()), Err)
     }
 
-    /// At its owner first: the others take the pages from it, so that the UFS is read once. `begun`: where the owner has the pages
-    /// before this one already.
-    async fn load_copies(&self, mount: &Mount, piece: Piece, begun: u16, replicas: usize) -> Result<(), Trouble> {
+    /// At its owner first: the others take the pages from it, so that the UFS is read once.
+    /// `begun`: where the owner has the pages before this one already.
+    async fn load_copies(
+        &self,
+        mount: &Mount,
+        piece: Piece,
+        begun: u16,
+        replicas: usize,
+    ) -> Result<(), Trouble> {
         let geometry = self.engine.tier.options().geometry;
         let bytes = piece.version.as_ref().map_or(0, |version| version.bytes);
         let mut failed = None;
@@ -108,8 +134,14 @@ impl Run<'_> {
         failed.map_or(Ok(()), Err)
     }
 
-    /// `expected`: the bytes that it is likely to take from the UFS. What it takes beyond them is paid for afterwards.
-    async fn load_piece(&self, mount: &Mount, request: WarmRequest, expected: u64) -> Result<Warmed, Trouble> {
+    /// `expected`: the bytes that it is likely to take from the UFS. What it takes beyond them is
+    /// paid for afterwards.
+    async fn load_piece(
+        &self,
+        mount: &Mount,
+        request: WarmRequest,
+        expected: u64,
+    ) -> Result<Warmed, Trouble> {
         let replica = request.replica;
         self.spend(expected).await;
         let warmed = self.ask(mount, &request, expected).await;
@@ -123,7 +155,9 @@ impl Run<'_> {
             Err(Trouble::Failed(_)) => {}
         }
         let warmed = warmed.map_err(|trouble| match trouble {
-            Trouble::Failed(reason) if replica > 0 => Trouble::Failed(format!("replica {replica}: {reason}")),
+            Trouble::Failed(reason) if replica > 0 => {
+                Trouble::Failed(format!("replica {replica}: {reason}"))
+            }
             other => other,
         })?;
         let (loaded, held) = (u64::from(warmed.loaded_bytes), u64::from(warmed.held_bytes));
@@ -140,7 +174,11 @@ impl Run<'_> {
         let Piece { object, version, block, pages, replica } = piece;
         // What is only looked at was learnt before.
         let attributes_age_ms_max = if look_only { u64::MAX } else { mount.attributes_age_ms_max };
-        let pin_until_ms = if look_only || self.plan.tier == WarmTier::Memory { 0 } else { self.plan.pin_until_ms };
+        let pin_until_ms = if look_only || self.plan.tier == WarmTier::Memory {
+            0
+        } else {
+            self.plan.pin_until_ms
+        };
         let tier = self.plan.tier;
         WarmRequest {
             object,
@@ -156,9 +194,14 @@ impl Run<'_> {
         }
     }
 
-    /// Asks the owner until it has an answer, or patience is over. `expected`: bytes that each attempt may take from the UFS,
-    /// spent already for the first one.
-    pub(crate) async fn ask(&self, mount: &Mount, request: &WarmRequest, expected: u64) -> Result<Warmed, Trouble> {
+    /// Asks the owner until it has an answer, or patience is over. `expected`: bytes that each
+    /// attempt may take from the UFS, spent already for the first one.
+    pub(crate) async fn ask(
+        &self,
+        mount: &Mount,
+        request: &WarmRequest,
+        expected: u64,
+    ) -> Result<Warmed, Trouble> {
         let budget = self.engine.budget(mount.ufs.name());
         let (began, mut pause, mut ufs_errors) = (Instant::now(), self.engine.options.pause_min, 0);
         let mut was_away = false;
@@ -174,10 +217,15 @@ impl Run<'_> {
                     self.job.heard_of(&worker, warmed.life, epoch);
                     return Ok(warmed);
                 }
-                WarmOutcome::Absent(absent) if absent.answer.status == 404 => return Err(Trouble::Absent),
-                WarmOutcome::Absent(absent) => return Err(Trouble::Failed(said(absent.answer.status))),
+                WarmOutcome::Absent(absent) if absent.answer.status == 404 => {
+                    return Err(Trouble::Absent);
+                }
+                WarmOutcome::Absent(absent) => {
+                    return Err(Trouble::Failed(said(absent.answer.status)));
+                }
                 WarmOutcome::Away { worker, reason } => {
-                    // The first time it may have begun; while it rests or is dead, nothing is taken.
+                    // The first time it may have begun; while it rests or is dead, nothing is
+                    // taken.
                     let is_first = !std::mem::replace(&mut was_away, true);
                     (format!("worker {} can't be asked: {reason}", worker.0), is_first)
                 }
@@ -189,12 +237,16 @@ impl Run<'_> {
                     | RefusalKind::WrongEpoch(_)
                     | RefusalKind::NotHeld
                     | RefusalKind::NoLease => {
-                        let took_none =
-                            matches!(kind, RefusalKind::Busy | RefusalKind::WrongEpoch(_) | RefusalKind::NoLease);
+                        let took_none = matches!(
+                            kind,
+                            RefusalKind::Busy | RefusalKind::WrongEpoch(_) | RefusalKind::NoLease
+                        );
                         (format!("worker {}: {reason}", worker.0), !took_none)
                     }
                     // It is busy, as a worker may be.
-                    RefusalKind::Ufs(answer) if matches!(answer.status, 429 | 503) => (said(answer.status), false),
+                    RefusalKind::Ufs(answer) if matches!(answer.status, 429 | 503) => {
+                        (said(answer.status), false)
+                    }
                     RefusalKind::Ufs(answer) => {
                         ufs_errors += 1;
                         if ufs_errors >= UFS_ERRORS_MAX || !matches!(answer.status, 408 | 500..) {
@@ -206,14 +258,20 @@ impl Run<'_> {
                     | RefusalKind::UnknownVolume
                     | RefusalKind::GeometryMismatch(_)
                     | RefusalKind::Malformed => {
-                        return Err(Trouble::Failed(format!("worker {} refused: {reason}", worker.0)));
+                        return Err(Trouble::Failed(format!(
+                            "worker {} refused: {reason}",
+                            worker.0
+                        )));
                     }
                 },
             };
             if began.elapsed() >= self.engine.options.patience {
                 return Err(Trouble::Failed(reason));
             }
-            tracing::debug!(object = %request.object, block = request.block.0, reason, "a block is asked for again");
+            tracing::debug!(
+                object = %request.object, block = request.block.0, reason,
+                "a block is asked for again"
+            );
             self.job.count(|page| page.retries += 1);
             self.engine.metrics.retries.inc();
             sleep(spread(pause)).await;
@@ -225,7 +283,8 @@ impl Run<'_> {
     }
 }
 
-/// Of one piece. After a failure the rest of the object may be loaded nevertheless; the first one is what is said.
+/// Of one piece. After a failure the rest of the object may be loaded nevertheless; the first one
+/// is what is said.
 fn note(loaded: Option<Result<(), Trouble>>, failed: &mut Option<Trouble>) -> Result<(), Trouble> {
     match loaded {
         None | Some(Ok(())) => Ok(()),

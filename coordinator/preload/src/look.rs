@@ -1,5 +1,6 @@
-//! Looks for a page's objects in few messages: what is there as it should be needs no question of its own. Of attributes, nothing
-//! but their home's word is wanted, so that here it is settled whether they are there.
+//! Looks for a page's objects in few messages: what is there as it should be needs no question of
+//! its own. Of attributes, nothing but their home's word is wanted, so that here it is settled
+//! whether they are there.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +15,11 @@ use crate::run::Run;
 
 impl Run<'_> {
     /// Counts the objects that are there, and returns those that are to be asked about one by one.
-    pub(crate) async fn look_over<'p>(&self, items: &'p [Item], failed: &mut Vec<Failure>) -> Vec<&'p Item> {
+    pub(crate) async fn look_over<'p>(
+        &self,
+        items: &'p [Item],
+        failed: &mut Vec<Failure>,
+    ) -> Vec<&'p Item> {
         let items: Vec<&Item> = items.iter().collect();
         if self.plan.metadata_only {
             self.check_attributes(items, failed).await;
@@ -32,12 +37,17 @@ impl Run<'_> {
             .collect()
     }
 
-    /// Whether the pages that were looked for are all that is wanted of the object, and are there. Counts it.
+    /// Whether the pages that were looked for are all that is wanted of the object, and are there.
+    /// Counts it.
     fn is_all_there(&self, item: &Item, seen: &Seen) -> bool {
         let Seen::Known { here: Some(here), .. } = seen else { return false };
         let geometry = self.engine.tier.options().geometry;
         let first = self.plan.first_pages(geometry, item.listed_bytes());
-        let is_more = self.plan.other_pieces(geometry, here.version.bytes, first, self.plan.replicas).next().is_some();
+        let is_more = self
+            .plan
+            .other_pieces(geometry, here.version.bytes, first, self.plan.replicas)
+            .next()
+            .is_some();
         if item.shows_another(&here.version) || here.missing_bytes > 0 || is_more {
             return false;
         }
@@ -58,8 +68,12 @@ impl Run<'_> {
             let mut again = Vec::new();
             for (item, seen) in items.into_iter().zip(seen) {
                 let reason = match seen {
-                    Seen::Known { here: Some(here), .. } if !item.shows_another(&here.version) => None,
-                    Seen::Known { .. } => Some("its attributes are not in the tier any more".to_owned()),
+                    Seen::Known { here: Some(here), .. } if !item.shows_another(&here.version) => {
+                        None
+                    }
+                    Seen::Known { .. } => {
+                        Some("its attributes are not in the tier any more".to_owned())
+                    }
                     Seen::Away(_) if !is_last => {
                         again.push(item);
                         continue;
@@ -95,10 +109,15 @@ impl Run<'_> {
         for ((volume, believed_ms), places) in groups {
             let looked_for = |&at: &usize| {
                 let pages = self.plan.first_pages(geometry, items[at].listed_bytes());
-                LookedFor { key: items[at].key.clone(), first_page: pages.start, pages: pages.end - pages.start }
+                LookedFor {
+                    key: items[at].key.clone(),
+                    first_page: pages.start,
+                    pages: pages.end - pages.start,
+                }
             };
             let objects = places.iter().map(looked_for).collect();
-            let found = self.engine.tier.look(&volume, (believed_ms, self.plan.tier), objects).await;
+            let found =
+                self.engine.tier.look(&volume, (believed_ms, self.plan.tier), objects).await;
             for (at, found) in places.into_iter().zip(found) {
                 if let Seen::Known { worker, life, epoch, .. } = &found {
                     self.job.heard_of(worker, *life, *epoch);

@@ -14,16 +14,25 @@ pub const TABLE: &[(&str, &[&str], &str)] = &[
     (
         "verbs3_preload_notified_refused_total",
         &[],
-        "Notifications whose objects were not loaded, because coordinator.preload.notified_jobs_max jobs of others wait or run",
+        "Notifications whose objects were not loaded, because \
+        coordinator.preload.notified_jobs_max jobs of others wait or run",
     ),
     (
         "verbs3_preload_objects_total",
         &["outcome"],
         "Objects that jobs went through, by what became of them (loaded, failed, vanished)",
     ),
-    ("verbs3_preload_bytes_total", &["found"], "Bytes that jobs asked for: loaded from a UFS, or held already"),
+    (
+        "verbs3_preload_bytes_total",
+        &["found"],
+        "Bytes that jobs asked for: loaded from a UFS, or held already",
+    ),
     ("verbs3_preload_blocks_in_flight", &[], "Blocks that workers are asked to load"),
-    ("verbs3_preload_retries_total", &[], "Questions put again because a worker or a UFS was busy or away"),
+    (
+        "verbs3_preload_retries_total",
+        &[],
+        "Questions put again because a worker or a UFS was busy or away",
+    ),
     ("verbs3_preload_store_failures_total", &[], "Writes of a job's progress that failed"),
 ];
 

@@ -31,7 +31,11 @@ impl Mount {
 
     /// As the client writes it.
     pub(crate) fn path(&self, ufs_key: &str) -> String {
-        format!("s3://{}/{}", self.name, ufs_key.strip_prefix(self.prefix.as_str()).unwrap_or(ufs_key))
+        format!(
+            "s3://{}/{}",
+            self.name,
+            ufs_key.strip_prefix(self.prefix.as_str()).unwrap_or(ufs_key)
+        )
     }
 }
 
@@ -48,9 +52,11 @@ impl Mounts {
         if let Some(mount) = self.named.get(name) {
             return Some(mount.clone());
         }
-        // What a gateway would take for a bucket: here nothing else looks at the name before the store does.
+        // What a gateway would take for a bucket: here nothing else looks at the name before the
+        // store does.
         let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
-        let is_bucket = (3..=255).contains(&name.len()) && name.chars().all(fits) && !name.contains("..");
+        let is_bucket =
+            (3..=255).contains(&name.len()) && name.chars().all(fits) && !name.contains("..");
         let whole = self.whole.as_ref().filter(|_| is_bucket)?;
         Some(Arc::new(Mount { name: name.to_owned(), bucket: name.to_owned(), ..whole.clone() }))
     }

@@ -1,7 +1,8 @@
 //! Bucket notifications: the JSON in which stores say what was changed behind the gateways' back.
 //!
-//! AWS's form (<https://docs.aws.amazon.com/AmazonS3/latest/userguide/notification-content-structure.html>), as RGW and MinIO send
-//! it, too: their event names begin with `s3:`. Keys are encoded as in forms.
+//! AWS's form
+//! (<https://docs.aws.amazon.com/AmazonS3/latest/userguide/notification-content-structure.html>),
+//! as RGW and MinIO send it, too: their event names begin with `s3:`. Keys are encoded as in forms.
 
 use std::collections::BTreeMap;
 
@@ -45,8 +46,8 @@ pub enum NotifiedError {
 }
 
 impl Objects {
-    /// Homes ask the UFS again before they answer for what was created or removed. Says what was done, and the job that would
-    /// load what was created.
+    /// Homes ask the UFS again before they answer for what was created or removed. Says what was
+    /// done, and the job that would load what was created.
     pub async fn notified(
         &self,
         said: &Notification,
@@ -111,9 +112,11 @@ impl Kind {
         match event.split(':').next().unwrap_or_default() {
             "ObjectCreated" => Some(Self::Created),
             "ObjectRemoved" | "LifecycleExpiration" | "ObjectLifecycle" => Some(Self::Removed),
-            "ObjectTagging" | "ObjectAcl" | "ObjectRestore" | "LifecycleTransition" | "ObjectSynced" => {
-                Some(Self::Changed)
-            }
+            "ObjectTagging"
+            | "ObjectAcl"
+            | "ObjectRestore"
+            | "LifecycleTransition"
+            | "ObjectSynced" => Some(Self::Changed),
             _ => None,
         }
     }
@@ -126,12 +129,16 @@ mod tests {
 
     #[test]
     fn events_of_all_dialects_are_understood() {
-        for event in ["ObjectCreated:Put", "s3:ObjectCreated:CompleteMultipartUpload", "ObjectCreated:Copy"] {
+        for event in
+            ["ObjectCreated:Put", "s3:ObjectCreated:CompleteMultipartUpload", "ObjectCreated:Copy"]
+        {
             assert_eq!(Kind::of(event), Some(Kind::Created), "{event}");
         }
-        for event in
-            ["ObjectRemoved:Delete", "s3:ObjectRemoved:DeleteMarkerCreated", "s3:ObjectLifecycle:Expiration:Current"]
-        {
+        for event in [
+            "ObjectRemoved:Delete",
+            "s3:ObjectRemoved:DeleteMarkerCreated",
+            "s3:ObjectLifecycle:Expiration:Current",
+        ] {
             assert_eq!(Kind::of(event), Some(Kind::Removed), "{event}");
         }
         assert_eq!(Kind::of("s3:ObjectTagging:Put"), Some(Kind::Changed));
@@ -144,8 +151,12 @@ mod tests {
         let text = r#"{"EventName":"s3:ObjectCreated:Put","Key":"b/k","Records":[{"eventVersion":"2.1","eventName":"s3:ObjectCreated:Put",
             "s3":{"bucket":{"name":"b","arn":"arn"},"object":{"key":"a%2Fb+c","size":5,"eTag":"x"}},"opaqueData":""}]}"#;
         let said: Notification = serde_json::from_str(text).unwrap();
-        assert_eq!((said.records.len(), said.records[0].name.as_str()), (1, "s3:ObjectCreated:Put"));
-        let test: Notification = serde_json::from_str(r#"{"Service":"Amazon S3","Event":"s3:TestEvent"}"#).unwrap();
+        assert_eq!(
+            (said.records.len(), said.records[0].name.as_str()),
+            (1, "s3:ObjectCreated:Put")
+        );
+        let test: Notification =
+            serde_json::from_str(r#"{"Service":"Amazon S3","Event":"s3:TestEvent"}"#).unwrap();
         assert!(test.event.is_some());
     }
 }

@@ -1,4 +1,5 @@
-//! What people ask and say of single objects: where they are, that what is known of them is out of date, that they have changed.
+//! What people ask and say of single objects: where they are, that what is known of them is out of
+//! date, that they have changed.
 //!
 //! Answers at once, unlike a job; asks workers through the same client.
 
@@ -8,14 +9,16 @@ use std::time::Duration;
 
 use verbs3_client::{Invalid, TendError, Tier, WarmOutcome, WarmRequest};
 use verbs3_protocol::{
-    Absent, BlockIndex, ObjectKey, Refusal, TENDED_BLOCKS_MAX, TendAct, Version, Volume, WarmTier, Warmed, WorkerId,
+    Absent, BlockIndex, ObjectKey, Refusal, TENDED_BLOCKS_MAX, TendAct, Version, Volume, WarmTier,
+    Warmed, WorkerId,
 };
 
 use crate::api::{BlockView, Invalidation, ObjectView, PlaceView};
 use crate::mounts::{Mount, Mounts};
 use crate::plan::{SpecError, object, parse};
 
-/// How long homes are tried that do not answer, or change: longer than a lease, after which a dead one is none any more.
+/// How long homes are tried that do not answer, or change: longer than a lease, after which a dead
+/// one is none any more.
 const PATIENCE: Duration = Duration::from_secs(15);
 /// Names in one invalidation.
 pub const NAMES_MAX: usize = 10_000;
@@ -71,7 +74,10 @@ impl Objects {
         Ok(())
     }
 
-    pub(crate) async fn invalidate_keys(&self, keys: BTreeMap<Volume, Vec<String>>) -> Result<(), TendError> {
+    pub(crate) async fn invalidate_keys(
+        &self,
+        keys: BTreeMap<Volume, Vec<String>>,
+    ) -> Result<(), TendError> {
         for (volume, keys) in keys {
             self.tier.invalidate(&volume, &Invalid::Keys(keys), PATIENCE).await?;
         }
@@ -80,7 +86,12 @@ impl Objects {
 
     /// This bucket in this UFS; where none is named, in each that has a mount of it.
     pub(crate) fn volumes_of(&self, ufs: Option<&str>, bucket: &str) -> BTreeSet<Volume> {
-        let named = self.mounts.named.values().filter(|mount| mount.bucket == bucket).map(|mount| &mount.ufs);
+        let named = self
+            .mounts
+            .named
+            .values()
+            .filter(|mount| mount.bucket == bucket)
+            .map(|mount| &mount.ufs);
         let whole = self.mounts.whole.iter().map(|mount| &mount.ufs);
         let fitting = named.chain(whole).filter(|found| ufs.is_none_or(|ufs| found.name() == ufs));
         fitting.map(|found| Volume::new(found.name(), bucket)).collect()
@@ -88,12 +99,15 @@ impl Objects {
 
     /// As clients name it. `None`: they can't, or it is not cached.
     pub(crate) fn path_of(&self, volume: &Volume, key: &str) -> Option<String> {
-        let shows = |mount: &&Arc<Mount>| mount.volume() == *volume && key.starts_with(mount.prefix.as_str());
+        let shows = |mount: &&Arc<Mount>| {
+            mount.volume() == *volume && key.starts_with(mount.prefix.as_str())
+        };
         if let Some(mount) = self.mounts.named.values().find(shows) {
             return mount.cached.then(|| mount.path(key));
         }
         let bucket = volume.0.split_once('/')?.1;
-        let whole = self.mounts.find(bucket).filter(|mount| mount.volume() == *volume && mount.cached);
+        let whole =
+            self.mounts.find(bucket).filter(|mount| mount.volume() == *volume && mount.cached);
         whole.map(|mount| mount.path(key))
     }
 
@@ -152,7 +166,12 @@ impl Objects {
     }
 
     /// As its home knows it, or has learnt of the UFS for this.
-    async fn version(&self, mount: &Mount, object: &Arc<ObjectKey>, path: &str) -> Result<Version, ObjectError> {
+    async fn version(
+        &self,
+        mount: &Mount,
+        object: &Arc<ObjectKey>,
+        path: &str,
+    ) -> Result<Version, ObjectError> {
         let request = WarmRequest {
             object: object.clone(),
             version: None,

@@ -1,4 +1,5 @@
-//! Jobs as lists of them are told: in pages that fit into an answer, and those that a person should know of.
+//! Jobs as lists of them are told: in pages that fit into an answer, and those that a person should
+//! know of.
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -37,7 +38,10 @@ impl FromStr for After {
     fn from_str(text: &str) -> Result<Self, AfterError> {
         let wrong = || AfterError(text.to_owned());
         let (created_ms, id) = text.split_once('.').ok_or_else(wrong)?;
-        if created_ms.len() > 16 || !created_ms.bytes().all(|byte| byte.is_ascii_digit()) || !is_id(id) {
+        if created_ms.len() > 16
+            || !created_ms.bytes().all(|byte| byte.is_ascii_digit())
+            || !is_id(id)
+        {
             return Err(wrong());
         }
         Ok(Self { created_ms: created_ms.parse().map_err(|_| wrong())?, id: id.to_owned() })
@@ -69,7 +73,8 @@ pub struct Glance {
 }
 
 impl Engine {
-    /// The newest jobs, or those after the last one of a page before: `jobs_max` at most, or fewer where they are long.
+    /// The newest jobs, or those after the last one of a page before: `jobs_max` at most, or fewer
+    /// where they are long.
     pub fn page(&self, after: Option<&After>, jobs_max: usize) -> JobsPage {
         let jobs = self.sorted(|job| {
             let after = after.map(|after| order(after.created_ms, &after.id));
@@ -94,7 +99,9 @@ impl Engine {
     pub fn glance(&self) -> Glance {
         let recent = now_ms().saturating_sub(RECENT_MS);
         let mut unfinished: Vec<JobView> = Vec::new();
-        for job in self.sorted(|job| matches!(job.job_state(), JobState::Incomplete | JobState::Failed)) {
+        for job in
+            self.sorted(|job| matches!(job.job_state(), JobState::Incomplete | JobState::Failed))
+        {
             let view = job.view();
             if view.ended_ms.is_some_and(|ended| ended >= recent) {
                 unfinished.push(view);
@@ -107,7 +114,8 @@ impl Engine {
     }
 
     fn sorted(&self, is_wanted: impl Fn(&Job) -> bool) -> Vec<Arc<Job>> {
-        let mut jobs: Vec<Arc<Job>> = self.jobs.lock().values().filter(|job| is_wanted(job)).cloned().collect();
+        let mut jobs: Vec<Arc<Job>> =
+            self.jobs.lock().values().filter(|job| is_wanted(job)).cloned().collect();
         jobs.sort_by(|a, b| place(&a.record).cmp(&place(&b.record)));
         jobs
     }
@@ -123,7 +131,9 @@ mod tests {
         for text in ["17.a", "1763780000000.night-22.again"] {
             assert_eq!(text.parse::<After>().unwrap().to_string(), text);
         }
-        for text in ["", "17", "17.", ".a", "x.a", "+1.a", "-1.a", "17.a/b", "17..a", "99999999999999999.a"] {
+        for text in
+            ["", "17", "17.", ".a", "x.a", "+1.a", "-1.a", "17.a/b", "17..a", "99999999999999999.a"]
+        {
             assert_eq!(text.parse::<After>(), Err(AfterError(text.to_owned())));
         }
     }

@@ -28,7 +28,10 @@ pub enum SpecError {
     Replicas,
     #[error("pin_ttl keeps pages on disk; ask for tier disk as well")]
     Pin,
-    #[error("pages never change, so that skip_if_cached = false would only load the same again; leave it out")]
+    #[error(
+        "pages never change, so that skip_if_cached = false would only load the same again; leave \
+        it out"
+    )]
     SkipIfCached,
     #[error("bandwidth_bytes_per_second of 0 would load nothing; leave it out for no bound")]
     Bandwidth,
@@ -38,7 +41,10 @@ pub enum SpecError {
     MetadataOnly(&'static str),
     #[error("only jobs that load have {0}; leave it out")]
     LoadsOnly(&'static str),
-    #[error("the description has {bytes} bytes as JSON, {max} are the most; put the paths into a manifest")]
+    #[error(
+        "the description has {bytes} bytes as JSON, {max} are the most; put the paths into a \
+        manifest"
+    )]
     Long { bytes: usize, max: usize },
 }
 
@@ -71,14 +77,19 @@ pub(crate) fn is_id(id: &str) -> bool {
 }
 
 /// The mount and the client's key that a path names. The key may be empty.
-pub(crate) fn parse<'a>(mounts: &Mounts, path: &'a str) -> Result<(Arc<Mount>, &'a str), SpecError> {
+pub(crate) fn parse<'a>(
+    mounts: &Mounts,
+    path: &'a str,
+) -> Result<(Arc<Mount>, &'a str), SpecError> {
     let rest = path.strip_prefix("s3://").ok_or_else(|| SpecError::Path(path.to_owned()))?;
     let (name, key) = rest.split_once('/').unwrap_or((rest, ""));
     if name.is_empty() {
         return Err(SpecError::Path(path.to_owned()));
     }
     let mount = || name.to_owned();
-    let found = mounts.find(name).ok_or_else(|| SpecError::Mount { path: path.to_owned(), mount: mount() })?;
+    let found = mounts
+        .find(name)
+        .ok_or_else(|| SpecError::Mount { path: path.to_owned(), mount: mount() })?;
     if !found.cached {
         return Err(SpecError::Uncached { path: path.to_owned(), mount: mount() });
     }
@@ -119,7 +130,9 @@ impl Plan {
                 Tier::Memory => WarmTier::Memory,
                 Tier::Disk => WarmTier::Disk,
             },
-            pin_until_ms: spec.pin_ttl.map_or(0, |ttl| created_ms.saturating_add(ttl.saturating_mul(1000))),
+            pin_until_ms: spec
+                .pin_ttl
+                .map_or(0, |ttl| created_ms.saturating_add(ttl.saturating_mul(1000))),
             deadline_ms: deadline_of(spec)?,
             bandwidth: spec.bandwidth_bytes_per_second,
             verify: spec.verify,
@@ -163,7 +176,11 @@ impl Plan {
         let end = object_bytes.div_ceil(page_bytes);
         let mut runs: Vec<std::ops::Range<u64>> = Vec::new();
         let whole = [Range { first: 0, last: None }];
-        let ranges = if self.ranges.is_empty() || self.metadata_only { &whole[..] } else { &self.ranges[..] };
+        let ranges = if self.ranges.is_empty() || self.metadata_only {
+            &whole[..]
+        } else {
+            &self.ranges[..]
+        };
         for range in ranges.iter().filter(|range| range.first < object_bytes) {
             let first = range.first / page_bytes;
             let last = range.last.map_or(end, |last| (last / page_bytes + 1).min(end));
@@ -179,15 +196,20 @@ impl Plan {
         runs
     }
 
-    /// The pages of block 0 that are asked for with the attributes, before the object's length is known for sure. `listed`: as a
-    /// listing shows it.
-    pub(crate) fn first_pages(&self, geometry: Geometry, listed: Option<u64>) -> std::ops::Range<u16> {
+    /// The pages of block 0 that are asked for with the attributes, before the object's length is
+    /// known for sure. `listed`: as a listing shows it.
+    pub(crate) fn first_pages(
+        &self,
+        geometry: Geometry,
+        listed: Option<u64>,
+    ) -> std::ops::Range<u16> {
         let block_bytes = u64::from(geometry.block_bytes);
         let first = self.pieces(geometry, listed.unwrap_or(block_bytes).min(block_bytes)).next();
         first.map_or(0..0, |(_, pages)| pages)
     }
 
-    /// The wanted pieces of all `replicas`, but for the pages that were asked `first`, with the attributes.
+    /// The wanted pieces of all `replicas`, but for the pages that were asked `first`, with the
+    /// attributes.
     pub(crate) fn other_pieces(
         &self,
         geometry: Geometry,
@@ -196,8 +218,9 @@ impl Plan {
         replicas: usize,
     ) -> impl Iterator<Item = (BlockIndex, std::ops::Range<u16>, usize)> + Send + use<> {
         let pieces = self.pieces(geometry, object_bytes);
-        let of_all =
-            pieces.flat_map(move |(block, pages)| (0..replicas).map(move |replica| (block, pages.clone(), replica)));
+        let of_all = pieces.flat_map(move |(block, pages)| {
+            (0..replicas).map(move |replica| (block, pages.clone(), replica))
+        });
         of_all.filter_map(move |(block, pages, replica)| {
             let is_begun = block == BlockIndex(0) && replica == 0 && pages.start == first.start;
             // It may have grown since it was listed.
@@ -209,7 +232,10 @@ impl Plan {
     /// Bytes of the wanted pages.
     pub(crate) fn wanted_bytes(&self, geometry: Geometry, object_bytes: u64) -> u64 {
         let byte = |page: u64| (page * u64::from(geometry.page_bytes)).min(object_bytes);
-        self.runs(geometry, object_bytes).into_iter().map(|run| byte(run.end) - byte(run.start)).sum()
+        self.runs(geometry, object_bytes)
+            .into_iter()
+            .map(|run| byte(run.end) - byte(run.start))
+            .sum()
     }
 }
 
@@ -232,7 +258,9 @@ fn check(spec: &Spec) -> Result<(), SpecError> {
     if spec.paths.is_empty() && spec.prefixes.is_empty() && spec.manifest.is_none() {
         return Err(SpecError::Nothing);
     }
-    if let Some(range) = spec.ranges.iter().find(|range| range.last.is_some_and(|last| last < range.first)) {
+    if let Some(range) =
+        spec.ranges.iter().find(|range| range.last.is_some_and(|last| last < range.first))
+    {
         return Err(SpecError::Range(range.first));
     }
     let problems = [
@@ -251,7 +279,8 @@ fn check(spec: &Spec) -> Result<(), SpecError> {
         (spec.verify, "verify"),
         (spec.metadata_only, "metadata_only"),
     ];
-    let idle = loads_only.into_iter().find(|(is_there, _)| *is_there && spec.action != Action::Load);
+    let idle =
+        loads_only.into_iter().find(|(is_there, _)| *is_there && spec.action != Action::Load);
     if let Some((_, field)) = idle {
         return Err(SpecError::LoadsOnly(field));
     }

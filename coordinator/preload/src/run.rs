@@ -1,7 +1,8 @@
 //! One run of a job, from where it was persisted last to its end: phase by phase, page by page.
 //!
-//! A page is persisted once all of it was gone through, so that a run that was cut off goes through its last pages again:
-//! loading what is there costs a question, and no byte. Meanwhile the next page is gone through, and the one after it fetched.
+//! A page is persisted once all of it was gone through, so that a run that was cut off goes through
+//! its last pages again: loading what is there costs a question, and no byte. Meanwhile the next
+//! page is gone through, and the one after it fetched.
 
 use std::time::Duration;
 
@@ -43,7 +44,8 @@ pub(crate) struct Run<'a> {
     counted: Mutex<Counted>,
 }
 
-/// How often a job goes over its list again: a cluster that never comes to rest is for a person to look at.
+/// How often a job goes over its list again: a cluster that never comes to rest is for a person to
+/// look at.
 const ROUNDS_MAX: u32 = 8;
 
 /// Runs the job to its end, and persists that.
@@ -57,7 +59,8 @@ pub(crate) async fn run(engine: &Engine, job: &Job) {
         Ok(()) => match Plan::new(&job.record.spec, &engine.mounts, job.record.created_ms) {
             Ok(plan) => {
                 let began = Instant::now();
-                let bucket = plan.bandwidth.map(|rate| Mutex::new(Bucket::new(rate, Duration::ZERO)));
+                let bucket =
+                    plan.bandwidth.map(|rate| Mutex::new(Bucket::new(rate, Duration::ZERO)));
                 let counted = Mutex::new(Counted::new());
                 Run { engine, job, plan, bucket, began, counted }.go().await
             }
@@ -84,7 +87,11 @@ pub(crate) async fn conclude(engine: &Engine, job: &Job, ended: Ended) {
     match engine.persist(job, progress.clone()).await {
         Ok(()) => {}
         Err(Ended::Failed(reason)) => {
-            tracing::error!(job = job.record.id, reason, "a preload job has ended, which the store does not take");
+            tracing::error!(
+                job = job.record.id,
+                reason,
+                "a preload job has ended, which the store does not take"
+            );
             // Not to be run again and again. Whoever leads next tries it once.
             job.persisted(progress);
         }
@@ -114,7 +121,10 @@ fn verdict(progress: &Progress, spec: &Spec) -> (JobState, Option<String>) {
         parts.push(match spec.metadata_only {
             true => format!("of {objects} objects the attributes are not in the tier"),
             false => {
-                format!("{objects} objects are not as they should be in the tier, of which {bytes} bytes are missing")
+                format!(
+                    "{objects} objects are not as they should be in the tier, of which {bytes} \
+                    bytes are missing"
+                )
             }
         });
     }
@@ -152,8 +162,8 @@ impl Run<'_> {
         }
     }
 
-    /// Something is missing, and what was loaded may have been lost with a worker, or belong to another one now. What did not fit
-    /// is no better for being loaded again.
+    /// Something is missing, and what was loaded may have been lost with a worker, or belong to
+    /// another one now. What did not fit is no better for being loaded again.
     fn is_worth_another_round(&self) -> bool {
         let Progress { counters, rounds, .. } = self.job.progress();
         let is_missing = counters.objects_missing > 0 || counters.objects_failed > 0;
@@ -175,7 +185,14 @@ impl Run<'_> {
         Progress {
             phase: Phase::Load,
             cursor: before.cursor.anew(),
-            counters: Counters { objects, bytes, bytes_loaded, bytes_held, retries, ..Counters::default() },
+            counters: Counters {
+                objects,
+                bytes,
+                bytes_loaded,
+                bytes_held,
+                retries,
+                ..Counters::default()
+            },
             failures: Failures::default(),
             failures_bytes: 0,
             rounds: before.rounds + 1,
@@ -189,12 +206,17 @@ impl Run<'_> {
         let mut next = self.unless_over(self.page(phase, &cursor)).await??;
         let mut committing: BoxFuture<'_, Result<(), Ended>> = Box::pin(std::future::ready(Ok(())));
         while let Some(page) = next {
-            let both = async { tokio::join!(self.go_through(phase, &page), self.page(phase, &page.next)) };
-            // Not cut off: what is on its way to the store could come there after what ends the run.
+            let both =
+                async { tokio::join!(self.go_through(phase, &page), self.page(phase, &page.next)) };
+            // Not cut off: what is on its way to the store could come there after what ends the
+            // run.
             let (worked, committed) = tokio::join!(self.unless_over(both), committing);
             committed?;
             let (failed, following) = worked?;
-            tracing::debug!(job = self.job.record.id, ?phase, cursor = ?page.next, "a page was gone through");
+            tracing::debug!(
+                job = self.job.record.id, ?phase, cursor = ?page.next,
+                "a page was gone through"
+            );
             committing = Box::pin(self.commit(page.next, failed, self.job.turn_page()));
             // One that can't be had ends the run, but what was done before it is persisted.
             next = match following {
@@ -209,7 +231,9 @@ impl Run<'_> {
     async fn unless_over<T>(&self, work: impl Future<Output = T>) -> Result<T, Ended> {
         let deadline = async {
             match self.plan.deadline_ms {
-                Some(deadline) => sleep(Duration::from_millis(deadline.saturating_sub(now_ms()))).await,
+                Some(deadline) => {
+                    sleep(Duration::from_millis(deadline.saturating_sub(now_ms()))).await
+                }
                 None => std::future::pending().await,
             }
         };
@@ -265,7 +289,8 @@ impl Run<'_> {
             Phase::Check => self.look_over(&page.items, &mut failed).await,
             Phase::Count | Phase::Load => page.items.iter().collect(),
         };
-        // Boxed: of a closure that borrows, the compiler can't show that its future may move between threads.
+        // Boxed: of a closure that borrows, the compiler can't show that its future may move
+        // between threads.
         let mut work: Vec<BoxFuture<'_, Option<Failure>>> = Vec::with_capacity(items.len());
         for item in items {
             work.push(match phase {
@@ -292,11 +317,17 @@ impl Run<'_> {
         });
     }
 
-    /// Homes drop what they know otherwise of these objects: what is loaded, or looked for, is what the list shows, or newer.
+    /// Homes drop what they know otherwise of these objects: what is loaded, or looked for, is what
+    /// the list shows, or newer.
     async fn tell_homes(&self, items: &[Item]) {
-        let Some(mount) = items.iter().find(|item| item.shown.is_some()).map(|item| item.mount.clone()) else { return };
+        let Some(mount) =
+            items.iter().find(|item| item.shown.is_some()).map(|item| item.mount.clone())
+        else {
+            return;
+        };
         let entries = items.iter().filter(|item| item.shown.is_some());
-        let entries = entries.map(|item| ListedEntry { key: item.key.clone(), shown: item.shown.clone() });
+        let entries =
+            entries.map(|item| ListedEntry { key: item.key.clone(), shown: item.shown.clone() });
         // A page below a prefix is of one mount.
         self.engine.tier.listed(&mount.volume(), entries.collect()).await;
     }
@@ -346,9 +377,13 @@ impl Run<'_> {
         Some(Failure { path: item.path(), reason })
     }
 
-    /// A listed object has vanished only if it has for this host, too: to a worker whose `[[ufs]]` leads elsewhere, every object
-    /// has.
-    async fn unless_elsewhere(&self, item: &Item, done: Result<(), Trouble>) -> Result<(), Trouble> {
+    /// A listed object has vanished only if it has for this host, too: to a worker whose `[[ufs]]`
+    /// leads elsewhere, every object has.
+    async fn unless_elsewhere(
+        &self,
+        item: &Item,
+        done: Result<(), Trouble>,
+    ) -> Result<(), Trouble> {
         if done != Err(Trouble::Absent) || item.shown.is_none() {
             return done;
         }
@@ -364,19 +399,30 @@ impl Run<'_> {
         let _permit = budget.acquire().await;
         match item.mount.ufs.head(read).await {
             Ok(_) => Err(Trouble::Failed(
-                "its worker finds no such object, and this coordinator does; compare their [[ufs]]".to_owned(),
+                "its worker finds no such object, and this coordinator does; compare their [[ufs]]"
+                    .to_owned(),
             )),
-            Err(error) if error.answer().is_some_and(|answer| answer.status.as_u16() == 404) => done,
-            Err(error) => {
-                Err(Trouble::Failed(format!("its worker finds no such object, and here it is unclear: {error}")))
+            Err(error) if error.answer().is_some_and(|answer| answer.status.as_u16() == 404) => {
+                done
             }
+            Err(error) => Err(Trouble::Failed(format!(
+                "its worker finds no such object, and here it is unclear: {error}"
+            ))),
         }
     }
 
-    async fn commit(&self, next: Cursor, failed: Vec<Failure>, done: Counters) -> Result<(), Ended> {
+    async fn commit(
+        &self,
+        next: Cursor,
+        failed: Vec<Failure>,
+        done: Counters,
+    ) -> Result<(), Ended> {
         let mut progress = self.job.progress();
         let options = &self.engine.options;
-        let file = options.failures_folder.as_deref().map(|folder| failures::file_of(folder, &self.job.record.id));
+        let file = options
+            .failures_folder
+            .as_deref()
+            .map(|folder| failures::file_of(folder, &self.job.record.id));
         let (of, bytes) = (&mut progress.failures, &mut progress.failures_bytes);
         failures::add(file.as_deref(), options.failures_bytes_max, &failed, of, bytes).await;
         progress.counters = sum(&progress.counters, &done);

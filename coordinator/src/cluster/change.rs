@@ -13,15 +13,17 @@ pub(super) struct Change {
     pub(super) membership: Membership,
     /// Its members that have a part of their share.
     pub(super) moving: BTreeMap<WorkerId, Moving>,
-    /// Members of the present map that answer under it no more, with their open writes (`None`: they could not say all).
+    /// Members of the present map that answer under it no more, with their open writes (`None`:
+    /// they could not say all).
     pub(super) prepared: BTreeMap<WorkerId, Option<Noted>>,
 }
 
-/// Open writes that members are told of with a map, in all: about 2 MB in JSON, to each of them, within a lease.
+/// Open writes that members are told of with a map, in all: about 2 MB in JSON, to each of them,
+/// within a lease.
 pub(super) const HANDED_OVER_WRITES_MAX: usize = 20_000;
 
-/// Leaves out members with many open writes where there are too many in all: these count as silent, so that their slots are asked at the
-/// UFS for a while.
+/// Leaves out members with many open writes where there are too many in all: these count as silent,
+/// so that their slots are asked at the UFS for a while.
 fn as_can_be_told(mut handed: Vec<(WorkerId, Noted)>) -> BTreeMap<WorkerId, Noted> {
     handed.sort_by_key(|(_, noted)| noted.open_writes.len());
     let mut writes = 0;
@@ -41,14 +43,15 @@ pub(super) enum Readiness {
 }
 
 impl Cluster {
-    /// What is to be done now. Called after every event, and when its moment has come. What is to be persisted must be: a
-    /// leader whose write fails, or may have failed, has to step down.
+    /// What is to be done now. Called after every event, and when its moment has come. What is to
+    /// be persisted must be: a leader whose write fails, or may have failed, has to step down.
     pub fn step(&mut self, now: Moment) -> Step {
         if let Some(change) = &self.change {
             if let Readiness::WaitsFor(_, until) = self.readiness(change, now) {
                 return Step::Wait(until);
             }
-            let ((active, moving), former) = (self.newest(change, now), self.document.active.clone());
+            let ((active, moving), former) =
+                (self.newest(change, now), self.document.active.clone());
             self.activating = true;
             let missing = self.missing(&active, &former);
             let places = self.places(&active);
@@ -61,7 +64,8 @@ impl Cluster {
                 ..self.document.clone()
             }));
         }
-        self.records.retain(|id, record| record.is_live(now) || self.document.active.get(id).is_some());
+        self.records
+            .retain(|id, record| record.is_live(now) || self.document.active.get(id).is_some());
         if !self.is_wanted(&self.wanted(now)) {
             self.differs_since = None;
             // Only of who is in no map: the others' word is still needed.
@@ -82,15 +86,21 @@ impl Cluster {
         if now < due {
             return Step::Wait(due.min(self.next_end(now)));
         }
-        Step::Persist(Box::new(Document { highest: Epoch(self.document.highest.0 + 1), ..self.document.clone() }))
+        Step::Persist(Box::new(Document {
+            highest: Epoch(self.document.highest.0 + 1),
+            ..self.document.clone()
+        }))
     }
 
-    /// A map that nobody was told of yet, with whoever is there by now: a rack that dies is one change, though its leases end
-    /// one after the other, and so is a crowd that joins.
+    /// A map that nobody was told of yet, with whoever is there by now: a rack that dies is one
+    /// change, though its leases end one after the other, and so is a crowd that joins.
     fn newest(&self, planned: &Change, now: Moment) -> (Membership, BTreeMap<WorkerId, Moving>) {
         let wanted = self.wanted(now);
         if wanted.is_owned() {
-            (Membership::new(planned.membership.epoch, self.options.replicas, wanted.members), wanted.moving)
+            (
+                Membership::new(planned.membership.epoch, self.options.replicas, wanted.members),
+                wanted.moving,
+            )
         } else {
             (planned.membership.clone(), planned.moving.clone())
         }
@@ -104,10 +114,12 @@ impl Cluster {
             self.shares_moved(&before, now);
         } else if self.document.highest != before.highest {
             let wanted = self.wanted(now);
-            // A worker may have come or gone while this was written; what is not wanted any more has only used up a number.
+            // A worker may have come or gone while this was written; what is not wanted any more
+            // has only used up a number.
             if self.is_wanted(&wanted) {
                 let Wanted { members, moving } = wanted;
-                let membership = Membership::new(self.document.highest, self.options.replicas, members);
+                let membership =
+                    Membership::new(self.document.highest, self.options.replicas, members);
                 self.change = Some(Change { membership, moving, prepared: BTreeMap::new() });
             }
             self.differs_since = None;
@@ -123,9 +135,11 @@ impl Cluster {
     /// Members that went without a word, once `active` has come after `former`.
     fn missing(&self, active: &Membership, former: &Membership) -> Vec<ClusterMember> {
         let silent = former.members.iter().filter(|member| !self.left.contains_key(&member.id));
-        let known = self.document.missing.iter().filter(|missing| former.get(&missing.id).is_none());
+        let known =
+            self.document.missing.iter().filter(|missing| former.get(&missing.id).is_none());
         let back = |id: &WorkerId| active.get(id).is_some() || self.forgotten.contains(id);
-        let mut missing: Vec<ClusterMember> = known.chain(silent).filter(|member| !back(&member.id)).cloned().collect();
+        let mut missing: Vec<ClusterMember> =
+            known.chain(silent).filter(|member| !back(&member.id)).cloned().collect();
         let too_many = missing.len().saturating_sub(MISSING_MAX);
         missing.drain(..too_many);
         missing
@@ -149,7 +163,8 @@ impl Cluster {
         let Some(change) = self.change.take() else { return };
         let all = change.prepared.into_iter().chain(self.left.clone());
         // Only of members, and only of those that could say all.
-        let handed = all.filter_map(|(id, noted)| former.get(&id).and(noted).map(|noted| (id, noted)));
+        let handed =
+            all.filter_map(|(id, noted)| former.get(&id).and(noted).map(|noted| (id, noted)));
         self.handed_over = as_can_be_told(handed.collect());
         self.told = Told::new(&self.document, &self.handed_over);
         // Who has left answers under the new map as little as under the old one.
@@ -157,7 +172,9 @@ impl Cluster {
         let (records, active) = (&self.records, &self.document.active);
         let is_gone = |id: &WorkerId| {
             let named = active.get(id).map(|member| &member.address);
-            records.get(id).is_some_and(|record| record.gone && Some(&record.member.address) == named)
+            records
+                .get(id)
+                .is_some_and(|record| record.gone && Some(&record.member.address) == named)
         };
         self.left.retain(|id, _| is_gone(id));
         // What they said was all of the map before.
@@ -170,10 +187,15 @@ impl Cluster {
         let (mut gave_up, mut latest_end) = (0, Moment::default());
         for member in &self.document.active.members {
             // A process at another address is not the one that members of the present map reach.
-            let record = self.records.get(&member.id).filter(|record| record.member.address == member.address);
+            let record = self
+                .records
+                .get(&member.id)
+                .filter(|record| record.member.address == member.address);
             let end = self.end_at_the_map(&member.id);
             latest_end = latest_end.max(end);
-            if self.left.contains_key(&member.id) || (record.is_some() && change.prepared.contains_key(&member.id)) {
+            if self.left.contains_key(&member.id)
+                || (record.is_some() && change.prepared.contains_key(&member.id))
+            {
                 gave_up += 1;
             } else if end > now {
                 waiting.push((member.id.clone(), end));
@@ -201,7 +223,11 @@ impl Cluster {
 
     /// The next moment at which a lease ends, or a share may move.
     fn next_end(&self, now: Moment) -> Moment {
-        let ends = self.records.values().filter(|record| record.is_live(now)).map(|record| record.lease_until);
+        let ends = self
+            .records
+            .values()
+            .filter(|record| record.is_live(now))
+            .map(|record| record.lease_until);
         ends.min().unwrap_or(Moment::END).min(self.next_step(now))
     }
 }

@@ -1,8 +1,9 @@
-//! How slots come and go at a bounded rate: a worker that joins gets its share of them in four steps, and one that is drained
-//! gives it up in as many. Each step is a map, in which it has a part of its weight.
+//! How slots come and go at a bounded rate: a worker that joins gets its share of them in four
+//! steps, and one that is drained gives it up in as many. Each step is a map, in which it has a
+//! part of its weight.
 //!
-//! Owns which part each worker has in the map in force, and when it may have another. A worker that is lost is no matter of this:
-//! its slots move at once.
+//! Owns which part each worker has in the map in force, and when it may have another. A worker that
+//! is lost is no matter of this: its slots move at once.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -33,14 +34,18 @@ struct Away {
     until: Moment,
 }
 
-/// What the leader goes by. Lost with it: the next one goes on from the document, a step's time after its election.
+/// What the leader goes by. Lost with it: the next one goes on from the document, a step's time
+/// after its election.
 #[derive(Default)]
 pub(super) struct Pace {
-    /// Shares on their way go on together, so that a crowd that joins is a few maps and not a few for each: not before this.
+    /// Shares on their way go on together, so that a crowd that joins is a few maps and not a few
+    /// for each: not before this.
     next: Moment,
-    /// The cluster has just begun, and has nothing that could be moved: whoever joins until then has its share at once.
+    /// The cluster has just begun, and has nothing that could be moved: whoever joins until then
+    /// has its share at once.
     begins_until: Moment,
-    /// Who comes back soon, to the same place, has its share at once: as much moved when it went, and its disk has the blocks.
+    /// Who comes back soon, to the same place, has its share at once: as much moved when it went,
+    /// and its disk has the blocks.
     away: BTreeMap<WorkerId, Away>,
 }
 
@@ -111,10 +116,13 @@ impl Cluster {
         let mut wanted = Wanted { members: Vec::new(), moving: BTreeMap::new() };
         for record in live() {
             let id = &record.member.id;
-            // Of one that has not asked this leader yet, only the map is known, which may have a part of its weight.
+            // Of one that has not asked this leader yet, only the map is known, which may have a
+            // part of its weight.
             if let (None, Some(member)) = (&record.incarnation, self.document.active.get(id)) {
                 wanted.members.push(member.clone());
-                wanted.moving.extend(self.document.moving.get(id).map(|moving| (id.clone(), *moving)));
+                wanted
+                    .moving
+                    .extend(self.document.moving.get(id).map(|moving| (id.clone(), *moving)));
                 continue;
             }
             let steps = self.steps_now(record, remains, now);
@@ -123,7 +131,9 @@ impl Cluster {
                 let part = f64::from(steps) / f64::from(STEPS);
                 // No weight is 0, however small it was.
                 member.weight = (member.weight * part).max(f64::MIN_POSITIVE);
-                wanted.moving.insert(id.clone(), Moving { steps, draining: record.member.draining });
+                wanted
+                    .moving
+                    .insert(id.clone(), Moving { steps, draining: record.member.draining });
             }
             wanted.members.push(member);
         }
@@ -140,7 +150,8 @@ impl Cluster {
                 _ => has,
             };
         }
-        let at_once = self.step_time().is_zero() || !self.document.is_owned() || self.pace.begins(now);
+        let at_once =
+            self.step_time().is_zero() || !self.document.is_owned() || self.pace.begins(now);
         match self.due(record) {
             Some(_) if at_once => STEPS,
             Some(due) if due <= now => (has + 1).max(record.returns),
@@ -153,15 +164,23 @@ impl Cluster {
         let has = self.document.steps_of(&record.member.id);
         let wanted = if record.member.draining { 0 } else { STEPS };
         let rests = has == 0 || has == STEPS;
-        let own = record.stepped.map_or(Moment::default(), |stepped| stepped.after(self.step_time()));
+        let own =
+            record.stepped.map_or(Moment::default(), |stepped| stepped.after(self.step_time()));
         (has != wanted).then(|| if rests { own } else { own.max(self.pace.next) })
     }
 
     /// The next moment at which a share may move.
     pub(super) fn next_step(&self, now: Moment) -> Moment {
-        let asks = self.records.values().filter(|record| record.is_live(now) && record.incarnation.is_some());
-        // What is due already is in the map that is wanted, unless nobody else is there to own anything.
-        asks.filter_map(|record| self.due(record)).filter(|due| *due > now).min().unwrap_or(Moment::END)
+        let asks = self
+            .records
+            .values()
+            .filter(|record| record.is_live(now) && record.incarnation.is_some());
+        // What is due already is in the map that is wanted, unless nobody else is there to own
+        // anything.
+        asks.filter_map(|record| self.due(record))
+            .filter(|due| *due > now)
+            .min()
+            .unwrap_or(Moment::END)
     }
 
     /// A map is in force after that of `before`.
@@ -169,7 +188,9 @@ impl Cluster {
         let (step, move_for) = (self.step_time(), self.options.move_for);
         let (document, pace) = (&self.document, &mut self.pace);
         let mut stepped = false;
-        for (id, record) in self.records.iter_mut().filter(|(id, _)| document.active.get(id).is_some()) {
+        for (id, record) in
+            self.records.iter_mut().filter(|(id, _)| document.active.get(id).is_some())
+        {
             let moved = before.steps_of(id).abs_diff(document.steps_of(id));
             if moved > 0 && moved < STEPS {
                 (record.stepped, stepped) = (Some(now), true);
@@ -183,10 +204,12 @@ impl Cluster {
             pace.begins_until = now.after(move_for);
         }
         pace.away.retain(|id, away| now < away.until && document.active.get(id).is_none());
-        let gone = before.active.members.iter().filter(|member| document.active.get(&member.id).is_none());
+        let gone =
+            before.active.members.iter().filter(|member| document.active.get(&member.id).is_none());
         for member in gone.take(self.options.workers_max.saturating_sub(pace.away.len())) {
             let (address, steps) = (member.address.clone(), before.steps_of(&member.id));
-            pace.away.insert(member.id.clone(), Away { address, steps, until: now.after(move_for) });
+            pace.away
+                .insert(member.id.clone(), Away { address, steps, until: now.after(move_for) });
         }
     }
 }

@@ -23,7 +23,9 @@ fn rails_are_shown_as_they_come_and_go() {
     let mut cluster = Cluster::new(options(), Document::new(Epoch(100), 2), seconds(0));
     let (up, down) = ("10.0.0.7:9403".to_owned(), String::new());
     let rails = vec![up.clone(), down.clone()];
-    cluster.register(Registration { rails: rails.clone(), ..registration("a", "a1") }, seconds(1)).unwrap();
+    cluster
+        .register(Registration { rails: rails.clone(), ..registration("a", "a1") }, seconds(1))
+        .unwrap();
     assert_eq!(shown_rails(&cluster, "a"), rails);
     // Who says nothing of them has them as before.
     let mut renew = |rails: Option<Vec<String>>| {
@@ -125,7 +127,8 @@ fn cluster_of(ids: &[&str]) -> Cluster {
     settle(&mut cluster, seconds(1));
     assert_eq!(members(&cluster), ids);
     for name in ids {
-        let granted = cluster.renew(&id(name), &renewal(name, Epoch(0), Epoch(0)), seconds(1)).unwrap();
+        let granted =
+            cluster.renew(&id(name), &renewal(name, Epoch(0), Epoch(0)), seconds(1)).unwrap();
         assert_eq!(activation(granted).membership, cluster.document().active);
     }
     cluster
@@ -165,7 +168,10 @@ fn a_map_comes_into_force_when_all_members_have_given_up_the_one_before() {
 fn a_silent_worker_is_waited_for_until_its_lease_is_over_and_then_left_out() {
     let mut cluster = cluster_of(&["a", "b"]);
     for second in 2..=12 {
-        let prepared = cluster.renew(&id("a"), &renewal("a", Epoch(101), Epoch(0)), seconds(second)).unwrap().prepare;
+        let prepared = cluster
+            .renew(&id("a"), &renewal("a", Epoch(101), Epoch(0)), seconds(second))
+            .unwrap()
+            .prepare;
         if let Some(epoch) = prepared {
             cluster.renew(&id("a"), &renewal("a", Epoch(0), epoch), seconds(second)).unwrap();
         }
@@ -173,8 +179,11 @@ fn a_silent_worker_is_waited_for_until_its_lease_is_over_and_then_left_out() {
         assert_eq!(members(&cluster).len(), 2, "at {second}");
     }
     // Its lease ended at 11; the change was gathered from then on, and a has prepared since.
-    let prepare = cluster.renew(&id("a"), &renewal("a", Epoch(101), Epoch(0)), seconds(13)).unwrap().prepare;
-    cluster.renew(&id("a"), &renewal("a", Epoch(0), prepare.unwrap_or(Epoch(0))), seconds(13)).unwrap();
+    let prepare =
+        cluster.renew(&id("a"), &renewal("a", Epoch(101), Epoch(0)), seconds(13)).unwrap().prepare;
+    cluster
+        .renew(&id("a"), &renewal("a", Epoch(0), prepare.unwrap_or(Epoch(0))), seconds(13))
+        .unwrap();
     settle(&mut cluster, seconds(13));
     assert_eq!(members(&cluster), ["a"]);
 }
@@ -220,7 +229,8 @@ fn who_leaves_in_order_is_not_waited_for() {
     assert_eq!((activation.handed_over, activation.open_writes), (vec![id("a")], writes));
 }
 
-/// A map with all of them was once longer than members read, and all stood still until somebody came or went.
+/// A map with all of them was once longer than members read, and all stood still until somebody
+/// came or went.
 #[test]
 fn of_too_many_open_writes_those_of_the_members_with_few_are_told() {
     let names: Vec<String> = (0..25).map(|n| format!("w{n}")).collect();
@@ -232,12 +242,14 @@ fn of_too_many_open_writes_those_of_the_members_with_few_are_told() {
     settle(&mut cluster, seconds(3));
     for name in names {
         let open = if name == "w24" { 1 } else { OPEN_WRITES_MAX };
-        let open_writes = Some(vec![OpenWrite { hash: 1, gateway: 2, sequence: 3, remaining_ms: 4 }; open]);
+        let open_writes =
+            Some(vec![OpenWrite { hash: 1, gateway: 2, sequence: 3, remaining_ms: 4 }; open]);
         let asked = Renewal { open_writes, ..renewal(name, Epoch(0), Epoch(102)) };
         cluster.renew(&id(name), &asked, seconds(3)).unwrap();
     }
     settle(&mut cluster, seconds(3));
-    let granted = cluster.renew(&id("new"), &renewal("new", Epoch(0), Epoch(0)), seconds(3)).unwrap();
+    let granted =
+        cluster.renew(&id("new"), &renewal("new", Epoch(0), Epoch(0)), seconds(3)).unwrap();
     let activation = activation(granted);
     // The others are silent: their slots are asked at the UFS for a while.
     assert_eq!((activation.open_writes.len(), activation.handed_over.len()), (19_001, 20));
@@ -267,7 +279,11 @@ fn who_left_and_came_back_elsewhere_has_not_left_the_next_map() {
     settle(&mut cluster, seconds(2));
     settle(&mut cluster, seconds(3));
     assert_eq!(cluster.document().active.members[0].address, "elsewhere:1");
-    cluster.renew(&id("a"), &renewal("a2", Epoch(0), Epoch(0)), seconds(3)).unwrap().activation.unwrap();
+    cluster
+        .renew(&id("a"), &renewal("a2", Epoch(0), Epoch(0)), seconds(3))
+        .unwrap()
+        .activation
+        .unwrap();
     cluster.register(registration("b", "b"), seconds(3)).unwrap();
     settle(&mut cluster, seconds(3));
     settle(&mut cluster, seconds(4));
@@ -290,7 +306,10 @@ fn an_id_is_one_workers_as_long_as_its_lease_lasts() {
     let mut cluster = cluster_of(&["a", "b"]);
     let moved = Registration { address: "elsewhere:1".into(), ..registration("a", "other") };
     let refused = cluster.register(moved.clone(), seconds(5)).unwrap_err();
-    assert_eq!(refused, MembershipError::Taken { id: id("a"), address: "a:9400".into(), left_ms: 6000 });
+    assert_eq!(
+        refused,
+        MembershipError::Taken { id: id("a"), address: "a:9400".into(), left_ms: 6000 }
+    );
     cluster.register(moved, seconds(12)).unwrap();
     // The same address is the same place: the process there was started again.
     cluster.register(registration("b", "b2"), seconds(5)).unwrap();
@@ -307,7 +326,13 @@ fn a_new_leader_grants_to_nobody_it_does_not_know_and_waits_for_those_that_it_do
     cluster.register(registration("a", "a"), seconds(51)).unwrap();
     settle(&mut cluster, seconds(59));
     assert_eq!(epoch(&cluster), Epoch(101));
-    assert_eq!(cluster.renew(&id("a"), &renewal("a", Epoch(101), Epoch(0)), seconds(59)).unwrap().activation, None);
+    assert_eq!(
+        cluster
+            .renew(&id("a"), &renewal("a", Epoch(101), Epoch(0)), seconds(59))
+            .unwrap()
+            .activation,
+        None
+    );
 }
 
 #[test]
@@ -337,7 +362,10 @@ fn without_b() -> Cluster {
     let mut cluster = cluster_of(&["a", "b"]);
     for second in 2..=13 {
         let active = epoch(&cluster);
-        let prepare = cluster.renew(&id("a"), &renewal("a", active, Epoch(0)), seconds(second)).unwrap().prepare;
+        let prepare = cluster
+            .renew(&id("a"), &renewal("a", active, Epoch(0)), seconds(second))
+            .unwrap()
+            .prepare;
         if let Some(epoch) = prepare {
             cluster.renew(&id("a"), &renewal("a", Epoch(0), epoch), seconds(second)).unwrap();
         }
@@ -353,20 +381,29 @@ fn a_worker_that_went_without_a_word_is_missed_until_it_is_back_or_forgotten() {
     let missed = [("a".to_owned(), WorkerState::Serving), ("b".to_owned(), WorkerState::Missing)];
     assert_eq!(states(&cluster, seconds(13)), missed);
     let findings = cluster.view("tests", "here", &BTreeMap::new(), seconds(13)).findings;
-    assert!(findings.iter().any(|finding| finding.contains("verbs3 worker forget b")), "{findings:?}");
+    assert!(
+        findings.iter().any(|finding| finding.contains("verbs3 worker forget b")),
+        "{findings:?}"
+    );
     // Another leader misses it as well.
     let document = Document { term: 2, ..cluster.document().clone() };
     let mut next = Cluster::new(options(), document, seconds(14));
     assert_eq!(states(&next, seconds(14))[1], missed[1]);
     next.forget(&id("b")).unwrap();
     settle(&mut next, seconds(14));
-    assert_eq!((next.document().missing.len(), next.forget(&id("b"))), (0, Err(MembershipError::Unknown(id("b")))));
+    assert_eq!(
+        (next.document().missing.len(), next.forget(&id("b"))),
+        (0, Err(MembershipError::Unknown(id("b"))))
+    );
 
     cluster.register(registration("b", "b2"), seconds(14)).unwrap();
     assert_eq!(states(&cluster, seconds(14))[1], ("b".to_owned(), WorkerState::Joining));
     settle(&mut cluster, seconds(14));
     settle(&mut cluster, seconds(15));
-    let prepare = cluster.renew(&id("a"), &renewal("a", epoch(&cluster), Epoch(0)), seconds(15)).unwrap().prepare;
+    let prepare = cluster
+        .renew(&id("a"), &renewal("a", epoch(&cluster), Epoch(0)), seconds(15))
+        .unwrap()
+        .prepare;
     cluster.renew(&id("a"), &renewal("a", Epoch(0), prepare.unwrap()), seconds(15)).unwrap();
     settle(&mut cluster, seconds(15));
     assert_eq!((members(&cluster), cluster.document().missing.len()), (vec!["a", "b"], 0));
@@ -378,7 +415,8 @@ fn a_worker_that_left_in_order_is_not_missed() {
     cluster.leave(&id("b"), leave("b", Some(Vec::new()), 0)).unwrap();
     settle(&mut cluster, seconds(2));
     settle(&mut cluster, seconds(3));
-    let prepare = cluster.renew(&id("a"), &renewal("a", Epoch(101), Epoch(0)), seconds(3)).unwrap().prepare;
+    let prepare =
+        cluster.renew(&id("a"), &renewal("a", Epoch(101), Epoch(0)), seconds(3)).unwrap().prepare;
     cluster.renew(&id("a"), &renewal("a", Epoch(0), prepare.unwrap()), seconds(3)).unwrap();
     settle(&mut cluster, seconds(3));
     assert_eq!((members(&cluster), cluster.document().missing.len()), (vec!["a"], 0));
@@ -394,7 +432,8 @@ fn leases_that_end_one_after_the_other_while_a_map_is_prepared_are_one_change() 
         let now = Moment::default().after(Duration::from_millis(quarter * 250));
         for name in ["a", "b"] {
             let active = epoch(&cluster);
-            let prepare = cluster.renew(&id(name), &renewal(name, active, Epoch(0)), now).unwrap().prepare;
+            let prepare =
+                cluster.renew(&id(name), &renewal(name, active, Epoch(0)), now).unwrap().prepare;
             if let Some(epoch) = prepare {
                 cluster.renew(&id(name), &renewal(name, Epoch(0), epoch), now).unwrap();
             }
@@ -409,7 +448,8 @@ fn leases_that_end_one_after_the_other_while_a_map_is_prepared_are_one_change() 
 #[test]
 fn a_second_process_under_one_address_is_no_restart() {
     let mut cluster = Cluster::new(options(), Document::new(Epoch(100), 2), seconds(0));
-    let at = |incarnation: &str, place: u64| Registration { place, ..registration("a", incarnation) };
+    let at =
+        |incarnation: &str, place: u64| Registration { place, ..registration("a", incarnation) };
     cluster.register(at("a1", 7), seconds(0)).unwrap();
     cluster.register(registration("b", "b1"), seconds(0)).unwrap();
     settle(&mut cluster, seconds(0));
@@ -423,7 +463,10 @@ fn a_second_process_under_one_address_is_no_restart() {
     cluster.renew(&id("a"), &renewal("a1", epoch, Epoch(0)), seconds(4)).unwrap();
     // Where the first was, there is only one.
     assert!(cluster.register(at("a3", 7), seconds(5)).is_ok());
-    assert!(matches!(cluster.register(at("a1", 8), seconds(5)), Err(MembershipError::Taken { .. })));
+    assert!(matches!(
+        cluster.register(at("a1", 8), seconds(5)),
+        Err(MembershipError::Taken { .. })
+    ));
 
     // The next leader knows it, too, and lets the process go on that was there.
     settle(&mut cluster, seconds(6));

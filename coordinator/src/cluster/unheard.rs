@@ -6,8 +6,8 @@ use verbs3_protocol::{Epoch, Relayed, WorkerId};
 use super::Cluster;
 
 impl Cluster {
-    /// Why a word under `epoch` is not worth carrying to `id`; `None`: it is. Only saves its way: whether it counts is the home's
-    /// to say.
+    /// Why a word under `epoch` is not worth carrying to `id`; `None`: it is. Only saves its way:
+    /// whether it counts is the home's to say.
     pub fn unheard(&self, id: &WorkerId, epoch: Epoch, now: Moment) -> Option<Relayed> {
         let map = &self.document.active;
         if map.epoch != epoch {
@@ -16,7 +16,8 @@ impl Cluster {
         let member = map.get(id);
         // A process at another address is not the one that the map names.
         let record = self.records.get(id).filter(|record| {
-            record.is_live(now) && member.is_some_and(|member| member.address == record.member.address)
+            record.is_live(now)
+                && member.is_some_and(|member| member.address == record.member.address)
         });
         record.is_none().then_some(Relayed::NoLease)
     }

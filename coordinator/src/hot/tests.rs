@@ -143,7 +143,11 @@ fn the_list_is_bounded_and_has_the_hottest() {
     );
     assert!((7..10).all(|n| workers_of(&hot, &format!("k{n}")) == 3));
     // Who has a place keeps it, as long as it is hot.
-    hot.report(&id("a"), vec![block("k20", 5000), block("k9", 200), block("k8", 200), block("k7", 200)], seconds(11));
+    hot.report(
+        &id("a"),
+        vec![block("k20", 5000), block("k9", 200), block("k8", 200), block("k7", 200)],
+        seconds(11),
+    );
     assert_eq!(hot.step(8, seconds(11)), None);
     assert_eq!((hot.counts().2, hot.view().hottest.len()), (1, 3));
     let long = block(&"x".repeat(3000), 900);
@@ -174,7 +178,10 @@ fn with_one_worker_a_block_nothing_is_wished_and_what_was_hot_is_taken_back_once
     hot.report(&id("a"), vec![block("k", 5000)], seconds(5));
     assert_eq!(hot.step(8, seconds(5)), None, "as any leader, it listens first");
     let list = hot.step(8, seconds(6)).unwrap();
-    assert_ne!(list.version, 0, "gateways may go by a list of a leader from before this was configured");
+    assert_ne!(
+        list.version, 0,
+        "gateways may go by a list of a leader from before this was configured"
+    );
     assert_eq!(list.blocks, []);
     for second in 7..60 {
         hot.report(&id("a"), vec![block("k", 5000)], seconds(second));

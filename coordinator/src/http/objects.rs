@@ -1,5 +1,6 @@
-//! What can be asked and said of objects: where they are, that they have changed, that they are to go or to stay. Jobs are the
-//! leader's; everything else every coordinator does that has stores, mounts and a map.
+//! What can be asked and said of objects: where they are, that they have changed, that they are to
+//! go or to stay. Jobs are the leader's; everything else every coordinator does that has stores,
+//! mounts and a map.
 
 use http::StatusCode;
 use serde_json::json;
@@ -32,16 +33,22 @@ impl Coordinator {
         let spec = match (act, ttl) {
             (Act::Pin, Some(_)) => Spec { tier: Tier::Disk, pin_ttl: ttl, ..spec },
             (Act::Pin, None) => {
-                return malformed(StatusCode::BAD_REQUEST, "ttl is missing: the seconds for which pages are kept");
+                return malformed(
+                    StatusCode::BAD_REQUEST,
+                    "ttl is missing: the seconds for which pages are kept",
+                );
             }
-            (_, Some(_)) => return malformed(StatusCode::BAD_REQUEST, "only pins have a ttl; leave it out"),
+            (_, Some(_)) => {
+                return malformed(StatusCode::BAD_REQUEST, "only pins have a ttl; leave it out");
+            }
             (Act::Evict, None) => Spec { action: Action::Evict, ..spec },
             (Act::Unpin, None) => Spec { action: Action::Unpin, ..spec },
         };
         self.preload_begin(spec).await
     }
 
-    /// `POST /v1/invalidate`. 200: every read that begins from now on sees what the UFS has now, or later.
+    /// `POST /v1/invalidate`. 200: every read that begins from now on sees what the UFS has now, or
+    /// later.
     pub(super) async fn invalidate(&self, asked: &Asked) -> Answer {
         let invalidation: Invalidation = match parsed(asked) {
             Ok(invalidation) => invalidation,
@@ -90,10 +97,14 @@ impl Coordinator {
     /// `GET /v1/objects/BUCKET/KEY?first_block=N`.
     pub(super) async fn object(&self, bucket: &str, key: &str, asked: &Asked) -> Answer {
         let Some(objects) = self.objects() else { return no_objects() };
-        let first_block = match number(&asked.query, "first_block").map(|number| number.map_or(Ok(0), u32::try_from)) {
+        let first_block = match number(&asked.query, "first_block")
+            .map(|number| number.map_or(Ok(0), u32::try_from))
+        {
             Ok(Ok(first_block)) => first_block,
             Err(answer) => return answer,
-            Ok(Err(_)) => return malformed(StatusCode::BAD_REQUEST, "first_block is a number below 2^32"),
+            Ok(Err(_)) => {
+                return malformed(StatusCode::BAD_REQUEST, "first_block is a number below 2^32");
+            }
         };
         match objects.find(&format!("s3://{bucket}/{key}"), first_block).await {
             Ok(view) => Answer::json(StatusCode::OK, &view),
@@ -107,17 +118,23 @@ impl Coordinator {
 }
 
 fn no_objects() -> Answer {
-    let reason = "this coordinator knows no objects: it needs [[ufs]] and [[mount]] in its configuration";
+    let reason =
+        "this coordinator knows no objects: it needs [[ufs]] and [[mount]] in its configuration";
     Answer::refused(StatusCode::SERVICE_UNAVAILABLE, RefusedKind::Unavailable, reason)
 }
 
 fn refused(error: &ObjectError) -> Answer {
     let (status, kind) = match error {
-        ObjectError::Spec(_) | ObjectError::TooMany(_) => (StatusCode::BAD_REQUEST, RefusedKind::Malformed),
+        ObjectError::Spec(_) | ObjectError::TooMany(_) => {
+            (StatusCode::BAD_REQUEST, RefusedKind::Malformed)
+        }
         ObjectError::Absent(_) => (StatusCode::NOT_FOUND, RefusedKind::Unknown),
         ObjectError::Ufs { .. }
         | ObjectError::Tier(
-            TendError::NoMap | TendError::Unknown { .. } | TendError::Away { .. } | TendError::Refused { .. },
+            TendError::NoMap
+            | TendError::Unknown { .. }
+            | TendError::Away { .. }
+            | TendError::Refused { .. },
         ) => (StatusCode::SERVICE_UNAVAILABLE, RefusedKind::Unavailable),
     };
     Answer::refused(status, kind, error.to_string())

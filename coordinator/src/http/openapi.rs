@@ -1,4 +1,5 @@
-//! The OpenAPI document of the routes that people use: `GET /v1/openapi.json`. What processes say among themselves is not in it.
+//! The OpenAPI document of the routes that people use: `GET /v1/openapi.json`. What processes say
+//! among themselves is not in it.
 
 mod schemas;
 
@@ -25,12 +26,18 @@ fn refusals() -> Vec<(&'static str, Value)> {
 }
 
 /// A route: its summary, its parameters, its body's schema, its answers.
-fn operation(summary: &str, parameters: &[Value], body: Option<&str>, answers: &[(&str, Value)]) -> Value {
+fn operation(
+    summary: &str,
+    parameters: &[Value],
+    body: Option<&str>,
+    answers: &[(&str, Value)],
+) -> Value {
     let mut responses = serde_json::Map::new();
     for (status, answer) in refusals().iter().chain(answers) {
         responses.insert((*status).to_owned(), answer.clone());
     }
-    let mut operation = json!({ "summary": summary, "parameters": parameters, "responses": responses });
+    let mut operation =
+        json!({ "summary": summary, "parameters": parameters, "responses": responses });
     if let Some(body) = body {
         let content = json!({ "application/json": { "schema": reference(body) } });
         operation["requestBody"] = json!({ "required": true, "content": content });
@@ -40,7 +47,8 @@ fn operation(summary: &str, parameters: &[Value], body: Option<&str>, answers: &
 
 fn parameter(name: &str, place: &str, schema: &Value, description: &str) -> Value {
     json!({
-        "name": name, "in": place, "required": place == "path", "description": description, "schema": schema,
+        "name": name, "in": place, "required": place == "path", "description": description,
+            "schema": schema,
     })
 }
 
@@ -57,14 +65,25 @@ pub(super) fn document() -> Value {
     let mut paths = job_paths();
     if let Some(into) = paths.as_object_mut() {
         for more in [object_paths(), cluster_paths()] {
-            into.extend(more.as_object().into_iter().flatten().map(|(path, item)| (path.clone(), item.clone())));
+            into.extend(
+                more.as_object()
+                    .into_iter()
+                    .flatten()
+                    .map(|(path, item)| (path.clone(), item.clone())),
+            );
         }
     }
     json!({
         "openapi": "3.0.3",
         "info": {
             "title": "verbs3 coordinator", "version": env!("CARGO_PKG_VERSION"),
-            "description": "Every request carries `x-verbs3-proof: TIME.NONCE.RECIPIENT.BODY.MAC`: milliseconds since 1970, 32 hexadecimal digits, the coordinator's own name (any answer's header `x-verbs3-coordinator`; new at each of its starts), the SHA-256 of the body, and an HMAC-SHA256 by the cluster's secret over these and the request; `coordinator/client/src/proof.rs` has the bytes. Answers carry `x-verbs3-answer-proof`. Notifications may carry a token instead: `Authorization: Bearer TOKEN`, or `?token=TOKEN`.",
+            "description": "Every request carries `x-verbs3-proof: TIME.NONCE.RECIPIENT.BODY.MAC`: \
+            milliseconds since 1970, 32 hexadecimal digits, the coordinator's own name (any \
+            answer's header `x-verbs3-coordinator`; new at each of its starts), the SHA-256 of the \
+            body, and an HMAC-SHA256 by the cluster's secret over these and the request; \
+            `coordinator/client/src/proof.rs` has the bytes. Answers carry \
+            `x-verbs3-answer-proof`. Notifications may carry a token instead: `Authorization: \
+            Bearer TOKEN`, or `?token=TOKEN`.",
         },
         "security": [{ "proof": [] }],
         "paths": paths,
@@ -103,11 +122,13 @@ fn job_paths() -> Value {
         },
         "/v1/preload/{id}/progress": {
             "get": operation(
-                "The job, and whenever something of it changes, until it is over: a line each, with a proof of its own",
+                "The job, and whenever something of it changes, until it is over: a line each, \
+                with a proof of its own",
                 &[id()], None, &[("200", lines)],
             ),
         },
-        "/v1/evict": { "post": begins("Give up pages at the workers that own their blocks, pinned or not; a job", "Selection") },
+        "/v1/evict": { "post": begins("Give up pages at the workers that own their blocks, pinned \
+        or not; a job", "Selection") },
         "/v1/pin": { "post": begins("Load pages onto disk and keep them there; a job", "Pins") },
         "/v1/unpin": { "post": begins("Pinned pages may be given up again; a job", "Selection") },
     })
@@ -116,8 +137,10 @@ fn job_paths() -> Value {
 fn object_paths() -> Value {
     json!({
         "/v1/objects/{bucket}/{key}": {
-            "get": operation("Where an object is: its blocks, who owns them, which of these have them, in which tier, how hot", &[
-                in_path("bucket", "As clients name it"), in_path("key", "Slashes of it need no escape"),
+            "get": operation("Where an object is: its blocks, who owns them, which of these have \
+            them, in which tier, how hot", &[
+                in_path("bucket", "As clients name it"), in_path("key",
+                    "Slashes of it need no escape"),
                 in_query("first_block", &json!({ "type": "integer", "minimum": 0, "maximum": u32::MAX }), "The first block to be shown; 1024 are"),
             ], None, &[("200", answer("The object", "Object"))]),
         },
@@ -129,9 +152,11 @@ fn object_paths() -> Value {
         },
         "/v1/notifications": {
             "post": operation("A bucket notification: what it names is invalidated", &[
-                in_query("ufs", &json!({ "type": "string" }), "Name of the UFS that it is from; default: any with a mount of the bucket"),
+                in_query("ufs", &json!({ "type": "string" }),
+                    "Name of the UFS that it is from; default: any with a mount of the bucket"),
                 in_query("warm", &json!({ "type": "boolean" }), "Load what was created"),
-            ], Some("Notification"), &[("200", answer("What was done", "Notified")), ("409", answer("A job of this name is there", "Refused"))]),
+            ], Some("Notification"), &[("200", answer("What was done", "Notified")), ("409", answer("A \
+                job of this name is there", "Refused"))]),
         },
     })
 }
@@ -142,12 +167,15 @@ fn cluster_paths() -> Value {
     let done = || ("204", json!({ "description": "It is so" }));
     json!({
         "/v1/cluster": { "get": operation("Whether the cluster is well", &[], None, &[("200", answer("The cluster", "Cluster"))]) },
-        "/v1/workers": { "get": operation("All workers", &[], None, &[("200", answer("The workers", "Workers"))]) },
+        "/v1/workers": { "get": operation("All workers", &[], None, &[("200", answer("The workers",
+            "Workers"))]) },
         "/v1/workers/{id}": {
-            "delete": operation("Say that a worker is dead and will not come back, so that no map waits for it longer than its lease", &[id()], None, &[done()]),
+            "delete": operation("Say that a worker is dead and will not come back, so that no map \
+            waits for it longer than its lease", &[id()], None, &[done()]),
         },
         "/v1/workers/{id}/drain": {
-            "post": operation("Take a worker's slots away, and have others take over what is hot; `drained` of the worker says when it may be stopped", &[id()], None, &[done()]),
+            "post": operation("Take a worker's slots away, and have others take over what is hot; \
+            `drained` of the worker says when it may be stopped", &[id()], None, &[done()]),
         },
         "/v1/workers/{id}/undrain": { "post": operation("Give a worker its slots back", &[id()], None, &[done()]) },
         "/v1/openapi.json": {
@@ -156,8 +184,10 @@ fn cluster_paths() -> Value {
             }))]),
         },
         "/v1/placement": {
-            "get": operation("The workers of a block, or of a slot; without either, how many slots each worker owns", &[
-                in_query("volume", &text, "UFS/BUCKET"), in_query("key", &text, "As the UFS names it"),
+            "get": operation("The workers of a block, or of a slot; without either, how many slots \
+            each worker owns", &[
+                in_query("volume", &text, "UFS/BUCKET"), in_query("key", &text,
+                    "As the UFS names it"),
                 in_query("block", &json!({ "type": "integer", "minimum": 0, "maximum": u32::MAX }), "Default: 0"),
                 in_query("slot", &json!({ "type": "integer", "minimum": 0, "maximum": 65535 }), "In place of volume and key"),
             ], None, &[("200", answer("The workers", "Placement"))]),

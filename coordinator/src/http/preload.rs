@@ -55,7 +55,8 @@ impl Coordinator {
 
     /// `?news=N&wait_ms=W`: waits until there is later news than N.
     pub(super) async fn preload_get(&self, id: &str, asked: &Asked) -> Answer {
-        let (news, wait_ms) = match (number(&asked.query, "news"), number(&asked.query, "wait_ms")) {
+        let (news, wait_ms) = match (number(&asked.query, "news"), number(&asked.query, "wait_ms"))
+        {
             (Ok(news), Ok(wait_ms)) => (news, wait_ms),
             (Err(answer), _) | (_, Err(answer)) => return answer,
         };
@@ -83,23 +84,24 @@ impl Coordinator {
         }
         let id = id.to_owned();
         // The end of the connection ends it, and that of the leadership.
-        let views = stream::unfold((engine, id, None, false), |(engine, id, before, over)| async move {
-            if over {
-                return None;
-            }
-            let mut view = engine.get(&id, None, Duration::ZERO).await.ok()?;
-            let began = Instant::now();
-            while before.as_ref() == Some(&view) && began.elapsed() < LINE_AT_LEAST_EVERY {
-                if engine.is_stopped() {
-                    // Another coordinator has the news.
+        let views =
+            stream::unfold((engine, id, None, false), |(engine, id, before, over)| async move {
+                if over {
                     return None;
                 }
-                view = engine.get(&id, Some(view.news), LINE_EVERY).await.ok()?;
-            }
-            let line = Bytes::from(serde_json::to_vec(&view).unwrap_or_default());
-            let over = view.state.is_over();
-            Some((line, (engine, id, Some(view), over)))
-        });
+                let mut view = engine.get(&id, None, Duration::ZERO).await.ok()?;
+                let began = Instant::now();
+                while before.as_ref() == Some(&view) && began.elapsed() < LINE_AT_LEAST_EVERY {
+                    if engine.is_stopped() {
+                        // Another coordinator has the news.
+                        return None;
+                    }
+                    view = engine.get(&id, Some(view.news), LINE_EVERY).await.ok()?;
+                }
+                let line = Bytes::from(serde_json::to_vec(&view).unwrap_or_default());
+                let over = view.state.is_over();
+                Some((line, (engine, id, Some(view), over)))
+            });
         Answer::lines(views.boxed())
     }
 
@@ -109,8 +111,13 @@ impl Coordinator {
 
     pub(super) async fn no_engine(&self) -> Answer {
         if self.is_leader() {
-            let reason = "this coordinator runs no preload jobs yet, or none at all: it needs [[ufs]], [[mount]] and workers in its configuration";
-            return Answer::refused(StatusCode::SERVICE_UNAVAILABLE, RefusedKind::Unavailable, reason);
+            let reason = "this coordinator runs no preload jobs yet, or none at all: it needs \
+                [[ufs]], [[mount]] and workers in its configuration";
+            return Answer::refused(
+                StatusCode::SERVICE_UNAVAILABLE,
+                RefusedKind::Unavailable,
+                reason,
+            );
         }
         self.not_leader().await
     }

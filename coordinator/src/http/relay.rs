@@ -1,7 +1,8 @@
-//! `POST /v1/workers/ID/relay`: a writer that can't reach a worker has it hear its word by the renewals of its lease.
+//! `POST /v1/workers/ID/relay`: a writer that can't reach a worker has it hear its word by the
+//! renewals of its lease.
 //!
-//! Only the leader takes such words, because workers renew there; but nothing rests on its being the leader. One that is
-//! deposed meanwhile lets its askers go to the next.
+//! Only the leader takes such words, because workers renew there; but nothing rests on its being
+//! the leader. One that is deposed meanwhile lets its askers go to the next.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -41,7 +42,11 @@ struct Bells {
 
 impl Desk {
     pub(crate) fn new(options: RelayOptions, metrics: Metrics) -> Self {
-        Self { relays: Mutex::new(Relays::new(options, rand::random())), bells: Mutex::default(), metrics }
+        Self {
+            relays: Mutex::new(Relays::new(options, rand::random())),
+            bells: Mutex::default(),
+            metrics,
+        }
     }
 
     /// Rings when there are words for the worker. To be asked for before they are looked for.
@@ -125,7 +130,10 @@ impl Coordinator {
         };
         let keys = word.keys().len();
         if keys == 0 || keys > KEYS_MAX {
-            return malformed(StatusCode::BAD_REQUEST, format!("{keys} keys in one word; name 1 to {KEYS_MAX}"));
+            return malformed(
+                StatusCode::BAD_REQUEST,
+                format!("{keys} keys in one word; name 1 to {KEYS_MAX}"),
+            );
         }
         let (id, wait) = (WorkerId(id.to_owned()), self.wait(Some(wait_ms)));
         let relayed = match self.as_leader(|cluster, now| cluster.unheard(&id, word.epoch(), now)) {
@@ -143,7 +151,10 @@ impl Coordinator {
     async fn carried(&self, id: &WorkerId, word: Word, wait: Duration) -> Option<Relayed> {
         let (write, epoch) = (word.write(), word.epoch());
         let relayed = self.desk.carry(id, word, wait).await;
-        tracing::debug!(worker = %id, ?write, epoch = epoch.0, ?relayed, "a writer's word was relayed");
+        tracing::debug!(
+            worker = %id, ?write, epoch = epoch.0, ?relayed,
+            "a writer's word was relayed"
+        );
         relayed
     }
 }

@@ -1,4 +1,5 @@
-//! What can be asked of a coordinator. Reads of the map are answered by all, everything else by the leader.
+//! What can be asked of a coordinator. Reads of the map are answered by all, everything else by the
+//! leader.
 
 use std::time::Duration;
 
@@ -7,7 +8,8 @@ use percent_encoding::percent_decode_str;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use verbs3_coordinator_client::api::{
-    ClusterView, Granted, Leave, PREFIX, PreloadView, Refused, RefusedKind, Registration, Renewal, UnfinishedJob,
+    ClusterView, Granted, Leave, PREFIX, PreloadView, Refused, RefusedKind, Registration, Renewal,
+    UnfinishedJob,
 };
 use verbs3_preload::Glance;
 use verbs3_preload::api::{JobState, JobView};
@@ -28,8 +30,11 @@ impl Coordinator {
     /// The route's name for metrics, and the answer.
     pub(super) async fn route(&self, asked: &Asked) -> (&'static str, Answer) {
         let path = asked.path.strip_prefix(PREFIX).unwrap_or_default();
-        let parts: Vec<String> =
-            path.split('/').skip(1).map(|part| percent_decode_str(part).decode_utf8_lossy().into_owned()).collect();
+        let parts: Vec<String> = path
+            .split('/')
+            .skip(1)
+            .map(|part| percent_decode_str(part).decode_utf8_lossy().into_owned())
+            .collect();
         let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
         match (&asked.method, &parts[..]) {
             (&Method::GET, ["map"]) => ("map", self.map(asked).await),
@@ -44,29 +49,42 @@ impl Coordinator {
             (&Method::POST, ["workers", id, "drain"]) => ("drain", self.drain(id, true).await),
             (&Method::POST, ["workers", id, "undrain"]) => ("undrain", self.drain(id, false).await),
             (&Method::DELETE, ["workers", id]) => ("forget", self.forget(id).await),
-            (&Method::GET, ["openapi.json"]) => ("openapi", Answer::json(StatusCode::OK, &super::openapi::document())),
+            (&Method::GET, ["openapi.json"]) => {
+                ("openapi", Answer::json(StatusCode::OK, &super::openapi::document()))
+            }
             (&Method::POST, ["preload"]) => ("preload_create", self.preload_create(asked).await),
             (&Method::GET, ["preload"]) => ("preload_list", self.preload_list(asked).await),
             (&Method::GET, ["preload", id]) => ("preload_get", self.preload_get(id, asked).await),
-            (&Method::GET, ["preload", id, "progress"]) => ("preload_progress", self.preload_progress(id).await),
+            (&Method::GET, ["preload", id, "progress"]) => {
+                ("preload_progress", self.preload_progress(id).await)
+            }
             (&Method::DELETE, ["preload", id]) => ("preload_end", self.preload_end(id).await),
             (&Method::POST, ["evict"]) => ("evict", self.tend_job(Act::Evict, asked).await),
             (&Method::POST, ["pin"]) => ("pin", self.tend_job(Act::Pin, asked).await),
             (&Method::POST, ["unpin"]) => ("unpin", self.tend_job(Act::Unpin, asked).await),
             (&Method::POST, ["invalidate"]) => ("invalidate", self.invalidate(asked).await),
-            (&Method::POST, ["notifications"]) => ("notifications", self.notifications(asked).await),
+            (&Method::POST, ["notifications"]) => {
+                ("notifications", self.notifications(asked).await)
+            }
             (&Method::GET, ["objects", bucket, key @ ..]) if !key.is_empty() => {
                 ("objects", self.object(bucket, &key.join("/"), asked).await)
             }
-            _ => ("unknown", malformed(StatusCode::NOT_FOUND, format!("no {} {} here", asked.method, asked.path))),
+            _ => (
+                "unknown",
+                malformed(
+                    StatusCode::NOT_FOUND,
+                    format!("no {} {} here", asked.method, asked.path),
+                ),
+            ),
         }
     }
 
     async fn map(&self, asked: &Asked) -> Answer {
-        let (epoch, wait_ms) = match (number(&asked.query, "epoch"), number(&asked.query, "wait_ms")) {
-            (Ok(epoch), Ok(wait_ms)) => (Epoch(epoch.unwrap_or_default()), wait_ms),
-            (Err(answer), _) | (_, Err(answer)) => return answer,
-        };
+        let (epoch, wait_ms) =
+            match (number(&asked.query, "epoch"), number(&asked.query, "wait_ms")) {
+                (Ok(epoch), Ok(wait_ms)) => (Epoch(epoch.unwrap_or_default()), wait_ms),
+                (Err(answer), _) | (_, Err(answer)) => return answer,
+            };
         match self.published.later_than(epoch, self.wait(wait_ms)).await {
             Some(answer) => Answer::encoded(StatusCode::OK, answer),
             None => Answer::nothing(),
@@ -75,7 +93,8 @@ impl Coordinator {
 
     /// The hot blocks, for gateways: `?seen=VERSION&wait_ms=W`.
     async fn hot(&self, asked: &Asked) -> Answer {
-        let (seen, wait_ms) = match (number(&asked.query, "seen"), number(&asked.query, "wait_ms")) {
+        let (seen, wait_ms) = match (number(&asked.query, "seen"), number(&asked.query, "wait_ms"))
+        {
             (Ok(seen), Ok(wait_ms)) => (seen.unwrap_or_default(), wait_ms),
             (Err(answer), _) | (_, Err(answer)) => return answer,
         };
@@ -89,7 +108,8 @@ impl Coordinator {
         }
     }
 
-    /// Where a block lives: `?volume=UFS/BUCKET&key=…&block=N`, or `?slot=N`. Without: how many slots each worker owns.
+    /// Where a block lives: `?volume=UFS/BUCKET&key=…&block=N`, or `?slot=N`. Without: how many
+    /// slots each worker owns.
     async fn placement(&self, asked: &Asked) -> Answer {
         let Some(placement) = self.published.placement().await else {
             return unavailable("there is no map yet");
@@ -101,7 +121,8 @@ impl Coordinator {
         let answer = match slot {
             Some(slot) => {
                 let owners = placement.owners(slot).iter();
-                let owners: Vec<&str> = owners.map(|&at| placement.members()[usize::from(at)].id.0.as_str()).collect();
+                let owners: Vec<&str> =
+                    owners.map(|&at| placement.members()[usize::from(at)].id.0.as_str()).collect();
                 json!({ "epoch": placement.epoch().0, "slot": slot.0, "workers": owners })
             }
             None => json!({ "epoch": placement.epoch().0, "slots": self.published.slots().await }),
@@ -127,7 +148,9 @@ impl Coordinator {
     async fn workers_view(&self) -> Answer {
         let slots = self.published.slots().await;
         let options = &self.options;
-        match self.as_leader(|cluster, now| cluster.view(&options.name, &options.advertise, &slots, now).workers) {
+        match self.as_leader(|cluster, now| {
+            cluster.view(&options.name, &options.advertise, &slots, now).workers
+        }) {
             Some(workers) => Answer::json(StatusCode::OK, &workers),
             None => self.not_leader().await,
         }
@@ -141,7 +164,8 @@ impl Coordinator {
         let id = registration.id.clone();
         let hot = HotBlocks::wish(&self.options.hot);
         let granted = |granted| Granted { hot, ..granted };
-        let answer = self.led(|cluster, now| cluster.register(registration, now).map(granted)).await;
+        let answer =
+            self.led(|cluster, now| cluster.register(registration, now).map(granted)).await;
         if answer.status.is_success() {
             tracing::info!(worker = %id, "a worker has registered");
         }
@@ -231,7 +255,10 @@ impl Coordinator {
     /// Changes the membership, as leader.
     async fn led<T: serde::Serialize>(
         &self,
-        act: impl FnOnce(&mut Cluster, verbs3_coordinator_client::clock::Moment) -> Result<T, MembershipError>,
+        act: impl FnOnce(
+            &mut Cluster,
+            verbs3_coordinator_client::clock::Moment,
+        ) -> Result<T, MembershipError>,
     ) -> Answer {
         let answer = match self.as_leader(act) {
             Some(Ok(done)) => Answer::json(StatusCode::OK, &done),
@@ -264,7 +291,8 @@ impl Coordinator {
             Ok(_) => (None, "no coordinator leads at this moment".to_owned()),
             Err(reason) => (None, format!("no coordinator leads: {reason}")),
         };
-        let refused = Refused { kind: RefusedKind::NotLeader, reason, leader, now_ms: None, recipient: None };
+        let refused =
+            Refused { kind: RefusedKind::NotLeader, reason, leader, now_ms: None, recipient: None };
         Answer::refusal(StatusCode::MISDIRECTED_REQUEST, &refused)
     }
 
@@ -305,7 +333,9 @@ fn slot_of(query: &str) -> Result<Option<Slot>, Answer> {
     let slot = number(query, "slot")?.map(u16::try_from).transpose();
     let slot = slot.map_err(|_| wrong("a slot is a number below 65536"))?;
     match (text(query, "volume"), text(query, "key"), slot) {
-        (Some(volume), Some(key), _) => Ok(Some(ObjectKey { volume: Volume(volume), key }.block_slot(block))),
+        (Some(volume), Some(key), _) => {
+            Ok(Some(ObjectKey { volume: Volume(volume), key }.block_slot(block)))
+        }
         (None, None, slot) => Ok(slot.map(Slot)),
         _ => Err(wrong("volume and key belong together")),
     }
@@ -334,7 +364,10 @@ fn unavailable(reason: &str) -> Answer {
 
 pub(super) fn parsed<T: DeserializeOwned>(asked: &Asked) -> Result<T, Answer> {
     serde_json::from_slice(&asked.body).map_err(|error| {
-        malformed(StatusCode::BAD_REQUEST, format!("the body is not what {} takes: {error}", asked.path))
+        malformed(
+            StatusCode::BAD_REQUEST,
+            format!("the body is not what {} takes: {error}", asked.path),
+        )
     })
 }
 

@@ -1,5 +1,5 @@
-//! Gateways of the simulation: what `Follower` does. What a coordinator answers is decoded as a gateway would, once for all
-//! that are told the same.
+//! Gateways of the simulation: what `Follower` does. What a coordinator answers is decoded as a
+//! gateway would, once for all that are told the same.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -69,7 +69,8 @@ impl World {
             }
             Happening::WaitOver { question } => {
                 let waiting = &mut self.coordinators[self.gateways[at].coordinator].waiting;
-                let found = waiting.iter().position(|one| (one.gateway, one.question) == (at, question));
+                let found =
+                    waiting.iter().position(|one| (one.gateway, one.question) == (at, question));
                 if let Some(found) = found {
                     waiting.swap_remove(found);
                     let after = self.latency();
@@ -78,7 +79,8 @@ impl World {
             }
             Happening::Told { membership } => {
                 // It asks again while it computes.
-                let (epoch, compute) = (membership.epoch, Duration::from_millis(self.scale.compute_ms));
+                let (epoch, compute) =
+                    (membership.epoch, Duration::from_millis(self.scale.compute_ms));
                 self.gateways[at].known = Some(membership);
                 self.plan(compute, Event::Gateway { at, what: Happening::Adopted { epoch } });
                 self.gateway(at, Happening::Asks);
@@ -110,14 +112,17 @@ impl World {
     fn tell_gateway(&mut self, coordinator: usize, at: usize) -> bool {
         let known = self.gateways[at].known.clone();
         let published = &self.coordinators[coordinator].published;
-        let (current, epoch) = (published.current(), known.as_ref().map_or(Epoch(0), |known| known.epoch));
+        let (current, epoch) =
+            (published.current(), known.as_ref().map_or(Epoch(0), |known| known.epoch));
         if current.epoch <= epoch {
             return false;
         }
         let encoded = published.answer(epoch, &current);
         let decoded = self.decoded.entry((epoch, current.epoch)).or_insert_with(|| {
-            let answer: MapAnswer = serde_json::from_slice(&encoded).expect("answers can be decoded");
-            let membership = answer.resolved(known.as_deref()).expect("the answer fits what is known");
+            let answer: MapAnswer =
+                serde_json::from_slice(&encoded).expect("answers can be decoded");
+            let membership =
+                answer.resolved(known.as_deref()).expect("the answer fits what is known");
             assert_eq!(membership, *current, "what is told is the map in force");
             Arc::new(membership)
         });

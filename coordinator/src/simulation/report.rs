@@ -7,19 +7,32 @@ use super::scenario::{Measured, Scale};
 
 pub(super) fn table(scale: &Scale, all: &[Measured]) -> String {
     let Scale { workers, gateways, racks, .. } = scale;
-    let mut text = format!("{workers} workers in {racks} racks, {gateways} gateways, 3 coordinators.\n\n");
+    let mut text =
+        format!("{workers} workers in {racks} racks, {gateways} gateways, 3 coordinators.\n\n");
     text.push_str(
         "| what happens | all in a map after | all have their share after | maps | slots moved | of which their share | most by one map | \
          imbalance | answers to workers | answers to gateways | requests | longest without standing |\n\
          |---|---|---|---|---|---|---|---|---|---|---|---|\n",
     );
     for measured in all {
-        let Measured { name, in_a_map, converged, maps, moved, moved_at_once, share, imbalance, .. } = measured;
-        let Measured { bytes_to_workers, bytes_to_gateways, requests, asking_longest, .. } = measured;
+        let Measured {
+            name,
+            in_a_map,
+            converged,
+            maps,
+            moved,
+            moved_at_once,
+            share,
+            imbalance,
+            ..
+        } = measured;
+        let Measured { bytes_to_workers, bytes_to_gateways, requests, asking_longest, .. } =
+            measured;
         // Writing to a string can't fail.
         let _ = writeln!(
             text,
-            "| {name} | {} | {} | {maps} | {:.2} % | {:.2} % | {:.2} % | {imbalance:.3} | {} | {} | {requests} | {} |",
+            "| {name} | {} | {} | {maps} | {:.2} % | {:.2} % | {:.2} % | {imbalance:.3} | {} | {} \
+            | {requests} | {} |",
             seconds(*in_a_map),
             seconds(*converged),
             moved * 100.0,
@@ -59,7 +72,8 @@ pub(super) fn part<'a>(report: &'a str, part: &str) -> Option<&'a str> {
 /// The report with another table in this part.
 pub(super) fn with(report: &str, part: &str, table: &str) -> String {
     let (begin, end) = marks(part);
-    match report.split_once(&begin).and_then(|(head, rest)| Some((head, rest.split_once(&end)?.1))) {
+    match report.split_once(&begin).and_then(|(head, rest)| Some((head, rest.split_once(&end)?.1)))
+    {
         Some((head, tail)) => format!("{head}{begin}{table}{end}{tail}"),
         None => format!("{report}\n{begin}{table}{end}\n"),
     }

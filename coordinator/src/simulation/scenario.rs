@@ -27,8 +27,8 @@ pub(super) struct Scale {
 #[derive(Debug, Clone)]
 pub(super) struct Measured {
     pub(super) name: String,
-    /// Until a map of those that are there was in force, and all workers answered under it, and all gateways placed by it; or a
-    /// later one.
+    /// Until a map of those that are there was in force, and all workers answered under it, and all
+    /// gateways placed by it; or a later one.
     pub(super) in_a_map: Duration,
     /// The same of the last map, in which each has its whole share.
     pub(super) converged: Duration,
@@ -49,7 +49,8 @@ pub(super) struct Measured {
 
 /// Longest that anything may take.
 const LIMIT: Duration = Duration::from_secs(300);
-/// How long nothing more may come once all have converged. Who comes back after that is one that joins.
+/// How long nothing more may come once all have converged. Who comes back after that is one that
+/// joins.
 const CALM: Duration = Duration::from_secs(20);
 
 pub(super) fn run(scale: &Scale, seed: u64) -> Vec<Measured> {
@@ -99,7 +100,8 @@ pub(super) fn run(scale: &Scale, seed: u64) -> Vec<Measured> {
     run.scenario("it comes back", |world| world.start_worker(victim, Duration::ZERO));
     run.scenario(&format!("rolling upgrade of {} racks", scale.upgraded), |world| {
         for rack in 0..world.scale.upgraded {
-            let of_rack: Vec<usize> = (0..world.workers.len()).filter(|at| at % world.scale.racks == rack).collect();
+            let of_rack: Vec<usize> =
+                (0..world.workers.len()).filter(|at| at % world.scale.racks == rack).collect();
             for &at in &of_rack {
                 world.pass(second.mul_f64(1.0 / of_rack.len() as f64));
                 world.end_worker(at);
@@ -128,7 +130,11 @@ impl Run {
         let counts = world.counts.clone();
         let maps = world.maps.len();
         world.pass(CALM);
-        assert_eq!((world.maps.len(), world.is_converged()), (maps, true), "{name}: all was calm, and then it was not");
+        assert_eq!(
+            (world.maps.len(), world.is_converged()),
+            (maps, true),
+            "{name}: all was calm, and then it was not"
+        );
 
         let mut measured = Measured {
             name: name.to_owned(),
@@ -170,7 +176,8 @@ impl World {
         while self.step(until) {}
     }
 
-    /// Until everybody agrees, and each has its whole share. When they first agreed, and when they did so at last.
+    /// Until everybody agrees, and each has its whole share. When they first agreed, and when they
+    /// did so at last.
     fn converge(&mut self) -> (Moment, Moment) {
         let (until, mut agreed) = (self.now.after(LIMIT), None);
         while !self.is_converged() {
@@ -186,8 +193,8 @@ impl World {
         self.rests() && self.agree()
     }
 
-    /// Every worker that lives is in the map, holds a lease of the present leader and answers under it; nobody else is in
-    /// it; every gateway places by it.
+    /// Every worker that lives is in the map, holds a lease of the present leader and answers under
+    /// it; nobody else is in it; every gateway places by it.
     fn agree(&self) -> bool {
         let map = self.map();
         if self.leader.is_none() || self.gateways_at.get(&map.epoch) != Some(&self.gateways.len()) {
@@ -210,16 +217,19 @@ impl World {
     }
 }
 
-/// Part of all slots that must have another owner at least: what those had who left or weigh less, and what those get who joined or
-/// weigh more.
+/// Part of all slots that must have another owner at least: what those had who left or weigh less,
+/// and what those get who joined or weigh more.
 fn share(before: &Membership, after: &Membership) -> f64 {
-    let all = |map: &Membership| map.members.iter().map(|member| member.weight).sum::<f64>().max(f64::MIN_POSITIVE);
+    let all = |map: &Membership| {
+        map.members.iter().map(|member| member.weight).sum::<f64>().max(f64::MIN_POSITIVE)
+    };
     let weight = |map: &Membership, id: &WorkerId| map.get(id).map_or(0.0, |member| member.weight);
     // What the members of one map have there more than in the other, if they weigh less in that.
     let gained = |map: &Membership, other: &Membership| {
         let (of_all, of_other) = (all(map), all(other));
         let more = map.members.iter().filter(|member| member.weight > weight(other, &member.id));
-        more.map(|member| (member.weight / of_all - weight(other, &member.id) / of_other).max(0.0)).sum::<f64>()
+        more.map(|member| (member.weight / of_all - weight(other, &member.id) / of_other).max(0.0))
+            .sum::<f64>()
     };
     gained(before, after) + gained(after, before)
 }
@@ -231,6 +241,7 @@ fn imbalance(placement: &Placement) -> f64 {
     }
     let weights: f64 = placement.members().iter().map(|member| member.weight).sum();
     let of_share = owned.iter().zip(placement.members());
-    let ratios = of_share.map(|(&owned, member)| f64::from(owned) / (member.weight / weights * SLOTS as f64));
+    let ratios = of_share
+        .map(|(&owned, member)| f64::from(owned) / (member.weight / weights * SLOTS as f64));
     ratios.fold(0.0, f64::max)
 }

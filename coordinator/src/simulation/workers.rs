@@ -1,4 +1,5 @@
-//! Workers of the simulation: what `Tenant` of the command line does with its [`Tenure`], under the simulation's clock.
+//! Workers of the simulation: what `Tenant` of the command line does with its [`Tenure`], under the
+//! simulation's clock.
 
 use std::time::Duration;
 
@@ -140,8 +141,11 @@ impl World {
         match what {
             Happening::Asks => {
                 let worker = &self.workers[at];
-                let question =
-                    if worker.registered { Question::Renew(worker.tenure.renewal()) } else { Question::Register };
+                let question = if worker.registered {
+                    Question::Renew(worker.tenure.renewal())
+                } else {
+                    Question::Register
+                };
                 let (sent, latency) = (self.now, self.latency());
                 self.counts.requests += 1;
                 self.plan_worker(at, latency, Happening::Arrives { question, sent });
@@ -149,7 +153,10 @@ impl World {
             Happening::Arrives { question, sent } => self.arrived(at, question, sent),
             Happening::WaitOver { question } => {
                 let Some(leader) = &mut self.leader else { return };
-                let found = leader.waiting.iter().position(|one| (one.worker, one.question) == (at, question));
+                let found = leader
+                    .waiting
+                    .iter()
+                    .position(|one| (one.worker, one.question) == (at, question));
                 if let Some(found) = found {
                     let patient = leader.waiting.swap_remove(found);
                     self.answer(at, patient.granted, patient.sent);
@@ -159,7 +166,11 @@ impl World {
             Happening::Refused { error } => {
                 self.workers[at].registered = false;
                 let known = matches!(error, MembershipError::Unknown(_));
-                self.plan_worker(at, if known { Duration::ZERO } else { REFUSED_PAUSE }, Happening::Asks);
+                self.plan_worker(
+                    at,
+                    if known { Duration::ZERO } else { REFUSED_PAUSE },
+                    Happening::Asks,
+                );
             }
             Happening::Away => {
                 let pause = self.workers[at].pause;
@@ -180,7 +191,9 @@ impl World {
     fn arrived(&mut self, at: usize, question: Question, sent: Moment) {
         let (now, latency) = (self.now, self.latency());
         let worker = &mut self.workers[at];
-        let Some(leader) = &mut self.leader else { return self.plan_worker(at, latency, Happening::Away) };
+        let Some(leader) = &mut self.leader else {
+            return self.plan_worker(at, latency, Happening::Away);
+        };
         let result = match &question {
             Question::Register => leader.cluster.register(
                 Registration {
@@ -199,7 +212,9 @@ impl World {
             Question::Renew(renewal) => leader.cluster.renew(&worker.id, renewal, now),
         };
         match (result, question) {
-            (Ok(granted), Question::Renew(renewal)) if granted.activation.is_none() && granted.prepare.is_none() => {
+            (Ok(granted), Question::Renew(renewal))
+                if granted.activation.is_none() && granted.prepare.is_none() =>
+            {
                 worker.questions += 1;
                 let (life, question) = (worker.life, worker.questions);
                 let wait = Duration::from_millis(renewal.wait_ms);
@@ -251,7 +266,9 @@ impl World {
     fn answer(&mut self, at: usize, granted: Granted, sent: Moment) {
         let bytes = serde_json::to_vec(&granted).expect("answers can be encoded").len();
         self.counts.bytes_to_workers += bytes as u64;
-        let Some(coordinator) = self.leader.as_ref().map(|leader| leader.coordinator) else { return };
+        let Some(coordinator) = self.leader.as_ref().map(|leader| leader.coordinator) else {
+            return;
+        };
         let after = self.sent(coordinator, bytes);
         self.plan_worker(at, after, Happening::Answered { granted: Box::new(granted), sent });
     }
@@ -299,7 +316,10 @@ impl World {
             return self.plan_worker(at, rest, Happening::Asks);
         };
         let known = |epoch| epoch == worker.computed || epoch == Epoch(0);
-        let maps = [activation.membership.epoch, activation.former.epoch].into_iter().filter(|&e| !known(e)).count();
+        let maps = [activation.membership.epoch, activation.former.epoch]
+            .into_iter()
+            .filter(|&e| !known(e))
+            .count();
         let after = Duration::from_millis(self.scale.compute_ms) * maps as u32;
         self.plan_worker(at, after, Happening::Computed { epoch: activation.membership.epoch });
     }

@@ -1,8 +1,10 @@
-//! Time, the coordinators and what lies between everybody. Workers and gateways are in files of their own.
+//! Time, the coordinators and what lies between everybody. Workers and gateways are in files of
+//! their own.
 //!
-//! Made up: a message takes 0.1 to 1 ms, and each coordinator sends at 10 Gb/s; a write to the store takes 5 ms, and
-//! other coordinators hear of it 5 ms later; a leader that dies is followed by another between three quarters of
-//! `coordinator.leadership` and all of it; computing a map takes as long as [`Scale::compute_ms`] says.
+//! Made up: a message takes 0.1 to 1 ms, and each coordinator sends at 10 Gb/s; a write to the
+//! store takes 5 ms, and other coordinators hear of it 5 ms later; a leader that dies is followed
+//! by another between three quarters of `coordinator.leadership` and all of it; computing a map
+//! takes as long as [`Scale::compute_ms`] says.
 
 use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
@@ -162,7 +164,9 @@ impl World {
         self.now = due.at;
         match due.event {
             Event::LeaderWakes { term } if term == self.document.term => self.decide(),
-            Event::Persisted { term, document } if term == self.document.term => self.persisted(*document),
+            Event::Persisted { term, document } if term == self.document.term => {
+                self.persisted(*document)
+            }
             Event::LeaderWakes { .. } | Event::Persisted { .. } => {}
             Event::Elected => self.elected(),
             Event::Published { coordinator, membership } => self.publish(coordinator, &membership),
@@ -223,12 +227,14 @@ impl World {
     }
 
     fn elected(&mut self) {
-        let alive: Vec<usize> = (0..COORDINATORS).filter(|&at| self.coordinators[at].alive).collect();
+        let alive: Vec<usize> =
+            (0..COORDINATORS).filter(|&at| self.coordinators[at].alive).collect();
         let coordinator = alive[self.rng.random_range(0..alive.len())];
         self.document.term += 1;
         let cluster = Cluster::new(options(), self.document.clone(), self.now);
         let waiting = Vec::new();
-        self.leader = Some(Leader { coordinator, cluster, writing: false, wakes: Moment::END, waiting });
+        self.leader =
+            Some(Leader { coordinator, cluster, writing: false, wakes: Moment::END, waiting });
         self.decide();
     }
 
@@ -242,7 +248,8 @@ impl World {
                 self.plan(STORE, Event::Persisted { term, document });
             }
             Step::Wait(until) => {
-                let until = until.min(now.after(SLEEP_MAX)).max(now.after(Duration::from_micros(1)));
+                let until =
+                    until.min(now.after(SLEEP_MAX)).max(now.after(Duration::from_micros(1)));
                 // Woken by every event: one planned look is enough.
                 if leader.wakes <= now || until < leader.wakes {
                     leader.wakes = until;
@@ -264,7 +271,10 @@ impl World {
             self.maps.push(membership.clone());
             self.publish(coordinator, &membership);
             for other in (0..COORDINATORS).filter(|&other| other != coordinator) {
-                self.plan(STORE, Event::Published { coordinator: other, membership: membership.clone() });
+                self.plan(
+                    STORE,
+                    Event::Published { coordinator: other, membership: membership.clone() },
+                );
             }
         }
         self.tell_workers();

@@ -1,7 +1,8 @@
 //! A store in etcd, below a prefix, for several coordinators.
 //!
-//! The leader is whoever made the key `…leader`, which lives as long as its etcd lease. A fenced write happens only while that
-//! key is the one that was made at the election: the comparison and the write are one transaction.
+//! The leader is whoever made the key `…leader`, which lives as long as its etcd lease. A fenced
+//! write happens only while that key is the one that was made at the election: the comparison and
+//! the write are one transaction.
 
 mod leader;
 
@@ -10,8 +11,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use etcd_client::{
-    Certificate, Client, Compare, CompareOp, ConnectOptions, GetOptions, Identity, KeyValue, TlsOptions, Txn, TxnOp,
-    WatchOptions,
+    Certificate, Client, Compare, CompareOp, ConnectOptions, GetOptions, Identity, KeyValue,
+    TlsOptions, Txn, TxnOp, WatchOptions,
 };
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -36,8 +37,8 @@ pub struct EtcdOptions {
 
 /// Pause before a watch or an election is tried again.
 const RETRY_PAUSE: Duration = Duration::from_millis(250);
-/// Longest answer to a listing; the client would refuse more than 4 MiB. A hundred preload jobs, each with the longest description
-/// and progress that there may be, have less.
+/// Longest answer to a listing; the client would refuse more than 4 MiB. A hundred preload jobs,
+/// each with the longest description and progress that there may be, have less.
 const LIST_BYTES_MAX: usize = 256 << 20;
 /// The leader's key, below the prefix.
 const LEADER: &str = "leader";
@@ -52,7 +53,8 @@ pub struct EtcdStore {
     _introducing: DropGuard,
 }
 
-/// Says who this is: now, or where etcd does not answer, as soon as it does. What is asked before is refused, and asked again.
+/// Says who this is: now, or where etcd does not answer, as soon as it does. What is asked before
+/// is refused, and asked again.
 async fn introduce(
     mut client: Client,
     user: (String, String),
@@ -64,10 +66,18 @@ async fn introduce(
     match tokio::time::timeout(deadline, client.update_user(Some(user.clone()))).await {
         Ok(Ok(())) => return Ok(()),
         // It has answered: "authentication failed", or "authentication is not enabled".
-        Ok(Err(etcd_client::Error::GRpcStatus(status))) if status.message().contains("authentication") => {
-            return Err(unavailable(format!("it does not take user {}: {}", user.0, status.message())));
+        Ok(Err(etcd_client::Error::GRpcStatus(status)))
+            if status.message().contains("authentication") =>
+        {
+            return Err(unavailable(format!(
+                "it does not take user {}: {}",
+                user.0,
+                status.message()
+            )));
         }
-        Ok(Err(error)) => tracing::warn!(store, %error, "etcd was not told of the user; trying again"),
+        Ok(Err(error)) => {
+            tracing::warn!(store, %error, "etcd was not told of the user; trying again")
+        }
         Err(_) => tracing::warn!(store, "etcd was not told of the user: no answer; trying again"),
     }
     tokio::spawn(stop.run_until_cancelled_owned(async move {
@@ -83,7 +93,8 @@ async fn introduce(
 }
 
 impl EtcdStore {
-    /// Connects when it is first needed: an etcd that is away is no reason not to start. One that does not take the user is.
+    /// Connects when it is first needed: an etcd that is away is no reason not to start. One that
+    /// does not take the user is.
     pub async fn connect(options: EtcdOptions) -> Result<Self, StoreError> {
         let EtcdOptions { endpoints, prefix, ca, identity, user, deadline } = options;
         let prefix = format!("{}/", prefix.trim_end_matches('/'));
@@ -92,7 +103,8 @@ impl EtcdStore {
             .with_connect_timeout(deadline)
             .with_keep_alive(deadline, deadline)
             .with_keep_alive_while_idle(true)
-            // Tokens end with the etcd process that gave them, and when they were not used for some minutes.
+            // Tokens end with the etcd process that gave them, and when they were not used for some
+            // minutes.
             .with_auto_token_refresh(true);
         if endpoints.iter().any(|endpoint| endpoint.starts_with("https:")) {
             let mut tls = TlsOptions::new();
@@ -105,8 +117,10 @@ impl EtcdStore {
             connect = connect.with_tls(tls);
         }
         let client = Client::connect(&endpoints, Some(connect)).await;
-        let client =
-            client.map_err(|error| StoreError::Unavailable { store: name.clone(), reason: error.to_string() })?;
+        let client = client.map_err(|error| StoreError::Unavailable {
+            store: name.clone(),
+            reason: error.to_string(),
+        })?;
         let introducing = CancellationToken::new();
         if let Some(user) = user {
             introduce(client.clone(), user, &name, deadline, introducing.clone()).await?;
@@ -120,7 +134,11 @@ impl EtcdStore {
 
     fn entry(&self, found: &KeyValue) -> Option<Entry> {
         let key = found.key_str().ok()?.strip_prefix(&self.prefix)?.to_owned();
-        Some(Entry { key, value: Bytes::copy_from_slice(found.value()), revision: revision(found.mod_revision()) })
+        Some(Entry {
+            key,
+            value: Bytes::copy_from_slice(found.value()),
+            revision: revision(found.mod_revision()),
+        })
     }
 
     fn unavailable(&self, reason: impl ToString) -> StoreError {
@@ -128,7 +146,10 @@ impl EtcdStore {
     }
 
     /// Every request has a deadline.
-    async fn within<T>(&self, request: impl Future<Output = Result<T, etcd_client::Error>>) -> Result<T, StoreError> {
+    async fn within<T>(
+        &self,
+        request: impl Future<Output = Result<T, etcd_client::Error>>,
+    ) -> Result<T, StoreError> {
         match tokio::time::timeout(self.deadline, request).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(error)) => Err(self.unavailable(error)),
@@ -136,7 +157,8 @@ impl EtcdStore {
         }
     }
 
-    /// One transaction: the write, if all comparisons hold; else the present entry and leader, to say why not.
+    /// One transaction: the write, if all comparisons hold; else the present entry and leader, to
+    /// say why not.
     async fn write(
         &self,
         key: &str,
@@ -148,13 +170,19 @@ impl EtcdStore {
         let mut compares = Vec::new();
         match expect {
             Expect::Any => {}
-            Expect::Absent => compares.push(Compare::create_revision(full.clone(), CompareOp::Equal, 0)),
+            Expect::Absent => {
+                compares.push(Compare::create_revision(full.clone(), CompareOp::Equal, 0))
+            }
             Expect::Revision(Revision(at)) => {
                 compares.push(Compare::mod_revision(full.clone(), CompareOp::Equal, at as i64));
             }
         }
         if let Some(Fence { term }) = fence {
-            compares.push(Compare::create_revision(self.full(LEADER), CompareOp::Equal, *term as i64));
+            compares.push(Compare::create_revision(
+                self.full(LEADER),
+                CompareOp::Equal,
+                *term as i64,
+            ));
         }
         let otherwise = [TxnOp::get(self.full(LEADER), Some(GetOptions::new().with_keys_only()))];
         let txn = Txn::new().when(compares).and_then([write]).or_else(otherwise);
@@ -163,11 +191,15 @@ impl EtcdStore {
             return Ok(revision(answer.header().map_or(0, etcd_client::ResponseHeader::revision)));
         }
         let term = answer.op_responses().iter().find_map(|response| match response {
-            etcd_client::TxnOpResponse::Get(found) => found.kvs().first().map(KeyValue::create_revision),
+            etcd_client::TxnOpResponse::Get(found) => {
+                found.kvs().first().map(KeyValue::create_revision)
+            }
             _ => None,
         });
         match fence {
-            Some(fence) if term != Some(fence.term as i64) => Err(StoreError::Fenced { key: key.to_owned() }),
+            Some(fence) if term != Some(fence.term as i64) => {
+                Err(StoreError::Fenced { key: key.to_owned() })
+            }
             _ => Err(StoreError::Conflict { key: key.to_owned() }),
         }
     }
@@ -201,7 +233,12 @@ impl Store for EtcdStore {
         self.write(key, TxnOp::put(self.full(key), value, None), expect, fence).await
     }
 
-    async fn delete(&self, key: &str, expect: Expect, fence: Option<&Fence>) -> Result<(), StoreError> {
+    async fn delete(
+        &self,
+        key: &str,
+        expect: Expect,
+        fence: Option<&Fence>,
+    ) -> Result<(), StoreError> {
         self.write(key, TxnOp::delete(self.full(key), None), expect, fence).await.map(|_| ())
     }
 

@@ -1,8 +1,8 @@
 //! A store in a folder, for one coordinator: a file for each entry, replaced as a whole.
 //!
-//! Written beside, synced, renamed, and the folder synced: after a crash at any instant an entry is what it was or what it
-//! became. A lock on the folder keeps a second process out, so leadership and fences live in memory. Revisions grow across
-//! restarts: their upper half counts the openings.
+//! Written beside, synced, renamed, and the folder synced: after a crash at any instant an entry is
+//! what it was or what it became. A lock on the folder keeps a second process out, so leadership
+//! and fences live in memory. Revisions grow across restarts: their upper half counts the openings.
 
 mod record;
 
@@ -74,16 +74,27 @@ impl FileStore {
         flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
             rustix::io::Errno::WOULDBLOCK => StoreError::Unavailable {
                 store: name.clone(),
-                reason: "another coordinator uses the folder; give this one its own, or use etcd for several"
+                reason: "another coordinator uses the folder; give this one its own, or use etcd \
+                    for several"
                     .to_owned(),
             },
             error => failed("lock it", error.into()),
         })?;
-        let opening = record::count_opening(&folder.join(LOCK), folder).map_err(|error| failed("count", error))?;
-        let map = record::read_all(&entries).map_err(|reason| StoreError::Damaged { store: name.clone(), reason })?;
-        let state = State { map, revision: opening << OPENING_SHIFT, term: 0, leader: None, watches: Vec::new() };
+        let opening = record::count_opening(&folder.join(LOCK), folder)
+            .map_err(|error| failed("count", error))?;
+        let map = record::read_all(&entries)
+            .map_err(|reason| StoreError::Damaged { store: name.clone(), reason })?;
+        let state = State {
+            map,
+            revision: opening << OPENING_SHIFT,
+            term: 0,
+            leader: None,
+            watches: Vec::new(),
+        };
         let seat = Arc::new(Semaphore::new(1));
-        Ok(Self { inner: Arc::new(Inner { name, entries, state: Mutex::new(state), seat, _lock: lock }) })
+        Ok(Self {
+            inner: Arc::new(Inner { name, entries, state: Mutex::new(state), seat, _lock: lock }),
+        })
     }
 
     /// Changes the store on a thread that may wait for the disk.
@@ -94,7 +105,10 @@ impl FileStore {
         let inner = self.inner.clone();
         let task = tokio::task::spawn_blocking(move || change(&inner, &mut inner.state.lock()));
         task.await.unwrap_or_else(|error| {
-            Err(StoreError::Unavailable { store: self.inner.name.clone(), reason: error.to_string() })
+            Err(StoreError::Unavailable {
+                store: self.inner.name.clone(),
+                reason: error.to_string(),
+            })
         })
     }
 }
@@ -114,7 +128,9 @@ impl State {
 
     fn tell(&mut self, key: &str) {
         self.watches.retain(|(_, sender)| !sender.is_closed());
-        for (_, sender) in self.watches.iter().filter(|(prefix, _)| key.starts_with(prefix.as_str())) {
+        for (_, sender) in
+            self.watches.iter().filter(|(prefix, _)| key.starts_with(prefix.as_str()))
+        {
             sender.send_modify(|changes| *changes += 1);
         }
     }
@@ -122,7 +138,10 @@ impl State {
 
 impl Inner {
     fn failed(&self, key: &str, error: &io::Error) -> StoreError {
-        StoreError::Unavailable { store: self.name.clone(), reason: format!("can't write {key}: {error}") }
+        StoreError::Unavailable {
+            store: self.name.clone(),
+            reason: format!("can't write {key}: {error}"),
+        }
     }
 }
 
@@ -135,7 +154,10 @@ impl Store for FileStore {
     async fn list(&self, prefix: &str) -> Result<Vec<Entry>, StoreError> {
         let state = self.inner.state.lock();
         let from = state.map.range(prefix.to_owned()..);
-        Ok(from.take_while(|(key, _)| key.starts_with(prefix)).map(|(_, entry)| entry.clone()).collect())
+        Ok(from
+            .take_while(|(key, _)| key.starts_with(prefix))
+            .map(|(_, entry)| entry.clone())
+            .collect())
     }
 
     async fn put(
@@ -160,7 +182,12 @@ impl Store for FileStore {
         .await
     }
 
-    async fn delete(&self, key: &str, expect: Expect, fence: Option<&Fence>) -> Result<(), StoreError> {
+    async fn delete(
+        &self,
+        key: &str,
+        expect: Expect,
+        fence: Option<&Fence>,
+    ) -> Result<(), StoreError> {
         let (key, fence) = (key.to_owned(), fence.cloned());
         self.change(move |inner, state| {
             state.admit(&key, expect, fence.as_ref())?;

@@ -28,12 +28,16 @@ async fn gateways_hear_of_the_hot_blocks_that_workers_report_until_they_are_cold
     let report = async |rate: u64| {
         for id in ["a", "b"] {
             // While a map comes into force there is no answer.
-            let Ok(granted) = renew(&client, id, Epoch(0), Epoch(0), Duration::ZERO).await else { continue };
+            let Ok(granted) = renew(&client, id, Epoch(0), Epoch(0), Duration::ZERO).await else {
+                continue;
+            };
             let prepare = granted.prepare;
             let hot = vec![HotBlock { object: object.clone(), block, bytes_per_second: rate }];
-            let renewal = Renewal { hot: Some(hot), ..renewal(id, Epoch(0), prepare.unwrap_or_default()) };
+            let renewal =
+                Renewal { hot: Some(hot), ..renewal(id, Epoch(0), prepare.unwrap_or_default()) };
             let path = format!("/v1/workers/{id}/renew");
-            let granted: Result<Option<Granted>, AskError> = client.post(&path, &renewal, Duration::ZERO).await;
+            let granted: Result<Option<Granted>, AskError> =
+                client.post(&path, &renewal, Duration::ZERO).await;
             if let Ok(Some(granted)) = granted {
                 assert_eq!(granted.hot, Some(wish));
             }
@@ -46,7 +50,10 @@ async fn gateways_hear_of_the_hot_blocks_that_workers_report_until_they_are_cold
         assert!(began.elapsed() < SOON, "{:?}", heard.borrow());
     }
     let view: ClusterView = client.get("/v1/cluster", Duration::ZERO).await.unwrap().unwrap();
-    assert_eq!((view.hot.blocks, view.hot.hottest[0].workers, view.hot.hottest[0].key.as_str()), (1, 2, "k"));
+    assert_eq!(
+        (view.hot.blocks, view.hot.hottest[0].workers, view.hot.hottest[0].key.as_str()),
+        (1, 2, "k")
+    );
     // They live on, and serve little of it.
     while !heard.borrow_and_update().is_empty() {
         report(1).await;

@@ -20,7 +20,9 @@ use verbs3_coordinator::hot::HotOptions;
 use verbs3_coordinator::store::SharedStore;
 use verbs3_coordinator::store::file::FileStore;
 use verbs3_coordinator::{Coordinator, CoordinatorOptions, RelayOptions};
-use verbs3_coordinator_client::api::{ClusterView, GivenUp, Granted, Incarnation, MapAnswer, Registration, Renewal};
+use verbs3_coordinator_client::api::{
+    ClusterView, GivenUp, Granted, Incarnation, MapAnswer, Registration, Renewal,
+};
 use verbs3_coordinator_client::proof::Secret;
 use verbs3_coordinator_client::{AskError, Client, ClientOptions};
 use verbs3_protocol::{Epoch, WorkerId};
@@ -83,7 +85,11 @@ async fn start(store: SharedStore) -> Running {
     start_at("127.0.0.1:0", store, |_| {}).await
 }
 
-async fn start_at(address: &str, store: SharedStore, change: impl FnOnce(&mut CoordinatorOptions)) -> Running {
+async fn start_at(
+    address: &str,
+    store: SharedStore,
+    change: impl FnOnce(&mut CoordinatorOptions),
+) -> Running {
     let socket = TcpListener::bind(address).await.unwrap();
     let url = format!("http://{}", socket.local_addr().unwrap());
     let mut options = options("tests", url.clone());
@@ -145,7 +151,13 @@ fn renewal(id: &str, active: Epoch, prepared: Epoch) -> Renewal {
     }
 }
 
-async fn renew(client: &Client, id: &str, active: Epoch, prepared: Epoch, wait: Duration) -> Result<Granted, AskError> {
+async fn renew(
+    client: &Client,
+    id: &str,
+    active: Epoch,
+    prepared: Epoch,
+    wait: Duration,
+) -> Result<Granted, AskError> {
     let renewal = Renewal { wait_ms: wait.as_millis() as u64, ..renewal(id, active, prepared) };
     Ok(client.post(&format!("/v1/workers/{id}/renew"), &renewal, wait).await?.unwrap())
 }

@@ -17,7 +17,12 @@ async fn workers_join_and_everybody_follows_the_map() {
     let following = tokio::spawn(follower.run(stop.clone()));
 
     register(&client, "a").await;
-    let first = tokio::time::timeout(SOON, follows.wait_for(Option::is_some)).await.unwrap().unwrap().clone().unwrap();
+    let first = tokio::time::timeout(SOON, follows.wait_for(Option::is_some))
+        .await
+        .unwrap()
+        .unwrap()
+        .clone()
+        .unwrap();
     assert_eq!(first.members.iter().map(|member| member.id.0.as_str()).collect::<Vec<_>>(), ["a"]);
     let granted = renew(&client, "a", Epoch(0), Epoch(0), Duration::ZERO).await.unwrap();
     assert_eq!(granted.activation.unwrap().resolved(None).unwrap().membership, *first);
@@ -34,13 +39,19 @@ async fn workers_join_and_everybody_follows_the_map() {
     assert!(asked.elapsed() < SOON / 2);
     assert_eq!(follows.borrow().as_ref().unwrap().members.len(), 1);
     renew(&client, "a", Epoch(0), prepare, Duration::ZERO).await.unwrap();
-    let both = |map: &Option<Arc<Membership>>| map.as_ref().is_some_and(|map| map.members.len() == 2);
+    let both =
+        |map: &Option<Arc<Membership>>| map.as_ref().is_some_and(|map| map.members.len() == 2);
     tokio::time::timeout(SOON, follows.wait_for(both)).await.unwrap().unwrap();
 
-    // Who knows the map before is told what changed, who knows none all of it, and who knows the newest waits.
-    assert!(matches!(map(&client, 0, 0).await, Some(MapAnswer::Membership(map)) if map.members.len() == 2));
+    // Who knows the map before is told what changed, who knows none all of it, and who knows the
+    // newest waits.
+    assert!(
+        matches!(map(&client, 0, 0).await, Some(MapAnswer::Membership(map)) if map.members.len() == 2)
+    );
     let Some(MapAnswer::Change(change)) = map(&client, 1, 0).await.map(|answer| match answer {
-        MapAnswer::Membership(membership) => MapAnswer::Change(Membership::default().change_to(&membership)),
+        MapAnswer::Membership(membership) => {
+            MapAnswer::Change(Membership::default().change_to(&membership))
+        }
         change => change,
     }) else {
         panic!("no change")
@@ -50,8 +61,11 @@ async fn workers_join_and_everybody_follows_the_map() {
     let view: ClusterView = client.get("/v1/cluster", Duration::ZERO).await.unwrap().unwrap();
     assert_eq!(view.workers.iter().map(|worker| worker.slots).sum::<u32>(), 65_536);
     assert!(view.workers.iter().all(|worker| worker.state == WorkerState::Serving), "{view:?}");
-    let place: serde_json::Value =
-        client.get("/v1/placement?volume=store%2Fdata&key=a%20b", Duration::ZERO).await.unwrap().unwrap();
+    let place: serde_json::Value = client
+        .get("/v1/placement?volume=store%2Fdata&key=a%20b", Duration::ZERO)
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(place["workers"].as_array().unwrap().len(), 2);
     stop.cancel();
     following.await.unwrap();
@@ -67,10 +81,14 @@ async fn a_restart_goes_on_with_the_map_and_waits_for_leases() {
         register(&asking, id).await;
     }
     let began = Instant::now();
-    while !matches!(map(&asking, 0, 1000).await, Some(MapAnswer::Membership(map)) if map.members.len() == 2) {
+    while !matches!(map(&asking, 0, 1000).await, Some(MapAnswer::Membership(map)) if map.members.len() == 2)
+    {
         for id in ["a", "b"] {
-            let prepare = renew(&asking, id, Epoch(0), Epoch(0), Duration::ZERO).await.unwrap().prepare;
-            renew(&asking, id, Epoch(0), prepare.unwrap_or_default(), Duration::ZERO).await.unwrap();
+            let prepare =
+                renew(&asking, id, Epoch(0), Epoch(0), Duration::ZERO).await.unwrap().prepare;
+            renew(&asking, id, Epoch(0), prepare.unwrap_or_default(), Duration::ZERO)
+                .await
+                .unwrap();
         }
         assert!(began.elapsed() < SOON);
     }
@@ -79,10 +97,14 @@ async fn a_restart_goes_on_with_the_map_and_waits_for_leases() {
     let second = start(file_store_again(&folder).await).await;
     let asking = client(&[&second.url], secret());
     let began = Instant::now();
-    assert!(matches!(map(&asking, 0, 5000).await, Some(MapAnswer::Membership(map)) if map.members.len() == 2));
+    assert!(
+        matches!(map(&asking, 0, 5000).await, Some(MapAnswer::Membership(map)) if map.members.len() == 2)
+    );
     let unknown = loop {
         match renew(&asking, "a", Epoch(1), Epoch(0), Duration::ZERO).await {
-            Err(AskError::Away(_)) if began.elapsed() < SOON => tokio::time::sleep(Duration::from_millis(20)).await,
+            Err(AskError::Away(_)) if began.elapsed() < SOON => {
+                tokio::time::sleep(Duration::from_millis(20)).await
+            }
             other => break other,
         }
     };
@@ -117,7 +139,8 @@ async fn of_three_coordinators_one_leads_and_is_followed_when_it_ends() {
     }
     let asking = client(&urls, secret());
     let view: ClusterView = asking.get("/v1/cluster", Duration::ZERO).await.unwrap().unwrap();
-    let leads = running.iter().position(|running| Some(&running.url) == view.leader.as_ref()).unwrap();
+    let leads =
+        running.iter().position(|running| Some(&running.url) == view.leader.as_ref()).unwrap();
     let Some(MapAnswer::Membership(before)) = map(&asking, 0, 5000).await else { panic!("no map") };
     let ended = running.remove(leads);
     let began = Instant::now();
@@ -125,7 +148,8 @@ async fn of_three_coordinators_one_leads_and_is_followed_when_it_ends() {
     register(&asking, "b").await;
     println!("followed {:.1} s after its end began", began.elapsed().as_secs_f64());
     for url in running.iter().map(|running| running.url.as_str()) {
-        let Some(MapAnswer::Membership(after)) = map(&client(&[url], secret()), 0, 5000).await else {
+        let Some(MapAnswer::Membership(after)) = map(&client(&[url], secret()), 0, 5000).await
+        else {
             panic!("{url} knows no map")
         };
         assert!(after.epoch >= before.epoch);

@@ -19,8 +19,11 @@ async fn a_proof_is_good_once_but_for_questions_and_for_words_to_workers() {
     let recipient = asking.recipient(&running.url).unwrap();
     let path = |name: &str| format!("/v1/workers/a/{name}");
     // 400: such a body is none of theirs.
-    let cases =
-        [("POST", path("renew"), [400, 401]), ("POST", path("leave"), [400, 401]), ("POST", path("relay"), [400, 400])];
+    let cases = [
+        ("POST", path("renew"), [400, 401]),
+        ("POST", path("leave"), [400, 401]),
+        ("POST", path("relay"), [400, 400]),
+    ];
     for (method, path, statuses) in cases {
         let said = Said { method, path_and_query: &path, body: EVENT.as_bytes() };
         let (proof, _) = secret().prove(said, &recipient, wall_clock_ms());
@@ -30,7 +33,11 @@ async fn a_proof_is_good_once_but_for_questions_and_for_words_to_workers() {
         }
         let (old, _) = secret().prove(said, &recipient, wall_clock_ms() - 120_000);
         let header = format!("{REQUEST_HEADER}: {old}\r\n");
-        assert_eq!(unproven(&running.url, method, &path, &header).await, 401, "{path}, of another time");
+        assert_eq!(
+            unproven(&running.url, method, &path, &header).await,
+            401,
+            "{path}, of another time"
+        );
     }
     running.coordinator.shutdown().await;
 }
@@ -43,7 +50,10 @@ pub async fn unproven(url: &str, method: &str, path: &str, header: &str) -> u16 
     let mut stream = tokio::net::TcpStream::connect(host).await.unwrap();
     let body = EVENT;
     let length = body.len();
-    let head = format!("{method} {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\ncontent-length: {length}\r\n");
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\ncontent-length: \
+        {length}\r\n"
+    );
     stream.write_all(format!("{head}{header}\r\n{body}").as_bytes()).await.unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
@@ -56,12 +66,19 @@ async fn who_does_not_know_the_secret_gets_and_changes_nothing() {
     let running = start(file_store(&folder)).await;
     register(&client(&[&running.url], secret()), "a").await;
     let stranger = client(&[&running.url], Secret::new("tests", "another secret of that length"));
-    let refused = stranger.post::<_, Granted>("/v1/workers", &registration("evil"), Duration::ZERO).await;
+    let refused =
+        stranger.post::<_, Granted>("/v1/workers", &registration("evil"), Duration::ZERO).await;
     // What comes back proves nothing to it either.
-    assert!(matches!(&refused, Err(AskError::Away(reason)) if reason.contains("does not prove")), "{refused:?}");
+    assert!(
+        matches!(&refused, Err(AskError::Away(reason)) if reason.contains("does not prove")),
+        "{refused:?}"
+    );
     assert!(stranger.get::<ClusterView>("/v1/cluster", Duration::ZERO).await.is_err());
-    let view: ClusterView =
-        client(&[&running.url], secret()).get("/v1/cluster", Duration::ZERO).await.unwrap().unwrap();
+    let view: ClusterView = client(&[&running.url], secret())
+        .get("/v1/cluster", Duration::ZERO)
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(view.workers.len(), 1);
     running.coordinator.shutdown().await;
 }
@@ -74,12 +91,22 @@ async fn a_stores_token_lets_notifications_in_and_nothing_else() {
     let bearer = "authorization: Bearer a token of the store\r\n";
     // 503: this coordinator has no stores.
     assert_eq!(unproven(url, "POST", "/v1/notifications", bearer).await, 503);
-    assert_eq!(unproven(url, "POST", "/v1/notifications?warm=true&token=a+token%20of+the+store", "").await, 503);
+    assert_eq!(
+        unproven(url, "POST", "/v1/notifications?warm=true&token=a+token%20of+the+store", "").await,
+        503
+    );
     assert_eq!(unproven(url, "POST", "/v1/notifications?token=a+token", "").await, 401);
-    assert_eq!(unproven(url, "POST", "/v1/notifications", "authorization: Bearer another\r\n").await, 401);
+    assert_eq!(
+        unproven(url, "POST", "/v1/notifications", "authorization: Bearer another\r\n").await,
+        401
+    );
     assert_eq!(unproven(url, "POST", "/v1/notifications", "").await, 401);
-    let others =
-        [("POST", "/v1/invalidate"), ("POST", "/v1/workers"), ("GET", "/v1/notifications"), ("GET", "/v1/map")];
+    let others = [
+        ("POST", "/v1/invalidate"),
+        ("POST", "/v1/workers"),
+        ("GET", "/v1/notifications"),
+        ("GET", "/v1/map"),
+    ];
     for (method, path) in others {
         assert_eq!(unproven(url, method, path, bearer).await, 401, "{method} {path}");
     }
@@ -92,8 +119,13 @@ async fn a_taken_id_is_refused_with_who_has_it() {
     let running = start(file_store(&folder)).await;
     let asking = client(&[&running.url], secret());
     register(&asking, "a").await;
-    let other = Registration { incarnation: Incarnation::new(), address: "elsewhere:9400".into(), ..registration("a") };
-    let refused = asking.post::<_, Granted>("/v1/workers", &other, Duration::ZERO).await.unwrap_err();
+    let other = Registration {
+        incarnation: Incarnation::new(),
+        address: "elsewhere:9400".into(),
+        ..registration("a")
+    };
+    let refused =
+        asking.post::<_, Granted>("/v1/workers", &other, Duration::ZERO).await.unwrap_err();
     assert_eq!(refused.kind(), Some(RefusedKind::Taken));
     assert!(refused.to_string().contains("a:9400"), "{refused}");
     running.coordinator.shutdown().await;
@@ -107,7 +139,9 @@ async fn a_store_of_another_cluster_is_refused() {
     for store in stores {
         let made = |name: &'static str| {
             let store = store.clone();
-            async move { Coordinator::new(options(name, "http://here".into()), store, &Registry::new()).await }
+            async move {
+                Coordinator::new(options(name, "http://here".into()), store, &Registry::new()).await
+            }
         };
         made("train").await.unwrap();
         made("train").await.unwrap();
@@ -121,6 +155,9 @@ async fn a_store_of_another_cluster_is_refused() {
         let claim = Bytes::from(serde_json::to_vec(&claim).unwrap());
         store.put("cluster", claim, Expect::Revision(entry.revision), None).await.unwrap();
         let refused = made("train").await.err().unwrap();
-        assert!(matches!(refused, CoordinatorError::Claim(ClaimError::Ranking { found: 0, .. })), "{refused}");
+        assert!(
+            matches!(refused, CoordinatorError::Claim(ClaimError::Ranking { found: 0, .. })),
+            "{refused}"
+        );
     }
 }

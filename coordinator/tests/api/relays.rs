@@ -17,7 +17,12 @@ async fn relay(client: &Client, id: &str, word: Word, wait: Duration) -> Result<
     Ok(client.post(&format!("/v1/workers/{id}/relay"), &relay, wait).await?.unwrap())
 }
 
-async fn renew_heard(client: &Client, active: Epoch, heard: Vec<HeardWord>, wait: Duration) -> Granted {
+async fn renew_heard(
+    client: &Client,
+    active: Epoch,
+    heard: Vec<HeardWord>,
+    wait: Duration,
+) -> Granted {
     let incarnation = registration("a").incarnation;
     let (prepared, open_writes, knows, handing_over) = (Epoch(0), None, active, None);
     let wait_ms = wait.as_millis() as u64;
@@ -51,7 +56,9 @@ async fn a_writers_word_reaches_a_worker_by_its_renewals() {
     let running = start(file_store(&folder)).await;
     let (gateway, worker) = (client(&[&running.url], secret()), client(&[&running.url], secret()));
     register(&worker, "a").await;
-    let Some(MapAnswer::Membership(in_force)) = map(&worker, 0, 5000).await else { panic!("no map") };
+    let Some(MapAnswer::Membership(in_force)) = map(&worker, 0, 5000).await else {
+        panic!("no map")
+    };
     let epoch = in_force.epoch;
 
     // The worker waits for news, and has it at once; the answer goes with its next renewal.
@@ -73,19 +80,38 @@ async fn a_writers_word_reaches_a_worker_by_its_renewals() {
     assert_eq!(granted.words, []);
     assert_eq!(relayed.await.unwrap().unwrap(), Relayed::Heard(Heard::Done));
 
-    // Whom it can't reach, or not under this map, is told apart; who asks in vain is told so in time.
+    // Whom it can't reach, or not under this map, is told apart; who asks in vain is told so in
+    // time.
     let later = Epoch(epoch.0 + 1);
-    assert_eq!(relay(&gateway, "a", word(later, 2), SOON).await.unwrap(), Relayed::OtherEpoch(epoch));
+    assert_eq!(
+        relay(&gateway, "a", word(later, 2), SOON).await.unwrap(),
+        Relayed::OtherEpoch(epoch)
+    );
     assert_eq!(relay(&gateway, "b", word(epoch, 2), SOON).await.unwrap(), Relayed::NoLease);
-    assert_eq!(relay(&gateway, "a", word(epoch, 2), Duration::from_millis(50)).await.unwrap(), Relayed::Silent);
+    assert_eq!(
+        relay(&gateway, "a", word(epoch, 2), Duration::from_millis(50)).await.unwrap(),
+        Relayed::Silent
+    );
     let nothing = Word::Report(Report { keys: Vec::new(), ..report_of(word(epoch, 2)) });
-    assert_eq!(relay(&gateway, "a", nothing, SOON).await.unwrap_err().kind(), Some(RefusedKind::Malformed));
-    // The longest that a batch delete makes; one that is longer is refused by who sends it, who can say why.
-    let keys = |key: String| Word::Report(Report { keys: vec![key; 1000], ..report_of(word(later, 2)) });
-    assert_eq!(relay(&gateway, "a", keys("\"".repeat(1024)), SOON).await.unwrap(), Relayed::OtherEpoch(epoch));
+    assert_eq!(
+        relay(&gateway, "a", nothing, SOON).await.unwrap_err().kind(),
+        Some(RefusedKind::Malformed)
+    );
+    // The longest that a batch delete makes; one that is longer is refused by who sends it, who can
+    // say why.
+    let keys =
+        |key: String| Word::Report(Report { keys: vec![key; 1000], ..report_of(word(later, 2)) });
+    assert_eq!(
+        relay(&gateway, "a", keys("\"".repeat(1024)), SOON).await.unwrap(),
+        Relayed::OtherEpoch(epoch)
+    );
     let too_long = relay(&gateway, "a", keys("\u{1}".repeat(1024)), SOON).await;
-    assert!(matches!(too_long, Err(AskError::TooLong { bytes }) if bytes > 6_000_000), "{too_long:?}");
-    let stranger = client(&[&running.url], Secret::new("tests", "another secret of sixteen characters"));
+    assert!(
+        matches!(too_long, Err(AskError::TooLong { bytes }) if bytes > 6_000_000),
+        "{too_long:?}"
+    );
+    let stranger =
+        client(&[&running.url], Secret::new("tests", "another secret of sixteen characters"));
     assert!(relay(&stranger, "a", word(epoch, 2), SOON).await.is_err());
 
     // As many as may wait; those whose askers hang up make room, and nobody hears them.
@@ -93,19 +119,26 @@ async fn a_writers_word_reaches_a_worker_by_its_renewals() {
         .map(|n| {
             let gateway = gateway.clone();
             // The place may be one that the question below has for a moment.
-            let until_it_waits =
-                async move { while relay(&gateway, "a", word(epoch, 10 + n), SOON).await.unwrap() == Relayed::Full {} };
+            let until_it_waits = async move {
+                while relay(&gateway, "a", word(epoch, 10 + n), SOON).await.unwrap()
+                    == Relayed::Full
+                {}
+            };
             tokio::spawn(until_it_waits)
         })
         .collect();
     let began = Instant::now();
-    while relay(&gateway, "a", word(epoch, 3), Duration::from_millis(1)).await.unwrap() != Relayed::Full {
+    while relay(&gateway, "a", word(epoch, 3), Duration::from_millis(1)).await.unwrap()
+        != Relayed::Full
+    {
         // Keeps the lease.
         renew_heard(&worker, epoch, Vec::new(), Duration::ZERO).await;
         assert!(began.elapsed() < SOON);
     }
     waiting.iter().for_each(tokio::task::JoinHandle::abort);
-    while relay(&gateway, "a", word(epoch, 4), Duration::from_millis(1)).await.unwrap() == Relayed::Full {
+    while relay(&gateway, "a", word(epoch, 4), Duration::from_millis(1)).await.unwrap()
+        == Relayed::Full
+    {
         renew_heard(&worker, epoch, Vec::new(), Duration::ZERO).await;
         assert!(began.elapsed() < SOON);
     }
@@ -127,10 +160,13 @@ async fn who_waits_for_a_worker_when_the_leader_ends_asks_the_next() {
     let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
     let (gateway, worker) = (client(&urls, secret()), client(&urls, secret()));
     register(&worker, "a").await;
-    let Some(MapAnswer::Membership(in_force)) = map(&worker, 0, 5000).await else { panic!("no map") };
+    let Some(MapAnswer::Membership(in_force)) = map(&worker, 0, 5000).await else {
+        panic!("no map")
+    };
     let epoch = in_force.epoch;
     let view: ClusterView = gateway.get("/v1/cluster", Duration::ZERO).await.unwrap().unwrap();
-    let leads = running.iter().position(|running| Some(&running.url) == view.leader.as_ref()).unwrap();
+    let leads =
+        running.iter().position(|running| Some(&running.url) == view.leader.as_ref()).unwrap();
     let relayed = tokio::spawn(async move {
         let began = Instant::now();
         loop {
@@ -141,10 +177,14 @@ async fn who_waits_for_a_worker_when_the_leader_ends_asks_the_next() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     });
-    // The leader that has handed the word out ends, and what the worker answers is the next one's to hear, which knows nothing of it.
+    // The leader that has handed the word out ends, and what the worker answers is the next one's
+    // to hear, which knows nothing of it.
     let granted = renew_heard(&worker, epoch, Vec::new(), SOON).await;
-    let lost: Vec<HeardWord> =
-        granted.words.iter().map(|word| HeardWord { id: word.id, heard: Heard::Unleased }).collect();
+    let lost: Vec<HeardWord> = granted
+        .words
+        .iter()
+        .map(|word| HeardWord { id: word.id, heard: Heard::Unleased })
+        .collect();
     assert_eq!(lost.len(), 1);
     running.remove(leads).coordinator.shutdown().await;
     register(&worker, "a").await;
@@ -152,7 +192,11 @@ async fn who_waits_for_a_worker_when_the_leader_ends_asks_the_next() {
     let mut heard = Vec::new();
     while !relayed.is_finished() {
         let granted = renew_heard(&worker, epoch, heard, Duration::from_millis(100)).await;
-        heard = granted.words.iter().map(|word| HeardWord { id: word.id, heard: Heard::Done }).collect();
+        heard = granted
+            .words
+            .iter()
+            .map(|word| HeardWord { id: word.id, heard: Heard::Done })
+            .collect();
     }
     assert_eq!(relayed.await.unwrap(), Relayed::Heard(Heard::Done));
     for running in running {

@@ -1,4 +1,5 @@
-//! What those can do who do not know the secret, but may have heard others prove it: nothing, and not for long.
+//! What those can do who do not know the secret, but may have heard others prove it: nothing, and
+//! not for long.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -26,7 +27,8 @@ async fn a_proof_that_was_heard_is_of_no_use_elsewhere_or_later() {
     let (one, other) = (start(file_store(&folders[0])).await, start(file_store(&folders[1])).await);
     let asking = client(&[&one.url], secret());
     register(&asking, "a").await;
-    // Of those requests that may be repeated where they are for: 400, since such a body is none of theirs.
+    // Of those requests that may be repeated where they are for: 400, since such a body is none of
+    // theirs.
     let path = "/v1/workers/a/relay";
     let said = Said { method: "POST", path_and_query: path, body: EVENT.as_bytes() };
     let (proof, _) = secret().prove(said, &asking.recipient(&one.url).unwrap(), wall_clock_ms());
@@ -51,7 +53,9 @@ async fn no_body_is_read_before_a_proof() {
     let wrong = format!("1.{0}.{0}.{1}.{1}", "0".repeat(32), "0".repeat(64));
     for header in [String::new(), format!("{REQUEST_HEADER}: {wrong}\r\n")] {
         let mut socket = connect(&running.url).await;
-        let head = format!("POST /v1/workers HTTP/1.1\r\nhost: x\r\ncontent-length: 2000000\r\n{header}\r\n");
+        let head = format!(
+            "POST /v1/workers HTTP/1.1\r\nhost: x\r\ncontent-length: 2000000\r\n{header}\r\n"
+        );
         socket.write_all(head.as_bytes()).await.unwrap();
         // Nothing follows, and the answer comes all the same.
         let mut answer = [0; 12];

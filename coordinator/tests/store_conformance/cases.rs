@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::timeout;
-use verbs3_coordinator::store::{Expect, KEY_BYTES_MAX, Revision, Store, StoreError, VALUE_BYTES_MAX};
+use verbs3_coordinator::store::{
+    Expect, KEY_BYTES_MAX, Revision, Store, StoreError, VALUE_BYTES_MAX,
+};
 
 use crate::Pair;
 
@@ -24,7 +26,10 @@ pub async fn what_was_put_is_got(Pair { one, other }: Pair) {
     assert_eq!(one.get("a/b").await.unwrap(), None);
     let revision = put(&*one, "a/b", "first").await;
     let entry = other.get("a/b").await.unwrap().unwrap();
-    assert_eq!((entry.key.as_str(), &entry.value[..], entry.revision), ("a/b", &b"first"[..], revision));
+    assert_eq!(
+        (entry.key.as_str(), &entry.value[..], entry.revision),
+        ("a/b", &b"first"[..], revision)
+    );
     put(&*other, "a/b", "").await;
     assert_eq!(value(&*one, "a/b").await.unwrap(), "");
     one.delete("a/b", Expect::Any, None).await.unwrap();
@@ -40,7 +45,9 @@ pub async fn lists_are_of_a_prefix_and_in_order(Pair { one, other }: Pair) {
     let _leader = one.campaign("me", LEASE).await.unwrap();
     let list = |prefix: &'static str| {
         let other = other.clone();
-        async move { other.list(prefix).await.unwrap().into_iter().map(|entry| entry.key).collect::<Vec<_>>() }
+        async move {
+            other.list(prefix).await.unwrap().into_iter().map(|entry| entry.key).collect::<Vec<_>>()
+        }
     };
     assert_eq!(list("jobs/").await, ["jobs/a", "jobs/b", "jobs/ä %/.."]);
     assert_eq!(list("none/").await, [""; 0]);
@@ -86,7 +93,9 @@ pub async fn of_many_that_swap_at_once_one_wins(Pair { one, other }: Pair) {
         let tries = (0..8).map(|index| {
             let store = if index % 2 == 0 { one.clone() } else { other.clone() };
             let value = Bytes::from(format!("{round} by {index}"));
-            tokio::spawn(async move { store.put("counter", value, Expect::Revision(seen), None).await })
+            tokio::spawn(
+                async move { store.put("counter", value, Expect::Revision(seen), None).await },
+            )
         });
         let mut won = Vec::new();
         for attempt in tries.collect::<Vec<_>>() {
@@ -106,7 +115,10 @@ pub async fn a_watch_tells_of_changes_below_its_prefix_alone(Pair { one, other }
     put(&*one, "jobs/1", "before").await;
     let mut watch = other.watch("jobs/").await.unwrap();
     let mut elsewhere = other.watch("map").await.unwrap();
-    assert!(timeout(Duration::from_millis(300), watch.changed()).await.is_err(), "told of what was there");
+    assert!(
+        timeout(Duration::from_millis(300), watch.changed()).await.is_err(),
+        "told of what was there"
+    );
     put(&*one, "jobs/1", "changed").await;
     timeout(SOON, watch.changed()).await.unwrap();
     assert_eq!(value(&*other, "jobs/1").await.unwrap(), "changed");
@@ -121,7 +133,10 @@ pub async fn there_is_one_leader(Pair { one, other }: Pair) {
     let first = one.campaign("http://one", LEASE).await.unwrap();
     assert_eq!(other.leader().await.unwrap().as_deref(), Some("http://one"));
     // Longer than a lease: it has to be kept.
-    assert!(timeout(LEASE * 2, other.campaign("http://other", LEASE)).await.is_err(), "two leaders");
+    assert!(
+        timeout(LEASE * 2, other.campaign("http://other", LEASE)).await.is_err(),
+        "two leaders"
+    );
     assert!(!first.is_lost());
     let put = one.put("map", Bytes::from_static(b"1"), Expect::Absent, Some(first.fence())).await;
     put.unwrap();
@@ -140,7 +155,9 @@ pub async fn a_deposed_leader_can_not_write(Pair { one, other }: Pair) {
         assert!(matches!(late, Err(StoreError::Fenced { .. })), "{late:?}");
     }
     assert_eq!(value(&*one, "map").await.unwrap(), "1");
-    let now = other.put("map", Bytes::from_static(b"3"), Expect::Revision(revision), Some(second.fence())).await;
+    let now = other
+        .put("map", Bytes::from_static(b"3"), Expect::Revision(revision), Some(second.fence()))
+        .await;
     now.unwrap();
 }
 
@@ -164,7 +181,9 @@ pub async fn keys_and_values_have_bounds(Pair { one, .. }: Pair) {
     let longest = "k".repeat(KEY_BYTES_MAX);
     write(longest.clone(), VALUE_BYTES_MAX).await.unwrap();
     assert_eq!(one.get(&longest).await.unwrap().unwrap().value.len(), VALUE_BYTES_MAX);
-    for (key, bytes) in [(format!("{longest}k"), 1), (String::new(), 1), ("big".to_owned(), VALUE_BYTES_MAX + 1)] {
+    for (key, bytes) in
+        [(format!("{longest}k"), 1), (String::new(), 1), ("big".to_owned(), VALUE_BYTES_MAX + 1)]
+    {
         let refused = write(key, bytes).await;
         assert!(matches!(refused, Err(StoreError::Refused { .. })), "{refused:?}");
     }
@@ -176,6 +195,7 @@ pub async fn a_list_of_many_megabytes_comes_whole(Pair { one, other }: Pair) {
         let value = Bytes::from(vec![number; VALUE_BYTES_MAX]);
         one.put(&format!("jobs/{number}"), value, Expect::Any, None).await.unwrap();
     }
-    let lengths: Vec<usize> = other.list("jobs/").await.unwrap().iter().map(|entry| entry.value.len()).collect();
+    let lengths: Vec<usize> =
+        other.list("jobs/").await.unwrap().iter().map(|entry| entry.value.len()).collect();
     assert_eq!(lengths, [VALUE_BYTES_MAX; 6]);
 }

@@ -24,7 +24,8 @@ async fn writes_until_it_is_killed() {
     let store = FileStore::open(folder.as_ref()).unwrap();
     for number in 0u64.. {
         let key = number % KEYS;
-        let revision = store.put(&format!("k{key}"), content(key, number), Expect::Any, None).await.unwrap();
+        let revision =
+            store.put(&format!("k{key}"), content(key, number), Expect::Any, None).await.unwrap();
         println!("DONE {key} {number} {}", revision.0);
     }
 }
@@ -52,7 +53,8 @@ async fn what_was_acknowledged_survives_a_kill_and_nothing_is_torn() {
         for line in output.lines() {
             let line = line.unwrap();
             let Some(at) = line.find("DONE ") else { continue };
-            let words: Vec<u64> = line[at + 5..].split(' ').filter_map(|word| word.parse().ok()).collect();
+            let words: Vec<u64> =
+                line[at + 5..].split(' ').filter_map(|word| word.parse().ok()).collect();
             if let [key, number, revision] = words[..] {
                 done.insert(key, (number, revision));
             }
@@ -61,7 +63,10 @@ async fn what_was_acknowledged_survives_a_kill_and_nothing_is_torn() {
         let store = FileStore::open(folder.path()).unwrap();
         for (key, (number, revision)) in &done {
             let entry = store.get(&format!("k{key}")).await.unwrap().unwrap();
-            assert!(entry.revision >= Revision(*revision), "round {round}: an acknowledged write is lost");
+            assert!(
+                entry.revision >= Revision(*revision),
+                "round {round}: an acknowledged write is lost"
+            );
             let text = String::from_utf8(entry.value.to_vec()).unwrap();
             let found: u64 = text.split(':').nth(1).unwrap().parse().unwrap();
             assert!(found >= *number && entry.value == content(*key, found), "round {round}: torn");
@@ -70,7 +75,10 @@ async fn what_was_acknowledged_survives_a_kill_and_nothing_is_torn() {
         assert!(next > last && done.values().all(|(_, revision)| next.0 > *revision));
         last = next;
     }
-    assert!(std::fs::read_dir(folder.path().join("entries")).unwrap().count() > 1, "too little happened");
+    assert!(
+        std::fs::read_dir(folder.path().join("entries")).unwrap().count() > 1,
+        "too little happened"
+    );
 }
 
 #[tokio::test]
@@ -85,12 +93,16 @@ async fn damage_is_found_and_named() {
     bytes[last] ^= 1;
     std::fs::write(&path, bytes).unwrap();
     let mut error = FileStore::open(folder.path()).err().unwrap();
-    // A process that another case is just starting holds what this one had open, until it is another program.
+    // A process that another case is just starting holds what this one had open, until it is
+    // another program.
     while error.to_string().contains("another coordinator") {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         error = FileStore::open(folder.path()).err().unwrap();
     }
-    assert!(matches!(&error, StoreError::Damaged { reason, .. } if reason.contains("entries/map")), "{error}");
+    assert!(
+        matches!(&error, StoreError::Damaged { reason, .. } if reason.contains("entries/map")),
+        "{error}"
+    );
 }
 
 #[test]

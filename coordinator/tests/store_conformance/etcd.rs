@@ -75,7 +75,8 @@ pub async fn store(endpoint: &str, prefix: &str) -> SharedStore {
 
 fn program() -> PathBuf {
     let cache = std::env::var("VERBS3_CACHE_DIR").map(PathBuf::from);
-    let cache = cache.unwrap_or_else(|_| PathBuf::from(std::env::var("HOME").unwrap()).join(".cache/verbs3"));
+    let cache = cache
+        .unwrap_or_else(|_| PathBuf::from(std::env::var("HOME").unwrap()).join(".cache/verbs3"));
     let program = cache.join("etcd/usr/bin/etcd");
     assert!(program.exists(), "{} is missing; run tests/testbed/etcd.sh", program.display());
     program
@@ -104,7 +105,8 @@ pub fn start_with(name: &str, scheme: &str, more: &[String]) -> Etcd {
         ["--initial-cluster", &initial],
         ["--log-level", "error"],
     ];
-    let arguments: Vec<String> = words.as_flattened().iter().map(ToString::to_string).chain(more.to_vec()).collect();
+    let arguments: Vec<String> =
+        words.as_flattened().iter().map(ToString::to_string).chain(more.to_vec()).collect();
     Etcd { child: Mutex::new(spawn(&arguments)), endpoint: client, arguments }
 }
 

@@ -1,4 +1,5 @@
-//! What becomes of watches and leaderships when etcd is killed and comes back, its history compacted.
+//! What becomes of watches and leaderships when etcd is killed and comes back, its history
+//! compacted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,8 @@ const WITHIN: Duration = Duration::from_secs(120);
 /// Until etcd takes it.
 async fn put(store: &SharedStore, key: &str, value: &'static str) {
     let putting = async {
-        while store.put(key, Bytes::from_static(value.as_bytes()), Expect::Any, None).await.is_err() {
+        while store.put(key, Bytes::from_static(value.as_bytes()), Expect::Any, None).await.is_err()
+        {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
@@ -44,7 +46,9 @@ async fn a_watch_goes_on_when_etcd_was_restarted_and_its_history_compacted() {
         etcd.restart();
         // What has happened so far, and then nothing of it until there is news.
         put(&writing, "elsewhere", value).await;
-        let calm = async { while tokio::time::timeout(Duration::from_secs(2), watch.changed()).await.is_ok() {} };
+        let calm = async {
+            while tokio::time::timeout(Duration::from_secs(2), watch.changed()).await.is_ok() {}
+        };
         tokio::time::timeout(WITHIN, calm).await.unwrap();
         put(&writing, "map", value).await;
         tokio::time::timeout(WITHIN, watch.changed()).await.unwrap();
@@ -55,7 +59,10 @@ async fn a_watch_goes_on_when_etcd_was_restarted_and_its_history_compacted() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_whose_etcd_comes_back_is_followed_by_another_and_can_not_write() {
     let etcd = etcd::start("succeeded");
-    let (one, other) = (etcd::store(&etcd.endpoint, "succeeded").await, etcd::store(&etcd.endpoint, "succeeded").await);
+    let (one, other) = (
+        etcd::store(&etcd.endpoint, "succeeded").await,
+        etcd::store(&etcd.endpoint, "succeeded").await,
+    );
     let leadership = one.campaign("one", Duration::from_secs(2)).await.unwrap();
     let standing = tokio::spawn({
         let other = other.clone();
@@ -72,7 +79,8 @@ async fn a_leader_whose_etcd_comes_back_is_followed_by_another_and_can_not_write
     tokio::time::timeout(WITHIN, leadership.lost()).await.unwrap();
     etcd.restart();
     let next = tokio::time::timeout(WITHIN, standing).await.unwrap().unwrap();
-    let fenced = one.put("map", Bytes::new(), Expect::Any, Some(leadership.fence())).await.unwrap_err();
+    let fenced =
+        one.put("map", Bytes::new(), Expect::Any, Some(leadership.fence())).await.unwrap_err();
     assert!(fenced.to_string().contains("map"), "{fenced}");
     other.put("map", Bytes::from_static(b"next"), Expect::Any, Some(next.fence())).await.unwrap();
     assert_eq!(one.get("map").await.unwrap().unwrap().value, "next");

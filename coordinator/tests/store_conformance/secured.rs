@@ -1,10 +1,13 @@
-//! etcd that takes nobody without a certificate, and then a user: who has both is let in, after its restart, too.
+//! etcd that takes nobody without a certificate, and then a user: who has both is let in, after its
+//! restart, too.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use etcd_client::{Certificate, Client, ConnectOptions, Identity, Permission, PermissionType, TlsOptions};
+use etcd_client::{
+    Certificate, Client, ConnectOptions, Identity, Permission, PermissionType, TlsOptions,
+};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use verbs3_coordinator::store::etcd::{EtcdOptions, EtcdStore};
 use verbs3_coordinator::store::{Expect, Store};
@@ -34,7 +37,11 @@ fn certificates() -> Certificates {
         params.distinguished_name = rcgen::DistinguishedName::new();
         (params.signed_by(&key, &ca).unwrap().pem(), key.serialize_pem())
     };
-    Certificates { ca: ca.pem(), server: made(&["127.0.0.1", "localhost"]), client: made(&["coordinator"]) }
+    Certificates {
+        ca: ca.pem(),
+        server: made(&["127.0.0.1", "localhost"]),
+        client: made(&["coordinator"]),
+    }
 }
 
 fn start(name: &str, Certificates { ca, server, .. }: &Certificates) -> Etcd {
@@ -44,18 +51,21 @@ fn start(name: &str, Certificates { ca, server, .. }: &Certificates) -> Etcd {
         std::fs::write(folder.join(name), pem).unwrap();
         folder.join(name).display().to_string()
     };
-    let mut words = vec!["--client-cert-auth".to_owned(), "--trusted-ca-file".to_owned(), file("ca.pem", ca)];
+    let mut words =
+        vec!["--client-cert-auth".to_owned(), "--trusted-ca-file".to_owned(), file("ca.pem", ca)];
     words.extend(["--cert-file".to_owned(), file("server.pem", &server.0)]);
     words.extend(["--key-file".to_owned(), file("server.key", &server.1)]);
     etcd::start_with(name, "https", &words)
 }
 
-/// From here on nobody reads or writes without a user, and that of the coordinators only below this prefix.
+/// From here on nobody reads or writes without a user, and that of the coordinators only below this
+/// prefix.
 async fn demand_a_user(endpoint: &str, prefix: &str, made: &Certificates) {
     let tls = TlsOptions::new()
         .ca_certificate(Certificate::from_pem(&made.ca))
         .identity(Identity::from_pem(&made.client.0, &made.client.1));
-    let mut client = Client::connect([endpoint], Some(ConnectOptions::new().with_tls(tls))).await.unwrap();
+    let mut client =
+        Client::connect([endpoint], Some(ConnectOptions::new().with_tls(tls))).await.unwrap();
     let began = Instant::now();
     while let Err(error) = client.get("anything", None).await {
         assert!(began.elapsed() < WITHIN, "etcd does not answer: {error}");
@@ -73,7 +83,9 @@ async fn demand_a_user(endpoint: &str, prefix: &str, made: &Certificates) {
 
 async fn put_within(store: &EtcdStore, value: &'static str) {
     let began = Instant::now();
-    while let Err(error) = store.put("map", Bytes::from_static(value.as_bytes()), Expect::Any, None).await {
+    while let Err(error) =
+        store.put("map", Bytes::from_static(value.as_bytes()), Expect::Any, None).await
+    {
         assert!(began.elapsed() < WITHIN, "{error}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
@@ -93,7 +105,9 @@ async fn etcd_that_wants_a_certificate_and_a_user_is_used_by_who_has_both() {
     let one = EtcdStore::connect(options.clone()).await.unwrap();
     let mut watch = one.watch("map").await.unwrap();
     let leadership = one.campaign("one", Duration::from_secs(5)).await.unwrap();
-    one.put("map", Bytes::from_static(b"1"), Expect::Absent, Some(leadership.fence())).await.unwrap();
+    one.put("map", Bytes::from_static(b"1"), Expect::Absent, Some(leadership.fence()))
+        .await
+        .unwrap();
     tokio::time::timeout(WITHIN, watch.changed()).await.unwrap();
     assert_eq!(one.list("").await.unwrap().len(), 1);
 
@@ -104,21 +118,29 @@ async fn etcd_that_wants_a_certificate_and_a_user_is_used_by_who_has_both() {
         EtcdOptions { user: None, ..options.clone() },
         EtcdOptions { prefix: "/verbs3-tests/of-others".to_owned(), ..options.clone() },
     ] {
-        let without = EtcdStore::connect(EtcdOptions { deadline: Duration::from_secs(2), ..without }).await.unwrap();
+        let without =
+            EtcdStore::connect(EtcdOptions { deadline: Duration::from_secs(2), ..without })
+                .await
+                .unwrap();
         assert!(without.get("map").await.is_err());
     }
     let wrong = Some(("coordinator".to_owned(), "another password".to_owned()));
-    let refused = EtcdStore::connect(EtcdOptions { user: wrong, ..options.clone() }).await.err().unwrap();
+    let refused =
+        EtcdStore::connect(EtcdOptions { user: wrong, ..options.clone() }).await.err().unwrap();
     assert!(refused.to_string().contains("does not take user coordinator"), "{refused}");
 
     // Its tokens die with it; and who starts while it is away is let in when it is there.
     etcd.kill();
-    let other = EtcdStore::connect(EtcdOptions { deadline: Duration::from_secs(1), ..options }).await.unwrap();
+    let other = EtcdStore::connect(EtcdOptions { deadline: Duration::from_secs(1), ..options })
+        .await
+        .unwrap();
     assert!(other.get("map").await.is_err());
     etcd.restart();
     put_within(&one, "2").await;
     put_within(&other, "3").await;
-    let calm = async { while tokio::time::timeout(Duration::from_secs(2), watch.changed()).await.is_ok() {} };
+    let calm = async {
+        while tokio::time::timeout(Duration::from_secs(2), watch.changed()).await.is_ok() {}
+    };
     tokio::time::timeout(WITHIN, calm).await.unwrap();
     put_within(&other, "4").await;
     tokio::time::timeout(WITHIN, watch.changed()).await.unwrap();

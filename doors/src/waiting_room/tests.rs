@@ -22,7 +22,10 @@ fn the_oldest_guest_of_the_busiest_address_gives_way() {
     let crowd: Vec<_> = (0..3).map(|_| room.admit_guest(address(2)).unwrap()).collect();
     let newcomer = room.admit_guest(address(3)).unwrap();
     let gone: Vec<bool> = crowd.iter().map(WaitingGuest::is_displaced).collect();
-    assert_eq!((honest.is_displaced(), newcomer.is_displaced(), gone), (false, false, vec![true, false, false]));
+    assert_eq!(
+        (honest.is_displaced(), newcomer.is_displaced(), gone),
+        (false, false, vec![true, false, false])
+    );
     assert_eq!(room.guests_count(), 4);
 }
 

@@ -1,5 +1,6 @@
-//! s3s's two questions: the secret of an access key, and whether a request may go on. Owns the first gate: no identity, no
-//! request. What the identity may do with which key is asked where the input is known (`operations::pass`).
+//! s3s's two questions: the secret of an access key, and whether a request may go on. Owns the
+//! first gate: no identity, no request. What the identity may do with which key is asked where the
+//! input is known (`operations::pass`).
 
 use std::sync::Arc;
 
@@ -38,7 +39,8 @@ pub(crate) struct Access {
 #[async_trait]
 impl S3Access for Access {
     async fn check(&self, cx: &mut S3AccessContext<'_>) -> S3Result<()> {
-        let exchange = cx.extensions_mut().get::<Arc<Exchange>>().cloned().ok_or_else(access_denied)?;
+        let exchange =
+            cx.extensions_mut().get::<Arc<Exchange>>().cloned().ok_or_else(access_denied)?;
         let name = cx.s3_op().name();
         if let Some(row) = TABLE.iter().position(|row| row.name == name) {
             let _ = exchange.row.set(row);
@@ -49,17 +51,20 @@ impl S3Access for Access {
             S3Path::Object { bucket, key } => (bucket.clone(), key.clone()),
         };
         let _ = exchange.target.set(target);
-        // A form has been authorised by its policy; the PUT that it has become carries no signature (`http::form`). Nor does a mended
-        // request, whose first form did (`http::lenient`).
+        // A form has been authorised by its policy; the PUT that it has become carries no signature
+        // (`http::form`). Nor does a mended request, whose first form did (`http::lenient`).
         if exchange.identity().is_none() {
             // The key may have been withdrawn between the signature's check and now.
-            let identity = cx.credentials().and_then(|credentials| self.identities.get(&credentials.access_key));
+            let identity = cx
+                .credentials()
+                .and_then(|credentials| self.identities.get(&credentials.access_key));
             let Some(identity) = identity else {
                 self.metrics.denied("anonymous");
                 return Err(access_denied());
             };
             exchange.recognise_identity(identity)?;
         }
-        query::check(name, cx.uri().query().unwrap_or_default()).inspect_err(|_| self.metrics.denied("unsupported"))
+        query::check(name, cx.uri().query().unwrap_or_default())
+            .inspect_err(|_| self.metrics.denied("unsupported"))
     }
 }

@@ -1,4 +1,5 @@
-//! The identities file: TOML, read by hand so that every problem is reported at once with its place. Owns the format:
+//! The identities file: TOML, read by hand so that every problem is reported at once with its
+//! place. Owns the format:
 //!
 //! ```toml
 //! [[identity]]
@@ -47,7 +48,8 @@ const RIGHTS: [(&str, Right); 7] = [
 
 /// Reads a file whole, or says everything that is wrong with it.
 pub(super) fn read(path: &Path) -> Result<Table, Vec<Problem>> {
-    let text = text_of(path).map_err(|what| vec![Problem { place: path.display().to_string(), what }])?;
+    let text =
+        text_of(path).map_err(|what| vec![Problem { place: path.display().to_string(), what }])?;
     parse(&text, path.parent().unwrap_or(Path::new(".")))
 }
 
@@ -57,7 +59,9 @@ pub(super) fn secret_files(path: &Path) -> Vec<PathBuf> {
     let Ok(toml) = text.parse::<Toml>() else { return Vec::new() };
     let folder = path.parent().unwrap_or(Path::new("."));
     let identities = toml.get("identity").and_then(Value::as_array).into_iter().flatten();
-    identities.filter_map(|identity| Some(folder.join(identity.get("secret_file")?.as_str()?))).collect()
+    identities
+        .filter_map(|identity| Some(folder.join(identity.get("secret_file")?.as_str()?)))
+        .collect()
 }
 
 fn text_of(path: &Path) -> Result<Zeroizing<String>, String> {
@@ -69,9 +73,12 @@ fn text_of(path: &Path) -> Result<Zeroizing<String>, String> {
 }
 
 pub(super) fn parse(text: &str, folder: &Path) -> Result<Table, Vec<Problem>> {
-    // The error's display would quote the line, which may hold a secret: only its place and message are kept.
+    // The error's display would quote the line, which may hold a secret: only its place and message
+    // are kept.
     let toml: Toml = text.parse().map_err(|error: toml::de::Error| {
-        let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+        let line = error
+            .span()
+            .map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
         vec![Problem { place: format!("line {line}"), what: error.message().to_owned() }]
     })?;
     let mut reader = Reader { folder, problems: Vec::new() };
@@ -92,7 +99,10 @@ impl Reader<'_> {
     fn only(&mut self, place: &str, table: &Toml, known: &[&str]) {
         for name in table.keys().filter(|name| !known.contains(&name.as_str())) {
             let dot = if place.is_empty() { "" } else { "." };
-            self.problem(format!("{place}{dot}{name}"), format!("is not known; known are {}", known.join(", ")));
+            self.problem(
+                format!("{place}{dot}{name}"),
+                format!("is not known; known are {}", known.join(", ")),
+            );
         }
     }
 
@@ -100,7 +110,10 @@ impl Reader<'_> {
         let Some(value) = parent.get(name) else { return Vec::new() };
         let dot = if place.is_empty() { "" } else { "." };
         let Some(items) = value.as_array() else {
-            self.problem(format!("{place}{dot}{name}"), format!("is not a list; write [[…{name}]]"));
+            self.problem(
+                format!("{place}{dot}{name}"),
+                format!("is not a list; write [[…{name}]]"),
+            );
             return Vec::new();
         };
         let mut tables = Vec::new();
@@ -118,7 +131,10 @@ impl Reader<'_> {
         let value = table.get(name)?;
         let text = value.as_str();
         if text.is_none() {
-            self.problem(format!("{place}.{name}"), format!("is {}, not a string", value.type_str()));
+            self.problem(
+                format!("{place}.{name}"),
+                format!("is {}, not a string", value.type_str()),
+            );
         }
         text
     }
@@ -129,7 +145,10 @@ impl Reader<'_> {
         for (place, item) in self.tables("", toml, "identity") {
             let Some(identity) = self.identity(&place, item) else { continue };
             if let Some(other) = table.insert(identity.access_key.clone(), Arc::new(identity)) {
-                self.problem(format!("{place}.access_key"), format!("{} is used twice", other.access_key));
+                self.problem(
+                    format!("{place}.access_key"),
+                    format!("{} is used twice", other.access_key),
+                );
             }
         }
         table
@@ -160,7 +179,8 @@ impl Reader<'_> {
             }
             (None, Some(_)) => {
                 let path = self.folder.join(self.text(place, item, "secret_file")?);
-                let line = text_of(&path).map(|text| SecretKey::from(text.lines().next().unwrap_or_default().trim()));
+                let line = text_of(&path)
+                    .map(|text| SecretKey::from(text.lines().next().unwrap_or_default().trim()));
                 let what = match line {
                     Ok(secret) if !secret.expose().is_empty() => return Some(secret),
                     Ok(_) => "has an empty first line".to_owned(),
@@ -192,14 +212,16 @@ impl Reader<'_> {
         for (index, right) in list.iter().enumerate() {
             match RIGHTS.iter().find(|(name, _)| right.as_str() == Some(*name)) {
                 Some((_, right)) => rights.push(*right),
-                None => self.problem(format!("{place}.rights[{index}]"), format!("is none of {names}")),
+                None => {
+                    self.problem(format!("{place}.rights[{index}]"), format!("is none of {names}"))
+                }
             }
         }
         Some(Rule { mount: mount?, prefix, rights })
     }
 
-    /// What keys must start with. A prefix that ends anywhere would open `training/` to a rule about `train`, unnoticed: it
-    /// ends in a slash, or says by a star that it does not.
+    /// What keys must start with. A prefix that ends anywhere would open `training/` to a rule
+    /// about `train`, unnoticed: it ends in a slash, or says by a star that it does not.
     fn prefix(&mut self, place: &str, item: &Toml) -> String {
         let text = self.text(place, item, "prefix").unwrap_or_default();
         if !text.is_empty() && !text.ends_with(['/', '*']) {
@@ -299,17 +321,27 @@ mod tests {
             let table = parse(&file(prefix), Path::new(".")).unwrap();
             for right in [Right::read, Right::acl, Right::lock] {
                 assert!(table["A"].allows("m", opened, right), "{prefix} {right:?}");
-                assert!(closed.is_none_or(|closed| !table["A"].allows("m", closed, right)), "{prefix} {right:?}");
+                assert!(
+                    closed.is_none_or(|closed| !table["A"].allows("m", closed, right)),
+                    "{prefix} {right:?}"
+                );
             }
         }
         let problems = parse(&file("train"), Path::new(".")).unwrap_err();
-        assert_eq!((problems.len(), problems[0].place.as_str()), (1, "identity[0].allow[0].prefix"));
-        assert!(problems[0].what.contains("\"train/\"") && problems[0].what.contains("\"train*\""), "{problems:?}");
+        assert_eq!(
+            (problems.len(), problems[0].place.as_str()),
+            (1, "identity[0].allow[0].prefix")
+        );
+        assert!(
+            problems[0].what.contains("\"train/\"") && problems[0].what.contains("\"train*\""),
+            "{problems:?}"
+        );
     }
 
     #[test]
     fn a_syntax_error_names_its_line_and_quotes_nothing() {
-        let problems = parse("[[identity]]\nsecret_key = \"hush\" oops\n", Path::new(".")).unwrap_err();
+        let problems =
+            parse("[[identity]]\nsecret_key = \"hush\" oops\n", Path::new(".")).unwrap_err();
         assert_eq!(problems[0].place, "line 2");
         assert!(!format!("{problems:?}").contains("hush"), "{problems:?}");
     }

@@ -1,5 +1,5 @@
-//! Identities and their rules. Owns the decision whether an identity may do something: denied unless a rule allows it. Does not
-//! read files (`file`) and does not watch them (`reload`).
+//! Identities and their rules. Owns the decision whether an identity may do something: denied
+//! unless a rule allows it. Does not read files (`file`) and does not watch them (`reload`).
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,7 +17,8 @@ use crate::operations::Right;
 pub struct Rule {
     /// The mount's name; `*` for all.
     pub mount: String,
-    /// Keys that start with it, whatever it ends in; empty for all. Of a file's prefix `a*` it is `a`.
+    /// Keys that start with it, whatever it ends in; empty for all. Of a file's prefix `a*` it is
+    /// `a`.
     pub prefix: String,
     pub rights: Vec<Right>,
 }
@@ -41,19 +42,24 @@ impl Identity {
         self.secret.expose()
     }
 
-    /// `subject` is a key, or the prefix that is listed; `Right::seen` asks whether any rule speaks of the mount.
+    /// `subject` is a key, or the prefix that is listed; `Right::seen` asks whether any rule speaks
+    /// of the mount.
     pub fn allows(&self, mount: &str, subject: &str, right: Right) -> bool {
-        self.rules.iter().filter(|rule| rule.mount == mount || rule.mount == "*").any(|rule| match right {
-            Right::seen => !rule.rights.is_empty(),
-            // Administration concerns the bucket as a whole: a rule about a part of it does not give it.
-            Right::admin => rule.prefix.is_empty() && rule.rights.contains(&right),
-            Right::read | Right::write | Right::list | Right::delete => {
-                rule.rights.contains(&right) && subject.starts_with(&rule.prefix)
-            }
-            // Who administers the bucket could open or lock all of it anyway, by its policy and its lock configuration.
-            Right::acl | Right::lock => {
-                (rule.rights.contains(&right) && subject.starts_with(&rule.prefix))
-                    || (rule.prefix.is_empty() && rule.rights.contains(&Right::admin))
+        self.rules.iter().filter(|rule| rule.mount == mount || rule.mount == "*").any(|rule| {
+            match right {
+                Right::seen => !rule.rights.is_empty(),
+                // Administration concerns the bucket as a whole: a rule about a part of it does not
+                // give it.
+                Right::admin => rule.prefix.is_empty() && rule.rights.contains(&right),
+                Right::read | Right::write | Right::list | Right::delete => {
+                    rule.rights.contains(&right) && subject.starts_with(&rule.prefix)
+                }
+                // Who administers the bucket could open or lock all of it anyway, by its policy and
+                // its lock configuration.
+                Right::acl | Right::lock => {
+                    (rule.rights.contains(&right) && subject.starts_with(&rule.prefix))
+                        || (rule.prefix.is_empty() && rule.rights.contains(&Right::admin))
+                }
             }
         })
     }
@@ -61,7 +67,10 @@ impl Identity {
 
 impl fmt::Debug for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Identity").field("name", &self.name).field("rules", &self.rules).finish_non_exhaustive()
+        f.debug_struct("Identity")
+            .field("name", &self.name)
+            .field("rules", &self.rules)
+            .finish_non_exhaustive()
     }
 }
 
@@ -97,7 +106,8 @@ fn list(problems: &[Problem]) -> String {
 impl Identities {
     /// Reads an identities file. `secret_file`s are looked for beside it.
     pub fn load(path: &Path) -> Result<Arc<Self>, IdentitiesError> {
-        let table = file::read(path).map_err(|problems| IdentitiesError { path: path.to_owned(), problems })?;
+        let table = file::read(path)
+            .map_err(|problems| IdentitiesError { path: path.to_owned(), problems })?;
         Ok(Arc::new(Self { table: ArcSwap::from_pointee(table), source: Some(path.to_owned()) }))
     }
 
@@ -106,7 +116,8 @@ impl Identities {
         let rights = vec![Right::read, Right::write, Right::list, Right::delete, Right::admin];
         let rules = vec![Rule { mount: "*".into(), prefix: String::new(), rights }];
         let name = "owner".to_owned();
-        let identity = Identity { name, access_key: access_key.to_owned(), secret: secret_key.into(), rules };
+        let identity =
+            Identity { name, access_key: access_key.to_owned(), secret: secret_key.into(), rules };
         let table = Table::from([(access_key.to_owned(), Arc::new(identity))]);
         Arc::new(Self { table: ArcSwap::from_pointee(table), source: None })
     }
@@ -130,7 +141,10 @@ impl Identities {
 
 impl fmt::Debug for Identities {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Identities").field("source", &self.source).field("count", &self.count()).finish_non_exhaustive()
+        f.debug_struct("Identities")
+            .field("source", &self.source)
+            .field("count", &self.count())
+            .finish_non_exhaustive()
     }
 }
 
@@ -145,7 +159,12 @@ mod tests {
             rights: rights.to_vec(),
         };
         let rules = rules.iter().map(rule).collect();
-        Identity { name: "someone".into(), access_key: "AK".into(), secret: "the-secret".into(), rules }
+        Identity {
+            name: "someone".into(),
+            access_key: "AK".into(),
+            secret: "the-secret".into(),
+            rules,
+        }
     }
 
     #[test]
@@ -179,15 +198,22 @@ mod tests {
 
     #[test]
     fn to_write_is_neither_to_open_nor_to_lock() {
-        let writer = identity(&[("train", "", &[Right::read, Right::write, Right::list, Right::delete])]);
+        let writer =
+            identity(&[("train", "", &[Right::read, Right::write, Right::list, Right::delete])]);
         let opener = identity(&[("train", "a/", &[Right::acl, Right::lock])]);
         let owner = identity(&[("train", "", &[Right::admin])]);
         let part_owner = identity(&[("train", "a/", &[Right::admin])]);
         for right in [Right::acl, Right::lock] {
             assert!(!writer.allows("train", "a/x", right), "{right:?}");
-            assert!(opener.allows("train", "a/x", right) && !opener.allows("train", "b/x", right), "{right:?}");
+            assert!(
+                opener.allows("train", "a/x", right) && !opener.allows("train", "b/x", right),
+                "{right:?}"
+            );
             assert!(!opener.allows("train", "a/x", Right::write));
-            assert!(owner.allows("train", "a/x", right) && !owner.allows("other", "a/x", right), "{right:?}");
+            assert!(
+                owner.allows("train", "a/x", right) && !owner.allows("other", "a/x", right),
+                "{right:?}"
+            );
             assert!(!part_owner.allows("train", "a/x", right), "{right:?}");
         }
     }

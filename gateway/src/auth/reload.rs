@@ -1,5 +1,5 @@
-//! Watches the identities file and its secret files, and takes changes over. Owns the rhythm and the rule that a bad file changes
-//! nothing: the identities read last stay.
+//! Watches the identities file and its secret files, and takes changes over. Owns the rhythm and
+//! the rule that a bad file changes nothing: the identities read last stay.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,20 +12,24 @@ use tracing::{info, warn};
 use super::file;
 use super::identities::Identities;
 
-/// How often the files are looked at. A stat each: cheap, and independent of what a file system can notify of.
+/// How often the files are looked at. A stat each: cheap, and independent of what a file system can
+/// notify of.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// What tells one state of the files from another.
 type Stamp = Vec<(PathBuf, Option<(SystemTime, u64)>)>;
 
 fn stamp(path: &Path) -> Stamp {
-    let state = |file: &Path| fs::metadata(file).ok().and_then(|meta| Some((meta.modified().ok()?, meta.len())));
+    let state = |file: &Path| {
+        fs::metadata(file).ok().and_then(|meta| Some((meta.modified().ok()?, meta.len())))
+    };
     let files = std::iter::once(path.to_owned()).chain(file::secret_files(path));
     files.map(|file| (file.clone(), state(&file))).collect()
 }
 
 impl Identities {
-    /// Follows the file until told to stop. May be cancelled at any time. Returns at once if there is no file.
+    /// Follows the file until told to stop. May be cancelled at any time. Returns at once if there
+    /// is no file.
     pub(crate) async fn follow(self: Arc<Self>, stop: CancellationToken) {
         let Some(path) = self.source().map(Path::to_owned) else { return };
         let mut seen = stamp(&path);
@@ -43,12 +47,18 @@ impl Identities {
     fn reread(&self, path: &Path) {
         match file::read(path) {
             Ok(table) => {
-                info!(path = %path.display(), identities = table.len(), "the identities file is in force");
+                info!(
+                    path = %path.display(), identities = table.len(),
+                    "the identities file is in force"
+                );
                 self.replace(table);
             }
             Err(problems) => {
                 for problem in &problems {
-                    warn!(path = %path.display(), %problem, "the changed identities file is bad: the identities read before stay");
+                    warn!(
+                        path = %path.display(), %problem,
+                        "the changed identities file is bad: the identities read before stay"
+                    );
                 }
             }
         }
@@ -61,7 +71,8 @@ mod tests {
     use super::*;
 
     fn write(path: &Path, key: &str) {
-        fs::write(path, format!("[[identity]]\naccess_key = \"{key}\"\nsecret_key = \"s\"\n")).unwrap();
+        fs::write(path, format!("[[identity]]\naccess_key = \"{key}\"\nsecret_key = \"s\"\n"))
+            .unwrap();
     }
 
     async fn until(condition: impl Fn() -> bool) {

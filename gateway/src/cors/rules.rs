@@ -1,11 +1,13 @@
-//! A bucket's CORS rules: which one a request meets, and what it says (S3 User Guide, "Using cross-origin resource sharing"). Pure.
+//! A bucket's CORS rules: which one a request meets, and what it says (S3 User Guide, "Using
+//! cross-origin resource sharing"). Pure.
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use s3s::dto::CORSRule;
 
 /// What an answer depends on, for caches between here and the browser.
-const VARY: HeaderValue =
-    HeaderValue::from_static("Origin, Access-Control-Request-Headers, Access-Control-Request-Method");
+const VARY: HeaderValue = HeaderValue::from_static(
+    "Origin, Access-Control-Request-Headers, Access-Control-Request-Method",
+);
 
 /// Of one bucket, in the order in which they are tried.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -26,7 +28,12 @@ impl Rules {
         let rule = |rule: CORSRule| Rule {
             origins: rule.allowed_origins,
             methods: rule.allowed_methods,
-            headers: rule.allowed_headers.into_iter().flatten().map(|name| name.to_ascii_lowercase()).collect(),
+            headers: rule
+                .allowed_headers
+                .into_iter()
+                .flatten()
+                .map(|name| name.to_ascii_lowercase())
+                .collect(),
             exposed: rule.expose_headers.unwrap_or_default(),
             max_age_s: rule.max_age_seconds,
         };
@@ -37,23 +44,33 @@ impl Rules {
         self.0.is_empty()
     }
 
-    /// The headers of the answer to a request from another origin: those of the first rule that allows the origin, the method and
-    /// all of the headers. `None`: no rule does. `asked`: the headers that a preflight names, lower case.
-    pub fn headers(&self, origin: &HeaderValue, method: &str, asked: &[String]) -> Option<HeaderMap> {
+    /// The headers of the answer to a request from another origin: those of the first rule that
+    /// allows the origin, the method and all of the headers. `None`: no rule does. `asked`: the
+    /// headers that a preflight names, lower case.
+    pub fn headers(
+        &self,
+        origin: &HeaderValue,
+        method: &str,
+        asked: &[String],
+    ) -> Option<HeaderMap> {
         let from = std::str::from_utf8(origin.as_bytes()).ok()?;
         let meets = |rule: &&Rule| {
             rule.origins.iter().any(|pattern| matches(pattern, from))
                 && rule.methods.iter().any(|allowed| allowed == method)
-                && asked.iter().all(|name| rule.headers.iter().any(|pattern| matches(pattern, name)))
+                && asked
+                    .iter()
+                    .all(|name| rule.headers.iter().any(|pattern| matches(pattern, name)))
         };
         let rule = self.0.iter().find(meets)?;
         let mut headers = HeaderMap::new();
-        // A rule for everyone says so, and then browsers send no credentials (Fetch Standard, "CORS check").
+        // A rule for everyone says so, and then browsers send no credentials (Fetch Standard, "CORS
+        // check").
         if rule.origins.iter().any(|pattern| pattern == "*") {
             headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
         } else {
             headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
-            headers.insert(header::ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true"));
+            headers
+                .insert(header::ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true"));
         }
         list(&mut headers, header::ACCESS_CONTROL_ALLOW_METHODS, &rule.methods);
         list(&mut headers, header::ACCESS_CONTROL_ALLOW_HEADERS, asked);
@@ -85,7 +102,10 @@ fn matches(pattern: &str, text: &str) -> bool {
 
 /// The names in `Access-Control-Request-Headers`, lower case.
 pub(super) fn asked(headers: &HeaderMap) -> Vec<String> {
-    let lists = headers.get_all(header::ACCESS_CONTROL_REQUEST_HEADERS).iter().filter_map(|list| list.to_str().ok());
+    let lists = headers
+        .get_all(header::ACCESS_CONTROL_REQUEST_HEADERS)
+        .iter()
+        .filter_map(|list| list.to_str().ok());
     let names = lists.flat_map(|list| list.split(',')).map(|name| name.trim().to_ascii_lowercase());
     names.filter(|name| !name.is_empty()).collect()
 }
@@ -107,7 +127,12 @@ mod tests {
         }
     }
 
-    fn allowed(rules: &Rules, origin: &'static str, method: &str, asked: &[&str]) -> Option<String> {
+    fn allowed(
+        rules: &Rules,
+        origin: &'static str,
+        method: &str,
+        asked: &[&str],
+    ) -> Option<String> {
         let asked: Vec<String> = asked.iter().map(|name| (*name).to_owned()).collect();
         let headers = rules.headers(&HeaderValue::from_static(origin), method, &asked)?;
         Some(headers[header::ACCESS_CONTROL_ALLOW_ORIGIN].to_str().unwrap().to_owned())
@@ -141,8 +166,13 @@ mod tests {
 
     #[test]
     fn a_rule_says_what_it_allows_and_credentials_are_for_named_origins() {
-        let rules = Rules::of(vec![rule(&["https://a.test"], &["GET", "PUT"], &["*"]), rule(&["*"], &["HEAD"], &[])]);
-        let named = rules.headers(&HeaderValue::from_static("https://a.test"), "PUT", &["range".to_owned()]).unwrap();
+        let rules = Rules::of(vec![
+            rule(&["https://a.test"], &["GET", "PUT"], &["*"]),
+            rule(&["*"], &["HEAD"], &[]),
+        ]);
+        let named = rules
+            .headers(&HeaderValue::from_static("https://a.test"), "PUT", &["range".to_owned()])
+            .unwrap();
         for (name, wanted) in [
             ("access-control-allow-origin", "https://a.test"),
             ("access-control-allow-credentials", "true"),
@@ -156,7 +186,8 @@ mod tests {
         assert!(named["vary"].to_str().unwrap().starts_with("Origin"));
         let all = rules.headers(&HeaderValue::from_static("https://z.test"), "HEAD", &[]).unwrap();
         assert!(
-            !all.contains_key("access-control-allow-credentials") && !all.contains_key("access-control-allow-headers")
+            !all.contains_key("access-control-allow-credentials")
+                && !all.contains_key("access-control-allow-headers")
         );
     }
 

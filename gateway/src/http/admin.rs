@@ -1,8 +1,8 @@
-//! The admin endpoints of any process: `/metrics`, `/healthz` and `/readyz`, on an address of their own. Owns no state; asks others
-//! for theirs.
+//! The admin endpoints of any process: `/metrics`, `/healthz` and `/readyz`, on an address of their
+//! own. Owns no state; asks others for theirs.
 //!
-//! Nobody proves anything here, so nobody may keep a probe out: a connection is for one question, ends soon, and gives way to newer
-//! ones, first those of the same address.
+//! Nobody proves anything here, so nobody may keep a probe out: a connection is for one question,
+//! ends soon, and gives way to newer ones, first those of the same address.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -26,7 +26,8 @@ use verbs3_doors::{RoomLimits, WaitingRoom};
 /// Bounds of the admin endpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AdminLimits {
-    /// Connections at once; a scraper and a kubelet need two. Beyond it the oldest of the busiest address gives way.
+    /// Connections at once; a scraper and a kubelet need two. Beyond it the oldest of the busiest
+    /// address gives way.
     pub connections_max: usize,
     /// Of one address; beyond it its oldest gives way.
     pub per_address_max: usize,
@@ -47,13 +48,18 @@ pub struct Readiness {
 }
 
 impl Readiness {
-    pub fn new(name: &'static str, check: impl Fn() -> Result<(), String> + Send + Sync + 'static) -> Self {
+    pub fn new(
+        name: &'static str,
+        check: impl Fn() -> Result<(), String> + Send + Sync + 'static,
+    ) -> Self {
         Self { name, check: Box::new(check) }
     }
 
     /// Fails once the process has been told to end.
     pub fn until_shutdown(stop: CancellationToken) -> Self {
-        Self::new("shutdown", move || if stop.is_cancelled() { Err("is under way".to_owned()) } else { Ok(()) })
+        Self::new("shutdown", move || {
+            if stop.is_cancelled() { Err("is under way".to_owned()) } else { Ok(()) }
+        })
     }
 }
 
@@ -62,7 +68,8 @@ pub struct Admin {
     pub registry: Registry,
     /// All must hold for `/readyz`.
     pub readiness: Vec<Readiness>,
-    /// Ends the endpoints, with their connections. Not the process's own stop: they outlive the rest, to tell of its end.
+    /// Ends the endpoints, with their connections. Not the process's own stop: they outlive the
+    /// rest, to tell of its end.
     pub stop: CancellationToken,
     pub limits: AdminLimits,
 }
@@ -72,7 +79,8 @@ impl Admin {
     pub async fn serve(self, socket: TcpListener) {
         let AdminLimits { connections_max: places_max, per_address_max, deadline } = self.limits;
         // A probe is answered at once, so that nobody needs time before it gives way.
-        let room = WaitingRoom::new(RoomLimits { places_max, per_address_max, grace: Duration::ZERO });
+        let room =
+            WaitingRoom::new(RoomLimits { places_max, per_address_max, grace: Duration::ZERO });
         let (admin, tasks) = (Arc::new(self), TaskTracker::new());
         while let Some(accepted) = admin.stop.run_until_cancelled(socket.accept()).await {
             match accepted {
@@ -83,7 +91,8 @@ impl Admin {
                         let served = timeout(deadline, admin.connection(stream));
                         tokio::select! {
                             _ = admin.stop.run_until_cancelled(served) => {}
-                            () = guest.displaced() => debug!("an admin connection was closed: others want its place"),
+                            () = guest.displaced() => debug!("an admin connection was closed: \
+                                others want its place"),
                         }
                     });
                 }
@@ -98,10 +107,9 @@ impl Admin {
     }
 
     async fn connection(&self, stream: TcpStream) {
-        let service =
-            service_fn(
-                |request: Request<Incoming>| async move { Ok::<_, Infallible>(self.answer(request.uri().path())) },
-            );
+        let service = service_fn(|request: Request<Incoming>| async move {
+            Ok::<_, Infallible>(self.answer(request.uri().path()))
+        });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(self.limits.deadline)
@@ -123,14 +131,19 @@ impl Admin {
                 let failed: Vec<String> = self
                     .readiness
                     .iter()
-                    .filter_map(|readiness| (readiness.check)().err().map(|why| format!("{}: {why}\n", readiness.name)))
+                    .filter_map(|readiness| {
+                        (readiness.check)().err().map(|why| format!("{}: {why}\n", readiness.name))
+                    })
                     .collect();
                 match failed.is_empty() {
                     true => answer(StatusCode::OK, "ready\n".to_owned()),
                     false => answer(StatusCode::SERVICE_UNAVAILABLE, failed.concat()),
                 }
             }
-            _ => answer(StatusCode::NOT_FOUND, "known are /metrics, /healthz and /readyz\n".to_owned()),
+            _ => answer(
+                StatusCode::NOT_FOUND,
+                "known are /metrics, /healthz and /readyz\n".to_owned(),
+            ),
         }
     }
 }

@@ -1,4 +1,5 @@
-//! A request's body on its way in. Owns one fact: whether its sender may still be at it when nobody reads it any more.
+//! A request's body on its way in. Owns one fact: whether its sender may still be at it when nobody
+//! reads it any more.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -32,7 +33,10 @@ impl Body for Arriving {
     type Data = Bytes;
     type Error = hyper::Error;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.inner).poll_frame(cx);
         this.over |= matches!(polled, Poll::Ready(None));

@@ -1,6 +1,7 @@
-//! An aws-chunked body as s3s gets it. Owns the loan: the body stays in the exchange, from where PutObject and UploadPart take it
-//! and unwrap it as it comes (`write::chunked`). For other operations, whose documents s3s reads whole, it is read through here,
-//! with its framing scanned: s3s would believe a body that ends between two chunks.
+//! An aws-chunked body as s3s gets it. Owns the loan: the body stays in the exchange, from where
+//! PutObject and UploadPart take it and unwrap it as it comes (`write::chunked`). For other
+//! operations, whose documents s3s reads whole, it is read through here, with its framing scanned:
+//! s3s would believe a body that ends between two chunks.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -22,7 +23,8 @@ pub(crate) struct BodyLoan {
     over: bool,
 }
 
-/// What an aws-chunked body will hold; `None` if this is not one. No body that s3s may unwrap goes unscanned: s3s reads `5x` as 5.
+/// What an aws-chunked body will hold; `None` if this is not one. No body that s3s may unwrap goes
+/// unscanned: s3s reads `5x` as 5.
 pub(super) fn decoded_length(headers: &HeaderMap) -> S3Result<Option<u64>> {
     let forms = headers.get_all("x-amz-content-sha256");
     if !forms.iter().any(|form| form.as_bytes().starts_with(b"STREAMING-")) {
@@ -30,10 +32,16 @@ pub(super) fn decoded_length(headers: &HeaderMap) -> S3Result<Option<u64>> {
     }
     let mut lengths = headers.get_all("x-amz-decoded-content-length").iter();
     let Some(length) = lengths.next() else { return Err(S3ErrorCode::MissingContentLength.into()) };
-    let digits = length.to_str().ok().filter(|text| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()));
+    let digits = length
+        .to_str()
+        .ok()
+        .filter(|text| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()));
     match digits.and_then(|digits| digits.parse().ok()) {
         Some(length) if lengths.next().is_none() => Ok(Some(length)),
-        _ => Err(S3Error::with_message(S3ErrorCode::InvalidRequest, "x-amz-decoded-content-length is not one number")),
+        _ => Err(S3Error::with_message(
+            S3ErrorCode::InvalidRequest,
+            "x-amz-decoded-content-length is not one number",
+        )),
     }
 }
 
@@ -54,7 +62,10 @@ impl Body for BodyLoan {
     type Data = Bytes;
     type Error = StdError;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
         let this = self.get_mut();
         if this.over {
             return Poll::Ready(None);
@@ -64,10 +75,12 @@ impl Body for BodyLoan {
             None => None,
         };
         match polled {
-            Some(Ok(frame)) => match frame.data_ref().map_or(Ok(()), |data| this.scanner.scan(data)) {
-                Ok(()) => Poll::Ready(Some(Ok(frame))),
-                Err(refusal) => this.fail(refusal.into()),
-            },
+            Some(Ok(frame)) => {
+                match frame.data_ref().map_or(Ok(()), |data| this.scanner.scan(data)) {
+                    Ok(()) => Poll::Ready(Some(Ok(frame))),
+                    Err(refusal) => this.fail(refusal.into()),
+                }
+            }
             Some(Err(error)) => {
                 this.over = true;
                 Poll::Ready(Some(Err(error)))

@@ -1,5 +1,6 @@
-//! Who is at the other end of a connection, as far as that is known. Owns two facts: whether a signature has ever held over it, and
-//! since when it carries no request. Cuts nothing: `server` does.
+//! Who is at the other end of a connection, as far as that is known. Owns two facts: whether a
+//! signature has ever held over it, and since when it carries no request. Cuts nothing: `server`
+//! does.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -76,7 +77,8 @@ impl Caller {
         }
     }
 
-    /// Returns when a caller that nobody knows has been here for too long. Never for one that is known.
+    /// Returns when a caller that nobody knows has been here for too long. Never for one that is
+    /// known.
     pub async fn overstay(&self, proof_max: Duration) -> Overstay {
         tokio::select! {
             () = self.let_in.cancelled() => std::future::pending().await,
@@ -99,7 +101,8 @@ impl Caller {
         self.active.load(Ordering::Relaxed) > 0
     }
 
-    /// Returns once an HTTP/2 connection has carried no request for `idle_max`. Pings and heads that never end are none.
+    /// Returns once an HTTP/2 connection has carried no request for `idle_max`. Pings and heads
+    /// that never end are none.
     pub async fn idle(&self, idle_max: Duration) {
         let idle_max_ms = u64::try_from(idle_max.as_millis()).unwrap_or(u64::MAX);
         let mut wait = idle_max;
@@ -147,7 +150,8 @@ mod tests {
 
     use super::*;
 
-    const LIMITS: RoomLimits = RoomLimits { places_max: 1, per_address_max: 1, grace: Duration::ZERO };
+    const LIMITS: RoomLimits =
+        RoomLimits { places_max: 1, per_address_max: 1, grace: Duration::ZERO };
     const MINUTE: Duration = Duration::from_secs(60);
 
     fn caller(room: &Arc<WaitingRoom>) -> Arc<Caller> {

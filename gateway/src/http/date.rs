@@ -1,5 +1,6 @@
-//! The Date of an answer. hyper would add one, but keeps it until the second after has come: a clock that is put back leaves
-//! it in the future for as long, and SDKs that sign by the server's time (aws-sdk-rust, Java) then sign wrongly.
+//! The Date of an answer. hyper would add one, but keeps it until the second after has come: a
+//! clock that is put back leaves it in the future for as long, and SDKs that sign by the server's
+//! time (aws-sdk-rust, Java) then sign wrongly.
 
 use std::cell::RefCell;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

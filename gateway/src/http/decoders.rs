@@ -14,7 +14,8 @@ pub fn form(bytes: &[u8]) {
 
 /// A request's target, and its Authorization header behind the first line's end.
 pub fn signatures(bytes: &[u8]) {
-    let (target, header) = bytes.split_at(bytes.iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len()));
+    let (target, header) =
+        bytes.split_at(bytes.iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len()));
     let Ok(uri) = Uri::try_from(target) else { return };
     let mut headers = HeaderMap::new();
     if let Ok(value) = HeaderValue::from_bytes(header.get(1..).unwrap_or_default()) {

@@ -1,6 +1,7 @@
-//! Which requests carry a document (XML, JSON) in their body rather than an object's bytes. Owns that distinction, so that a
-//! document's Content-MD5 and checksums can be checked as it comes in: s3s reads documents whole and checks none of them. The
-//! bytes of objects are checked on their way to the UFS (`write::verified`).
+//! Which requests carry a document (XML, JSON) in their body rather than an object's bytes. Owns
+//! that distinction, so that a document's Content-MD5 and checksums can be checked as it comes in:
+//! s3s reads documents whole and checks none of them. The bytes of objects are checked on their way
+//! to the UFS (`write::verified`).
 
 use http::{HeaderMap, Method, Uri};
 use s3s::S3Result;
@@ -12,13 +13,17 @@ const OF_UPLOADS: [&str; 3] = ["partNumber", "uploadId", "x-id"];
 
 /// What a document's headers promise. `None`: no document, or nothing promised.
 pub(super) fn checks(method: &Method, uri: &Uri, headers: &HeaderMap) -> S3Result<Option<Checks>> {
-    let promises = headers.keys().any(|name| name == "content-md5" || name.as_str().starts_with("x-amz-checksum-"));
+    let promises = headers
+        .keys()
+        .any(|name| name == "content-md5" || name.as_str().starts_with("x-amz-checksum-"));
     // A trailer comes after aws-chunked framing, which is not unwrapped here.
-    let chunked = headers.contains_key("x-amz-trailer") || headers.contains_key("x-amz-decoded-content-length");
+    let chunked = headers.contains_key("x-amz-trailer")
+        || headers.contains_key("x-amz-decoded-content-length");
     if !promises || chunked || !is_document(method, uri.query().unwrap_or_default()) {
         return Ok(None);
     }
-    let length = headers.get("content-length").and_then(|length| length.to_str().ok()?.parse().ok());
+    let length =
+        headers.get("content-length").and_then(|length| length.to_str().ok()?.parse().ok());
     length.map(|length| Checks::of(length, headers, None)).transpose()
 }
 
@@ -28,13 +33,14 @@ pub(super) fn is_upload(method: &Method, uri: &Uri) -> bool {
 }
 
 fn is_document(method: &Method, query: &str) -> bool {
-    let mut names = query.split('&').filter_map(|pair| pair.split('=').next()).filter(|name| !name.is_empty());
+    let mut names =
+        query.split('&').filter_map(|pair| pair.split('=').next()).filter(|name| !name.is_empty());
     match *method {
         // POSTs of completed uploads carry the checksum of the object, not of the document.
         Method::POST => names.any(|name| matches!(name, "delete" | "restore" | "select")),
-        Method::PUT => {
-            names.any(|name| !OF_UPLOADS.contains(&name) && !name.starts_with("X-Amz-") && is_subresource(name))
-        }
+        Method::PUT => names.any(|name| {
+            !OF_UPLOADS.contains(&name) && !name.starts_with("X-Amz-") && is_subresource(name)
+        }),
         _ => false,
     }
 }

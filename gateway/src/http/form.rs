@@ -1,8 +1,10 @@
-//! Uploads by an HTML form (POST Object): their fields are read and authorised by their policy, then their file is read whole, then
-//! they are sent on as the PUT that they stand for. Before the signature holds, nothing is held but the fields.
+//! Uploads by an HTML form (POST Object): their fields are read and authorised by their policy,
+//! then their file is read whole, then they are sent on as the PUT that they stand for. Before the
+//! signature holds, nothing is held but the fields.
 //!
-//! Owns the way from a form to a PUT and from the PUT's answer to a form's. What a PUT does (rights, checks, announcing) is that
-//! operation's. s3s reads forms too, but wrongly in ways that can't be mended behind it (`fields`, `policy`).
+//! Owns the way from a form to a PUT and from the PUT's answer to a form's. What a PUT does
+//! (rights, checks, announcing) is that operation's. s3s reads forms too, but wrongly in ways that
+//! can't be mended behind it (`fields`, `policy`).
 
 pub(super) mod decoders;
 mod fields;
@@ -32,13 +34,15 @@ use crate::auth::Identities;
 use crate::exchange::{Exchange, RequestPlaces};
 use crate::operations::TABLE;
 
-/// All that stands before the file. S3 takes 20 KB of fields ("POST Object", S3 reference); boundaries and headers come on top.
+/// All that stands before the file. S3 takes 20 KB of fields ("POST Object", S3 reference);
+/// boundaries and headers come on top.
 const FIELDS_BYTES_MAX: usize = 64 * 1024;
 /// The unit in which memory for forms is counted.
 const PERMIT_BYTES: u64 = 1024;
 
 /// In a path everything but these is escaped (RFC 3986 section 2.3, and the separator).
-const IN_PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
+const IN_PATH: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
 const IN_QUERY: &AsciiSet = &IN_PATH.add(b'/');
 
 /// Fields that become a header of the same name. Others are the form's own, or of no use.
@@ -111,15 +115,18 @@ pub(crate) fn memory(bytes_max: u64) -> Arc<Semaphore> {
 /// Whether a request is a form upload.
 pub(super) fn is_form(method: &Method, headers: &HeaderMap) -> bool {
     const FORM: &[u8] = b"multipart/form-data";
-    let is_form =
-        |kind: &HeaderValue| kind.as_bytes().get(..FORM.len()).is_some_and(|kind| kind.eq_ignore_ascii_case(FORM));
+    let is_form = |kind: &HeaderValue| {
+        kind.as_bytes().get(..FORM.len()).is_some_and(|kind| kind.eq_ignore_ascii_case(FORM))
+    };
     *method == Method::POST && headers.get_all(header::CONTENT_TYPE).iter().any(is_form)
 }
 
 impl Forms {
     /// The bytes that a form's body has, by its own word.
     fn announced(&self, headers: &HeaderMap) -> S3Result<usize> {
-        let length = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+        let length = headers
+            .get(header::CONTENT_LENGTH)
+            .and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
         let length = length.ok_or(S3ErrorCode::MissingContentLength)?;
         if length > self.file_bytes_max.saturating_add(2 * FIELDS_BYTES_MAX as u64) {
             return Err(policy::too_large());
@@ -130,14 +137,20 @@ impl Forms {
     /// Memory for a form of so many bytes: taken before its file is read.
     fn place(&self, length: usize) -> S3Result<Place> {
         let length = length as u64;
-        let permits = u32::try_from(length.div_ceil(PERMIT_BYTES)).map_err(|_| policy::too_large())?;
-        let permit = self.memory.clone().try_acquire_many_owned(permits).map_err(|_| super::service::slow_down())?;
+        let permits =
+            u32::try_from(length.div_ceil(PERMIT_BYTES)).map_err(|_| policy::too_large())?;
+        let permit = self
+            .memory
+            .clone()
+            .try_acquire_many_owned(permits)
+            .map_err(|_| super::service::slow_down())?;
         let bytes = i64::try_from(length).unwrap_or(i64::MAX);
         self.held.add(bytes);
         Ok(Place { _permit: permit, held: self.held.clone(), bytes })
     }
 
-    /// Reads a form and authorises it. The request that comes back is not signed: who sent it stands in the exchange.
+    /// Reads a form and authorises it. The request that comes back is not signed: who sent it
+    /// stands in the exchange.
     pub async fn read(
         &self,
         parts: Parts,
@@ -146,7 +159,8 @@ impl Forms {
         scheme: &str,
     ) -> S3Result<(Request<Body>, Posted)> {
         let (bucket, bucket_in_host) = self.bucket(&parts)?;
-        let boundary = boundary(&parts.headers).ok_or_else(|| malformed("there is no boundary in its Content-Type"))?;
+        let boundary = boundary(&parts.headers)
+            .ok_or_else(|| malformed("there is no boundary in its Content-Type"))?;
         let length = self.announced(&parts.headers)?;
         let mut document = Document { body, boundary, bytes: BytesMut::new(), length };
         let head = timeout(self.proof_max, document.read_head(exchange)).await;
@@ -171,7 +185,8 @@ impl Forms {
         }
         policy::check_size(&policy, form.file.len() as u64)?;
         let escaped = utf8_percent_encode(&key, IN_PATH).to_string();
-        let path = if bucket_in_host { format!("/{escaped}") } else { format!("/{bucket}/{escaped}") };
+        let path =
+            if bucket_in_host { format!("/{escaped}") } else { format!("/{bucket}/{escaped}") };
         let posted = Posted {
             location: format!("{scheme}://{}{path}", host(&parts).unwrap_or_default()),
             redirect: redirect(&form),
@@ -226,7 +241,8 @@ impl Document {
             }
             Some(Err(_)) => {
                 let fault = exchange.fault.lock().take();
-                Err(fault.map_or_else(|| S3ErrorCode::IncompleteBody.into(), |fault| fault.into_error()))
+                Err(fault
+                    .map_or_else(|| S3ErrorCode::IncompleteBody.into(), |fault| fault.into_error()))
             }
         }
     }
@@ -236,15 +252,21 @@ impl Document {
         loop {
             let before = self.bytes.len();
             let more = self.read_piece(exchange).await?;
-            // A head ends with an empty line: else it would be parsed anew for every byte of one that comes byte by byte.
-            let ended = memmem::find(&self.bytes[before.saturating_sub(3)..], b"\r\n\r\n").is_some();
+            // A head ends with an empty line: else it would be parsed anew for every byte of one
+            // that comes byte by byte.
+            let ended =
+                memmem::find(&self.bytes[before.saturating_sub(3)..], b"\r\n\r\n").is_some();
             let too_long = self.bytes.len() > fields::head_bytes_max(FIELDS_BYTES_MAX);
             if more && !ended && !too_long {
                 continue;
             }
-            match fields::parse_head(&self.bytes, &self.boundary, FIELDS_BYTES_MAX).map_err(unread)? {
+            match fields::parse_head(&self.bytes, &self.boundary, FIELDS_BYTES_MAX)
+                .map_err(unread)?
+            {
                 Ok(head) => return Ok(head),
-                Err(_) if too_long => return Err(unread(FormError::FieldsTooLarge { max: FIELDS_BYTES_MAX })),
+                Err(_) if too_long => {
+                    return Err(unread(FormError::FieldsTooLarge { max: FIELDS_BYTES_MAX }));
+                }
                 Err(_) if more => {}
                 Err(why) => return Err(malformed(why)),
             }
@@ -261,7 +283,9 @@ impl Document {
 
 fn unread(error: FormError) -> S3Error {
     match error {
-        FormError::Malformed(_) => S3Error::with_message(S3ErrorCode::MalformedPOSTRequest, error.to_string()),
+        FormError::Malformed(_) => {
+            S3Error::with_message(S3ErrorCode::MalformedPOSTRequest, error.to_string())
+        }
         FormError::FieldsTooLarge { .. } => {
             S3Error::with_message(S3ErrorCode::MaxPostPreDataLengthExceededError, error.to_string())
         }
@@ -269,7 +293,8 @@ fn unread(error: FormError) -> S3Error {
     }
 }
 
-/// `boundary=` of the Content-Type, plain or quoted; 70 characters at most (RFC 2046 section 5.1.1).
+/// `boundary=` of the Content-Type, plain or quoted; 70 characters at most (RFC 2046 section
+/// 5.1.1).
 fn boundary(headers: &HeaderMap) -> Option<String> {
     let kind = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
     let mut parameters = kind.split(';').skip(1).filter_map(|parameter| parameter.split_once('='));
@@ -290,9 +315,9 @@ fn malformed(why: &'static str) -> S3Error {
 /// A redirect that is no URL is as if it were not there.
 fn redirect(form: &Form) -> Option<Uri> {
     let text = form.get("success_action_redirect").or_else(|| form.get("redirect"))?;
-    text.parse::<Uri>()
-        .ok()
-        .filter(|uri| matches!(uri.scheme_str(), Some("http" | "https")) && uri.authority().is_some())
+    text.parse::<Uri>().ok().filter(|uri| {
+        matches!(uri.scheme_str(), Some("http" | "https")) && uri.authority().is_some()
+    })
 }
 
 fn success(form: &Form) -> StatusCode {
@@ -311,7 +336,8 @@ fn put(mut parts: Parts, path: &str, form: Form) -> S3Result<Request<Body>> {
     }
     headers.insert(header::CONTENT_LENGTH, form.file.len().into());
     for (name, value) in &form.fields {
-        let known = HEADERS.contains(&name.as_str()) || HEADER_FAMILIES.iter().any(|family| name.starts_with(family));
+        let known = HEADERS.contains(&name.as_str())
+            || HEADER_FAMILIES.iter().any(|family| name.starts_with(family));
         let (name, value) = match name.as_str() {
             "acl" => ("x-amz-acl", value.clone()),
             "tagging" => ("x-amz-tagging", tags(value)?),
@@ -334,11 +360,14 @@ fn put(mut parts: Parts, path: &str, form: Form) -> S3Result<Request<Body>> {
 fn tags(document: &str) -> S3Result<String> {
     use s3s::xml::{Deserialize as _, Deserializer};
     let mut reader = Deserializer::new(document.as_bytes());
-    let read = s3s::dto::Tagging::deserialize(&mut reader).and_then(|tags| reader.expect_eof().map(|()| tags));
+    let read = s3s::dto::Tagging::deserialize(&mut reader)
+        .and_then(|tags| reader.expect_eof().map(|()| tags));
     let tagging = read.map_err(|_| S3ErrorCode::MalformedXML)?;
-    let escaped =
-        |text: &Option<String>| utf8_percent_encode(text.as_deref().unwrap_or_default(), IN_QUERY).to_string();
-    let pairs = tagging.tag_set.iter().map(|tag| format!("{}={}", escaped(&tag.key), escaped(&tag.value)));
+    let escaped = |text: &Option<String>| {
+        utf8_percent_encode(text.as_deref().unwrap_or_default(), IN_QUERY).to_string()
+    };
+    let pairs =
+        tagging.tag_set.iter().map(|tag| format!("{}={}", escaped(&tag.key), escaped(&tag.value)));
     Ok(pairs.collect::<Vec<_>>().join("&"))
 }
 
@@ -352,7 +381,12 @@ impl Posted {
         for name in [header::CONTENT_LENGTH, header::CONTENT_TYPE, header::TRANSFER_ENCODING] {
             parts.headers.remove(name);
         }
-        let etag = parts.headers.get(header::ETAG).and_then(|etag| etag.to_str().ok()).unwrap_or_default().to_owned();
+        let etag = parts
+            .headers
+            .get(header::ETAG)
+            .and_then(|etag| etag.to_str().ok())
+            .unwrap_or_default()
+            .to_owned();
         let mut body = Body::empty();
         let mut location = self.location;
         parts.status = self.status;
@@ -363,7 +397,8 @@ impl Posted {
             let (bucket, key, etag) = (escaped(&self.bucket), escaped(&self.key), escaped(&etag));
             location = format!("{redirect}{sign}bucket={bucket}&key={key}&etag={etag}");
         } else if self.status == StatusCode::CREATED {
-            let [location, bucket, key, etag] = [&location, &self.bucket, &self.key, &etag].map(|text| xml(text));
+            let [location, bucket, key, etag] =
+                [&location, &self.bucket, &self.key, &etag].map(|text| xml(text));
             body = Body::from(format!(
                 "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<PostResponse><Location>{location}</Location>\
                  <Bucket>{bucket}</Bucket><Key>{key}</Key><ETag>{etag}</ETag></PostResponse>"

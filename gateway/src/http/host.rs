@@ -1,8 +1,8 @@
-//! Which bucket a Host header names. Owns the rule: `bucket.domain` for configured domains; any other host is path style. And that
-//! a request names one host.
+//! Which bucket a Host header names. Owns the rule: `bucket.domain` for configured domains; any
+//! other host is path style. And that a request names one host.
 //!
-//! s3s's own parsers take every unknown host name for a bucket, which breaks path style through `localhost` or a service name
-//! as soon as one domain is configured.
+//! s3s's own parsers take every unknown host name for a bucket, which breaks path style through
+//! `localhost` or a service name as soon as one domain is configured.
 
 use http::{HeaderMap, Uri, header};
 use s3s::host::{S3Host, VirtualHost};
@@ -30,15 +30,18 @@ impl S3Host for Domains {
                 return Ok(VirtualHost::new(domain.as_str()));
             }
             if let Some(bucket) = front.strip_suffix('.').filter(|bucket| !bucket.is_empty()) {
-                return Ok(VirtualHost::new(domain.as_str()).with_bucket(bucket.to_ascii_lowercase()));
+                return Ok(
+                    VirtualHost::new(domain.as_str()).with_bucket(bucket.to_ascii_lowercase())
+                );
             }
         }
         Ok(VirtualHost::new(host))
     }
 }
 
-/// Refuses a request that names two hosts: HTTP/2 says it by `:authority`, HTTP/1 in the target, too, and each reader here would
-/// choose for itself which of them was signed and which names the bucket (RFC 9113 section 8.3.1, RFC 9112 section 3.2).
+/// Refuses a request that names two hosts: HTTP/2 says it by `:authority`, HTTP/1 in the target,
+/// too, and each reader here would choose for itself which of them was signed and which names the
+/// bucket (RFC 9113 section 8.3.1, RFC 9112 section 3.2).
 pub(super) fn check(uri: &Uri, headers: &HeaderMap) -> S3Result<()> {
     let mut hosts = headers.get_all(header::HOST).iter();
     let (host, other) = (hosts.next(), hosts.next());

@@ -1,5 +1,6 @@
-//! A request's body as it comes from the socket: counted, bounded in time between frames, in slowness and in memory, and checked
-//! if it is a document. Owns the fault slot's writing. Does not verify the bytes of objects.
+//! A request's body as it comes from the socket: counted, bounded in time between frames, in
+//! slowness and in memory, and checked if it is a document. Owns the fault slot's writing. Does not
+//! verify the bytes of objects.
 
 use std::future::Future as _;
 use std::pin::Pin;
@@ -28,7 +29,8 @@ pub(crate) struct InboundBounds {
     pub idle_max: Duration,
     pub rate_min: RateMin,
     pub budget: Arc<BodyBudget>,
-    /// Of an object's body, whatever its length: in the socket's buffer, held back, and on its way to the UFS.
+    /// Of an object's body, whatever its length: in the socket's buffer, held back, and on its way
+    /// to the UFS.
     pub upload_bytes: u64,
     /// Of a document, which s3s holds whole.
     pub document_bytes_max: u64,
@@ -53,14 +55,21 @@ pub(crate) struct Inbound {
 }
 
 impl InboundBounds {
-    /// The memory that a request's body needs. An aws-chunked document may be held twice: unwrapped, and a chunk of it.
+    /// The memory that a request's body needs. An aws-chunked document may be held twice:
+    /// unwrapped, and a chunk of it.
     pub fn make_reservation(&self, parts: &Parts) -> Arc<BodyReservation> {
-        let length = parts.headers.get("content-length").and_then(|length| length.to_str().ok()?.parse().ok());
+        let length = parts
+            .headers
+            .get("content-length")
+            .and_then(|length| length.to_str().ok()?.parse().ok());
         let bound = match document::is_upload(&parts.method, &parts.uri) {
             true => self.upload_bytes,
             false => self.document_bytes_max.saturating_mul(2),
         };
-        BodyReservation::new(self.budget.clone(), length.map_or(bound, |length: u64| length.min(bound)))
+        BodyReservation::new(
+            self.budget.clone(),
+            length.map_or(bound, |length: u64| length.min(bound)),
+        )
     }
 }
 
@@ -76,7 +85,19 @@ impl Inbound {
         let (fault, reservation) = (exchange.fault.clone(), exchange.body.get().cloned());
         let (idle_max, floor) = (bounds.idle_max, RateFloor::new(bounds.rate_min));
         let (got, idle, waiting, over) = (0, None, false, false);
-        Self { inner, checks, got, idle_max, idle, waiting, floor, fault, reservation, metrics, over }
+        Self {
+            inner,
+            checks,
+            got,
+            idle_max,
+            idle,
+            waiting,
+            floor,
+            fault,
+            reservation,
+            metrics,
+            over,
+        }
     }
 
     fn fail(&mut self, fault: BodyFault) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
@@ -120,7 +141,10 @@ impl Body for Inbound {
     type Data = Bytes;
     type Error = StdError;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
         let this = self.get_mut();
         if this.over {
             return Poll::Ready(None);
@@ -133,7 +157,9 @@ impl Body for Inbound {
         }
         match Pin::new(&mut this.inner).poll_frame(cx) {
             Poll::Ready(Some(Ok(frame))) => this.frame(frame),
-            Poll::Ready(Some(Err(error))) => this.fail(BodyFault::Broken { reason: error.to_string() }),
+            Poll::Ready(Some(Err(error))) => {
+                this.fail(BodyFault::Broken { reason: error.to_string() })
+            }
             Poll::Ready(None) => match this.end() {
                 Err(fault) => this.fail(fault),
                 Ok(()) => {

@@ -1,6 +1,7 @@
-//! Headers of reads that S3 ignores when they make no sense: `Range`, `If-Modified-Since`, `If-Unmodified-Since`. s3s refuses the
-//! whole request instead, and the client has signed them, so that they can't be taken away before. Owns the way around: a
-//! request that carries one is taken out of s3s after its signature was verified, mended, and given to s3s anew.
+//! Headers of reads that S3 ignores when they make no sense: `Range`, `If-Modified-Since`,
+//! `If-Unmodified-Since`. s3s refuses the whole request instead, and the client has signed them, so
+//! that they can't be taken away before. Owns the way around: a request that carries one is taken
+//! out of s3s after its signature was verified, mended, and given to s3s anew.
 
 use std::sync::Arc;
 
@@ -21,7 +22,8 @@ use crate::operations::access_denied;
 type Reader = fn(&str) -> Reading;
 
 /// The headers, and how each is read.
-const HEADERS: [(HeaderName, Reader); 3] = [(RANGE, range), (IF_MODIFIED_SINCE, date), (IF_UNMODIFIED_SINCE, date)];
+const HEADERS: [(HeaderName, Reader); 3] =
+    [(RANGE, range), (IF_MODIFIED_SINCE, date), (IF_UNMODIFIED_SINCE, date)];
 
 /// What is to be done with a header.
 #[derive(Debug, PartialEq, Eq)]
@@ -48,7 +50,8 @@ impl S3Route for Lenient {
         reads && HEADERS.iter().any(|(name, read)| reading(headers, name, *read) != Reading::Plain)
     }
 
-    /// Notes who has signed, because nothing in the mended request says so. If nobody has, that is refused as any other.
+    /// Notes who has signed, because nothing in the mended request says so. If nobody has, that is
+    /// refused as any other.
     async fn check_access(&self, request: &mut S3Request<Body>) -> S3Result<()> {
         let exchange = request.extensions.get::<Arc<Exchange>>().ok_or_else(access_denied)?;
         let signed = request.credentials.as_ref();
@@ -68,7 +71,8 @@ impl S3Route for Lenient {
         *mended.headers_mut() = headers;
         *mended.extensions_mut() = extensions;
         let answered = self.inner.call(mended).await;
-        let answer = answered.map_err(|error| S3Error::with_source(S3ErrorCode::InternalError, error.into()))?;
+        let answer = answered
+            .map_err(|error| S3Error::with_source(S3ErrorCode::InternalError, error.into()))?;
         let (parts, body) = answer.into_parts();
         let mut response = S3Response::with_headers(body, parts.headers);
         response.status = Some(parts.status);
@@ -85,7 +89,8 @@ pub(super) fn mend(headers: &mut HeaderMap) {
                 headers.remove(name);
             }
             Reading::Rewritten(text) => {
-                let value = HeaderValue::try_from(text).expect("numbers and dates are header values");
+                let value =
+                    HeaderValue::try_from(text).expect("numbers and dates are header values");
                 headers.insert(name, value);
             }
         }
@@ -105,9 +110,11 @@ fn reading(headers: &HeaderMap, name: &HeaderName, read: fn(&str) -> Reading) ->
 /// Numbers above are refused by s3s. No object is as long.
 const POSITION_MAX: u64 = i64::MAX as u64;
 
-/// RFC 9110 section 14.1.2. S3 answers one range, and several as if none were asked (S3 reference, GetObject, "Range").
+/// RFC 9110 section 14.1.2. S3 answers one range, and several as if none were asked (S3 reference,
+/// GetObject, "Range").
 fn range(text: &str) -> Reading {
-    let Some((first, last)) = text.strip_prefix("bytes=").and_then(|spec| spec.split_once('-')) else {
+    let Some((first, last)) = text.strip_prefix("bytes=").and_then(|spec| spec.split_once('-'))
+    else {
         return Reading::Ignored;
     };
     if [first, last].iter().any(|number| number.bytes().any(|byte| !byte.is_ascii_digit())) {
@@ -120,14 +127,16 @@ fn range(text: &str) -> Reading {
         (Some(first), Some(last)) if first > last => Reading::Ignored,
         (first, last) if in_bounds(first) && in_bounds(last) => Reading::Plain,
         (first, last) => {
-            let text =
-                |number: Option<u64>| number.map_or_else(String::new, |number| number.min(POSITION_MAX).to_string());
+            let text = |number: Option<u64>| {
+                number.map_or_else(String::new, |number| number.min(POSITION_MAX).to_string())
+            };
             Reading::Rewritten(format!("bytes={}-{}", text(first), text(last)))
         }
     }
 }
 
-/// RFC 9110 section 5.6.7: one form that senders use, and two old ones that recipients have to take.
+/// RFC 9110 section 5.6.7: one form that senders use, and two old ones that recipients have to
+/// take.
 fn date(text: &str) -> Reading {
     if Timestamp::parse(TimestampFormat::HttpDate, text).is_ok() {
         return Reading::Plain;
@@ -145,7 +154,14 @@ mod tests {
 
     #[test]
     fn one_range_passes_and_what_is_none_is_ignored() {
-        for plain in ["bytes=0-0", "bytes=5-", "bytes=-5", "bytes=-0", "bytes=007-8", "bytes=0-9223372036854775807"] {
+        for plain in [
+            "bytes=0-0",
+            "bytes=5-",
+            "bytes=-5",
+            "bytes=-0",
+            "bytes=007-8",
+            "bytes=0-9223372036854775807",
+        ] {
             assert_eq!(range(plain), Reading::Plain, "{plain}");
             assert!(s3s::dto::Range::parse(plain).is_ok(), "{plain}");
         }
@@ -204,6 +220,8 @@ mod tests {
         headers.append(IF_UNMODIFIED_SINCE, HeaderValue::from_bytes(b"\xff").unwrap());
         mend(&mut headers);
         assert_eq!(headers.keys().collect::<Vec<_>>(), [IF_MODIFIED_SINCE]);
-        assert!(HEADERS.iter().all(|(name, read)| reading(&headers, name, *read) == Reading::Plain));
+        assert!(
+            HEADERS.iter().all(|(name, read)| reading(&headers, name, *read) == Reading::Plain)
+        );
     }
 }

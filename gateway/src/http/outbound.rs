@@ -1,5 +1,6 @@
-//! An answer's body on its way to the socket. Owns the request's end: when the body is over, or its connection is, the request
-//! is counted, logged, and leaves the admission. Changes no byte and copies none.
+//! An answer's body on its way to the socket. Owns the request's end: when the body is over, or its
+//! connection is, the request is counted, logged, and leaves the admission. Changes no byte and
+//! copies none.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,11 +21,12 @@ use crate::metrics::Metrics;
 use crate::operations::TABLE;
 use crate::write::body_budget::{BodyBudget, BodyPlace};
 
-/// Bodies of this length at most, in memory whole, hold no admission: they cost no more than the connection that they wait for.
+/// Bodies of this length at most, in memory whole, hold no admission: they cost no more than the
+/// connection that they wait for.
 const SMALL_BYTES: usize = 64 * 1024;
 
-/// What is counted and logged of a request when it ends: when this is dropped, be it that the client went away before there
-/// was an answer.
+/// What is counted and logged of a request when it ends: when this is dropped, be it that the
+/// client went away before there was an answer.
 pub(crate) struct Ending {
     pub exchange: Arc<Exchange>,
     pub metrics: Arc<Metrics>,
@@ -58,10 +60,17 @@ impl Outbound {
         Self::begin_answer(inner, ending, progress)
     }
 
-    /// Over HTTP/2, where many answers may wait on one connection: what holds no admission holds some of `budget`.
-    pub fn over_http2(inner: s3s::Body, ending: Ending, progress: Arc<Progress>, budget: &BodyBudget) -> Self {
+    /// Over HTTP/2, where many answers may wait on one connection: what holds no admission holds
+    /// some of `budget`.
+    pub fn over_http2(
+        inner: s3s::Body,
+        ending: Ending,
+        progress: Arc<Progress>,
+        budget: &BodyBudget,
+    ) -> Self {
         let small = small_bytes(&inner);
-        let place = small.filter(|&bytes| bytes > 0).and_then(|bytes| budget.take_memory(bytes as u64));
+        let place =
+            small.filter(|&bytes| bytes > 0).and_then(|bytes| budget.take_memory(bytes as u64));
         if place.is_some() || small == Some(0) {
             ending.exchange.release_places();
         }
@@ -88,11 +97,16 @@ impl Outbound {
     }
 }
 
-/// Whether an answer to a stranger would stay a request under way, because the memory for answers that wait is used up: strangers
-/// must not hold the places of others.
-pub(super) fn is_too_much_for_stranger(body: &s3s::Body, exchange: &Exchange, budget: &BodyBudget) -> bool {
+/// Whether an answer to a stranger would stay a request under way, because the memory for answers
+/// that wait is used up: strangers must not hold the places of others.
+pub(super) fn is_too_much_for_stranger(
+    body: &s3s::Body,
+    exchange: &Exchange,
+    budget: &BodyBudget,
+) -> bool {
     exchange.identity().is_none()
-        && small_bytes(body).is_some_and(|bytes| bytes > 0 && budget.take_memory(bytes as u64).is_none())
+        && small_bytes(body)
+            .is_some_and(|bytes| bytes > 0 && budget.take_memory(bytes as u64).is_none())
 }
 
 fn small_bytes(body: &s3s::Body) -> Option<usize> {
@@ -103,7 +117,8 @@ impl Ending {
     /// The request for its trace: OpenTelemetry's names where it has some.
     fn facts(&self) -> Facts {
         let cx = &self.exchange.cx;
-        let operation = self.exchange.row.get().and_then(|&index| TABLE.get(index)).map(|row| row.name);
+        let operation =
+            self.exchange.row.get().and_then(|&index| TABLE.get(index)).map(|row| row.name);
         let text = |text: &str| Value::Text(text.into());
         let mut attributes = vec![
             ("http.request.method", text(self.method.as_str())),
@@ -148,7 +163,10 @@ impl Body for Outbound {
     type Data = Bytes;
     type Error = StdError;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.inner).poll_frame(cx);
         match &polled {
@@ -164,7 +182,9 @@ impl Body for Outbound {
             Poll::Ready(Some(Err(_))) | Poll::Pending => this.pass_turn(false),
         }
         match &this.queued {
-            Some(queued) => polled.map_ok(|frame| frame.map_data(|data| queued.enqueue_frame(data))),
+            Some(queued) => {
+                polled.map_ok(|frame| frame.map_data(|data| queued.enqueue_frame(data)))
+            }
             None => polled,
         }
     }

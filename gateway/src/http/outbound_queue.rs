@@ -1,8 +1,10 @@
-//! Answers that HTTP/2 has taken and not yet sent. Owns what such an answer holds until its last byte has left: its place among
-//! the requests under way, its turn in the connection's progress, and the body with the memory that is counted for it.
+//! Answers that HTTP/2 has taken and not yet sent. Owns what such an answer holds until its last
+//! byte has left: its place among the requests under way, its turn in the connection's progress,
+//! and the body with the memory that is counted for it.
 //!
-//! Over HTTP/1 hyper drops a frame's bytes when the socket has them, and asks for the next one then. Over HTTP/2 it gives them to a
-//! queue, which waits for the client's window for as long as that takes; the body is dropped while its last frame waits there.
+//! Over HTTP/1 hyper drops a frame's bytes when the socket has them, and asks for the next one
+//! then. Over HTTP/2 it gives them to a queue, which waits for the client's window for as long as
+//! that takes; the body is dropped while its last frame waits there.
 
 use std::sync::Arc;
 

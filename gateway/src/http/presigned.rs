@@ -1,4 +1,5 @@
-//! The parameters that sign a URL: what s3s does not check of them, and the URL without them. Verifies no signature.
+//! The parameters that sign a URL: what s3s does not check of them, and the URL without them.
+//! Verifies no signature.
 
 use std::borrow::Cow;
 
@@ -46,13 +47,17 @@ pub(super) enum SignedUrl {
     },
 }
 
-/// How a URL is signed, if it is. Refuses one in which a parameter of its signature comes twice, in any spelling, or is missing.
+/// How a URL is signed, if it is. Refuses one in which a parameter of its signature comes twice, in
+/// any spelling, or is missing.
 pub(super) fn read(uri: &Uri) -> S3Result<Option<SignedUrl>> {
     let Some(query) = uri.query() else { return Ok(None) };
     let (mut values, mut counts) = ([None; OF_SIGNATURES.len()], [0u32; OF_SIGNATURES.len()]);
     for (name, value) in pairs(query) {
         let name = decoded(name);
-        let Some(at) = OF_SIGNATURES.iter().position(|known| known.eq_ignore_ascii_case(&name)) else { continue };
+        let Some(at) = OF_SIGNATURES.iter().position(|known| known.eq_ignore_ascii_case(&name))
+        else {
+            continue;
+        };
         counts[at] += 1;
         // s3s knows the one spelling alone.
         if name == OF_SIGNATURES[at] {
@@ -75,7 +80,9 @@ pub(super) fn read(uri: &Uri) -> S3Result<Option<SignedUrl>> {
     }
     if !(0..V4_NEEDS).all(has) {
         let names = OF_SIGNATURES[..V4_NEEDS].join(", ");
-        return Err(parameters(format!("Query-string authentication version 4 requires the parameters {names}")));
+        return Err(parameters(format!(
+            "Query-string authentication version 4 requires the parameters {names}"
+        )));
     }
     let text = |at: usize| form_decoded(values[at].unwrap_or_default());
     Ok(Some(SignedUrl::V4 { credential: text(CREDENTIAL), headers: text(LISTED) }))
@@ -87,7 +94,8 @@ fn parameters(message: String) -> S3Error {
 
 /// Refuses a URL that is signed for longer than S3 lets one be.
 pub(super) fn check(uri: &Uri) -> S3Result<()> {
-    let Some(query) = uri.query().filter(|query| query.contains("Expires") || query.contains('%')) else {
+    let Some(query) = uri.query().filter(|query| query.contains("Expires") || query.contains('%'))
+    else {
         return Ok(());
     };
     for (name, value) in pairs(query).filter(|(name, _)| decoded(name) == EXPIRES) {
@@ -95,7 +103,8 @@ pub(super) fn check(uri: &Uri) -> S3Result<()> {
         let refused = match value.parse::<u64>() {
             Ok(seconds) if seconds <= EXPIRES_S_MAX => continue,
             Ok(_) => {
-                "must be less than a week (in seconds); that is, the given X-Amz-Expires must be less than 604800 seconds"
+                "must be less than a week (in seconds); that is, the given X-Amz-Expires must be \
+                less than 604800 seconds"
             }
             Err(_) if value.starts_with('-') => "must be non-negative",
             Err(_) => "should be a number",
@@ -111,9 +120,13 @@ pub(super) fn unsigned(uri: &Uri) -> S3Result<Uri> {
     let Some(query) = uri.query() else { return Ok(uri.clone()) };
     let kept: Vec<&str> = query
         .split('&')
-        .filter(|pair| !OF_SIGNATURES.contains(&&*decoded(pair.split_once('=').map_or(*pair, |(name, _)| name))))
+        .filter(|pair| {
+            !OF_SIGNATURES
+                .contains(&&*decoded(pair.split_once('=').map_or(*pair, |(name, _)| name)))
+        })
         .collect();
-    let text = format!("{}{}{}", uri.path(), if kept.is_empty() { "" } else { "?" }, kept.join("&"));
+    let text =
+        format!("{}{}{}", uri.path(), if kept.is_empty() { "" } else { "?" }, kept.join("&"));
     let mut parts = uri.clone().into_parts();
     parts.path_and_query = Some(PathAndQuery::try_from(text).map_err(|_| S3ErrorCode::InvalidURI)?);
     Uri::from_parts(parts).map_err(|_| S3ErrorCode::InvalidURI.into())
@@ -144,8 +157,13 @@ mod tests {
 
     #[test]
     fn a_url_is_signed_for_a_week_at_most() {
-        for taken in ["X-Amz-Expires=604800", "X-Amz-Expires=0", "x-id=GetObject", "Expires=99999999999", "prefix=%58"]
-        {
+        for taken in [
+            "X-Amz-Expires=604800",
+            "X-Amz-Expires=0",
+            "x-id=GetObject",
+            "Expires=99999999999",
+            "prefix=%58",
+        ] {
             assert!(check(&uri(taken)).is_ok(), "{taken}");
         }
         for refused in [
@@ -163,7 +181,9 @@ mod tests {
 
     #[test]
     fn only_what_signs_a_url_is_taken_away() {
-        let signed = uri("X-Amz-Signature=a&versionId=b%2B&X%2DAmz-Date=c&list-type=2&Expires=9&X-Amz-Expires=5");
+        let signed = uri(
+            "X-Amz-Signature=a&versionId=b%2B&X%2DAmz-Date=c&list-type=2&Expires=9&X-Amz-Expires=5",
+        );
         assert_eq!(unsigned(&signed).unwrap(), uri("versionId=b%2B&list-type=2"));
         assert_eq!(unsigned(&uri("AWSAccessKeyId=a&Signature=b")).unwrap(), "/bucket/a%20key");
         let absolute: Uri = "http://host:1/bucket?Signature=b&acl".parse().unwrap();

@@ -1,8 +1,9 @@
-//! Whether a connection's client takes what it asked for, and the wait for that to have been untrue for too long; and whether it was
-//! answered before it had sent all. Owns these two facts.
+//! Whether a connection's client takes what it asked for, and the wait for that to have been untrue
+//! for too long; and whether it was answered before it had sent all. Owns these two facts.
 //!
-//! Over HTTP/2 a client that reads nothing need not fill its socket: it grants no window, answers pings, and its answers wait with
-//! all that they hold. Bodies tell here whose turn it is; one whose bytes the UFS or the tier owes does not count.
+//! Over HTTP/2 a client that reads nothing need not fill its socket: it grants no window, answers
+//! pings, and its answers wait with all that they hold. Bodies tell here whose turn it is; one
+//! whose bytes the UFS or the tier owes does not count.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -12,7 +13,8 @@ use tokio::time::{Instant, sleep};
 
 use super::rate_floor::RateMin;
 
-/// Bytes written to the socket that count as an answer's progress: more than pings and other words about the connection.
+/// Bytes written to the socket that count as an answer's progress: more than pings and other words
+/// about the connection.
 const WRITTEN_MIN: u64 = 4096;
 
 /// Looks at a connection in one window of its slowness.
@@ -71,8 +73,9 @@ impl Progress {
         self.unread.load(Ordering::Relaxed)
     }
 
-    /// Returns once the client has taken less than it must, for each body that was its to take, in a window of such waiting.
-    /// Whether it is waited for is looked at now and then: that is enough to see who is always waited for.
+    /// Returns once the client has taken less than it must, for each body that was its to take, in
+    /// a window of such waiting. Whether it is waited for is looked at now and then: that is enough
+    /// to see who is always waited for.
     pub async fn crawl(&self, min: RateMin) {
         if min.bytes_per_second == 0 {
             return std::future::pending().await;

@@ -1,5 +1,5 @@
-//! The slowest that a sender may be. Owns the count of bytes against the time that was waited for them: what somebody else is slow
-//! at does not count. Pure: the clock is the caller's.
+//! The slowest that a sender may be. Owns the count of bytes against the time that was waited for
+//! them: what somebody else is slow at does not count. Pure: the clock is the caller's.
 
 use std::time::Duration;
 
@@ -61,7 +61,8 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
     const MIN: RateMin = RateMin { bytes_per_second: 100, window: Duration::from_secs(10) };
 
-    /// Pieces of so many bytes, each waited for `wait` and then used for `used`. How many came before it was too slow.
+    /// Pieces of so many bytes, each waited for `wait` and then used for `used`. How many came
+    /// before it was too slow.
     fn pieces(bytes: u64, wait: Duration, used: Duration) -> Option<usize> {
         let (mut floor, mut now) = (RateFloor::new(MIN), Instant::now());
         (0..1000).find(|_| {

@@ -1,8 +1,8 @@
-//! Listeners and connections. Owns sockets, the bounds on connections, handshakes, and the order of a shutdown: no new
-//! connections, then requests under way end, then what is left is cut.
+//! Listeners and connections. Owns sockets, the bounds on connections, handshakes, and the order of
+//! a shutdown: no new connections, then requests under way end, then what is left is cut.
 //!
-//! Who has not sent a signature that holds is a stranger. Strangers have a deadline that nothing renews, and give way when places are
-//! wanted (`verbs3_doors`).
+//! Who has not sent a signature that holds is a stranger. Strangers have a deadline that nothing
+//! renews, and give way when places are wanted (`verbs3_doors`).
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -37,7 +37,8 @@ use crate::gateway::GatewayOptions;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Streams of one HTTP/2 connection; S3 clients use a handful.
 const STREAMS_MAX: u32 = 256;
-/// A stranger that came less than this ago gives way to nobody: a whole node's ranks may come in one second.
+/// A stranger that came less than this ago gives way to nobody: a whole node's ranks may come in
+/// one second.
 const STRANGER_GRACE: Duration = Duration::from_secs(1);
 /// For the end of a connection whose place another one has been given.
 const DISPLACE_MAX: Duration = Duration::from_secs(1);
@@ -53,7 +54,9 @@ pub struct Listener {
 /// Why an address can't be listened on.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    #[error("{address} can't be listened on; is another process there, or the address not of this host?")]
+    #[error(
+        "{address} can't be listened on; is another process there, or the address not of this host?"
+    )]
     Bind {
         address: SocketAddr,
         #[source]
@@ -65,7 +68,9 @@ pub enum ListenError {
 
 impl Listener {
     pub async fn bind(address: SocketAddr, tls: Option<&TlsFiles>) -> Result<Self, ListenError> {
-        let socket = TcpListener::bind(address).await.map_err(|source| ListenError::Bind { address, source })?;
+        let socket = TcpListener::bind(address)
+            .await
+            .map_err(|source| ListenError::Bind { address, source })?;
         Self::on(socket, tls)
     }
 
@@ -153,11 +158,15 @@ impl Server {
         self.tasks.spawn(async move { accept(listener, shared, tasks).await });
     }
 
-    /// Waits for requests under way; cuts what is left after `drain_max`. The stop token must have been cancelled.
+    /// Waits for requests under way; cuts what is left after `drain_max`. The stop token must have
+    /// been cancelled.
     pub async fn drain(&self, drain_max: Duration) {
         self.tasks.close();
         if timeout(drain_max, self.tasks.wait()).await.is_err() {
-            warn!(connections = self.tasks.len(), "connections are cut: their requests did not end in time");
+            warn!(
+                connections = self.tasks.len(),
+                "connections are cut: their requests did not end in time"
+            );
             self.shared.cut.cancel();
             self.tasks.wait().await;
         }
@@ -206,12 +215,20 @@ fn admit(shared: &Shared, address: IpAddr) -> Option<Admitted> {
     Some(Admitted { permit, _share: share, caller })
 }
 
-async fn connection(socket: TcpStream, tls: Option<TlsAcceptor>, shared: Arc<Shared>, admitted: Admitted) {
+async fn connection(
+    socket: TcpStream,
+    tls: Option<TlsAcceptor>,
+    shared: Arc<Shared>,
+    admitted: Admitted,
+) {
     let metrics = shared.front.metrics.clone();
     let Admitted { permit, _share, caller } = admitted;
     let permit = match permit {
         Some(permit) => Some(permit),
-        None => timeout(DISPLACE_MAX, shared.connections.clone().acquire_owned()).await.ok().and_then(Result::ok),
+        None => timeout(DISPLACE_MAX, shared.connections.clone().acquire_owned())
+            .await
+            .ok()
+            .and_then(Result::ok),
     };
     let Some(_permit) = permit else {
         metrics.connections_refused.inc();
@@ -219,7 +236,12 @@ async fn connection(socket: TcpStream, tls: Option<TlsAcceptor>, shared: Arc<Sha
     };
     metrics.connections.inc();
     let progress = Progress::new();
-    let socket = StallGuard::new(socket, shared.stall_max, metrics.connections_stalled.clone(), progress.clone());
+    let socket = StallGuard::new(
+        socket,
+        shared.stall_max,
+        metrics.connections_stalled.clone(),
+        progress.clone(),
+    );
     let peer = Peer { progress: progress.clone(), caller: caller.clone() };
     let served = async {
         match tls {
@@ -246,7 +268,10 @@ async fn connection(socket: TcpStream, tls: Option<TlsAcceptor>, shared: Arc<Sha
         }
         overstay = caller.overstay(shared.proof_max) => {
             metrics.cut(overstay.as_str());
-            debug!(reason = overstay.as_str(), "a connection is cut: no signature has held over it");
+            debug!(
+                reason = overstay.as_str(),
+                "a connection is cut: no signature has held over it"
+            );
         }
     }
     metrics.connections.dec();

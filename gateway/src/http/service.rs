@@ -1,11 +1,14 @@
-//! One request through s3s and back. Owns admission, the request's id, the headers that every answer carries, and the
-//! replacement of s3s's answer where the UFS gave one or a body was refused. Spawns nothing.
+//! One request through s3s and back. Owns admission, the request's id, the headers that every
+//! answer carries, and the replacement of s3s's answer where the UFS gave one or a body was
+//! refused. Spawns nothing.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header,
+};
 use http_body::Body as _;
 use memchr::memmem;
 use s3s::host::S3Host as _;
@@ -104,7 +107,8 @@ impl Front {
                         Box::pin(self.preflight(bucket, request.headers(), &exchange)).await
                     }
                     Some(Foreign { page: Some(_), .. }) | None => {
-                        let answered = self.answered(request, &exchange, &ending.method, scheme).await;
+                        let answered =
+                            self.answered(request, &exchange, &ending.method, scheme).await;
                         exchange.drop_body();
                         answered
                     }
@@ -119,7 +123,13 @@ impl Front {
             && self.may_look_up(&exchange)
         {
             let asker = asker_of(&exchange);
-            Box::pin(self.cors.decorate(bucket, asker, (origin, &ending.method), response.headers_mut())).await;
+            Box::pin(self.cors.decorate(
+                bucket,
+                asker,
+                (origin, &ending.method),
+                response.headers_mut(),
+            ))
+            .await;
         }
         self.head(&mut response, &exchange);
         ending.status = response.status().as_u16();
@@ -128,12 +138,15 @@ impl Front {
             self.note_denial(&exchange, ending.code.as_deref());
         }
         bare(&mut response, &ending.method);
-        // A client that was promised 100 Continue and got another answer instead may take that answer for the next
-        // request's (botocore does, and then waits for a minute): it gets a new connection.
+        // A client that was promised 100 Continue and got another answer instead may take that
+        // answer for the next request's (botocore does, and then waits for a minute): it gets a new
+        // connection.
         if unasked || (expects && ending.status >= 400) {
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
-        if version == Version::HTTP_2 && outbound::is_too_much_for_stranger(response.body(), &exchange, &self.answers) {
+        if version == Version::HTTP_2
+            && outbound::is_too_much_for_stranger(response.body(), &exchange, &self.answers)
+        {
             response.headers_mut().remove(header::CONTENT_LENGTH);
             *response.body_mut() = Body::empty();
         }
@@ -143,7 +156,8 @@ impl Front {
         }))
     }
 
-    /// Whether an answer may wait for the bucket's CORS configuration. To strangers it goes without, where too many of them wait.
+    /// Whether an answer may wait for the bucket's CORS configuration. To strangers it goes
+    /// without, where too many of them wait.
     fn may_look_up(&self, exchange: &Exchange) -> bool {
         if exchange.identity().is_some() {
             return true;
@@ -188,7 +202,8 @@ impl Front {
         }
     }
 
-    /// What the request of a browser's page is about. Looks no further where there is neither `Origin` nor `OPTIONS`.
+    /// What the request of a browser's page is about. Looks no further where there is neither
+    /// `Origin` nor `OPTIONS`.
     fn foreign(&self, request: &Request<Arriving>) -> Option<Foreign> {
         let page = request.headers().get(header::ORIGIN).cloned();
         let preflight = *request.method() == Method::OPTIONS;
@@ -210,12 +225,15 @@ impl Front {
     /// What no operation of S3's has is 405, as S3 has it; s3s calls it not implemented.
     fn check_method(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> S3Result<()> {
         if *method == Method::POST && uri.path() == "/WriteGetObjectResponse" {
-            // An object lambda's answer, for which there is nobody here; s3s would look for a bucket of that name.
+            // An object lambda's answer, for which there is nobody here; s3s would look for a
+            // bucket of that name.
             return Err(S3ErrorCode::NotImplemented.into());
         }
         let known = match *method {
             Method::GET | Method::HEAD | Method::POST => true,
-            Method::PUT | Method::DELETE => uri.path() != "/" || self.bucket_of(uri, headers).is_some(),
+            Method::PUT | Method::DELETE => {
+                uri.path() != "/" || self.bucket_of(uri, headers).is_some()
+            }
             _ => false,
         };
         if known {
@@ -225,8 +243,14 @@ impl Front {
         Err(S3Error::with_message(S3ErrorCode::MethodNotAllowed, message))
     }
 
-    /// May a page send what it asks about? Nobody signs this question, and nothing but the bucket's configuration is in the answer.
-    async fn preflight(&self, bucket: &str, request: &HeaderMap, exchange: &Exchange) -> HttpResponse {
+    /// May a page send what it asks about? Nobody signs this question, and nothing but the bucket's
+    /// configuration is in the answer.
+    async fn preflight(
+        &self,
+        bucket: &str,
+        request: &HeaderMap,
+        exchange: &Exchange,
+    ) -> HttpResponse {
         match self.cors.preflight(bucket, asker_of(exchange), request).await {
             Ok(headers) => {
                 let mut response = HttpResponse::new(Body::empty());
@@ -237,7 +261,11 @@ impl Front {
         }
     }
 
-    fn prepared(&self, request: Request<Arriving>, exchange: &Arc<Exchange>) -> S3Result<Request<Body>> {
+    fn prepared(
+        &self,
+        request: Request<Arriving>,
+        exchange: &Arc<Exchange>,
+    ) -> S3Result<Request<Body>> {
         let (mut parts, body) = request.into_parts();
         self.check_method(&parts.method, &parts.uri, &parts.headers)?;
         sigv2::check(&mut parts.uri, &parts.headers, self.forms.sigv2, self.clock_skew_max)
@@ -301,14 +329,22 @@ impl Front {
             }
         };
         if let Some(answer) = exchange.cx.take_answer() {
-            let body = if *method == Method::HEAD { Body::empty() } else { Body::from(answer.body.clone()) };
+            let body = if *method == Method::HEAD {
+                Body::empty()
+            } else {
+                Body::from(answer.body.clone())
+            };
             response = HttpResponse::new(body);
             *response.status_mut() = answer.status;
             *response.headers_mut() = passed(&answer.headers);
-        } else if response.status() == StatusCode::INTERNAL_SERVER_ERROR && !exchange.entered.load(Ordering::Relaxed) {
-            // s3s reads documents whole, and calls whatever goes wrong with their bodies an internal error.
+        } else if response.status() == StatusCode::INTERNAL_SERVER_ERROR
+            && !exchange.entered.load(Ordering::Relaxed)
+        {
+            // s3s reads documents whole, and calls whatever goes wrong with their bodies an
+            // internal error.
             let broken = exchange.identity().is_some() && signed_body;
-            let fault = exchange.fault.lock().take().or_else(|| broken.then_some(BodyFault::Sha256));
+            let fault =
+                exchange.fault.lock().take().or_else(|| broken.then_some(BodyFault::Sha256));
             if let Some(fault) = fault {
                 self.metrics.body_refused(Some(fault.reason()));
                 response = answer_of(fault.into_error());
@@ -327,7 +363,8 @@ impl Front {
     fn head(&self, response: &mut HttpResponse, exchange: &Exchange) {
         let cx = &exchange.cx;
         let headers = response.headers_mut();
-        let id = HeaderValue::try_from(cx.id().to_string()).expect("hexadecimal digits are a header value");
+        let id = HeaderValue::try_from(cx.id().to_string())
+            .expect("hexadecimal digits are a header value");
         if !headers.contains_key(HOST_ID) {
             headers.insert(HOST_ID, id.clone());
         }
@@ -361,8 +398,8 @@ impl Front {
     }
 }
 
-/// Takes the body from answers that have none, by their method or status. HTTP/1 drops it by itself, HTTP/2 sends it.
-/// The other headers stay as the UFS gave them.
+/// Takes the body from answers that have none, by their method or status. HTTP/1 drops it by
+/// itself, HTTP/2 sends it. The other headers stay as the UFS gave them.
 fn bare(response: &mut HttpResponse, method: &Method) {
     let status = response.status();
     let bodiless = matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
@@ -376,7 +413,8 @@ fn bare(response: &mut HttpResponse, method: &Method) {
     }
 }
 
-/// Whether a request keeps its place for a while though nobody knows whom it is from: all others are refused at once.
+/// Whether a request keeps its place for a while though nobody knows whom it is from: all others
+/// are refused at once.
 fn may_wait_unproven(request: &Request<Arriving>) -> bool {
     let (method, headers) = (request.method(), request.headers());
     *method == Method::OPTIONS || form::is_form(method, headers) || is_for_sts(headers)
@@ -400,17 +438,21 @@ fn has_sha256(request: &Request<Arriving>) -> bool {
 }
 
 pub(crate) fn slow_down() -> S3Error {
-    let mut error = S3Error::with_message(S3ErrorCode::SlowDown, "Please reduce your request rate.");
+    let mut error =
+        S3Error::with_message(S3ErrorCode::SlowDown, "Please reduce your request rate.");
     let retry = (header::RETRY_AFTER, HeaderValue::from_static("1"));
     error.set_headers(
-        [retry, (header::CONTENT_TYPE, HeaderValue::from_static("application/xml"))].into_iter().collect(),
+        [retry, (header::CONTENT_TYPE, HeaderValue::from_static("application/xml"))]
+            .into_iter()
+            .collect(),
     );
     error
 }
 
 /// An error as S3 writes it.
 fn answer_of(error: S3Error) -> HttpResponse {
-    let unsigned = error.source().and_then(|source| source.downcast_ref::<UnsignedHeaders>()).cloned();
+    let unsigned =
+        error.source().and_then(|source| source.downcast_ref::<UnsignedHeaders>()).cloned();
     if let Some(UnsignedHeaders { names }) = unsigned {
         return sigv4::answer(&error, &names);
     }

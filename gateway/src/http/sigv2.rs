@@ -1,4 +1,5 @@
-//! Signature version 2: whether it is taken at all, and what s3s does not check of it. Verifies no signature.
+//! Signature version 2: whether it is taken at all, and what s3s does not check of it. Verifies no
+//! signature.
 
 use http::{HeaderMap, HeaderName, Uri, header};
 use s3s::dto::{Timestamp, TimestampFormat};
@@ -12,34 +13,49 @@ pub(super) fn allowed(enabled: bool) -> S3Result<()> {
     if enabled {
         return Ok(());
     }
-    // botocore signs URLs and forms so where the region is an old one or none, unless it is told otherwise.
+    // botocore signs URLs and forms so where the region is an old one or none, unless it is told
+    // otherwise.
     let message = "The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256; with boto3, \
                    Config(signature_version=\"s3v4\"). (gateway.sigv2 is off.)";
     Err(S3Error::with_message(S3ErrorCode::InvalidRequest, message))
 }
 
-/// Refuses a request that is signed so, where it is not taken or its clock is off; puts the path of others as clients sign it.
-/// Forms are seen to where they are read.
-pub(super) fn check(uri: &mut Uri, headers: &HeaderMap, enabled: bool, skew_max: std::time::Duration) -> S3Result<()> {
-    let mut parameters = uri.query().unwrap_or_default().split('&').filter_map(|pair| pair.split('=').next());
+/// Refuses a request that is signed so, where it is not taken or its clock is off; puts the path of
+/// others as clients sign it. Forms are seen to where they are read.
+pub(super) fn check(
+    uri: &mut Uri,
+    headers: &HeaderMap,
+    enabled: bool,
+    skew_max: std::time::Duration,
+) -> S3Result<()> {
+    let mut parameters =
+        uri.query().unwrap_or_default().split('&').filter_map(|pair| pair.split('=').next());
     // Decoded, as s3s compares them.
     if parameters.any(|name| matches!(&*decoded(name), "Signature" | "AWSAccessKeyId")) {
         allowed(enabled)?;
         check_covered(uri, headers)?;
         return as_signed(uri);
     }
-    let by_header = headers.get_all(header::AUTHORIZATION).iter().any(|value| value.as_bytes().starts_with(b"AWS "));
+    let by_header = headers
+        .get_all(header::AUTHORIZATION)
+        .iter()
+        .any(|value| value.as_bytes().starts_with(b"AWS "));
     if !by_header {
         return Ok(());
     }
     allowed(enabled)?;
     // A URL has an end; a signed request without one would be good for ever.
-    let date = headers.get("x-amz-date").or_else(|| headers.get(header::DATE)).and_then(|date| date.to_str().ok());
+    let date = headers
+        .get("x-amz-date")
+        .or_else(|| headers.get(header::DATE))
+        .and_then(|date| date.to_str().ok());
     let Some(date) = date.and_then(moment) else {
         let message = "AWS authentication requires a valid Date or x-amz-date header";
         return Err(S3Error::with_message(S3ErrorCode::AccessDenied, message));
     };
-    if (OffsetDateTime::now_utc() - date).abs() > Duration::try_from(skew_max).unwrap_or(Duration::MAX) {
+    if (OffsetDateTime::now_utc() - date).abs()
+        > Duration::try_from(skew_max).unwrap_or(Duration::MAX)
+    {
         let message = "The difference between the request time and the current time is too large.";
         return Err(S3Error::with_message(S3ErrorCode::RequestTimeTooSkewed, message));
     }
@@ -61,17 +77,20 @@ const UNSIGNED: [&str; 10] = [
     "session",
 ];
 /// Of headers besides `x-amz-*`, those that version 2 signs.
-const SIGNED_HEADERS: [HeaderName; 3] = [header::CONTENT_TYPE, HeaderName::from_static("content-md5"), header::DATE];
+const SIGNED_HEADERS: [HeaderName; 3] =
+    [header::CONTENT_TYPE, HeaderName::from_static("content-md5"), header::DATE];
 
-/// Refuses what s3s would obey and not verify: sub-resources that are not signed, and whatever comes twice, which it takes for
-/// absent when it verifies.
+/// Refuses what s3s would obey and not verify: sub-resources that are not signed, and whatever
+/// comes twice, which it takes for absent when it verifies.
 fn check_covered(uri: &Uri, headers: &HeaderMap) -> S3Result<()> {
     let open = |what: &str| {
-        let message = format!("Signature version 2 does not cover {what}. Please use AWS4-HMAC-SHA256.");
+        let message =
+            format!("Signature version 2 does not cover {what}. Please use AWS4-HMAC-SHA256.");
         Err(S3Error::with_message(S3ErrorCode::InvalidRequest, message))
     };
     let pairs = uri.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
-    let mut names: Vec<_> = pairs.map(|pair| decoded(pair.split('=').next().unwrap_or_default())).collect();
+    let mut names: Vec<_> =
+        pairs.map(|pair| decoded(pair.split('=').next().unwrap_or_default())).collect();
     names.sort_unstable();
     if names.windows(2).any(|pair| pair[0] == pair[1]) {
         return open("a parameter that comes twice");
@@ -85,8 +104,8 @@ fn check_covered(uri: &Uri, headers: &HeaderMap) -> S3Result<()> {
     }
 }
 
-/// A bucket's path is signed with a slash at its end, also where it is sent without: so do botocore (`authPath`), s3cmd and the
-/// SDK for Java. s3s signs what was sent.
+/// A bucket's path is signed with a slash at its end, also where it is sent without: so do botocore
+/// (`authPath`), s3cmd and the SDK for Java. s3s signs what was sent.
 fn as_signed(uri: &mut Uri) -> S3Result<()> {
     let path = uri.path();
     if path.is_empty() || path.trim_start_matches('/').contains('/') || path.ends_with('/') {
@@ -138,7 +157,10 @@ mod tests {
         let mut v4 = HeaderMap::new();
         v4.insert(header::AUTHORIZATION, "AWS4-HMAC-SHA256 Credential=a".parse().unwrap());
         assert!(check(&mut plain, &v4, false, SKEW).is_ok());
-        assert!(check(&mut "/b?X-Amz-Signature=1&Expires=2".parse().unwrap(), &none, false, SKEW).is_ok());
+        assert!(
+            check(&mut "/b?X-Amz-Signature=1&Expires=2".parse().unwrap(), &none, false, SKEW)
+                .is_ok()
+        );
     }
 
     #[test]
@@ -154,24 +176,43 @@ mod tests {
         }
         let mut headers = dated("date", now);
         headers.remove("date");
-        assert_eq!(*check(&mut uri, &headers, true, SKEW).unwrap_err().code(), S3ErrorCode::AccessDenied);
-        assert_eq!(moment("Tue, 27 Mar 2007 19:36:42 +0000"), moment("Tue, 27 Mar 2007 19:36:42 GMT"));
+        assert_eq!(
+            *check(&mut uri, &headers, true, SKEW).unwrap_err().code(),
+            S3ErrorCode::AccessDenied
+        );
+        assert_eq!(
+            moment("Tue, 27 Mar 2007 19:36:42 +0000"),
+            moment("Tue, 27 Mar 2007 19:36:42 GMT")
+        );
         assert!(moment("Tue, 27 Mar 2007 19:36:42 +0000").is_some());
     }
 
     #[test]
     fn what_version_2_leaves_unsigned_is_refused() {
         let refused = |query: &str, headers: &HeaderMap| {
-            let mut uri: Uri = format!("/b/k?AWSAccessKeyId=a&Expires=1&Signature=b{query}").parse().unwrap();
+            let mut uri: Uri =
+                format!("/b/k?AWSAccessKeyId=a&Expires=1&Signature=b{query}").parse().unwrap();
             check(&mut uri, headers, true, SKEW).is_err()
         };
         let none = HeaderMap::new();
-        for query in ["&legal-hold", "&retention=", "&%65ncryption", "&acl&acl", "&acl&%61cl=", "&policy&x&policy=1"] {
+        for query in [
+            "&legal-hold",
+            "&retention=",
+            "&%65ncryption",
+            "&acl&acl",
+            "&acl&%61cl=",
+            "&policy&x&policy=1",
+        ] {
             assert!(refused(query, &none), "{query}");
         }
-        for query in
-            ["", "&acl", "&versionId=1", "&prefix=legal-hold", "&uploadId=1&partNumber=2", "&response-expires=a"]
-        {
+        for query in [
+            "",
+            "&acl",
+            "&versionId=1",
+            "&prefix=legal-hold",
+            "&uploadId=1&partNumber=2",
+            "&response-expires=a",
+        ] {
             assert!(!refused(query, &none), "{query}");
         }
         let mut headers = HeaderMap::new();

@@ -1,9 +1,11 @@
-//! What a signature of version 4 has to cover, and what it has to be for. s3s verifies a signature over the headers that its
-//! sender lists, and obeys the others, too. Owns the demand that `host` and every `x-amz-*` header is listed, that the scope is
-//! S3's, and that a request is signed in one way ("Authenticating Requests", S3 reference). Verifies no signature.
+//! What a signature of version 4 has to cover, and what it has to be for. s3s verifies a signature
+//! over the headers that its sender lists, and obeys the others, too. Owns the demand that `host`
+//! and every `x-amz-*` header is listed, that the scope is S3's, and that a request is signed in
+//! one way ("Authenticating Requests", S3 reference). Verifies no signature.
 //!
-//! All of it comes before s3s, so that requests signed by header and by URL pass one place. A form's fields are held against its
-//! policy (`form::policy`), and the headers that a form comes with are dropped.
+//! All of it comes before s3s, so that requests signed by header and by URL pass one place. A
+//! form's fields are held against its policy (`form::policy`), and the headers that a form comes
+//! with are dropped.
 
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, StatusCode, Uri};
@@ -13,17 +15,20 @@ use super::presigned::{self, SignedUrl};
 
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 const AMZ: &str = "x-amz-";
-/// Need not be listed: its value is the last line of what a header signs. In a URL's request it only narrows what body is taken.
+/// Need not be listed: its value is the last line of what a header signs. In a URL's request it
+/// only narrows what body is taken.
 const PAYLOAD_HASH: &str = "x-amz-content-sha256";
 
-/// Headers that nobody has signed, in S3's form: `x-amz-acl, x-amz-meta-a`. The source of an [`S3Error`].
+/// Headers that nobody has signed, in S3's form: `x-amz-acl, x-amz-meta-a`. The source of an
+/// [`S3Error`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("headers that were not signed: {names}")]
 pub(super) struct UnsignedHeaders {
     pub names: String,
 }
 
-/// Refuses a request whose signature leaves open what S3 wants covered. A request that nobody has signed passes: s3s refuses it.
+/// Refuses a request whose signature leaves open what S3 wants covered. A request that nobody has
+/// signed passes: s3s refuses it.
 pub(super) fn check(uri: &Uri, headers: &HeaderMap) -> S3Result<()> {
     let by_url = presigned::read(uri)?;
     let mut values = headers.get_all(AUTHORIZATION).iter();
@@ -51,14 +56,14 @@ pub(super) fn check(uri: &Uri, headers: &HeaderMap) -> S3Result<()> {
     }
 }
 
-/// Credential and listed headers of an Authorization header. Takes less than s3s does, never more: what is read here as listed
-/// must be what s3s puts under the signature.
+/// Credential and listed headers of an Authorization header. Takes less than s3s does, never more:
+/// what is read here as listed must be what s3s puts under the signature.
 fn read_header(value: &HeaderValue) -> S3Result<(&str, &str)> {
     let text = value.to_str().map_err(|_| malformed("it is not text"))?;
     let Some(rest) = text.strip_prefix(ALGORITHM) else {
         return Err(if text.starts_with("AWS4-") {
-            let message =
-                "The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256.";
+            let message = "The authorization mechanism you have provided is not supported. Please \
+                use AWS4-HMAC-SHA256.";
             S3Error::with_message(S3ErrorCode::InvalidRequest, message)
         } else {
             S3Error::with_message(S3ErrorCode::InvalidArgument, "Unsupported Authorization Type")
@@ -66,20 +71,26 @@ fn read_header(value: &HeaderValue) -> S3Result<(&str, &str)> {
     };
     let mut parts = rest.split(',');
     let mut part = |name: &str| parts.next()?.trim_start().strip_prefix(name)?.strip_prefix('=');
-    let (credential, listed, signature) = (part("Credential"), part("SignedHeaders"), part("Signature"));
+    let (credential, listed, signature) =
+        (part("Credential"), part("SignedHeaders"), part("Signature"));
     match (credential, listed, signature, parts.next()) {
         (Some(credential), Some(listed), Some(_), None) => Ok((credential, listed)),
-        _ => Err(malformed("it is not \"AWS4-HMAC-SHA256 Credential=…, SignedHeaders=…, Signature=…\"")),
+        _ => Err(malformed(
+            "it is not \"AWS4-HMAC-SHA256 Credential=…, SignedHeaders=…, Signature=…\"",
+        )),
     }
 }
 
-/// `KEY/DATE/REGION/s3/aws4_request`. Any region is taken: clients of one endpoint are configured with many, and a key of the
-/// identities file is good in all of them.
+/// `KEY/DATE/REGION/s3/aws4_request`. Any region is taken: clients of one endpoint are configured
+/// with many, and a key of the identities file is good in all of them.
 fn check_scope(credential: &str) -> Result<(), String> {
     let mut parts = credential.split('/');
     let mut next = || parts.next();
-    let (Some(_), Some(_), Some(_), Some(service), Some(end)) = (next(), next(), next(), next(), next()) else {
-        return Err("the Credential is not \"<YOUR-AKID>/YYYYMMDD/REGION/SERVICE/aws4_request\".".to_owned());
+    let (Some(_), Some(_), Some(_), Some(service), Some(end)) =
+        (next(), next(), next(), next(), next())
+    else {
+        return Err("the Credential is not \"<YOUR-AKID>/YYYYMMDD/REGION/SERVICE/aws4_request\"."
+            .to_owned());
     };
     if service != "s3" {
         return Err(format!("incorrect service {service:?}. This endpoint belongs to \"s3\"."));
@@ -90,13 +101,22 @@ fn check_scope(credential: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// `listed`: the names that the signature covers, divided by semicolons; `None`: all of them, and no host. s3s passes over
-/// values that are not UTF-8 when it verifies, so those are covered by nothing.
+/// `listed`: the names that the signature covers, divided by semicolons; `None`: all of them, and
+/// no host. s3s passes over values that are not UTF-8 when it verifies, so those are covered by
+/// nothing.
 fn check_listed(headers: &HeaderMap, listed: Option<&str>) -> S3Result<()> {
-    let covers = |name: &str| listed.is_none_or(|listed| listed.split(';').any(|found| found == name));
-    let signed = |name: &str, value: &HeaderValue| covers(name) && std::str::from_utf8(value.as_bytes()).is_ok();
-    let amz = headers.iter().map(|(name, value)| (name.as_str(), value)).filter(|(name, _)| name.starts_with(AMZ));
-    let open = amz.filter(|(name, value)| *name != PAYLOAD_HASH && !signed(name, value)).map(|(name, _)| name);
+    let covers =
+        |name: &str| listed.is_none_or(|listed| listed.split(';').any(|found| found == name));
+    let signed = |name: &str, value: &HeaderValue| {
+        covers(name) && std::str::from_utf8(value.as_bytes()).is_ok()
+    };
+    let amz = headers
+        .iter()
+        .map(|(name, value)| (name.as_str(), value))
+        .filter(|(name, _)| name.starts_with(AMZ));
+    let open = amz
+        .filter(|(name, value)| *name != PAYLOAD_HASH && !signed(name, value))
+        .map(|(name, _)| name);
     let mut open: Vec<&str> = open.collect();
     if !covers("host") {
         open.push("host");

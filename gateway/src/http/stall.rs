@@ -1,8 +1,10 @@
-//! A socket whose writes must not stall: a client that stops reading would hold memory and an admission for ever. Owns that
-//! deadline. Reads are bounded elsewhere (`inbound`, and hyper's header timeout).
+//! A socket whose writes must not stall: a client that stops reading would hold memory and an
+//! admission for ever. Owns that deadline. Reads are bounded elsewhere (`inbound`, and hyper's
+//! header timeout).
 //!
-//! And one that lingers: who is answered before it has sent all (the store refused a PUT, say) would find its connection reset
-//! while it sends, and many clients then never see the answer. What it sends is taken and dropped until it ends, within bounds.
+//! And one that lingers: who is answered before it has sent all (the store refused a PUT, say)
+//! would find its connection reset while it sends, and many clients then never see the answer. What
+//! it sends is taken and dropped until it ends, within bounds.
 
 use std::future::Future as _;
 use std::io::{self, IoSlice};
@@ -20,7 +22,8 @@ use super::progress::Progress;
 
 /// A client that sends nothing for so long has read its answer, or is gone.
 const SILENCE_MAX: Duration = Duration::from_secs(2);
-/// And one that goes on for so long does not look at it before it has sent all: it need not send the rest.
+/// And one that goes on for so long does not look at it before it has sent all: it need not send
+/// the rest.
 const LINGER_MAX: Duration = Duration::from_secs(15);
 
 pub(crate) struct StallGuard {
@@ -42,11 +45,29 @@ struct Linger {
 }
 
 impl StallGuard {
-    pub fn new(inner: TcpStream, stall_max: Duration, cut: IntCounter, progress: Arc<Progress>) -> Self {
-        Self { inner, stall_max, timer: None, stalled: false, cut, progress, shut: false, linger: None }
+    pub fn new(
+        inner: TcpStream,
+        stall_max: Duration,
+        cut: IntCounter,
+        progress: Arc<Progress>,
+    ) -> Self {
+        Self {
+            inner,
+            stall_max,
+            timer: None,
+            stalled: false,
+            cut,
+            progress,
+            shut: false,
+            linger: None,
+        }
     }
 
-    fn watch(&mut self, cx: &mut Context<'_>, polled: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+    fn watch(
+        &mut self,
+        cx: &mut Context<'_>,
+        polled: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
         if let Poll::Ready(written) = &polled {
             self.progress.wrote(*written.as_ref().unwrap_or(&0));
             self.stalled = false;
@@ -75,7 +96,9 @@ impl StallGuard {
         loop {
             let mut buffer = ReadBuf::new(&mut scratch);
             match Pin::new(&mut self.inner).poll_read(cx, &mut buffer) {
-                Poll::Ready(Ok(())) if !buffer.filled().is_empty() && Instant::now() < linger.until => {
+                Poll::Ready(Ok(()))
+                    if !buffer.filled().is_empty() && Instant::now() < linger.until =>
+                {
                     linger.silence.as_mut().reset(Instant::now() + SILENCE_MAX);
                 }
                 Poll::Ready(_) => return Poll::Ready(()),
@@ -86,13 +109,21 @@ impl StallGuard {
 }
 
 impl AsyncRead for StallGuard {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         Pin::new(&mut self.get_mut().inner).poll_read(cx, buf)
     }
 }
 
 impl AsyncWrite for StallGuard {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.inner).poll_write(cx, buf);
         this.watch(cx, polled)

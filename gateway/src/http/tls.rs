@@ -1,5 +1,5 @@
-//! TLS of a listener: certificate and key from PEM files, read again when they change. Owns their reading, and the rule that a pair
-//! that can't be used changes nothing. Handshakes are `server`'s.
+//! TLS of a listener: certificate and key from PEM files, read again when they change. Owns their
+//! reading, and the rule that a pair that can't be used changes nothing. Handshakes are `server`'s.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -16,7 +16,8 @@ use tracing::{error, info};
 
 use crate::metrics::Metrics;
 
-/// How often the files are looked at. Two stats: cheap, and independent of what a file system can notify of.
+/// How often the files are looked at. Two stats: cheap, and independent of what a file system can
+/// notify of.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// The files of one listener.
@@ -47,17 +48,20 @@ pub enum TlsError {
     },
 }
 
-/// What tells one state of a file from another; its inode, because certificates are often changed by moving a link.
+/// What tells one state of a file from another; its inode, because certificates are often changed
+/// by moving a link.
 type Stamp = [Option<(SystemTime, u64, u64)>; 2];
 
 /// A pair that can be used.
 struct Pair {
     config: Arc<ServerConfig>,
-    /// When the certificate ends, in seconds since 1970. 0: it does not say so in a way that is understood.
+    /// When the certificate ends, in seconds since 1970. 0: it does not say so in a way that is
+    /// understood.
     not_after: i64,
 }
 
-/// The pair of a listener. Handshakes take what is in force when they begin; connections keep theirs.
+/// The pair of a listener. Handshakes take what is in force when they begin; connections keep
+/// theirs.
 pub(super) struct Certificates {
     files: TlsFiles,
     in_force: ArcSwap<Pair>,
@@ -83,7 +87,8 @@ impl Certificates {
         let mut complained = None;
         while stop.run_until_cancelled(tokio::time::sleep(LOOK_EVERY)).await.is_some() {
             let now = stamp(&self.files);
-            // Two files are not changed at once: they are read when they have been the same for two looks.
+            // Two files are not changed at once: they are read when they have been the same for two
+            // looks.
             let at_rest = std::mem::replace(&mut before, now) == now;
             if now == taken || !at_rest {
                 continue;
@@ -93,17 +98,24 @@ impl Certificates {
                     (taken, complained) = (now, None);
                     metrics.tls_reloads.with_label_values(&["taken"]).inc();
                     metrics.tls_not_after.set(pair.not_after);
-                    info!(path = %self.files.certificate.display(), not_after = pair.not_after, "the certificate is in force");
+                    info!(
+                        path = %self.files.certificate.display(), not_after = pair.not_after,
+                        "the certificate is in force"
+                    );
                     self.in_force.store(Arc::new(pair));
                 }
-                // Tried again with each look, since a file may become readable without a change; told once.
+                // Tried again with each look, since a file may become readable without a change;
+                // told once.
                 Err(_) if complained == Some(now) => {}
                 Err(error) => {
                     complained = Some(now);
                     metrics.tls_reloads.with_label_values(&["refused"]).inc();
-                    let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+                    let cause = std::error::Error::source(&error)
+                        .map(ToString::to_string)
+                        .unwrap_or_default();
                     error!(path = %self.files.certificate.display(), %error, cause,
-                        "the changed certificate or key can't be used: the pair read before stays in force");
+                        "the changed certificate or key can't be used: the pair read before stays \
+                        in force");
                 }
             }
         }
@@ -119,7 +131,9 @@ fn stamp(files: &TlsFiles) -> Stamp {
 
 fn read(files: &TlsFiles) -> Result<Pair, TlsError> {
     let read = |path: &Path| {
-        File::open(path).map(BufReader::new).map_err(|source| TlsError::Read { path: path.to_owned(), source })
+        File::open(path)
+            .map(BufReader::new)
+            .map_err(|source| TlsError::Read { path: path.to_owned(), source })
     };
     let certificates = rustls_pemfile::certs(&mut read(&files.certificate)?)
         .collect::<Result<Vec<_>, _>>()

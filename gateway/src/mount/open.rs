@@ -1,5 +1,5 @@
-//! A UFS mounted as a whole: every bucket of it is visible under its own name. Owns the mounts that come and go with such
-//! buckets. Named mounts go before.
+//! A UFS mounted as a whole: every bucket of it is visible under its own name. Owns the mounts that
+//! come and go with such buckets. Named mounts go before.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,7 +28,8 @@ impl OpenStore {
         &self.pattern
     }
 
-    /// The mount for a bucket of that name, whether or not the store has one: it is the store that says so.
+    /// The mount for a bucket of that name, whether or not the store has one: it is the store that
+    /// says so.
     pub fn mount(&self, bucket: &str) -> Option<Arc<Mount>> {
         if let Some(mount) = self.made.read().get(bucket) {
             return Some(mount.clone());

@@ -47,10 +47,22 @@ fn bad_mounts_are_refused() {
     let error = |mount: Mount| Mounts::new([mount]).err().unwrap();
     assert!(matches!(error(mount("Data", "")), MountError::Name { .. }));
     assert!(matches!(error(mount("data", "sets")), MountError::Prefix { .. }));
-    assert!(matches!(error(mount("data", &format!("{}/", "x".repeat(1024)))), MountError::PrefixLong { .. }));
-    assert!(matches!(error(Mount { bucket: "a/b".into(), ..mount("data", "") }), MountError::Bucket { .. }));
-    assert!(matches!(error(Mount { volume: Volume("x/y".into()), ..mount("data", "") }), MountError::Volume { .. }));
-    assert!(matches!(Mounts::new([mount("data", ""), mount("data", "")]).err().unwrap(), MountError::Duplicate { .. }));
+    assert!(matches!(
+        error(mount("data", &format!("{}/", "x".repeat(1024)))),
+        MountError::PrefixLong { .. }
+    ));
+    assert!(matches!(
+        error(Mount { bucket: "a/b".into(), ..mount("data", "") }),
+        MountError::Bucket { .. }
+    ));
+    assert!(matches!(
+        error(Mount { volume: Volume("x/y".into()), ..mount("data", "") }),
+        MountError::Volume { .. }
+    ));
+    assert!(matches!(
+        Mounts::new([mount("data", ""), mount("data", "")]).err().unwrap(),
+        MountError::Duplicate { .. }
+    ));
 }
 
 #[test]
@@ -72,6 +84,9 @@ fn writes_are_announced_by_the_strictest_promise() {
     assert_eq!(promised(vec![of(false, Coherence::Strict)]), Coherence::Strict);
     assert_eq!(promised(vec![of(false, Coherence::Ttl)]), Coherence::Ttl);
     let beside = |coherence| Mount { name: "beside".into(), ..of(true, coherence) };
-    assert_eq!(promised(vec![of(false, Coherence::Ttl), beside(Coherence::Strict)]), Coherence::Strict);
+    assert_eq!(
+        promised(vec![of(false, Coherence::Ttl), beside(Coherence::Strict)]),
+        Coherence::Strict
+    );
     assert_eq!(promised(vec![of(true, Coherence::Ttl), beside(Coherence::Ttl)]), Coherence::Ttl);
 }

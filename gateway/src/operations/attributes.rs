@@ -1,5 +1,6 @@
-//! GetObjectAttributes' answer: a document of which s3s writes the ETag as no S3 does (in quotes), and of which its types hold a
-//! part. Owns the document that is sent instead: the UFS's own, or s3s's put right. No name of bucket or key is in it.
+//! GetObjectAttributes' answer: a document of which s3s writes the ETag as no S3 does (in quotes),
+//! and of which its types hold a part. Owns the document that is sent instead: the UFS's own, or
+//! s3s's put right. No name of bucket or key is in it.
 
 use std::any::Any;
 
@@ -11,7 +12,10 @@ use s3s::xml::{Serialize as _, Serializer};
 use verbs3_ufs::RawAnswer;
 
 /// The answer to send in place of the typed one; `None` for all other operations.
-pub(super) fn whole_answer<T: Any>(response: &S3Response<T>, raw: Option<RawAnswer>) -> Option<RawAnswer> {
+pub(super) fn whole_answer<T: Any>(
+    response: &S3Response<T>,
+    raw: Option<RawAnswer>,
+) -> Option<RawAnswer> {
     let output = (&response.output as &dyn Any).downcast_ref::<GetObjectAttributesOutput>()?;
     match raw {
         Some(raw) => Some(raw).filter(|raw| !raw.body.is_empty()),
@@ -28,7 +32,10 @@ fn write_document(output: &GetObjectAttributesOutput, headers: &HeaderMap) -> Op
     let mut document = String::from_utf8(document).ok()?;
     if let Some(ETag::Strong(tag)) = &output.e_tag {
         for quote in ["&quot;", "\""] {
-            document = document.replace(&format!("<ETag>{quote}{tag}{quote}</ETag>"), &format!("<ETag>{tag}</ETag>"));
+            document = document.replace(
+                &format!("<ETag>{quote}{tag}{quote}</ETag>"),
+                &format!("<ETag>{tag}</ETag>"),
+            );
         }
     }
     let mut headers = headers.clone();

@@ -1,5 +1,5 @@
-//! DeleteObjects: the right is asked for each key. Keys that may not be deleted are answered one by one, as S3 does; the others
-//! are deleted. Owns the split.
+//! DeleteObjects: the right is asked for each key. Keys that may not be deleted are answered one by
+//! one, as S3 does; the others are deleted. Owns the split.
 
 use s3s::dto::{DeleteObjectsInput, DeleteObjectsOutput, Error, ObjectIdentifier};
 use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
@@ -20,14 +20,17 @@ pub(super) async fn delete_objects(
         return Err(S3ErrorCode::MalformedXML.into());
     }
     let asked = std::mem::take(&mut request.input.delete.objects);
-    let may = |object: &ObjectIdentifier| core.allow(&entry.identity, &entry.mount, &object.key, Right::delete).is_ok();
+    let may = |object: &ObjectIdentifier| {
+        core.allow(&entry.identity, &entry.mount, &object.key, Right::delete).is_ok()
+    };
     let (allowed, denied): (Vec<_>, Vec<_>) = asked.into_iter().partition(may);
     let mut response = if allowed.is_empty() && !denied.is_empty() {
         S3Response::new(DeleteObjectsOutput::default())
     } else {
         request.input.delete.objects = allowed;
         core.rewrite(&entry, &mut request)?;
-        let keys: Vec<String> = request.input.delete.objects.iter().map(|object| object.key.clone()).collect();
+        let keys: Vec<String> =
+            request.input.delete.objects.iter().map(|object| object.key.clone()).collect();
         core.announced(&entry, request, keys.clone(), |output| ends(output, &keys)).await?
     };
     if !denied.is_empty() {
@@ -36,8 +39,9 @@ pub(super) async fn delete_objects(
     Ok(response)
 }
 
-/// A key that the UFS itself stumbled over may be deleted yet, or has been: an attempt may go on behind its answer. That says nothing of
-/// the others. Stores say `SlowDown` of a key also where some of their disks have deleted it.
+/// A key that the UFS itself stumbled over may be deleted yet, or has been: an attempt may go on
+/// behind its answer. That says nothing of the others. Stores say `SlowDown` of a key also where
+/// some of their disks have deleted it.
 fn ends(output: &DeleteObjectsOutput, keys: &[String]) -> WriteEnd {
     let refused = |error: &Error| {
         let code = error.code.as_ref().and_then(|code| S3ErrorCode::from_bytes(code.as_bytes()));
@@ -79,19 +83,36 @@ mod tests {
                 ..Error::default()
             };
             super::ends(
-                &DeleteObjectsOutput { errors: Some(errors.iter().map(error).collect()), ..Default::default() },
+                &DeleteObjectsOutput {
+                    errors: Some(errors.iter().map(error).collect()),
+                    ..Default::default()
+                },
                 &keys,
             )
         };
         let done = WriteEnd::Whole(WriteOutcome::Done);
-        let unknown = |keys: &[&str]| WriteEnd::AllBut(keys.iter().map(|&key| key.to_owned()).collect());
+        let unknown =
+            |keys: &[&str]| WriteEnd::AllBut(keys.iter().map(|&key| key.to_owned()).collect());
         assert_eq!(ends(&[]), done);
         assert_eq!(ends(&[(Some("a"), Some("AccessDenied")), (None, Some("NoSuchVersion"))]), done);
-        assert_eq!(ends(&[(Some("a"), Some("AccessDenied")), (Some("b"), Some("InternalError"))]), unknown(&["b"]));
-        for code in [Some("ServiceUnavailable"), Some("SlowDown"), Some("RequestTimeout"), Some("SomethingOdd"), None] {
+        assert_eq!(
+            ends(&[(Some("a"), Some("AccessDenied")), (Some("b"), Some("InternalError"))]),
+            unknown(&["b"])
+        );
+        for code in [
+            Some("ServiceUnavailable"),
+            Some("SlowDown"),
+            Some("RequestTimeout"),
+            Some("SomethingOdd"),
+            None,
+        ] {
             assert_eq!(ends(&[(Some("c"), code)]), unknown(&["c"]), "{code:?}");
             for other in [None, Some("d")] {
-                assert_eq!(ends(&[(other, code)]), WriteEnd::Whole(WriteOutcome::Unknown), "{code:?} of {other:?}");
+                assert_eq!(
+                    ends(&[(other, code)]),
+                    WriteEnd::Whole(WriteOutcome::Unknown),
+                    "{code:?} of {other:?}"
+                );
             }
         }
     }

@@ -1,5 +1,5 @@
-//! ListBuckets: the mounts that the asking identity has any right on, with the dates of the buckets behind them. Owns the
-//! merge of several stores' answers.
+//! ListBuckets: the mounts that the asking identity has any right on, with the dates of the buckets
+//! behind them. Owns the merge of several stores' answers.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, SystemTime};
@@ -24,31 +24,53 @@ pub(super) async fn list_buckets(
     for ufs in core.mounts.stores() {
         stores.insert(ufs.name().to_owned(), buckets_of(ufs).await);
     }
-    // A store that does not tell (a key without the right to list buckets is common) leaves the epoch: clients need a date.
+    // A store that does not tell (a key without the right to list buckets is common) leaves the
+    // epoch: clients need a date.
     let unknown = || Timestamp::from(SystemTime::UNIX_EPOCH + Duration::ZERO);
     let mut seen: BTreeMap<String, Timestamp> = BTreeMap::new();
     for (ufs, buckets) in &stores {
         for (name, date) in buckets {
-            if core.mounts.resolve(name).is_some_and(|mount| mount.ufs.name() == ufs && &mount.bucket == name) {
+            if core
+                .mounts
+                .resolve(name)
+                .is_some_and(|mount| mount.ufs.name() == ufs && &mount.bucket == name)
+            {
                 seen.insert(name.clone(), date.clone().unwrap_or_else(unknown));
             }
         }
     }
     for mount in core.mounts.iter() {
-        let date = stores.get(mount.ufs.name()).and_then(|buckets| buckets.get(&mount.bucket)).cloned().flatten();
+        let date = stores
+            .get(mount.ufs.name())
+            .and_then(|buckets| buckets.get(&mount.bucket))
+            .cloned()
+            .flatten();
         seen.insert(mount.name.clone(), date.unwrap_or_else(unknown));
     }
     let prefix = input.prefix.clone().unwrap_or_default();
     let after = input.continuation_token.unwrap_or_default();
-    let max = input.max_buckets.and_then(|max| usize::try_from(max).ok()).unwrap_or(BUCKETS_MAX).clamp(1, BUCKETS_MAX);
+    let max = input
+        .max_buckets
+        .and_then(|max| usize::try_from(max).ok())
+        .unwrap_or(BUCKETS_MAX)
+        .clamp(1, BUCKETS_MAX);
     let mut names = seen
         .into_iter()
-        .filter(|(name, _)| name.starts_with(&prefix) && *name > after && identity.allows(name, "", Right::seen))
-        .map(|(name, date)| Bucket { name: Some(name), creation_date: Some(date), ..Bucket::default() });
+        .filter(|(name, _)| {
+            name.starts_with(&prefix) && *name > after && identity.allows(name, "", Right::seen)
+        })
+        .map(|(name, date)| Bucket {
+            name: Some(name),
+            creation_date: Some(date),
+            ..Bucket::default()
+        });
     let buckets: Vec<Bucket> = names.by_ref().take(max).collect();
     let more = names.next().is_some();
     let continuation_token = buckets.last().and_then(|last| last.name.clone()).filter(|_| more);
-    let owner = Owner { display_name: Some(identity.name().to_owned()), id: Some(identity.name().to_owned()) };
+    let owner = Owner {
+        display_name: Some(identity.name().to_owned()),
+        id: Some(identity.name().to_owned()),
+    };
     Ok(S3Response::new(ListBucketsOutput {
         buckets: Some(buckets),
         continuation_token,
@@ -72,10 +94,16 @@ async fn buckets_of(ufs: &Ufs) -> HashMap<String, Option<Timestamp>> {
     match ufs.s3().list_buckets(request).await {
         Ok(response) => {
             let buckets = response.output.buckets.unwrap_or_default();
-            buckets.into_iter().filter_map(|bucket| Some((bucket.name?, bucket.creation_date))).collect()
+            buckets
+                .into_iter()
+                .filter_map(|bucket| Some((bucket.name?, bucket.creation_date)))
+                .collect()
         }
         Err(error) => {
-            warn!(ufs = ufs.name(), %error, "the store does not list its buckets; their dates are unknown");
+            warn!(
+                ufs = ufs.name(), %error,
+                "the store does not list its buckets; their dates are unknown"
+            );
             HashMap::new()
         }
     }

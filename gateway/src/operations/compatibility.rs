@@ -1,5 +1,6 @@
-//! `COMPATIBILITY.md`, made of its template, the operation table, and what the S3 suite found: `BLESS=1 cargo test -p verbs3-gateway
-//! compatibility` writes it. The prose is in `compatibility.template.md`.
+//! `COMPATIBILITY.md`, made of its template, the operation table, and what the S3 suite found:
+//! `BLESS=1 cargo test -p verbs3-gateway compatibility` writes it. The prose is in
+//! `compatibility.template.md`.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -43,7 +44,8 @@ fn file(path: &str) -> PathBuf {
 
 fn read<T: serde::de::DeserializeOwned>(name: &str) -> T {
     let path = file("../tests/s3suite").join(name);
-    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let text = std::fs::read_to_string(&path)
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     toml::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
@@ -74,7 +76,9 @@ fn right(row: &Row) -> &'static str {
 }
 
 fn operations(results: &Results) -> String {
-    let mut text = "| operation | way | right | on a mount of a part of a bucket | told to the homes | in the suite |\n|---|---|---|---|---|---|\n".to_owned();
+    let mut text = "| operation | way | right | on a mount of a part of a bucket | told to the \
+        homes | in the suite |\n|---|---|---|---|---|---|\n"
+        .to_owned();
     for row in TABLE {
         let prefix = match (row.scope, row.way) {
             (_, Way::refused) => "",
@@ -92,7 +96,11 @@ fn operations(results: &Results) -> String {
             Some(Verdict::Differs(_)) => "differs, see below",
         };
         let right = if row.way == Way::refused { "" } else { right(row) };
-        text += &format!("| {} | {} | {right} | {prefix} | {announces} | {verdict} |\n", row.name, way(row));
+        text += &format!(
+            "| {} | {} | {right} | {prefix} | {announces} | {verdict} |\n",
+            row.name,
+            way(row)
+        );
     }
     text
 }
@@ -117,8 +125,9 @@ fn reasons(entries: &[Difference]) -> String {
             files.push(file);
         }
     }
-    let shown =
-        |files: &[&str]| if files == ["*"] { "all cases".to_owned() } else { format!("`{}`", files.join("`, `")) };
+    let shown = |files: &[&str]| {
+        if files == ["*"] { "all cases".to_owned() } else { format!("`{}`", files.join("`, `")) }
+    };
     by_reason.iter().map(|(reason, files)| format!("- {reason} ({})\n", shown(files))).collect()
 }
 
@@ -126,8 +135,12 @@ fn document() -> String {
     let results: Results = read("results.toml");
     let known = |name: &&String| TABLE.iter().any(|row| row.name == **name);
     let unknown: Vec<&String> = results.operations.keys().filter(|name| !known(name)).collect();
-    assert!(unknown.is_empty(), "the suite asks for operations that the table has not: {unknown:?}");
-    let (allowed, gateway): (Differences, Deviations) = (read("allowed_differences.toml"), read("gateway.toml"));
+    assert!(
+        unknown.is_empty(),
+        "the suite asks for operations that the table has not: {unknown:?}"
+    );
+    let (allowed, gateway): (Differences, Deviations) =
+        (read("allowed_differences.toml"), read("gateway.toml"));
     let dev: Deviations = read("dev.toml");
     let template = std::fs::read_to_string(file("compatibility.template.md")).unwrap();
     let parts = [
@@ -152,10 +165,13 @@ fn the_compatibility_document_is_what_table_and_suite_say() {
         return;
     }
     let found = std::fs::read_to_string(&path).unwrap();
-    let missing: Vec<&str> = wanted.lines().filter(|line| !found.lines().any(|other| other == *line)).collect();
-    let stale: Vec<&str> = found.lines().filter(|line| !wanted.lines().any(|other| other == *line)).collect();
+    let missing: Vec<&str> =
+        wanted.lines().filter(|line| !found.lines().any(|other| other == *line)).collect();
+    let stale: Vec<&str> =
+        found.lines().filter(|line| !wanted.lines().any(|other| other == *line)).collect();
     assert!(
         found == wanted,
-        "COMPATIBILITY.md is not current: run this with BLESS=1.\nmissing: {missing:#?}\nto go: {stale:#?}"
+        "COMPATIBILITY.md is not current: run this with BLESS=1.\nmissing: {missing:#?}\nto go: \
+        {stale:#?}"
     );
 }

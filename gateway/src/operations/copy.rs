@@ -1,6 +1,9 @@
-//! CopyObject and UploadPartCopy: the source has a mount and a right of its own. Owns the source's check and rewriting.
+//! CopyObject and UploadPartCopy: the source has a mount and a right of its own. Owns the source's
+//! check and rewriting.
 
-use s3s::dto::{CopyObjectInput, CopyObjectOutput, CopySource, UploadPartCopyInput, UploadPartCopyOutput};
+use s3s::dto::{
+    CopyObjectInput, CopyObjectOutput, CopySource, UploadPartCopyInput, UploadPartCopyOutput,
+};
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
 use super::pass::{Entry, no_such_bucket};
@@ -33,8 +36,10 @@ fn source(core: &Core, entry: &Entry, source: &mut CopySource) -> S3Result<()> {
     let mount = core.mounts.resolve(bucket).ok_or_else(no_such_bucket)?;
     core.allow(&entry.identity, &mount, key, Right::read)?;
     if mount.ufs.name() != entry.mount.ufs.name() {
-        let message =
-            format!("{} and {} lie in different stores: copy by reading and writing", mount.name, entry.mount.name);
+        let message = format!(
+            "{} and {} lie in different stores: copy by reading and writing",
+            mount.name, entry.mount.name
+        );
         return Err(S3Error::with_message(S3ErrorCode::NotImplemented, message));
     }
     *bucket = mount.bucket.as_str().into();

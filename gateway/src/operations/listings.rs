@@ -1,10 +1,11 @@
-//! Listings: passed on, and what they show is told to the keys' homes, which drop attributes and absences that it contradicts. Owns
-//! what an entry says of its object. Only listings of objects are here: one of uploads says nothing about any.
+//! Listings: passed on, and what they show is told to the keys' homes, which drop attributes and
+//! absences that it contradicts. Owns what an entry says of its object. Only listings of objects
+//! are here: one of uploads says nothing about any.
 
 use percent_encoding::percent_decode_str;
 use s3s::dto::{
-    ETag, EncodingType, ListObjectVersionsInput, ListObjectVersionsOutput, ListObjectsInput, ListObjectsOutput,
-    ListObjectsV2Input, ListObjectsV2Output, Object, Timestamp,
+    ETag, EncodingType, ListObjectVersionsInput, ListObjectVersionsOutput, ListObjectsInput,
+    ListObjectsOutput, ListObjectsV2Input, ListObjectsV2Output, Object, Timestamp,
 };
 use s3s::{S3Request, S3Response, S3Result};
 use time::OffsetDateTime;
@@ -18,7 +19,10 @@ pub(super) trait Listing: Operation {
     fn entries(output: &Self::Output) -> Vec<ListedEntry>;
 }
 
-pub(super) async fn listing<R: Listing>(core: &Core, mut request: S3Request<R>) -> S3Result<S3Response<R::Output>> {
+pub(super) async fn listing<R: Listing>(
+    core: &Core,
+    mut request: S3Request<R>,
+) -> S3Result<S3Response<R::Output>> {
     let entry = core.enter(&mut request)?;
     core.rewrite(&entry, &mut request)?;
     let (result, raw) = core.send_to_ufs(&entry, request).await;
@@ -48,13 +52,17 @@ impl Listing for ListObjectVersionsInput {
     /// Of each key, its newest version alone.
     fn entries(output: &ListObjectVersionsOutput) -> Vec<ListedEntry> {
         let encoding = output.encoding_type.as_ref();
-        let versions = output.versions.iter().flatten().filter(|version| version.is_latest == Some(true));
+        let versions =
+            output.versions.iter().flatten().filter(|version| version.is_latest == Some(true));
         let versions = versions.filter_map(|version| {
             let shown = shown(version.e_tag.as_ref(), version.size, version.last_modified.as_ref());
             entry(version.key.as_deref(), encoding, Some(shown))
         });
-        let markers = output.delete_markers.iter().flatten().filter(|marker| marker.is_latest == Some(true));
-        versions.chain(markers.filter_map(|marker| entry(marker.key.as_deref(), encoding, None))).collect()
+        let markers =
+            output.delete_markers.iter().flatten().filter(|marker| marker.is_latest == Some(true));
+        versions
+            .chain(markers.filter_map(|marker| entry(marker.key.as_deref(), encoding, None)))
+            .collect()
     }
 }
 
@@ -67,7 +75,11 @@ fn objects(objects: Option<&[Object]>, encoding: Option<&EncodingType>) -> Vec<L
 }
 
 /// `None`: it names no key that could be cached.
-fn entry(key: Option<&str>, encoding: Option<&EncodingType>, shown: Option<Shown>) -> Option<ListedEntry> {
+fn entry(
+    key: Option<&str>,
+    encoding: Option<&EncodingType>,
+    shown: Option<Shown>,
+) -> Option<ListedEntry> {
     let key = key?;
     let is_url = encoding.is_some_and(|encoding| encoding.as_str() == EncodingType::URL);
     let key = match is_url {
@@ -80,7 +92,10 @@ fn entry(key: Option<&str>, encoding: Option<&EncodingType>, shown: Option<Shown
 
 fn shown(etag: Option<&ETag>, size: Option<i64>, modified: Option<&Timestamp>) -> Shown {
     let milliseconds = |time: &Timestamp| {
-        i64::try_from(OffsetDateTime::from(time.clone()).unix_timestamp_nanos().div_euclid(1_000_000)).ok()
+        i64::try_from(
+            OffsetDateTime::from(time.clone()).unix_timestamp_nanos().div_euclid(1_000_000),
+        )
+        .ok()
     };
     Shown {
         // What has a weak one is not cached.
@@ -99,7 +114,8 @@ mod tests {
     use s3s::dto::{DeleteMarkerEntry, ObjectVersion};
 
     fn key(name: &str, encoding: Option<&'static str>) -> Option<String> {
-        entry(Some(name), encoding.map(EncodingType::from_static).as_ref(), None).map(|entry| entry.key)
+        entry(Some(name), encoding.map(EncodingType::from_static).as_ref(), None)
+            .map(|entry| entry.key)
     }
 
     #[test]
@@ -111,9 +127,13 @@ mod tests {
 
     #[test]
     fn an_entry_says_what_the_attributes_would() {
-        let modified = Timestamp::from(OffsetDateTime::UNIX_EPOCH + time::Duration::milliseconds(1500));
+        let modified =
+            Timestamp::from(OffsetDateTime::UNIX_EPOCH + time::Duration::milliseconds(1500));
         let strong = shown(Some(&ETag::Strong("e".into())), Some(5), Some(&modified));
-        assert_eq!(strong, Shown { etag: Some("\"e\"".into()), bytes: Some(5), last_modified_ms: Some(1500) });
+        assert_eq!(
+            strong,
+            Shown { etag: Some("\"e\"".into()), bytes: Some(5), last_modified_ms: Some(1500) }
+        );
         assert_eq!(shown(Some(&ETag::Weak("e".into())), None, None), Shown::default());
     }
 
@@ -135,7 +155,8 @@ mod tests {
             ..ListObjectVersionsOutput::default()
         };
         let told = ListObjectVersionsInput::entries(&output);
-        let told: Vec<_> = told.iter().map(|entry| (entry.key.as_str(), entry.shown.is_some())).collect();
+        let told: Vec<_> =
+            told.iter().map(|entry| (entry.key.as_str(), entry.shown.is_some())).collect();
         assert_eq!(told, [("b", true), ("a", false)]);
     }
 }

@@ -68,7 +68,8 @@ pub(crate) struct Row {
     pub right: Right,
     pub scope: Scope,
     pub announces: Announces,
-    /// Taken where the table is expanded; kept for the tests, which hold the columns against each other and make `COMPATIBILITY.md`.
+    /// Taken where the table is expanded; kept for the tests, which hold the columns against each
+    /// other and make `COMPATIBILITY.md`.
     #[cfg_attr(not(test), allow(dead_code))]
     pub way: Way,
 }

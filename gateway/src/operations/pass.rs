@@ -1,5 +1,6 @@
-//! The way of an operation through the gateway: authorise → rewrite → announce → ask the UFS → report → rewrite back. Owns the
-//! order and the parts that all operations share. What each operation needs stands in the table.
+//! The way of an operation through the gateway: authorise → rewrite → announce → ask the UFS →
+//! report → rewrite back. Owns the order and the parts that all operations share. What each
+//! operation needs stands in the table.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -53,7 +54,10 @@ impl Entry {
 
 impl Core {
     /// Straight to the UFS and back.
-    pub async fn pass<R: Operation>(&self, mut request: S3Request<R>) -> S3Result<S3Response<R::Output>> {
+    pub async fn pass<R: Operation>(
+        &self,
+        mut request: S3Request<R>,
+    ) -> S3Result<S3Response<R::Output>> {
         let entry = self.enter(&mut request)?;
         self.forward(&entry, request).await
     }
@@ -72,7 +76,8 @@ impl Core {
         self.announced(entry, request, keys, |_| WriteEnd::Whole(WriteOutcome::Done)).await
     }
 
-    /// A rewritten request that changes `keys` (as the UFS names them). `judge`: what a success's document says of them.
+    /// A rewritten request that changes `keys` (as the UFS names them). `judge`: what a success's
+    /// document says of them.
     pub async fn announced<R: Operation>(
         &self,
         entry: &Entry,
@@ -85,13 +90,17 @@ impl Core {
             write.announcer().announce().await?;
         }
         let (result, raw) = self.send_to_ufs(entry, request).await;
-        if matches!(R::row().name, "PutBucketCors" | "DeleteBucketCors" | "CreateBucket" | "DeleteBucket") {
+        if matches!(
+            R::row().name,
+            "PutBucketCors" | "DeleteBucketCors" | "CreateBucket" | "DeleteBucket"
+        ) {
             self.cors.forget(&entry.mount).await;
         }
         if let Some(write) = write {
             let end = match &result {
                 Ok(response) => judge(&response.output),
-                // A batch is slowed down as a whole before its first key; what happened to each is in a success's document.
+                // A batch is slowed down as a whole before its first key; what happened to each is
+                // in a success's document.
                 Err(error) if R::row().announces == Announces::keys && is_slowed_down(error) => {
                     WriteEnd::Whole(WriteOutcome::Done)
                 }
@@ -109,7 +118,11 @@ impl Core {
     pub fn enter<R: Operation>(&self, request: &mut S3Request<R>) -> S3Result<Entry> {
         let (exchange, identity) = self.who(request)?;
         let row = R::row();
-        let mount = request.input.bucket().and_then(|bucket| self.mounts.resolve(bucket)).ok_or_else(no_such_bucket)?;
+        let mount = request
+            .input
+            .bucket()
+            .and_then(|bucket| self.mounts.resolve(bucket))
+            .ok_or_else(no_such_bucket)?;
         let subject = match row.scope {
             Scope::object => request.input.key().map(|key| key.as_str()).unwrap_or_default(),
             Scope::listing => request.input.prefix(),
@@ -123,8 +136,10 @@ impl Core {
         }
         if row.scope == Scope::settings && mount.is_prefix() {
             self.metrics.denied("prefix_mount");
-            let message =
-                format!("{} concerns the whole bucket, and {} is a mount of a part of one", row.name, mount.name);
+            let message = format!(
+                "{} concerns the whole bucket, and {} is a mount of a part of one",
+                row.name, mount.name
+            );
             return Err(S3Error::with_message(S3ErrorCode::AccessDenied, message));
         }
         if mount.read_only && changes(row) {
@@ -138,13 +153,20 @@ impl Core {
 
     /// Who asks: put into the request's extensions by `http` and `auth`.
     pub fn who<T>(&self, request: &S3Request<T>) -> S3Result<(Arc<Exchange>, Arc<Identity>)> {
-        let exchange = request.extensions.get::<Arc<Exchange>>().cloned().ok_or_else(access_denied)?;
+        let exchange =
+            request.extensions.get::<Arc<Exchange>>().cloned().ok_or_else(access_denied)?;
         exchange.entered.store(true, Ordering::Relaxed);
         let identity = exchange.identity().cloned().ok_or_else(access_denied)?;
         Ok((exchange, identity))
     }
 
-    pub fn allow(&self, identity: &Identity, mount: &Mount, subject: &str, right: Right) -> S3Result<()> {
+    pub fn allow(
+        &self,
+        identity: &Identity,
+        mount: &Mount,
+        subject: &str,
+        right: Right,
+    ) -> S3Result<()> {
         if identity.allows(&mount.name, subject, right) {
             return Ok(());
         }
@@ -185,8 +207,9 @@ impl Core {
         entry.exchange.cx.ask_ufs(asked, call, |(result, _)| failed(result)).await
     }
 
-    /// What the homes are told. An answered write is `Done` also when the answer is a refusal: forgetting attributes that did
-    /// not change costs one check, and keeping ones that did, because an attempt before the refused one went through, is stale.
+    /// What the homes are told. An answered write is `Done` also when the answer is a refusal:
+    /// forgetting attributes that did not change costs one check, and keeping ones that did,
+    /// because an attempt before the refused one went through, is stale.
     pub fn outcome<T>(&self, result: &S3Result<T>) -> WriteOutcome {
         let Err(error) = result else { return WriteOutcome::Done };
         let status = match capture::remote_failure(error) {
@@ -195,7 +218,9 @@ impl Core {
             None => error.status_code(),
         };
         match status {
-            Some(status) if status.as_u16() != 408 && (300..500).contains(&status.as_u16()) => WriteOutcome::Done,
+            Some(status) if status.as_u16() != 408 && (300..500).contains(&status.as_u16()) => {
+                WriteOutcome::Done
+            }
             _ => WriteOutcome::Unknown,
         }
     }
@@ -235,8 +260,7 @@ fn failed<T>(result: &S3Result<T>) -> Option<String> {
 
 /// Whether the store itself has said that it does nothing of a request, because there are too many.
 fn is_slowed_down(error: &S3Error) -> bool {
-    let answered =
-        matches!(capture::remote_failure(error), Some(RemoteFailure::Answer(answer)) if answer.status.as_u16() == 503);
+    let answered = matches!(capture::remote_failure(error), Some(RemoteFailure::Answer(answer)) if answer.status.as_u16() == 503);
     answered && *error.code() == S3ErrorCode::SlowDown
 }
 

@@ -1,11 +1,12 @@
-//! Which query parameters a write may carry. Owns the refusal of those that nobody here knows: s3s takes a PUT or DELETE with a
-//! sub-resource it has no name for as one of the object or bucket itself, so that `PUT /b/k?encryption` would store the
-//! document in place of the object, and `DELETE /b?abac` would delete the bucket.
+//! Which query parameters a write may carry. Owns the refusal of those that nobody here knows: s3s
+//! takes a PUT or DELETE with a sub-resource it has no name for as one of the object or bucket
+//! itself, so that `PUT /b/k?encryption` would store the document in place of the object, and
+//! `DELETE /b?abac` would delete the bucket.
 
 use s3s::{S3Error, S3ErrorCode, S3Result};
 
-/// Parameters of the operations that s3s falls back to, or whose input is an object's bytes. Others are chosen by the
-/// sub-resource they name, and change nothing but it.
+/// Parameters of the operations that s3s falls back to, or whose input is an object's bytes. Others
+/// are chosen by the sub-resource they name, and change nothing but it.
 fn parameters(operation: &str) -> Option<&'static [&'static str]> {
     Some(match operation {
         "PutObject" | "CopyObject" | "PostObject" | "CreateBucket" | "DeleteBucket" => &[],
@@ -18,20 +19,31 @@ fn parameters(operation: &str) -> Option<&'static [&'static str]> {
     })
 }
 
-/// Parameters of every operation: its name, signatures of both versions, and headers that were signed into a URL.
+/// Parameters of every operation: its name, signatures of both versions, and headers that were
+/// signed into a URL.
 fn is_common(name: &str) -> bool {
-    let starts = |prefix: &str| name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix));
-    matches!(name, "x-id" | "AWSAccessKeyId" | "Signature" | "Expires") || starts("x-amz-") || starts("response-")
+    let starts = |prefix: &str| {
+        name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+    };
+    matches!(name, "x-id" | "AWSAccessKeyId" | "Signature" | "Expires")
+        || starts("x-amz-")
+        || starts("response-")
 }
 
-/// Refuses a write that names what it does not have. Names are compared as they stand: no client encodes those allowed.
+/// Refuses a write that names what it does not have. Names are compared as they stand: no client
+/// encodes those allowed.
 pub(crate) fn check(operation: &str, query: &str) -> S3Result<()> {
     let Some(known) = parameters(operation) else { return Ok(()) };
     let names = query.split('&').map(|pair| pair.split_once('=').map_or(pair, |(name, _)| name));
-    match names.filter(|name| !name.is_empty()).find(|name| !known.contains(name) && !is_common(name)) {
+    match names
+        .filter(|name| !name.is_empty())
+        .find(|name| !known.contains(name) && !is_common(name))
+    {
         None => Ok(()),
         Some(name) => {
-            let message = format!("{operation} has no parameter {name:?}, and no operation of that name is known here");
+            let message = format!(
+                "{operation} has no parameter {name:?}, and no operation of that name is known here"
+            );
             Err(S3Error::with_message(S3ErrorCode::NotImplemented, message))
         }
     }

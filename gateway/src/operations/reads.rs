@@ -1,4 +1,5 @@
-//! GetObject and HeadObject: authorised here, read through the cache tier. What the tier has no part in, `read` passes on.
+//! GetObject and HeadObject: authorised here, read through the cache tier. What the tier has no
+//! part in, `read` passes on.
 
 use http::Method;
 use s3s::dto::{GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput};

@@ -1,9 +1,11 @@
-//! Names between clients and the UFS: a mount's name ↔ its bucket, a client's key ↔ the key with the mount's prefix. Owns the
-//! fields in which inputs and outputs carry names. Does not know who may see what.
+//! Names between clients and the UFS: a mount's name ↔ its bucket, a client's key ↔ the key with
+//! the mount's prefix. Owns the fields in which inputs and outputs carry names. Does not know who
+//! may see what.
 //!
-//! Each module here is the *names* column of the table: `listed` is the prefix that a listing is about, `inward` rewrites what
-//! the client sent (beyond bucket and key, which `pass` rewrites for all), `outward` what the UFS answered. `destinations` are other
-//! buckets that the input names; `rights` judges and rewrites them.
+//! Each module here is the *names* column of the table: `listed` is the prefix that a listing is
+//! about, `inward` rewrites what the client sent (beyond bucket and key, which `pass` rewrites for
+//! all), `outward` what the UFS answered. `destinations` are other buckets that the input names;
+//! `rights` judges and rewrites them.
 
 use percent_encoding::percent_decode_str;
 use s3s::dto::{CommonPrefix, EncodingType};
@@ -14,8 +16,8 @@ mod destinations;
 
 pub(crate) use destinations::Destination;
 pub(super) use destinations::{
-    create_bucket_metadata_table_configuration, put_bucket_analytics_configuration, put_bucket_inventory_configuration,
-    put_bucket_logging, put_bucket_replication, restore_object,
+    create_bucket_metadata_table_configuration, put_bucket_analytics_configuration,
+    put_bucket_inventory_configuration, put_bucket_logging, put_bucket_replication, restore_object,
 };
 
 /// The two sides of a mount.
@@ -33,7 +35,8 @@ impl<'a> Names<'a> {
         Self { outside: &mount.name, inside: &mount.bucket, prefix: &mount.prefix }
     }
 
-    /// Whether clients see other names than the UFS. If not, nothing is rewritten, and a UFS's error documents are passed on.
+    /// Whether clients see other names than the UFS. If not, nothing is rewritten, and a UFS's
+    /// error documents are passed on.
     pub fn differ(&self) -> bool {
         self.outside != self.inside || !self.prefix.is_empty()
     }
@@ -58,8 +61,9 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// What a client sees of a name in the UFS; `None`: it lies outside the mount. `encoded` names are percent-encoded
-    /// (`encoding-type=url`), and what is left stays encoded as the UFS encoded it.
+    /// What a client sees of a name in the UFS; `None`: it lies outside the mount. `encoded` names
+    /// are percent-encoded (`encoding-type=url`), and what is left stays encoded as the UFS encoded
+    /// it.
     pub fn outward<'n>(&self, name: &'n str, encoded: bool) -> Option<&'n str> {
         if !encoded {
             return name.strip_prefix(self.prefix);
@@ -75,9 +79,11 @@ impl<'a> Names<'a> {
         name.get(at..)
     }
 
-    /// Rewrites in place; what lies outside the mount (a marker of the UFS's own making) is emptied.
+    /// Rewrites in place; what lies outside the mount (a marker of the UFS's own making) is
+    /// emptied.
     fn name_outward(&self, name: &mut Option<String>, encoded: bool) {
-        if let Some(name) = name.as_mut().filter(|name| !name.is_empty() && !self.prefix.is_empty()) {
+        if let Some(name) = name.as_mut().filter(|name| !name.is_empty() && !self.prefix.is_empty())
+        {
             *name = self.outward(name, encoded).unwrap_or_default().to_owned();
         }
     }
@@ -88,8 +94,8 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// Rewrites the entries of a listing. Drops what is outside the mount, and the object whose whole key is the mount's
-    /// prefix: clients can't name it. Returns how many were dropped.
+    /// Rewrites the entries of a listing. Drops what is outside the mount, and the object whose
+    /// whole key is the mount's prefix: clients can't name it. Returns how many were dropped.
     fn entries_outward<T>(
         &self,
         entries: &mut Option<Vec<T>>,
@@ -100,7 +106,11 @@ impl<'a> Names<'a> {
         let before = entries.len();
         entries.retain_mut(|entry| {
             let name = key(entry);
-            let seen = name.as_deref().and_then(|name| self.outward(name, encoded)).unwrap_or_default().to_owned();
+            let seen = name
+                .as_deref()
+                .and_then(|name| self.outward(name, encoded))
+                .unwrap_or_default()
+                .to_owned();
             let keep = !seen.is_empty();
             *name = Some(seen);
             keep
@@ -113,7 +123,8 @@ impl<'a> Names<'a> {
     }
 }
 
-/// The byte at `at` of a percent-encoded name, and how many characters spell it. S3 writes a space as `+`.
+/// The byte at `at` of a percent-encoded name, and how many characters spell it. S3 writes a space
+/// as `+`.
 fn decoded_at(name: &str, at: usize) -> Option<(u8, usize)> {
     match *name.as_bytes().get(at)? {
         b'%' => Some((percent_decode_str(name.get(at..at + 3)?).next()?, 3)),
@@ -169,7 +180,8 @@ pub(super) mod complete_multipart_upload {
     use s3s::dto::CompleteMultipartUploadOutput;
 
     /// What RFC 3986 leaves unreserved, and the slash.
-    const KEY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/');
+    const KEY: &AsciiSet =
+        &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/');
 
     pub fn outward(output: &mut CompleteMultipartUploadOutput, names: &Names<'_>) {
         if !names.differ() {
@@ -177,7 +189,8 @@ pub(super) mod complete_multipart_upload {
         }
         names.bucket_outward(&mut output.bucket);
         names.name_outward(&mut output.key, false);
-        // The UFS's own URL would show its bucket and prefix, and a client that follows it would leave the gateway.
+        // The UFS's own URL would show its bucket and prefix, and a client that follows it would
+        // leave the gateway.
         output.location = output.location.take().map(|_| {
             let key = output.key.as_deref().unwrap_or_default();
             format!("/{}/{}", names.outside, utf8_percent_encode(key, KEY))
@@ -190,11 +203,13 @@ pub(super) mod get_object_attributes {
     pub use super::plain::{destinations, listed, outward};
     use s3s::dto::{GetObjectAttributesInput, ObjectAttributes};
 
-    /// The names of the wanted attributes, one by one: s3s takes each header for one name, and SDKs write all into one header.
+    /// The names of the wanted attributes, one by one: s3s takes each header for one name, and SDKs
+    /// write all into one header.
     pub fn inward(input: &mut GetObjectAttributesInput, _: &Names<'_>) {
         let names = input.object_attributes.iter().flat_map(|header| header.as_str().split(','));
         let names = names.map(str::trim).filter(|name| !name.is_empty());
-        input.object_attributes = names.map(|name| ObjectAttributes::from(name.to_owned())).collect();
+        input.object_attributes =
+            names.map(|name| ObjectAttributes::from(name.to_owned())).collect();
     }
 }
 

@@ -1,6 +1,7 @@
-//! Rights that a request needs besides its row's: for headers that do more than write, and for other buckets that its document
-//! names. Owns which header needs which right, and that a named bucket is a mount of the asking identity. The row's own right
-//! is asked by `pass`, a copy's source by `copy`.
+//! Rights that a request needs besides its row's: for headers that do more than write, and for
+//! other buckets that its document names. Owns which header needs which right, and that a named
+//! bucket is a mount of the asking identity. The row's own right is asked by `pass`, a copy's
+//! source by `copy`.
 
 use http::HeaderMap;
 use s3s::{S3Error, S3ErrorCode, S3Result};
@@ -10,7 +11,8 @@ use super::{Core, Destination, Operation, Right};
 use crate::auth::Identity;
 use crate::mount::Mount;
 
-/// Canned ACLs that open an object to nobody but its writer and the bucket's owner. Clients send them by default (s3fs, rclone).
+/// Canned ACLs that open an object to nobody but its writer and the bucket's owner. Clients send
+/// them by default (s3fs, rclone).
 const CLOSED_ACLS: [&[u8]; 2] = [b"private", b"bucket-owner-full-control"];
 
 impl Core {
@@ -22,11 +24,14 @@ impl Core {
         key: &str,
         headers: &HeaderMap,
     ) -> S3Result<()> {
-        let mut needed = headers.iter().filter_map(|(name, value)| right_of_header(name.as_str(), value.as_bytes()));
+        let mut needed = headers
+            .iter()
+            .filter_map(|(name, value)| right_of_header(name.as_str(), value.as_bytes()));
         needed.try_for_each(|right| self.allow(identity, mount, key, right))
     }
 
-    /// Takes the buckets that the input names for mounts: asks for the rights on them, and puts the UFS's names in their place.
+    /// Takes the buckets that the input names for mounts: asks for the rights on them, and puts the
+    /// UFS's names in their place.
     pub(super) fn allow_destinations<R: Operation>(
         &self,
         identity: &Identity,
@@ -36,7 +41,8 @@ impl Core {
         for destination in input.destinations() {
             match destination {
                 Destination::Bucket { name, deletes } => {
-                    let (arn, bucket) = parts_of(name).ok_or_else(|| self.refuse_destination::<R>("no bucket"))?;
+                    let (arn, bucket) =
+                        parts_of(name).ok_or_else(|| self.refuse_destination::<R>("no bucket"))?;
                     let target = self.mounts.resolve(bucket).ok_or_else(no_such_bucket)?;
                     // All keys: the store chooses them.
                     self.allow(identity, &target, "", Right::write)?;
@@ -44,7 +50,9 @@ impl Core {
                         self.allow(identity, &target, "", Right::delete)?;
                     }
                     if target.is_prefix() || target.read_only {
-                        return Err(self.refuse_destination::<R>("a mount of a part of a bucket, or a read-only one"));
+                        return Err(self.refuse_destination::<R>(
+                            "a mount of a part of a bucket, or a read-only one",
+                        ));
                     }
                     if target.ufs.name() != mount.ufs.name() {
                         return Err(self.refuse_destination::<R>("a mount of another store"));
@@ -59,8 +67,10 @@ impl Core {
 
     fn refuse_destination<R: Operation>(&self, what: &str) -> S3Error {
         self.metrics.denied("destination");
-        let message =
-            format!("{} names {what} as its destination: nothing can be written there from here", R::row().name);
+        let message = format!(
+            "{} names {what} as its destination: nothing can be written there from here",
+            R::row().name
+        );
         S3Error::with_message(S3ErrorCode::NotImplemented, message)
     }
 }
@@ -71,7 +81,9 @@ fn right_of_header(name: &str, value: &[u8]) -> Option<Right> {
         name if name.starts_with("grant-") => Some(Right::acl),
         name if name.starts_with("object-lock-") => Some(Right::lock),
         // Who may lock an object should not thereby be able to unlock it.
-        "bypass-governance-retention" => (!value.eq_ignore_ascii_case(b"false")).then_some(Right::admin),
+        "bypass-governance-retention" => {
+            (!value.eq_ignore_ascii_case(b"false")).then_some(Right::admin)
+        }
         _ => None,
     }
 }
@@ -84,7 +96,8 @@ fn parts_of(text: &str) -> Option<(String, &str)> {
     let mut parts = text.splitn(6, ':');
     let (_, partition, service) = (parts.next()?, parts.next()?, parts.next()?);
     let (region, account, bucket) = (parts.next()?, parts.next()?, parts.next()?);
-    let plain = service == "s3" && region.is_empty() && account.is_empty() && !bucket.contains(['/', ':']);
+    let plain =
+        service == "s3" && region.is_empty() && account.is_empty() && !bucket.contains(['/', ':']);
     plain.then(|| (format!("arn:{partition}:s3:::"), bucket))
 }
 
@@ -100,7 +113,9 @@ pub(super) fn refusal(identity: &Identity, mount: &Mount, subject: &str, right: 
     if !identity.allows(&mount.name, subject, Right::write) {
         return access_denied();
     }
-    let message = format!("Access Denied: this needs the right \"{name}\" besides \"write\" in the identities file");
+    let message = format!(
+        "Access Denied: this needs the right \"{name}\" besides \"write\" in the identities file"
+    );
     S3Error::with_message(S3ErrorCode::AccessDenied, message)
 }
 

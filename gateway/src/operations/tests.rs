@@ -1,4 +1,5 @@
-//! Holds the columns of the table against each other. That it has every method of s3s's trait is a lint's affair.
+//! Holds the columns of the table against each other. That it has every method of s3s's trait is a
+//! lint's affair.
 #![allow(clippy::unwrap_used)]
 
 use super::*;
@@ -6,7 +7,8 @@ use super::*;
 #[test]
 fn names_are_s3s_own() {
     for row in TABLE {
-        let spelled: String = row.method.split('_').map(|word| word[..1].to_uppercase() + &word[1..]).collect();
+        let spelled: String =
+            row.method.split('_').map(|word| word[..1].to_uppercase() + &word[1..]).collect();
         assert_eq!(spelled, row.name, "{}", row.method);
     }
 }
@@ -16,8 +18,13 @@ fn what_changes_an_object_announces_it() {
     for row in TABLE.iter().filter(|row| row.scope == Scope::object) {
         let changes = matches!(row.right, Right::write | Right::delete | Right::acl | Right::lock);
         // Parts and uploads are no object yet.
-        let unseen =
-            ["upload_part", "upload_part_copy", "create_multipart_upload", "abort_multipart_upload", "list_parts"];
+        let unseen = [
+            "upload_part",
+            "upload_part_copy",
+            "create_multipart_upload",
+            "abort_multipart_upload",
+            "list_parts",
+        ];
         let announces = row.announces != Announces::nothing;
         assert_eq!(changes && !unseen.contains(&row.method), announces, "{}", row.method);
     }
@@ -35,9 +42,13 @@ fn administration_needs_admin_and_the_whole_bucket() {
             row.method
         );
     }
-    for method in
-        ["create_bucket", "delete_bucket", "put_bucket_policy", "get_bucket_acl", "put_object_lock_configuration"]
-    {
+    for method in [
+        "create_bucket",
+        "delete_bucket",
+        "put_bucket_policy",
+        "get_bucket_acl",
+        "put_object_lock_configuration",
+    ] {
         let row = TABLE.iter().find(|row| row.method == method).unwrap();
         assert_eq!((row.right, row.scope), (Right::admin, Scope::settings), "{method}");
     }
@@ -45,14 +56,22 @@ fn administration_needs_admin_and_the_whole_bucket() {
 
 #[test]
 fn who_may_write_may_neither_open_nor_lock() {
-    let with = |right: Right| TABLE.iter().filter(move |row| row.right == right).map(|row| row.method);
+    let with =
+        |right: Right| TABLE.iter().filter(move |row| row.right == right).map(|row| row.method);
     assert_eq!(with(Right::acl).collect::<Vec<_>>(), ["put_object_acl"]);
-    assert_eq!(with(Right::lock).collect::<Vec<_>>(), ["put_object_legal_hold", "put_object_retention"]);
+    assert_eq!(
+        with(Right::lock).collect::<Vec<_>>(),
+        ["put_object_legal_hold", "put_object_retention"]
+    );
 }
 
 #[test]
 fn listings_need_list_on_their_prefix() {
-    let listings: Vec<&str> = TABLE.iter().filter(|row| row.scope == Scope::listing).map(|row| row.method).collect();
-    assert_eq!(listings, ["list_multipart_uploads", "list_object_versions", "list_objects", "list_objects_v2"]);
+    let listings: Vec<&str> =
+        TABLE.iter().filter(|row| row.scope == Scope::listing).map(|row| row.method).collect();
+    assert_eq!(
+        listings,
+        ["list_multipart_uploads", "list_object_versions", "list_objects", "list_objects_v2"]
+    );
     assert!(TABLE.iter().all(|row| (row.scope == Scope::listing) == (row.right == Right::list)));
 }

@@ -1,7 +1,7 @@
 //! Bounds of a gateway's reads: bytes in flight, and reads that go to the UFS past the tier.
 //!
-//! A request waits for its first bytes before it holds any memory, and for no more than a bounded time; growing is tried,
-//! never waited for.
+//! A request waits for its first bytes before it holds any memory, and for no more than a bounded
+//! time; growing is tried, never waited for.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +32,9 @@ pub(super) struct Admitted {
 
 impl Admission {
     pub(super) fn new(bytes_max: u64, wait_max: Duration, in_flight: IntGauge) -> Self {
-        let units = usize::try_from(bytes_max / UNIT_BYTES).unwrap_or(usize::MAX).clamp(1, Semaphore::MAX_PERMITS);
+        let units = usize::try_from(bytes_max / UNIT_BYTES)
+            .unwrap_or(usize::MAX)
+            .clamp(1, Semaphore::MAX_PERMITS);
         Self { bytes: Arc::new(Semaphore::new(units)), bytes_max, wait_max, in_flight }
     }
 
@@ -73,14 +75,16 @@ impl Drop for Admitted {
 }
 
 impl Admitted {
-    /// Holds `bytes` from now on: gives the rest back, or takes what is missing if it is free right now. A first span goes on
-    /// in any case, since it has a landing or the UFS.
+    /// Holds `bytes` from now on: gives the rest back, or takes what is missing if it is free right
+    /// now. A first span goes on in any case, since it has a landing or the UFS.
     pub(super) fn resize(&mut self, admission: &Admission, bytes: u64) {
         let before = bytes_of(&self.permit);
         let (wanted, held) = (admission.units(bytes) as usize, self.permit.num_permits());
         if wanted <= held {
             drop(self.permit.split(held - wanted));
-        } else if let Ok(more) = admission.bytes.clone().try_acquire_many_owned((wanted - held) as u32) {
+        } else if let Ok(more) =
+            admission.bytes.clone().try_acquire_many_owned((wanted - held) as u32)
+        {
             self.permit.merge(more);
         }
         self.in_flight.add(bytes_of(&self.permit) - before);
@@ -106,19 +110,31 @@ pub(super) struct Place {
 
 impl BypassPlaces {
     /// `share_percent`: of the places, for one of several identities.
-    pub(super) fn new(in_flight_max: usize, share_percent: u32, wait_max: Duration, in_flight: IntGauge) -> Self {
+    pub(super) fn new(
+        in_flight_max: usize,
+        share_percent: u32,
+        wait_max: Duration,
+        in_flight: IntGauge,
+    ) -> Self {
         let in_flight_max = in_flight_max.clamp(1, Semaphore::MAX_PERMITS);
         let places = Arc::new(Semaphore::new(in_flight_max));
-        Self { places, shares: KeyShares::new(share_of(in_flight_max, share_percent)), wait_max, in_flight }
+        Self {
+            places,
+            shares: KeyShares::new(share_of(in_flight_max, share_percent)),
+            wait_max,
+            in_flight,
+        }
     }
 
-    /// `None`: none became free in time, or `principal` holds all that it may. Who is alone is not named.
+    /// `None`: none became free in time, or `principal` holds all that it may. Who is alone is not
+    /// named.
     pub(super) async fn enter(&self, principal: Option<&str>) -> Option<Place> {
         let share = match principal {
             Some(name) => Some(self.shares.take_share(&name.to_owned())?),
             None => None,
         };
-        let permit = timeout(self.wait_max, self.places.clone().acquire_owned()).await.ok()?.ok()?;
+        let permit =
+            timeout(self.wait_max, self.places.clone().acquire_owned()).await.ok()?.ok()?;
         self.in_flight.inc();
         Some(Place { _permit: permit, _share: share, in_flight: self.in_flight.clone() })
     }
@@ -164,7 +180,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn one_of_several_identities_leaves_places_for_others() {
-        let places = BypassPlaces::new(10, 80, Duration::from_secs(1), IntGauge::new("places", "places").unwrap());
+        let places = BypassPlaces::new(
+            10,
+            80,
+            Duration::from_secs(1),
+            IntGauge::new("places", "places").unwrap(),
+        );
         let mut held = Vec::new();
         while let Some(place) = places.enter(Some("greedy")).await {
             held.push(place);

@@ -1,4 +1,5 @@
-//! What a client is told: the headers of an object, and the answers that are no object. Asks nobody.
+//! What a client is told: the headers of an object, and the answers that are no object. Asks
+//! nobody.
 
 use http::StatusCode;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
@@ -25,8 +26,8 @@ const OF_NOT_MODIFIED: [HeaderName; 6] = [
 
 const CHECKSUM_PREFIX: &str = "x-amz-checksum-";
 
-/// The object's headers as the UFS sent them. Without `checksums`, not even those that are known: S3 sends them on request,
-/// and for whole objects alone.
+/// The object's headers as the UFS sent them. Without `checksums`, not even those that are known:
+/// S3 sends them on request, and for whole objects alone.
 pub(super) fn headers(attributes: Attributes, checksums: bool, overrides: &Overrides) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(attributes.headers.len() + 4);
     for (name, value) in attributes.headers {
@@ -34,8 +35,8 @@ pub(super) fn headers(attributes: Attributes, checksums: bool, overrides: &Overr
             continue;
         }
         let name = HeaderName::from_bytes(name.as_bytes());
-        // Takes the value over without a copy. What is no header came through a broken worker; the object's bytes are
-        // still right, so it is left out.
+        // Takes the value over without a copy. What is no header came through a broken worker; the
+        // object's bytes are still right, so it is left out.
         let value = HeaderValue::from_maybe_shared(bytes::Bytes::from(value));
         if let (Ok(name), Ok(value)) = (name, value) {
             headers.append(name, value);
@@ -45,10 +46,17 @@ pub(super) fn headers(attributes: Attributes, checksums: bool, overrides: &Overr
     headers
 }
 
-/// s3s puts `response-*` values below the response's own headers, and knows them for GET alone: so they are set here.
+/// s3s puts `response-*` values below the response's own headers, and knows them for GET alone: so
+/// they are set here.
 fn override_headers(headers: &mut HeaderMap, overrides: &Overrides) {
-    let Overrides { cache_control, content_disposition, content_encoding, content_language, content_type, expires } =
-        overrides;
+    let Overrides {
+        cache_control,
+        content_disposition,
+        content_encoding,
+        content_language,
+        content_type,
+        expires,
+    } = overrides;
     let texts = [
         (header::CACHE_CONTROL, cache_control),
         (header::CONTENT_DISPOSITION, content_disposition),
@@ -63,8 +71,9 @@ fn override_headers(headers: &mut HeaderMap, overrides: &Overrides) {
         }
     }
     let mut date = Vec::new();
-    if expires.as_ref().is_some_and(|expires: &Timestamp| expires.format(TimestampFormat::HttpDate, &mut date).is_ok())
-        && let Ok(value) = HeaderValue::from_bytes(&date)
+    if expires.as_ref().is_some_and(|expires: &Timestamp| {
+        expires.format(TimestampFormat::HttpDate, &mut date).is_ok()
+    }) && let Ok(value) = HeaderValue::from_bytes(&date)
     {
         headers.insert(header::EXPIRES, value);
     }
@@ -79,7 +88,11 @@ pub(super) fn not_modified(cx: &RequestContext, attributes: Attributes) -> S3Err
             kept.insert(name, value.clone());
         }
     }
-    cx.put_answer(RawAnswer { status: StatusCode::NOT_MODIFIED, headers: kept, body: bytes::Bytes::new() });
+    cx.put_answer(RawAnswer {
+        status: StatusCode::NOT_MODIFIED,
+        headers: kept,
+        body: bytes::Bytes::new(),
+    });
     let mut error = S3Error::new(S3ErrorCode::NotModified);
     error.set_status_code(StatusCode::NOT_MODIFIED);
     error
@@ -93,7 +106,8 @@ pub(super) fn precondition_failed() -> S3Error {
 }
 
 pub(super) fn invalid_range(object_bytes: u64) -> S3Error {
-    let mut error = S3Error::with_message(S3ErrorCode::InvalidRange, "The requested range is not satisfiable");
+    let mut error =
+        S3Error::with_message(S3ErrorCode::InvalidRange, "The requested range is not satisfiable");
     let mut headers = xml();
     if let Ok(value) = HeaderValue::from_str(&format!("bytes */{object_bytes}")) {
         headers.insert(header::CONTENT_RANGE, value);
@@ -115,7 +129,9 @@ pub(super) fn slow_down(message: &'static str) -> S3Error {
 pub(super) fn of_worker(cx: &RequestContext, mount: &Mount, answer: UfsAnswer) -> S3Error {
     let mut headers = HeaderMap::with_capacity(answer.headers.len());
     for (name, value) in answer.headers {
-        if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_bytes(&value)) {
+        if let (Ok(name), Ok(value)) =
+            (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_bytes(&value))
+        {
             headers.append(name, value);
         }
     }
@@ -127,7 +143,9 @@ pub(super) fn of_worker(cx: &RequestContext, mount: &Mount, answer: UfsAnswer) -
 pub(super) fn of_ufs_error(cx: &RequestContext, mount: &Mount, error: UfsError) -> S3Error {
     match error {
         UfsError::Answer { answer, .. } => of_raw(cx, mount, *answer),
-        UfsError::Throttled { .. } => slow_down("too many reads of the store behind this endpoint are under way"),
+        UfsError::Throttled { .. } => {
+            slow_down("too many reads of the store behind this endpoint are under way")
+        }
         error @ (UfsError::Unreachable { .. }
         | UfsError::Truncated { .. }
         | UfsError::Untrusted { .. }
@@ -145,7 +163,8 @@ pub(super) fn of_ufs_error(cx: &RequestContext, mount: &Mount, error: UfsError) 
     }
 }
 
-/// The UFS's own answer goes to the client as it is, unless its document would show names behind the mount.
+/// The UFS's own answer goes to the client as it is, unless its document would show names behind
+/// the mount.
 fn of_raw(cx: &RequestContext, mount: &Mount, answer: RawAnswer) -> S3Error {
     let body = String::from_utf8_lossy(&answer.body);
     let code = element(&body, "Code").map_or_else(

@@ -1,6 +1,7 @@
 //! The body of a response: what is there already, then what is fetched, of an exact length.
 //!
-//! Bytes are handed on as they lie in the arena; dropping them after the socket has them gives the memory back.
+//! Bytes are handed on as they lie in the arena; dropping them after the socket has them gives the
+//! memory back.
 
 use std::collections::VecDeque;
 use std::pin::Pin;

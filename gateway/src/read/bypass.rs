@@ -1,4 +1,5 @@
-//! Whole GETs and HEADs straight to the UFS: what is never cached, and what the tier can't answer now.
+//! Whole GETs and HEADs straight to the UFS: what is never cached, and what the tier can't answer
+//! now.
 
 use std::sync::Arc;
 
@@ -35,16 +36,20 @@ impl Reader {
         mut input: GetObjectInput,
     ) -> S3Result<S3Response<GetObjectOutput>> {
         let shared = &self.shared;
-        let Some(place) = shared.places.enter(cx.principal()).await else { return Err(no_place(shared)) };
+        let Some(place) = shared.places.enter(cx.principal()).await else {
+            return Err(no_place(shared));
+        };
         note(shared, cx);
         (input.bucket, input.key) = inward(mount, &input.key)?;
         let ask = || observe(mount.ufs.s3().get_object(request(Method::GET, input.clone())));
         let (result, raw) = ask_patiently(cx, mount, "GetObject", ask).await;
-        let mut response = result.map_err(|error| answer::of_ufs(cx, &Names::of(mount), error, raw.clone()))?;
+        let mut response =
+            result.map_err(|error| answer::of_ufs(cx, &Names::of(mount), error, raw.clone()))?;
         answer::keep_headers(&mut response.headers, raw.as_ref());
         if let Some(inner) = response.output.body.take() {
             let rest = Rest::of(mount, input, &response.output);
-            response.output.body = Some(StreamingBlob::new(Bypassed::new(shared, cx, inner, rest, place)));
+            response.output.body =
+                Some(StreamingBlob::new(Bypassed::new(shared, cx, inner, rest, place)));
         }
         Ok(response)
     }
@@ -56,18 +61,22 @@ impl Reader {
         mut input: HeadObjectInput,
     ) -> S3Result<S3Response<HeadObjectOutput>> {
         let shared = &self.shared;
-        let Some(_place) = shared.places.enter(cx.principal()).await else { return Err(no_place(shared)) };
+        let Some(_place) = shared.places.enter(cx.principal()).await else {
+            return Err(no_place(shared));
+        };
         note(shared, cx);
         (input.bucket, input.key) = inward(mount, &input.key)?;
         let ask = || observe(mount.ufs.s3().head_object(request(Method::HEAD, input.clone())));
         let (result, raw) = ask_patiently(cx, mount, "HeadObject", ask).await;
-        let mut response = result.map_err(|error| answer::of_ufs(cx, &Names::of(mount), error, raw.clone()))?;
+        let mut response =
+            result.map_err(|error| answer::of_ufs(cx, &Names::of(mount), error, raw.clone()))?;
         answer::keep_headers(&mut response.headers, raw.as_ref());
         Ok(response)
     }
 }
 
-/// Asks the UFS until its answer is the client's, within its budget of retries: reading twice does no harm.
+/// Asks the UFS until its answer is the client's, within its budget of retries: reading twice does
+/// no harm.
 async fn ask_patiently<T, F>(
     cx: &RequestContext,
     mount: &Mount,
@@ -79,7 +88,8 @@ where
 {
     let mut tried = 0;
     loop {
-        let (result, raw) = cx.ask_ufs((mount.ufs.name(), operation), ask(), |(result, _)| failed(result)).await;
+        let (result, raw) =
+            cx.ask_ufs((mount.ufs.name(), operation), ask(), |(result, _)| failed(result)).await;
         tried += 1;
         let refusal = raw.as_ref().filter(|_| result.is_err());
         let pause = refusal.and_then(|answer| mount.ufs.pause_before_retry(tried, answer));

@@ -1,5 +1,5 @@
-//! A body that the UFS streams past the tier. Where it breaks off, its rest is asked for under the ETag that its head named:
-//! bytes of two versions never follow each other.
+//! A body that the UFS streams past the tier. Where it breaks off, its rest is asked for under the
+//! ETag that its head named: bytes of two versions never follow each other.
 
 use std::ops;
 use std::pin::Pin;
@@ -13,7 +13,9 @@ use futures::future::BoxFuture;
 use http::Method;
 use parking_lot::Mutex;
 use s3s::StdError;
-use s3s::dto::{ContentLength, ETag, ETagCondition, GetObjectInput, GetObjectOutput, Range, StreamingBlob};
+use s3s::dto::{
+    ContentLength, ETag, ETagCondition, GetObjectInput, GetObjectOutput, Range, StreamingBlob,
+};
 use s3s::stream::{ByteStream, RemainingLength};
 use tokio::time::Instant;
 use verbs3_ufs::capture::observe;
@@ -54,8 +56,13 @@ struct Refusal {
 }
 
 impl Rest {
-    /// `input`, as the UFS was asked, was answered with `output`. `None`: its rest can't be asked for by itself.
-    pub(super) fn of(mount: &Arc<Mount>, input: GetObjectInput, output: &GetObjectOutput) -> Option<Self> {
+    /// `input`, as the UFS was asked, was answered with `output`. `None`: its rest can't be asked
+    /// for by itself.
+    pub(super) fn of(
+        mount: &Arc<Mount>,
+        input: GetObjectInput,
+        output: &GetObjectOutput,
+    ) -> Option<Self> {
         let etag = output.e_tag.clone().filter(|etag| matches!(etag, ETag::Strong(_)))?;
         let length = u64::try_from(output.content_length?).ok()?;
         let first = match &output.content_range {
@@ -78,7 +85,11 @@ impl Rest {
     }
 
     /// Asks for the rest after a pause.
-    fn ask(&self, pause: Duration, cx: Arc<RequestContext>) -> BoxFuture<'static, Result<StreamingBlob, Refusal>> {
+    fn ask(
+        &self,
+        pause: Duration,
+        cx: Arc<RequestContext>,
+    ) -> BoxFuture<'static, Result<StreamingBlob, Refusal>> {
         let ops::Range { start, end } = self.bytes;
         let (mount, etag) = (self.mount.clone(), self.etag.clone());
         let range = Some(Range::Int { first: start, last: Some(end - 1) });
@@ -86,11 +97,14 @@ impl Rest {
         Box::pin(async move {
             tokio::time::sleep(pause).await;
             let call = observe(mount.ufs.s3().get_object(request(Method::GET, input)));
-            let failed = |(result, _): &(s3s::S3Result<_>, _)| result.as_ref().err().map(ToString::to_string);
+            let failed = |(result, _): &(s3s::S3Result<_>, _)| {
+                result.as_ref().err().map(ToString::to_string)
+            };
             let (result, raw) = cx.ask_ufs((mount.ufs.name(), "GetObject"), call, failed).await;
             let output = result.map_err(|error| Refusal {
                 reason: error.to_string(),
-                is_final: raw.is_some_and(|raw| raw.status.is_client_error() && raw.retry() == Retry::Never),
+                is_final: raw
+                    .is_some_and(|raw| raw.status.is_client_error() && raw.retry() == Retry::Never),
             })?;
             let output = output.output;
             let is_rest = output.e_tag.as_ref() == Some(&etag)
@@ -98,7 +112,10 @@ impl Rest {
                 && output.content_length == ContentLength::try_from(end - start).ok();
             match output.body.filter(|_| is_rest) {
                 Some(body) => Ok(body),
-                None => Err(Refusal { reason: "the ufs answered with something else".to_owned(), is_final: true }),
+                None => Err(Refusal {
+                    reason: "the ufs answered with something else".to_owned(),
+                    is_final: true,
+                }),
             }
         })
     }
@@ -123,9 +140,16 @@ impl Bypassed {
     /// Another try to get the rest, if one is left.
     fn resume(&mut self, reason: &str) -> bool {
         let wait_max = self.shared.options.resume_wait_max;
-        let Some(rest) = self.rest.as_mut().filter(|rest| !rest.bytes.is_empty()) else { return false };
-        let Some(pause) = rest.resumption.next_pause(Instant::now(), wait_max) else { return false };
-        tracing::debug!(request = %self.cx.id(), at = rest.bytes.start, reason, "the rest of a body is asked for again");
+        let Some(rest) = self.rest.as_mut().filter(|rest| !rest.bytes.is_empty()) else {
+            return false;
+        };
+        let Some(pause) = rest.resumption.next_pause(Instant::now(), wait_max) else {
+            return false;
+        };
+        tracing::debug!(
+            request = %self.cx.id(), at = rest.bytes.start, reason,
+            "the rest of a body is asked for again"
+        );
         self.shared.metrics.resumptions.inc();
         self.asking = Some(Mutex::new(rest.ask(pause, self.cx.clone())));
         true
@@ -185,9 +209,9 @@ impl Stream for Bypassed {
 impl ByteStream for Bypassed {
     fn remaining_length(&self) -> RemainingLength {
         match &self.rest {
-            Some(Rest { bytes, .. }) => {
-                RemainingLength::new_exact(usize::try_from(bytes.end.saturating_sub(bytes.start)).unwrap_or(usize::MAX))
-            }
+            Some(Rest { bytes, .. }) => RemainingLength::new_exact(
+                usize::try_from(bytes.end.saturating_sub(bytes.start)).unwrap_or(usize::MAX),
+            ),
             None => self.inner.remaining_length(),
         }
     }

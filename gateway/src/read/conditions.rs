@@ -1,4 +1,5 @@
-//! Whether a conditional GET or HEAD is answered with the object, 304 or 412: RFC 9110 section 13.2.2, as S3 applies it. Pure.
+//! Whether a conditional GET or HEAD is answered with the object, 304 or 412: RFC 9110 section
+//! 13.2.2, as S3 applies it. Pure.
 
 use s3s::dto::{ETag, ETagCondition, Timestamp};
 use time::OffsetDateTime;
@@ -32,7 +33,8 @@ impl Conditions {
     pub(super) fn judge(&self, attributes: &Attributes) -> Judgement {
         let etag = attributes.version.etag.as_str();
         let modified = attributes.last_modified;
-        // A matching If-Match makes If-Unmodified-Since void, as S3 documents for GetObject; the same for the other two.
+        // A matching If-Match makes If-Unmodified-Since void, as S3 documents for GetObject; the
+        // same for the other two.
         let holds = match (&self.if_match, self.if_unmodified_since, modified) {
             (Some(condition), ..) => matches(condition, etag, Comparison::Strong),
             (None, Some(since), Some(modified)) => modified <= since,
@@ -61,7 +63,9 @@ fn matches(condition: &ETagCondition, etag: &str, comparison: Comparison) -> boo
     let value = etag.trim_matches('"');
     match condition {
         ETagCondition::Any => true,
-        ETagCondition::ETag(ETag::Weak(weak)) => comparison == Comparison::Weak && list(weak).any(|one| one == value),
+        ETagCondition::ETag(ETag::Weak(weak)) => {
+            comparison == Comparison::Weak && list(weak).any(|one| one == value)
+        }
         ETagCondition::ETag(ETag::Strong(strong)) => list(strong).any(|one| one == value),
     }
 }
@@ -124,15 +128,19 @@ mod tests {
             ((None, Some(999), None, Some(1000)), Failed),
         ];
         for ((if_match, if_unmodified_since, if_none_match, if_modified_since), expected) in table {
-            let conditions = Conditions { if_match, if_none_match, if_modified_since, if_unmodified_since };
+            let conditions =
+                Conditions { if_match, if_none_match, if_modified_since, if_unmodified_since };
             assert_eq!(conditions.judge(&attributes()), expected, "{conditions:?}");
         }
     }
 
     #[test]
     fn dates_say_nothing_about_an_object_without_one() {
-        let conditions =
-            Conditions { if_unmodified_since: Some(0), if_modified_since: Some(i64::MAX), ..Conditions::default() };
+        let conditions = Conditions {
+            if_unmodified_since: Some(0),
+            if_modified_since: Some(i64::MAX),
+            ..Conditions::default()
+        };
         let undated = Attributes { last_modified: None, ..attributes() };
         assert_eq!(conditions.judge(&undated), Judgement::Proceed);
     }

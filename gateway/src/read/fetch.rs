@@ -1,9 +1,11 @@
-//! The bytes of one body, in order: a window of spans in flight, each from the tier or, where that can't help, from the UFS.
+//! The bytes of one body, in order: a window of spans in flight, each from the tier or, where that
+//! can't help, from the UFS.
 //!
-//! The first span is the client's; those behind it begin only where memory is free right now, and are driven by the same
-//! poll: no task, no channel. A version that is gone ends the body; bytes of two versions are never mixed, since every span
-//! names the version, and every read of the UFS is held against it. Any other failure after the first byte is followed by
-//! another source, from the byte reached on ([`Resumption`]).
+//! The first span is the client's; those behind it begin only where memory is free right now, and
+//! are driven by the same poll: no task, no channel. A version that is gone ends the body; bytes of
+//! two versions are never mixed, since every span names the version, and every read of the UFS is
+//! held against it. Any other failure after the first byte is followed by another source, from the
+//! byte reached on ([`Resumption`]).
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -34,7 +36,9 @@ pub(super) enum FetchError {
     VersionGone,
     #[error(transparent)]
     Ufs(UfsError),
-    #[error("too many reads past the cache tier are under way; raise gateway.read.bypass_in_flight_max")]
+    #[error(
+        "too many reads past the cache tier are under way; raise gateway.read.bypass_in_flight_max"
+    )]
     NoPlace,
 }
 
@@ -66,7 +70,8 @@ pub(super) struct Fetch {
     origin: Option<(Verdict, Via)>,
     /// The client has, or is about to have, the head of the answer: a failure can no longer be one.
     answer_left: bool,
-    /// The home is told that its version is gone, before the body is cut: who reads again then sees the new one.
+    /// The home is told that its version is gone, before the body is cut: who reads again then sees
+    /// the new one.
     telling: Option<BoxFuture<'static, ()>>,
 }
 
@@ -108,15 +113,22 @@ enum UfsRest {
     Streaming { body: BoxStream<'static, Result<Bytes, UfsError>>, _place: Place },
 }
 
-/// Flights of a body at its beginning: one for the client, and one so that the next bytes are on their way meanwhile.
+/// Flights of a body at its beginning: one for the client, and one so that the next bytes are on
+/// their way meanwhile.
 const WINDOW_MIN: usize = 2;
 
 impl Fetch {
     /// Bytes `range` of the object; `begun` is a read of its beginning that is under way.
-    pub(super) fn new(subject: Subject, range: Range<u64>, begun: Option<SpanRead>, ahead_bytes_max: u32) -> Self {
+    pub(super) fn new(
+        subject: Subject,
+        range: Range<u64>,
+        begun: Option<SpanRead>,
+        ahead_bytes_max: u32,
+    ) -> Self {
         let block_bytes = u64::from(subject.shared.geometry().block_bytes);
-        let window_max =
-            usize::try_from(subject.shared.options.window_bytes / block_bytes).unwrap_or(usize::MAX).max(1);
+        let window_max = usize::try_from(subject.shared.options.window_bytes / block_bytes)
+            .unwrap_or(usize::MAX)
+            .max(1);
         let mut fetch = Self {
             subject,
             flights: VecDeque::new(),
@@ -157,7 +169,10 @@ impl Fetch {
     }
 
     /// The next bytes. `None` after the last.
-    pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, FetchError>>> {
+    pub(super) fn poll_next(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, FetchError>>> {
         match self.poll_ready(cx) {
             Poll::Ready(Ok(())) => Poll::Ready(self.ready.pop_front().map(Ok)),
             Poll::Ready(Err(error)) => Poll::Ready(Some(Err(error))),
@@ -191,7 +206,10 @@ impl Fetch {
                     self.window = (self.window + 1).min(self.window_max);
                 }
                 Poll::Ready(Step::Bypass(reason)) => {
-                    tracing::debug!(request = %self.subject.cx.id(), object = %self.subject.object, reason = reason.as_str(),
+                    tracing::debug!(
+                        request = %self.subject.cx.id(), object = %self.subject.object,
+                        reason = reason.as_str(
+                    ),
                         "a span comes from the ufs");
                     if let Some(span) = &mut front.span {
                         span.set("verbs3.bypass", Value::Name(reason.as_str()));
@@ -203,7 +221,9 @@ impl Fetch {
                     None => front.ended = Some(Step::End),
                 },
                 // All of it is there: what its source says afterwards is of no use to anybody.
-                Poll::Ready(Step::Failed(_)) if front.range.is_empty() => front.ended = Some(Step::End),
+                Poll::Ready(Step::Failed(_)) if front.range.is_empty() => {
+                    front.ended = Some(Step::End)
+                }
                 Poll::Ready(Step::Failed(error)) => {
                     if let Some(pause) = self.subject.pause_after(front, &error, self.answer_left) {
                         front.from = From::Pause(pause);
@@ -228,7 +248,8 @@ impl Fetch {
         }
     }
 
-    /// Begins flights up to the window. The first always begins; others only if there is room for them now.
+    /// Begins flights up to the window. The first always begins; others only if there is room for
+    /// them now.
     fn launch(&mut self, cx: &mut Context<'_>) {
         while self.flights.len() < self.window && self.next < self.end {
             let geometry = self.subject.shared.geometry();
@@ -236,13 +257,20 @@ impl Fetch {
             let bytes = absolute(geometry, &span);
             let ahead = !self.flights.is_empty();
             let admitted = if ahead {
-                let Some(admitted) = self.subject.shared.admission.try_enter(bytes.end - bytes.start) else { return };
+                let Some(admitted) =
+                    self.subject.shared.admission.try_enter(bytes.end - bytes.start)
+                else {
+                    return;
+                };
                 Some(admitted)
             } else {
                 None
             };
-            let past_end =
-                if bytes.end == self.end { self.ahead_bytes_max.min(geometry.block_bytes - span.range.end) } else { 0 };
+            let past_end = if bytes.end == self.end {
+                self.ahead_bytes_max.min(geometry.block_bytes - span.range.end)
+            } else {
+                0
+            };
             let noted = self.subject.span(&bytes);
             let mut read = self.subject.shared.tier.read_span(SpanRequest {
                 object: self.subject.object.clone(),
@@ -268,10 +296,23 @@ impl Fetch {
 }
 
 impl Flight {
-    fn new(range: Range<u64>, read: SpanRead, span: Option<Box<Child>>, admitted: Option<Admitted>) -> Self {
+    fn new(
+        range: Range<u64>,
+        read: SpanRead,
+        span: Option<Box<Child>>,
+        admitted: Option<Admitted>,
+    ) -> Self {
         let from = From::Tier(Box::new(read));
         let resumption = Resumption::default();
-        Self { range, from, resumption, early: VecDeque::new(), ended: None, span, _admitted: admitted }
+        Self {
+            range,
+            from,
+            resumption,
+            early: VecDeque::new(),
+            ended: None,
+            span,
+            _admitted: admitted,
+        }
     }
 
     /// Notes how it came, for the trace.
@@ -285,7 +326,9 @@ impl Flight {
 
     fn origin(&self) -> Option<(Verdict, Via)> {
         match &self.from {
-            From::Tier(read) => read.origin().map(|(verdict, kind)| (verdict_of(verdict), Via::Tier(kind))),
+            From::Tier(read) => {
+                read.origin().map(|(verdict, kind)| (verdict_of(verdict), Via::Tier(kind)))
+            }
             From::Ufs(_) => Some((Verdict::Bypass, Via::Ufs)),
             From::Pause(_) => None,
         }
@@ -336,7 +379,9 @@ impl UfsRest {
         loop {
             match self {
                 Self::Opening(opening) => match opening.as_mut().poll(cx) {
-                    Poll::Ready(Ok((stream, place))) => *self = Self::Streaming { body: stream.body, _place: place },
+                    Poll::Ready(Ok((stream, place))) => {
+                        *self = Self::Streaming { body: stream.body, _place: place }
+                    }
                     Poll::Ready(Err(error)) => return Poll::Ready(Step::Failed(error)),
                     Poll::Pending => return Poll::Pending,
                 },
@@ -366,10 +411,17 @@ impl Subject {
         let span = self.shared.geometry().spans(flight.range.clone()).next()?;
         let trace = self.cx.onward(flight.span.as_deref());
         let (object, version) = (self.object.clone(), self.version.clone());
-        Some(self.shared.tier.read_span(SpanRequest { object, version, span, ahead_bytes: 0, trace }))
+        Some(self.shared.tier.read_span(SpanRequest {
+            object,
+            version,
+            span,
+            ahead_bytes: 0,
+            trace,
+        }))
     }
 
-    /// How long to wait before another source is asked for the rest of a flight. `None`: the failure is final.
+    /// How long to wait before another source is asked for the rest of a flight. `None`: the
+    /// failure is final.
     fn pause_after(
         &self,
         flight: &mut Flight,
@@ -379,7 +431,8 @@ impl Subject {
         if !answer_left || !error.leaves_other_sources() {
             return None;
         }
-        let pause = flight.resumption.next_pause(Instant::now(), self.shared.options.resume_wait_max)?;
+        let pause =
+            flight.resumption.next_pause(Instant::now(), self.shared.options.resume_wait_max)?;
         self.shared.metrics.resumptions.inc();
         tracing::debug!(request = %self.cx.id(), object = %self.object, at = flight.range.start, %error,
             "a body goes on from another source");
@@ -408,16 +461,23 @@ impl Subject {
             };
             let ask = async |wanted: ReadObject| {
                 let call = mount.ufs.read(wanted);
-                cx.ask_ufs((mount.ufs.name(), "GetObject"), call, |read| read.as_ref().err().map(ToString::to_string))
-                    .await
+                cx.ask_ufs((mount.ufs.name(), "GetObject"), call, |read| {
+                    read.as_ref().err().map(ToString::to_string)
+                })
+                .await
             };
             let mut read = ask(wanted.clone()).await;
-            if !version_named && version.version_id.is_some() && read.as_ref().is_err_and(is_forbidden) {
-                // Naming a version takes a right of its own (s3:GetObjectVersion), which reading the object does not.
+            if !version_named
+                && version.version_id.is_some()
+                && read.as_ref().is_err_and(is_forbidden)
+            {
+                // Naming a version takes a right of its own (s3:GetObjectVersion), which reading
+                // the object does not.
                 read = ask(ReadObject { version_id: None, ..wanted }).await;
             }
             let mut stream = read.map_err(FetchError::of)?;
-            let other_id = |id: &String| version.version_id.as_ref().is_some_and(|wanted| wanted != id);
+            let other_id =
+                |id: &String| version.version_id.as_ref().is_some_and(|wanted| wanted != id);
             let other = stream.head.version_id.as_ref().is_some_and(other_id);
             if other || stream.head.bytes != version.bytes || stream.range != range {
                 return Err(FetchError::VersionGone);
@@ -441,7 +501,9 @@ impl FetchError {
             // A range of the version itself is within it.
             UfsError::Answer { answer, .. } => matches!(
                 answer.status,
-                StatusCode::PRECONDITION_FAILED | StatusCode::NOT_FOUND | StatusCode::RANGE_NOT_SATISFIABLE
+                StatusCode::PRECONDITION_FAILED
+                    | StatusCode::NOT_FOUND
+                    | StatusCode::RANGE_NOT_SATISFIABLE
             ),
             UfsError::Unreachable { .. }
             | UfsError::Truncated { .. }
@@ -488,7 +550,8 @@ mod tests {
     fn a_version_that_is_replaced_or_shorter_or_deleted_is_gone_and_one_that_is_forbidden_is_not() {
         for (status, gone) in [(404, true), (412, true), (416, true), (403, false), (503, false)] {
             let status = StatusCode::from_u16(status).unwrap_or_default();
-            let answer = Box::new(RawAnswer { status, headers: http::HeaderMap::new(), body: Bytes::new() });
+            let answer =
+                Box::new(RawAnswer { status, headers: http::HeaderMap::new(), body: Bytes::new() });
             let error = FetchError::of(UfsError::Answer { ufs: "store".to_owned(), answer });
             assert_eq!(matches!(error, FetchError::VersionGone), gone, "{status}");
         }

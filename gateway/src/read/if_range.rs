@@ -1,6 +1,7 @@
-//! `If-Range` (RFC 9110, 13.1.5): a client that has a part of a version wants a range of that version, or else the whole object. Owns
-//! the validator, and the way of such a GET at a store, which is not trusted with the header: AWS honours it without
-//! documenting it, Ceph RGW sends the range of whatever version is there. GET alone: no bytes are joined after a HEAD.
+//! `If-Range` (RFC 9110, 13.1.5): a client that has a part of a version wants a range of that
+//! version, or else the whole object. Owns the validator, and the way of such a GET at a store,
+//! which is not trusted with the header: AWS honours it without documenting it, Ceph RGW sends the
+//! range of whatever version is there. GET alone: no bytes are joined after a HEAD.
 
 use std::time::UNIX_EPOCH;
 
@@ -17,7 +18,8 @@ use crate::request::RequestContext;
 pub(crate) enum IfRange {
     /// Without its quotes.
     ETag(String),
-    /// Seconds since 1970. S3 has no finer dates, so that two versions of one second look alike: an ETag is the better validator.
+    /// Seconds since 1970. S3 has no finer dates, so that two versions of one second look alike: an
+    /// ETag is the better validator.
     Modified(i64),
     /// A weak ETag, or nothing that can be read: no range is ever answered.
     Nothing,
@@ -40,7 +42,8 @@ impl IfRange {
             return Self::ETag(etag.to_owned());
         }
         let date = httpdate::parse_http_date(text.trim()).ok();
-        let second = date.and_then(|date| date.duration_since(UNIX_EPOCH).ok()).map(|since| since.as_secs());
+        let second =
+            date.and_then(|date| date.duration_since(UNIX_EPOCH).ok()).map(|since| since.as_secs());
         second.and_then(|second| i64::try_from(second).ok()).map_or(Self::Nothing, Self::Modified)
     }
 
@@ -62,19 +65,25 @@ impl IfRange {
     }
 }
 
-/// A GET that a store answers; `ask` sends it. Where the range is of another version than the client's, nothing of it is passed on,
-/// and the store is asked for the whole object.
+/// A GET that a store answers; `ask` sends it. Where the range is of another version than the
+/// client's, nothing of it is passed on, and the store is asked for the whole object.
 pub(crate) async fn ask_store<F: Future<Output = S3Result<S3Response<GetObjectOutput>>>>(
     cx: &RequestContext,
     if_range: Option<&IfRange>,
     input: GetObjectInput,
     ask: impl Fn(GetObjectInput) -> F,
 ) -> F::Output {
-    let Some(if_range) = if_range.filter(|_| input.range.is_some()) else { return ask(input).await };
+    let Some(if_range) = if_range.filter(|_| input.range.is_some()) else {
+        return ask(input).await;
+    };
     let whole = GetObjectInput { range: None, ..input.clone() };
     match ask(input).await {
         // Some stores send the whole object for ranges that they don't like.
-        Ok(first) if first.output.content_range.is_none() || if_range.names_answer(&first.output) => Ok(first),
+        Ok(first)
+            if first.output.content_range.is_none() || if_range.names_answer(&first.output) =>
+        {
+            Ok(first)
+        }
         Ok(first) => {
             // Its body holds one of the places for reads past the tier.
             drop(first);
@@ -110,10 +119,16 @@ mod tests {
     fn only_strong_etags_and_dates_say_anything() {
         assert_eq!(of(&[]), None);
         assert_eq!(of(&["\"abc-2\""]), Some(IfRange::ETag("abc-2".to_owned())));
-        for date in ["Sun, 06 Nov 1994 08:49:37 GMT", "Sunday, 06-Nov-94 08:49:37 GMT", "Sun Nov  6 08:49:37 1994"] {
+        for date in [
+            "Sun, 06 Nov 1994 08:49:37 GMT",
+            "Sunday, 06-Nov-94 08:49:37 GMT",
+            "Sun Nov  6 08:49:37 1994",
+        ] {
             assert_eq!(of(&[date]), Some(IfRange::Modified(784_111_777)), "{date}");
         }
-        for nothing in ["W/\"abc\"", "w/\"abc\"", "abc", "*", "", "\"", "\"a\", \"b\"", "\"abc", "yesterday"] {
+        for nothing in
+            ["W/\"abc\"", "w/\"abc\"", "abc", "*", "", "\"", "\"a\", \"b\"", "\"abc", "yesterday"]
+        {
             assert_eq!(of(&[nothing]), Some(IfRange::Nothing), "{nothing}");
         }
         assert_eq!(of(&["\"abc\"", "\"abc\""]), Some(IfRange::Nothing));
@@ -126,7 +141,11 @@ mod tests {
         assert!(!etag.names(Some("\"abcd\""), Some(5)) && !etag.names(None, Some(5)));
         let date = IfRange::Modified(5);
         assert!(date.names(None, Some(5)));
-        assert!(!date.names(Some("abc"), Some(4)) && !date.names(None, Some(6)) && !date.names(None, None));
+        assert!(
+            !date.names(Some("abc"), Some(4))
+                && !date.names(None, Some(6))
+                && !date.names(None, None)
+        );
         assert!(!IfRange::Nothing.names(Some("abc"), Some(5)));
     }
 

@@ -6,17 +6,21 @@ use crate::metrics::table;
 use crate::request::Verdict;
 
 table! {
-    reads: IntCounterVec, "verbs3_read_requests_total", ["cache"], "GET and HEAD by what the cache did.";
+    reads: IntCounterVec, "verbs3_read_requests_total", ["cache"],
+        "GET and HEAD by what the cache did.";
     fallback_spans: IntCounter, "verbs3_read_fallback_spans_total", [],
         "Spans that the gateway read at the UFS itself, because no worker could give the rest.";
-    ufs_bytes: IntCounter, "verbs3_read_ufs_bytes_total", [], "Bytes that the gateway read from UFSs itself.";
+    ufs_bytes: IntCounter, "verbs3_read_ufs_bytes_total", [],
+        "Bytes that the gateway read from UFSs itself.";
     slow_downs: IntCounter, "verbs3_read_slow_downs_total", [], "Reads answered with 503 SlowDown.";
-    cut_bodies: IntCounter, "verbs3_read_cut_bodies_total", [], "Bodies cut after their first byte.";
+    cut_bodies: IntCounter, "verbs3_read_cut_bodies_total", [],
+        "Bodies cut after their first byte.";
     resumptions: IntCounter, "verbs3_read_resumptions_total", [],
         "Pauses after which a body that had begun asked another source for its rest.";
     reopens: IntCounter, "verbs3_read_reopens_total", [],
         "Objects opened again because their version was gone before its first byte was sent.";
-    bytes_in_flight: IntGauge, "verbs3_read_bytes_in_flight", [], "Bytes admitted under bytes_in_flight_max.";
+    bytes_in_flight: IntGauge, "verbs3_read_bytes_in_flight", [],
+        "Bytes admitted under bytes_in_flight_max.";
     bypasses_in_flight: IntGauge, "verbs3_read_bypasses_in_flight", [],
         "Reads past the tier under way, of ufs_bypass_in_flight_max.";
 }

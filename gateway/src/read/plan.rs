@@ -1,4 +1,5 @@
-//! What a GET or HEAD asks for: through the tier or straight to the UFS, which bytes, under which conditions. Pure.
+//! What a GET or HEAD asks for: through the tier or straight to the UFS, which bytes, under which
+//! conditions. Pure.
 
 use std::ops::Range;
 
@@ -57,7 +58,8 @@ impl Extent {
 macro_rules! ask {
     ($input:expr, $mount:expr) => {{
         let input = $input;
-        // Parts, client keys, owners and payers are the UFS's to judge; `null` names no fixed version.
+        // Parts, client keys, owners and payers are the UFS's to judge; `null` names no fixed
+        // version.
         let bypass = !$mount.cached
             || input.part_number.is_some()
             || input.sse_customer_algorithm.is_some()
@@ -71,7 +73,10 @@ macro_rules! ask {
             version_id: input.version_id.clone(),
             range: input.range.map(byte_range),
             if_range: None,
-            checksums: input.checksum_mode.as_ref().is_some_and(|mode| mode.as_str() == ChecksumMode::ENABLED),
+            checksums: input
+                .checksum_mode
+                .as_ref()
+                .is_some_and(|mode| mode.as_str() == ChecksumMode::ENABLED),
             conditions: Conditions {
                 if_match: input.if_match.clone(),
                 if_none_match: input.if_none_match.clone(),
@@ -92,7 +97,11 @@ macro_rules! ask {
 
 impl Ask {
     /// `None`: straight to the UFS.
-    pub(super) fn of_get(input: &GetObjectInput, mount: &Mount, if_range: Option<&IfRange>) -> Option<Self> {
+    pub(super) fn of_get(
+        input: &GetObjectInput,
+        mount: &Mount,
+        if_range: Option<&IfRange>,
+    ) -> Option<Self> {
         ask!(input, mount).map(|ask| Self { if_range: if_range.cloned(), ..ask })
     }
 
@@ -103,7 +112,9 @@ impl Ask {
 
     /// The range to answer with; `None` also where the client has a part of another version.
     pub(super) fn range_of(&self, attributes: &Attributes) -> Option<ByteRange> {
-        let names = |if_range: &IfRange| if_range.names(Some(&attributes.version.etag), attributes.last_modified);
+        let names = |if_range: &IfRange| {
+            if_range.names(Some(&attributes.version.etag), attributes.last_modified)
+        };
         self.range.filter(|_| self.if_range.as_ref().is_none_or(names))
     }
 }
@@ -132,7 +143,8 @@ mod tests {
 
     fn range() -> impl Strategy<Value = ByteRange> {
         prop_oneof![
-            (0u64..80, proptest::option::of(0u64..80)).prop_map(|(first, last)| ByteRange::From { first, last }),
+            (0u64..80, proptest::option::of(0u64..80))
+                .prop_map(|(first, last)| ByteRange::From { first, last }),
             (0u64..80).prop_map(|bytes| ByteRange::Suffix { bytes }),
         ]
     }

@@ -1,4 +1,5 @@
-//! When a body that has begun asks another source for its rest, and when it gives up. Pure: time comes in as an argument.
+//! When a body that has begun asks another source for its rest, and when it gives up. Pure: time
+//! comes in as an argument.
 
 use std::time::Duration;
 
@@ -40,7 +41,8 @@ mod tests {
 
     #[test]
     fn pauses_double_until_the_wait_is_over() {
-        let (mut resumption, mut now, mut pauses) = (Resumption::default(), Instant::now(), Vec::new());
+        let (mut resumption, mut now, mut pauses) =
+            (Resumption::default(), Instant::now(), Vec::new());
         while let Some(pause) = resumption.next_pause(now, WAIT_MAX) {
             now += pause;
             pauses.push(pause.as_millis());

@@ -1,7 +1,8 @@
-//! Finds readers that go through an object from front to back in many requests, over whatever connections.
+//! Finds readers that go through an object from front to back in many requests, over whatever
+//! connections.
 //!
-//! A bounded table with one entry per hash of an object version: two versions that share an entry cost each other
-//! read-ahead, nothing else.
+//! A bounded table with one entry per hash of an object version: two versions that share an entry
+//! cost each other read-ahead, nothing else.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -27,14 +28,20 @@ pub(super) struct Sequences {
 const IN_ORDER_MIN: u8 = 1;
 
 impl Sequences {
-    /// `slack_bytes`: how far from the expected byte a read may begin, since several connections overtake each other.
+    /// `slack_bytes`: how far from the expected byte a read may begin, since several connections
+    /// overtake each other.
     pub(super) fn new(entries: usize, slack_bytes: u64) -> Self {
         let entries = (0..entries.max(1)).map(|_| Mutex::default()).collect();
         Self { entries, hasher: RandomState::new(), slack_bytes }
     }
 
     /// Notes a read; `true` if it goes on where others stopped.
-    pub(super) fn note(&self, object: &ObjectKey, version: &Version, range: &std::ops::Range<u64>) -> bool {
+    pub(super) fn note(
+        &self,
+        object: &ObjectKey,
+        version: &Version,
+        range: &std::ops::Range<u64>,
+    ) -> bool {
         let tag = self.hasher.hash_one((object, &version.etag));
         let mut entry = self.entries[(tag % self.entries.len() as u64) as usize].lock();
         if entry.tag != tag {

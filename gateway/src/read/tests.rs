@@ -1,4 +1,5 @@
-//! The read path end to end in one process: reader, tier's client, in-process transport, real workers, local store.
+//! The read path end to end in one process: reader, tier's client, in-process transport, real
+//! workers, local store.
 #![allow(clippy::unwrap_used)]
 
 mod answering;
@@ -17,8 +18,8 @@ use async_trait::async_trait;
 use futures::StreamExt;
 use http::HeaderMap;
 use s3s::dto::{
-    ChecksumMode, CreateBucketInput, DeleteObjectInput, ETag, ETagCondition, GetObjectInput, GetObjectOutput,
-    HeadObjectInput, HeadObjectOutput, Metadata, PutObjectInput, StreamingBlob,
+    ChecksumMode, CreateBucketInput, DeleteObjectInput, ETag, ETagCondition, GetObjectInput,
+    GetObjectOutput, HeadObjectInput, HeadObjectOutput, Metadata, PutObjectInput, StreamingBlob,
 };
 use s3s::{S3, S3Request, S3Response, S3Result, StdError};
 use tempfile::TempDir;
@@ -82,7 +83,8 @@ impl Default for Make {
 impl Make {
     async fn bed(self) -> Bed {
         let dir = tempfile::tempdir().unwrap();
-        let local = LocalStore::open(LocalOptions { sync: false, ..LocalOptions::new(dir.path()) }).unwrap();
+        let local = LocalStore::open(LocalOptions { sync: false, ..LocalOptions::new(dir.path()) })
+            .unwrap();
         let store = Arc::new(Counted {
             store: Arc::new(local),
             gets: AtomicU64::default(),
@@ -95,12 +97,16 @@ impl Make {
         store.store.create_bucket(plain(create)).await.unwrap();
         let ufs = Ufs::new("store".into(), store.clone(), UfsLimits::default());
         let volume = Volume::new("store", "train");
-        let (mut peers, mut members, mut faults, mut workers) = (HashMap::new(), vec![], vec![], vec![]);
+        let (mut peers, mut members, mut faults, mut workers) =
+            (HashMap::new(), vec![], vec![], vec![]);
         for n in 0..self.workers {
             let id = WorkerId(format!("w{n}"));
             let volumes = HashMap::from([(volume.clone(), (ufs.clone(), "train".to_owned()))]);
-            let options =
-                WorkerOptions { geometry: GEOMETRY, fill_bytes_max: BLOCK as u32, ..WorkerOptions::default() };
+            let options = WorkerOptions {
+                geometry: GEOMETRY,
+                fill_bytes_max: BLOCK as u32,
+                ..WorkerOptions::default()
+            };
             let worker = Worker::new(options, arena(48 << 20), volumes, &Registry::new()).unwrap();
             let fault = Faults::none();
             faults.push(fault.handle());
@@ -117,7 +123,11 @@ impl Make {
             workers.push(worker);
         }
         let placement = Placement::new(Epoch(1), members, self.workers).unwrap();
-        let options = TierOptions { geometry: GEOMETRY, open_landing_bytes: 4 * PAGE as u32, ..TierOptions::default() };
+        let options = TierOptions {
+            geometry: GEOMETRY,
+            open_landing_bytes: 4 * PAGE as u32,
+            ..TierOptions::default()
+        };
         let registry = Registry::new();
         let tier = Tier::new(options, placement, peers, arena(self.landings), &registry).unwrap();
         let reader = Reader::new(self.reader, tier.clone(), &registry).unwrap();
@@ -138,7 +148,8 @@ impl Make {
 }
 
 fn arena(bytes: usize) -> Arena {
-    Arena::map(ArenaOptions { capacity_bytes: bytes, cell_bytes_max: PAGE, populate: false }).unwrap()
+    Arena::map(ArenaOptions { capacity_bytes: bytes, cell_bytes_max: PAGE, populate: false })
+        .unwrap()
 }
 
 /// What a client got.
@@ -189,7 +200,10 @@ impl Bed {
         self.tier.report(announced, verbs3_protocol::WriteOutcome::Done).await.unwrap();
     }
 
-    async fn try_get(&self, input: GetObjectInput) -> (Arc<RequestContext>, S3Result<S3Response<GetObjectOutput>>) {
+    async fn try_get(
+        &self,
+        input: GetObjectInput,
+    ) -> (Arc<RequestContext>, S3Result<S3Response<GetObjectOutput>>) {
         let cx = Arc::new(RequestContext::new(RequestId::generate(), Instant::now()));
         let result = self.reader.get(&cx, &self.mount, input, None).await;
         (cx, result)
@@ -199,7 +213,12 @@ impl Bed {
         let (cx, result) = self.try_get(input).await;
         let response = result.unwrap();
         let part = response.output.content_range.is_some();
-        Got { cx, status: if part { 206 } else { 200 }, headers: response.headers, output: response.output }
+        Got {
+            cx,
+            status: if part { 206 } else { 200 },
+            headers: response.headers,
+            output: response.output,
+        }
     }
 
     async fn head(&self, input: HeadObjectInput) -> S3Result<S3Response<HeadObjectOutput>> {
@@ -285,7 +304,10 @@ fn broken(body: StreamingBlob, bytes: usize) -> StreamingBlob {
 
 #[async_trait]
 impl S3 for Counted {
-    async fn get_object(&self, mut request: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
+    async fn get_object(
+        &self,
+        mut request: S3Request<GetObjectInput>,
+    ) -> S3Result<S3Response<GetObjectOutput>> {
         self.gets.fetch_add(1, Ordering::Relaxed);
         let version_id = self.version_id.lock().clone();
         if version_id.is_some() && request.input.version_id.is_some() {
@@ -307,7 +329,10 @@ impl S3 for Counted {
         Ok(response)
     }
 
-    async fn head_object(&self, request: S3Request<HeadObjectInput>) -> S3Result<S3Response<HeadObjectOutput>> {
+    async fn head_object(
+        &self,
+        request: S3Request<HeadObjectInput>,
+    ) -> S3Result<S3Response<HeadObjectOutput>> {
         let version_id = self.version_id.lock().clone();
         let mut response = self.store.head_object(request).await?;
         response.output.version_id = version_id.or(response.output.version_id);

@@ -1,5 +1,6 @@
-//! One write's word to the homes of its keys: announced before it can be seen, reported when it is over, also when its client
-//! goes away. Owns that sequence. Who the homes are, and renewing, is the tier's client's.
+//! One write's word to the homes of its keys: announced before it can be seen, reported when it is
+//! over, also when its client goes away. Owns that sequence. Who the homes are, and renewing, is
+//! the tier's client's.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,26 +16,33 @@ use verbs3_protocol::{ListedEntry, Volume, WriteOutcome};
 
 use crate::mount::{Coherence, Mount};
 
-/// The homes of all keys, as the write path needs them. The tier's client is one; tests bring others.
+/// The homes of all keys, as the write path needs them. The tier's client is one; tests bring
+/// others.
 #[async_trait]
 pub trait Homes: Send + Sync + 'static {
     /// Tells the homes that a write of these keys is about to become visible. Bounded in time.
-    async fn announce(&self, volume: &Volume, keys: &[String]) -> Result<Box<dyn Announcement>, HomeUnreachable>;
+    async fn announce(
+        &self,
+        volume: &Volume,
+        keys: &[String],
+    ) -> Result<Box<dyn Announcement>, HomeUnreachable>;
 
-    /// Has the homes that can be reached drop what they hold of these keys, after a write that none was told of. Best effort, in
-    /// the background.
+    /// Has the homes that can be reached drop what they hold of these keys, after a write that none
+    /// was told of. Best effort, in the background.
     fn forget(&self, volume: &Volume, keys: &[String]);
 
-    /// Has the homes drop what they hold of keys that a listing shows otherwise. Best effort, bounded in time; what is read after it
-    /// has returned is not older than the listing, as far as the homes could be reached.
+    /// Has the homes drop what they hold of keys that a listing shows otherwise. Best effort,
+    /// bounded in time; what is read after it has returned is not older than the listing, as far as
+    /// the homes could be reached.
     async fn listed(&self, volume: &Volume, entries: Vec<ListedEntry>);
 }
 
-/// A write that the homes know of, for as long as it takes: renewing it is the implementation's part. Dropped without a
-/// report, it reports by itself that its outcome is unknown.
+/// A write that the homes know of, for as long as it takes: renewing it is the implementation's
+/// part. Dropped without a report, it reports by itself that its outcome is unknown.
 #[async_trait]
 pub trait Announcement: Send + Sync + 'static {
-    /// Says how it ended; `Ok` when the homes have acknowledged. Bounded in time, and goes on if its caller goes away.
+    /// Says how it ended; `Ok` when the homes have acknowledged. Bounded in time, and goes on if
+    /// its caller goes away.
     async fn report(self: Box<Self>, outcome: WriteOutcome) -> Result<Way, HomeUnreachable>;
 
     /// The same of a batch: of `unknown` keys nobody knows, the others are done.
@@ -60,7 +68,8 @@ pub enum Way {
 /// A home did not acknowledge.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error(
-    "the home of the key did not acknowledge: {reason}; check the workers, or set coherence = \"ttl\" on the mount"
+    "the home of the key did not acknowledge: {reason}; check the workers, or set coherence = \
+    \"ttl\" on the mount"
 )]
 pub struct HomeUnreachable {
     pub reason: String,
@@ -85,7 +94,8 @@ enum State {
     Closed,
 }
 
-/// One write. Dropped without [`Write::finish`] (its client went away), its outcome is unknown, and so reported.
+/// One write. Dropped without [`Write::finish`] (its client went away), its outcome is unknown, and
+/// so reported.
 pub(crate) struct Write {
     shared: Arc<Shared>,
 }
@@ -104,9 +114,22 @@ pub(crate) struct Announcer(Arc<Shared>);
 
 impl Write {
     /// Nothing is said before [`Announcer::announce`].
-    pub fn new(homes: Arc<dyn Homes>, mount: &Mount, coherence: Coherence, keys: Vec<String>) -> Self {
+    pub fn new(
+        homes: Arc<dyn Homes>,
+        mount: &Mount,
+        coherence: Coherence,
+        keys: Vec<String>,
+    ) -> Self {
         let volume = mount.volume.clone();
-        Self { shared: Arc::new(Shared { homes, volume, keys, coherence, state: Mutex::new(State::Idle) }) }
+        Self {
+            shared: Arc::new(Shared {
+                homes,
+                volume,
+                keys,
+                coherence,
+                state: Mutex::new(State::Idle),
+            }),
+        }
     }
 
     pub fn announcer(&self) -> Announcer {
@@ -135,7 +158,10 @@ impl Write {
         match reported {
             Ok(way) => Ok(way),
             Err(error) if self.shared.coherence == Coherence::Ttl => {
-                warn!(volume = %self.shared.volume, %error, "a write was not reported; readers see it after the mount's ttl");
+                warn!(
+                    volume = %self.shared.volume, %error,
+                    "a write was not reported; readers see it after the mount's ttl"
+                );
                 Ok(Way::Direct)
             }
             Err(error) => Err(error.into_error()),
@@ -149,7 +175,8 @@ impl Write {
 
 impl Drop for Write {
     fn drop(&mut self) {
-        // The body may live on in a connection to the UFS: the announcement must not live on with it.
+        // The body may live on in a connection to the UFS: the announcement must not live on with
+        // it.
         match self.close() {
             State::Untold => self.shared.homes.forget(&self.shared.volume, &self.shared.keys),
             State::Announced(_) | State::Idle | State::Closed => {}
@@ -164,7 +191,10 @@ impl Announcer {
         let told = match shared.homes.announce(&shared.volume, &shared.keys).await {
             Ok(announced) => State::Announced(announced),
             Err(error) if shared.coherence == Coherence::Ttl => {
-                warn!(volume = %shared.volume, %error, "a write goes on unannounced; readers see it after the mount's ttl");
+                warn!(
+                    volume = %shared.volume, %error,
+                    "a write goes on unannounced; readers see it after the mount's ttl"
+                );
                 State::Untold
             }
             Err(error) => return Err(error.into_error()),
@@ -187,7 +217,11 @@ impl fmt::Debug for Write {
 
 #[async_trait]
 impl Homes for Arc<Tier> {
-    async fn announce(&self, volume: &Volume, keys: &[String]) -> Result<Box<dyn Announcement>, HomeUnreachable> {
+    async fn announce(
+        &self,
+        volume: &Volume,
+        keys: &[String],
+    ) -> Result<Box<dyn Announcement>, HomeUnreachable> {
         let announced = Tier::announce(self, volume, keys).await?;
         Ok(Box::new(Told { tier: self.clone(), announced }))
     }
@@ -247,7 +281,11 @@ mod tests {
 
     #[async_trait]
     impl Homes for Counting {
-        async fn announce(&self, _: &Volume, _: &[String]) -> Result<Box<dyn Announcement>, HomeUnreachable> {
+        async fn announce(
+            &self,
+            _: &Volume,
+            _: &[String],
+        ) -> Result<Box<dyn Announcement>, HomeUnreachable> {
             match self.away {
                 true => Err(HomeUnreachable { reason: "it is away".to_owned() }),
                 false => Ok(Box::new(Open(self.abandoned.clone()))),
@@ -322,7 +360,11 @@ mod tests {
         let homes = Arc::new(Counting { away: true, ..Counting::default() });
         let finished = write(homes.clone());
         finished.announcer().announce().await.unwrap();
-        assert_eq!(homes.forgotten.load(Ordering::SeqCst), 0, "it may be cached anew until it is over");
+        assert_eq!(
+            homes.forgotten.load(Ordering::SeqCst),
+            0,
+            "it may be cached anew until it is over"
+        );
         finished.finish(WriteOutcome::Done).await.unwrap();
         assert_eq!(homes.forgotten.load(Ordering::SeqCst), 1);
         let given_up = write(homes.clone());
@@ -332,7 +374,10 @@ mod tests {
         let never_begun = write(homes.clone());
         let body = never_begun.announcer();
         drop(never_begun);
-        assert!(body.announce().await.is_err(), "the client has gone, whether or not the homes can be told");
+        assert!(
+            body.announce().await.is_err(),
+            "the client has gone, whether or not the homes can be told"
+        );
         assert_eq!(homes.forgotten.load(Ordering::SeqCst), 2);
     }
 }

@@ -1,5 +1,6 @@
-//! Memory for the bodies of requests. Owns the bound on all of them together: a body takes its place before the first of it is
-//! read and gives it back with the request's end. Nobody waits: over the bound the request is answered SlowDown.
+//! Memory for the bodies of requests. Owns the bound on all of them together: a body takes its
+//! place before the first of it is read and gives it back with the request's end. Nobody waits:
+//! over the bound the request is answered SlowDown.
 
 use std::sync::Arc;
 
@@ -26,7 +27,9 @@ pub(crate) struct BodyPlace {
 
 impl BodyBudget {
     pub fn new(bytes_max: u64, held: IntGauge) -> Arc<Self> {
-        let units = usize::try_from(bytes_max / UNIT_BYTES).unwrap_or(usize::MAX).clamp(1, Semaphore::MAX_PERMITS);
+        let units = usize::try_from(bytes_max / UNIT_BYTES)
+            .unwrap_or(usize::MAX)
+            .clamp(1, Semaphore::MAX_PERMITS);
         Arc::new(Self { memory: Arc::new(Semaphore::new(units)), bytes_max, held })
     }
 
@@ -85,7 +88,12 @@ mod tests {
         let budget = BodyBudget::new(8 << 10, held.clone());
         let first = BodyReservation::new(budget.clone(), 6 << 10);
         let second = BodyReservation::new(budget.clone(), 3 << 10);
-        assert!(held.get() == 0 && first.ensure_place() && first.ensure_place() && !second.ensure_place());
+        assert!(
+            held.get() == 0
+                && first.ensure_place()
+                && first.ensure_place()
+                && !second.ensure_place()
+        );
         assert_eq!(held.get(), 6 << 10);
         first.release_place();
         assert!(second.ensure_place());

@@ -1,5 +1,5 @@
-//! What a body must turn out to be: its length, Content-MD5, `x-amz-checksum-*` headers and trailing checksums. Owns the
-//! reading of these promises and the comparison. Does not read bodies.
+//! What a body must turn out to be: its length, Content-MD5, `x-amz-checksum-*` headers and
+//! trailing checksums. Owns the reading of these promises and the comparison. Does not read bodies.
 //!
 //! s3s verifies signatures and the payload's SHA-256, none of these (FACTS 3.2).
 
@@ -25,10 +25,14 @@ const ALGORITHMS: [(&str, usize); 7] = [
 ];
 const MD5_SUM: &str = "x-amz-checksum-md5";
 /// Checksums that only the UFS can verify: they are passed on as they come, in headers alone.
-const OF_UFS: [(&str, usize); 3] =
-    [("x-amz-checksum-xxhash3", 8), ("x-amz-checksum-xxhash64", 8), ("x-amz-checksum-xxhash128", 16)];
+const OF_UFS: [(&str, usize); 3] = [
+    ("x-amz-checksum-xxhash3", 8),
+    ("x-amz-checksum-xxhash64", 8),
+    ("x-amz-checksum-xxhash128", 16),
+];
 /// Headers of the same family that carry no digest.
-const NOT_DIGESTS: [&str; 3] = ["x-amz-checksum-algorithm", "x-amz-checksum-type", "x-amz-checksum-mode"];
+const NOT_DIGESTS: [&str; 3] =
+    ["x-amz-checksum-algorithm", "x-amz-checksum-type", "x-amz-checksum-mode"];
 
 /// Why a body is not what was promised. The S3 code is in [`BodyFault::into_error`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -84,10 +88,12 @@ impl BodyFault {
             Self::Trailer { .. } => custom("MalformedTrailerError"),
             Self::ChunkSignature => S3ErrorCode::SignatureDoesNotMatch,
             Self::Sha256 => custom("XAmzContentSHA256Mismatch"),
-            Self::Chunks(Refusal::ChunkTooLarge { .. } | Refusal::Malformed { .. }) => S3ErrorCode::InvalidRequest,
-            Self::Chunks(Refusal::TooLong { .. } | Refusal::TooShort { .. } | Refusal::EndedEarly) => {
-                S3ErrorCode::IncompleteBody
+            Self::Chunks(Refusal::ChunkTooLarge { .. } | Refusal::Malformed { .. }) => {
+                S3ErrorCode::InvalidRequest
             }
+            Self::Chunks(
+                Refusal::TooLong { .. } | Refusal::TooShort { .. } | Refusal::EndedEarly,
+            ) => S3ErrorCode::IncompleteBody,
             Self::Busy => return crate::http::slow_down(),
             Self::Idle { .. } | Self::Slow => S3ErrorCode::RequestTimeout,
         };
@@ -119,7 +125,11 @@ pub struct Checks {
 
 impl Checks {
     /// Reads the promises from the headers. A promise that can't be understood is refused at once.
-    pub fn of(declared: u64, headers: &HeaderMap, trailing: Option<ProvenTrailers>) -> S3Result<Self> {
+    pub fn of(
+        declared: u64,
+        headers: &HeaderMap,
+        trailing: Option<ProvenTrailers>,
+    ) -> S3Result<Self> {
         let mut checks = Self {
             declared,
             md5: None,
@@ -134,18 +144,25 @@ impl Checks {
         if let Some(value) = headers.get("content-md5") {
             let digest = BASE64.decode(value.as_bytes()).ok().filter(|digest| digest.len() == 16);
             let digest = digest.ok_or_else(|| {
-                S3Error::with_message(S3ErrorCode::InvalidDigest, "The Content-MD5 you specified is not valid.")
+                S3Error::with_message(
+                    S3ErrorCode::InvalidDigest,
+                    "The Content-MD5 you specified is not valid.",
+                )
             })?;
             checks.md5 = Some((Md5::new(), digest));
         }
-        for (name, value) in headers.iter().filter(|(name, _)| name.as_str().starts_with("x-amz-checksum-")) {
+        for (name, value) in
+            headers.iter().filter(|(name, _)| name.as_str().starts_with("x-amz-checksum-"))
+        {
             if NOT_DIGESTS.contains(&name.as_str()) {
                 continue;
             }
             let of_ufs = OF_UFS.into_iter().find(|(known, _)| *known == name.as_str());
             let (name, bytes) = of_ufs.map_or_else(|| algorithm(name.as_str()), Ok)?;
-            let digest = BASE64.decode(value.as_bytes()).ok().filter(|digest| digest.len() == bytes);
-            let digest = digest.ok_or_else(|| invalid(format!("Value for {name} header is invalid.")))?;
+            let digest =
+                BASE64.decode(value.as_bytes()).ok().filter(|digest| digest.len() == bytes);
+            let digest =
+                digest.ok_or_else(|| invalid(format!("Value for {name} header is invalid.")))?;
             if of_ufs.is_some() {
                 continue;
             }
@@ -158,8 +175,14 @@ impl Checks {
 
     fn read_trailer_names(&mut self, headers: &HeaderMap) -> S3Result<()> {
         for value in headers.get_all("x-amz-trailer") {
-            let names = value.to_str().map_err(|_| invalid("Value for x-amz-trailer header is invalid.".to_owned()))?;
-            for name in names.split(',').map(|name| name.trim().to_ascii_lowercase()).filter(|name| !name.is_empty()) {
+            let names = value
+                .to_str()
+                .map_err(|_| invalid("Value for x-amz-trailer header is invalid.".to_owned()))?;
+            for name in names
+                .split(',')
+                .map(|name| name.trim().to_ascii_lowercase())
+                .filter(|name| !name.is_empty())
+            {
                 let (name, _) = algorithm(&name)?;
                 self.hash_with(name);
                 self.trailers.push(name);
@@ -169,7 +192,8 @@ impl Checks {
     }
 
     /// The algorithm that trailing checksums use, as `x-amz-sdk-checksum-algorithm` spells it.
-    /// `None` also for those that the UFS's client can't compute on the way: they are proven here, and not stored.
+    /// `None` also for those that the UFS's client can't compute on the way: they are proven here,
+    /// and not stored.
     pub fn trailing_algorithm(&self) -> Option<&'static str> {
         self.trailers.iter().find_map(|name| match *name {
             "x-amz-checksum-crc32" => Some("CRC32"),
@@ -251,9 +275,13 @@ impl Checks {
 }
 
 fn algorithm(name: &str) -> S3Result<(&'static str, usize)> {
-    // An unknown digest would be neither checked here nor sent on: refusing beats dropping it in silence.
+    // An unknown digest would be neither checked here nor sent on: refusing beats dropping it in
+    // silence.
     ALGORITHMS.into_iter().find(|(known, _)| *known == name).ok_or_else(|| {
-        S3Error::with_message(S3ErrorCode::NotImplemented, format!("the checksum {name} is not supported here"))
+        S3Error::with_message(
+            S3ErrorCode::NotImplemented,
+            format!("the checksum {name} is not supported here"),
+        )
     })
 }
 
@@ -267,8 +295,10 @@ mod tests {
     use super::*;
 
     fn verdict(headers: &[(&'static str, &'static str)], body: &[u8]) -> Result<(), BodyFault> {
-        let headers: HeaderMap =
-            headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
+        let headers: HeaderMap = headers
+            .iter()
+            .map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()))
+            .collect();
         let mut checks = Checks::of(body.len() as u64, &headers, None).unwrap();
         checks.update(&body[..2]);
         checks.update(&body[2..]);
@@ -314,7 +344,8 @@ mod tests {
             ("x-amz-trailer", "x-amz-checksum-xxhash64", "NotImplemented"),
             ("x-amz-trailer", "x-amz-checksum-nothing", "NotImplemented"),
         ] {
-            let headers: HeaderMap = [(name.parse().unwrap(), value.parse().unwrap())].into_iter().collect();
+            let headers: HeaderMap =
+                [(name.parse().unwrap(), value.parse().unwrap())].into_iter().collect();
             let error = Checks::of(0, &headers, None).err().unwrap();
             assert_eq!(error.code().as_str(), code, "{name}");
         }

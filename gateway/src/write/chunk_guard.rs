@@ -1,12 +1,15 @@
-//! The framing of aws-chunked bodies: sizes, total, trailers, end. Owns the scan, piece by piece as bytes come. Does not verify
-//! signatures or checksums (`chunked`), changes no byte, and holds no more than one line of framing.
+//! The framing of aws-chunked bodies: sizes, total, trailers, end. Owns the scan, piece by piece as
+//! bytes come. Does not verify signatures or checksums (`chunked`), changes no byte, and holds no
+//! more than one line of framing.
 //!
-//! s3s takes a body that ends between two chunks for complete, so 5 bytes could be stored of 11,000 that a client announced
-//! (FACTS 3.3): documents are scanned here before s3s unwraps them, objects are unwrapped by `chunked`.
+//! s3s takes a body that ends between two chunks for complete, so 5 bytes could be stored of 11,000
+//! that a client announced (FACTS 3.3): documents are scanned here before s3s unwraps them, objects
+//! are unwrapped by `chunked`.
 
 use bytes::{Buf as _, Bytes};
 
-/// Longest line of framing: a chunk header or a trailer. s3s allows 1 KiB for a header; trailers are a name and a digest.
+/// Longest line of framing: a chunk header or a trailer. s3s allows 1 KiB for a header; trailers
+/// are a name and a digest.
 const LINE_BYTES_MAX: usize = 1024;
 /// All trailers together. s3s allows the same.
 const TRAILERS_BYTES_MAX: usize = 16 * 1024;
@@ -34,11 +37,16 @@ pub(super) enum ChunkStep {
 /// Why a chunked body was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ChunkRefusal {
-    #[error("a chunk of {bytes} bytes is larger than the {max} bytes this endpoint takes; send smaller chunks")]
+    #[error(
+        "a chunk of {bytes} bytes is larger than the {max} bytes this endpoint takes; send smaller \
+        chunks"
+    )]
     ChunkTooLarge { bytes: u64, max: u64 },
     #[error("the chunk framing of the body is malformed: {what}")]
     Malformed { what: &'static str },
-    #[error("the chunks hold more than the {declared} bytes that x-amz-decoded-content-length announced")]
+    #[error(
+        "the chunks hold more than the {declared} bytes that x-amz-decoded-content-length announced"
+    )]
     TooLong { declared: u64 },
     #[error("the chunks hold {got} bytes, x-amz-decoded-content-length announced {declared}")]
     TooShort { got: u64, declared: u64 },
@@ -48,7 +56,8 @@ pub enum ChunkRefusal {
 
 impl ChunkRefusal {
     /// All labels of the metric.
-    pub const REASONS: [&str; 5] = ["chunk_too_large", "malformed", "too_long", "too_short", "ended_early"];
+    pub const REASONS: [&str; 5] =
+        ["chunk_too_large", "malformed", "too_long", "too_short", "ended_early"];
 
     /// The label of the metric.
     pub fn reason(&self) -> &'static str {
@@ -90,7 +99,14 @@ pub struct ChunkScanner {
 impl ChunkScanner {
     /// `declared` is `x-amz-decoded-content-length`.
     pub fn new(declared: u64, chunk_bytes_max: u64) -> Self {
-        Self { place: Place::Header, line: Vec::new(), chunk_bytes_max, declared, got: 0, trailers_bytes: 0 }
+        Self {
+            place: Place::Header,
+            line: Vec::new(),
+            chunk_bytes_max,
+            declared,
+            got: 0,
+            trailers_bytes: 0,
+        }
     }
 
     #[cfg(test)]
@@ -106,7 +122,10 @@ impl ChunkScanner {
     }
 
     /// Takes from the next bytes of the body up to something worth telling. `None`: all were taken.
-    pub(super) fn next_step(&mut self, rest: &mut Bytes) -> Result<Option<ChunkStep>, ChunkRefusal> {
+    pub(super) fn next_step(
+        &mut self,
+        rest: &mut Bytes,
+    ) -> Result<Option<ChunkStep>, ChunkRefusal> {
         while !rest.is_empty() {
             match self.place {
                 Place::Header => {
@@ -118,11 +137,16 @@ impl ChunkScanner {
                     let taken = usize::try_from(left).unwrap_or(usize::MAX).min(rest.len());
                     let left = left - taken as u64;
                     self.place = if left == 0 { Place::DataEnd(0) } else { Place::Data(left) };
-                    return Ok(Some(ChunkStep::Data { piece: rest.split_to(taken), ends: left == 0 }));
+                    return Ok(Some(ChunkStep::Data {
+                        piece: rest.split_to(taken),
+                        ends: left == 0,
+                    }));
                 }
                 Place::DataEnd(seen) => {
                     if rest.get_u8() != b"\r\n"[usize::from(seen)] {
-                        return Err(ChunkRefusal::Malformed { what: "a chunk's data is not followed by CR LF" });
+                        return Err(ChunkRefusal::Malformed {
+                            what: "a chunk's data is not followed by CR LF",
+                        });
                     }
                     self.place = if seen == 0 { Place::DataEnd(1) } else { Place::Header };
                 }
@@ -139,7 +163,8 @@ impl ChunkScanner {
     /// To be called at the body's end.
     pub fn finish(&self) -> Result<(), ChunkRefusal> {
         match self.place {
-            // The final empty line is optional: AWS's own example of a signed trailer ends with the signature's line.
+            // The final empty line is optional: AWS's own example of a signed trailer ends with the
+            // signature's line.
             Place::End | Place::Trailer if self.line.is_empty() => Ok(()),
             _ => Err(ChunkRefusal::EndedEarly),
         }
@@ -150,7 +175,9 @@ impl ChunkScanner {
         let end = memchr::memchr(b'\n', rest);
         let part = rest.split_to(end.map_or(rest.len(), |at| at + 1));
         if self.line.len() + part.len() > LINE_BYTES_MAX {
-            return Err(ChunkRefusal::Malformed { what: "a line of framing is longer than 1024 bytes" });
+            return Err(ChunkRefusal::Malformed {
+                what: "a line of framing is longer than 1024 bytes",
+            });
         }
         self.line.extend_from_slice(&part);
         Ok(end.map(|_| std::mem::take(&mut self.line)))
@@ -163,7 +190,10 @@ impl ChunkScanner {
         let mut fields = line.splitn(2, |&byte| byte == b';');
         let bytes = std::str::from_utf8(fields.next().unwrap_or_default())
             .ok()
-            .filter(|digits| (1..=16).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_hexdigit()))
+            .filter(|digits| {
+                (1..=16).contains(&digits.len())
+                    && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
+            })
             .and_then(|digits| u64::from_str_radix(digits, 16).ok())
             .ok_or(ChunkRefusal::Malformed { what: "a chunk does not start with its size" })?;
         let signature = match fields.next() {
@@ -172,7 +202,9 @@ impl ChunkScanner {
                 extension
                     .strip_prefix(SIGNATURE)
                     .and_then(|digits| ChunkSignature::try_from(digits).ok())
-                    .ok_or(ChunkRefusal::Malformed { what: "a chunk's size is followed by no signature" })?,
+                    .ok_or(ChunkRefusal::Malformed {
+                        what: "a chunk's size is followed by no signature",
+                    })?,
             ),
         };
         if bytes > self.chunk_bytes_max {
@@ -189,7 +221,8 @@ impl ChunkScanner {
         Ok(ChunkStep::Begin { bytes, signature })
     }
 
-    /// Lines end by CR LF, or by LF alone: minio-go writes `name:value\n\r\n`, and then the trailers' signature.
+    /// Lines end by CR LF, or by LF alone: minio-go writes `name:value\n\r\n`, and then the
+    /// trailers' signature.
     fn trailer(&mut self, rest: &mut Bytes) -> Result<Option<Vec<u8>>, ChunkRefusal> {
         let before = rest.len();
         let line = self.line(rest)?;
@@ -218,7 +251,9 @@ impl ChunkScanner {
 /// Whether a line, or what there is of it, is empty or the trailers' signature.
 fn may_follow_end(line: &[u8]) -> bool {
     let length = line.len().min(TRAILER_SIGNATURE.len());
-    b"\r\n".starts_with(line) || line == b"\n" || line[..length].eq_ignore_ascii_case(&TRAILER_SIGNATURE[..length])
+    b"\r\n".starts_with(line)
+        || line == b"\n"
+        || line[..length].eq_ignore_ascii_case(&TRAILER_SIGNATURE[..length])
 }
 
 #[cfg(test)]
@@ -262,7 +297,9 @@ mod tests {
         assert_eq!(scan(b"5\r\nhello\r\n0\r\nx-amz-checksum-crc32c:mnG7TA==\n\r\n\r\n", 5), Ok(()));
         let signed = b"0\r\nx-amz-checksum-crc32:AA==\n\r\nx-amz-trailer-signature:abc\r\n\r\n";
         assert_eq!(scan(signed, 0), Ok(()));
-        for garbage in [&b"0\r\na:b\n\r\nx-amz-trailer-sig:abc\r\n\r\n"[..], b"0\r\na:b\n\r\nc:d\r\n"] {
+        for garbage in
+            [&b"0\r\na:b\n\r\nx-amz-trailer-sig:abc\r\n\r\n"[..], b"0\r\na:b\n\r\nc:d\r\n"]
+        {
             assert!(matches!(scan(garbage, 0), Err(ChunkRefusal::Malformed { .. })), "{garbage:?}");
         }
     }
@@ -274,8 +311,14 @@ mod tests {
 
     #[test]
     fn more_and_less_than_announced_is_refused() {
-        assert_eq!(scan(b"6\r\nhello!\r\n0\r\n\r\n", 5), Err(ChunkRefusal::TooLong { declared: 5 }));
-        assert_eq!(scan(b"4\r\nhell\r\n0\r\n\r\n", 5), Err(ChunkRefusal::TooShort { got: 4, declared: 5 }));
+        assert_eq!(
+            scan(b"6\r\nhello!\r\n0\r\n\r\n", 5),
+            Err(ChunkRefusal::TooLong { declared: 5 })
+        );
+        assert_eq!(
+            scan(b"4\r\nhell\r\n0\r\n\r\n", 5),
+            Err(ChunkRefusal::TooShort { got: 4, declared: 5 })
+        );
     }
 
     #[test]
@@ -287,8 +330,14 @@ mod tests {
 
     #[test]
     fn trailing_garbage_is_refused() {
-        assert!(matches!(scan(b"5\r\nhello\r\n0\r\n\r\ny", 5), Err(ChunkRefusal::Malformed { .. })));
-        assert!(matches!(scan(b"5\r\nhello\r\n0\r\ngarbage\r\n\r\n", 5), Err(ChunkRefusal::Malformed { .. })));
+        assert!(matches!(
+            scan(b"5\r\nhello\r\n0\r\n\r\ny", 5),
+            Err(ChunkRefusal::Malformed { .. })
+        ));
+        assert!(matches!(
+            scan(b"5\r\nhello\r\n0\r\ngarbage\r\n\r\n", 5),
+            Err(ChunkRefusal::Malformed { .. })
+        ));
     }
 
     #[test]
@@ -314,6 +363,9 @@ mod tests {
             assert!(matches!(scan(body, 5), Err(ChunkRefusal::Malformed { .. })), "{body:?}");
         }
         let endless = vec![b'5'; LINE_BYTES_MAX + 1];
-        assert!(matches!(ChunkScanner::new(5, 64).scan(&Bytes::from(endless)), Err(ChunkRefusal::Malformed { .. })));
+        assert!(matches!(
+            ChunkScanner::new(5, 64).scan(&Bytes::from(endless)),
+            Err(ChunkRefusal::Malformed { .. })
+        ));
     }
 }

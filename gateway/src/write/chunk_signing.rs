@@ -1,6 +1,6 @@
-//! Signatures of the chunks and trailers of an aws-chunked body: each signs the one before it, the first the request's own
-//! ("Signature calculations for transferring a payload in multiple chunks", S3 reference). Owns the chain. The request's own
-//! signature has been verified by s3s.
+//! Signatures of the chunks and trailers of an aws-chunked body: each signs the one before it, the
+//! first the request's own ("Signature calculations for transferring a payload in multiple chunks",
+//! S3 reference). Owns the chain. The request's own signature has been verified by s3s.
 
 use hmac::{Hmac, KeyInit, Mac};
 use http::HeaderMap;
@@ -24,9 +24,11 @@ pub(super) struct ChunkSigner {
 }
 
 impl ChunkSigner {
-    /// Of a request whose Authorization header proved true with this secret. `None`: it has none of version 4.
+    /// Of a request whose Authorization header proved true with this secret. `None`: it has none of
+    /// version 4.
     pub fn of(headers: &HeaderMap, secret: &str) -> Option<Self> {
-        let authorization = headers.get(AUTHORIZATION)?.to_str().ok()?.strip_prefix("AWS4-HMAC-SHA256")?;
+        let authorization =
+            headers.get(AUTHORIZATION)?.to_str().ok()?.strip_prefix("AWS4-HMAC-SHA256")?;
         let field = |name: &str| {
             let (_, rest) = authorization.split_once(name)?;
             rest.split([',', ' ']).next()
@@ -34,7 +36,8 @@ impl ChunkSigner {
         let (_, scope) = field("Credential=")?.split_once('/')?;
         let mut parts = scope.split('/');
         let first = format!("AWS4{secret}");
-        let key = parts.try_fold(Zeroizing::new(first.into_bytes()), |key, part| hmac(&key, part))?;
+        let key =
+            parts.try_fold(Zeroizing::new(first.into_bytes()), |key, part| hmac(&key, part))?;
         Some(Self {
             stamp: headers.get("x-amz-date")?.to_str().ok()?.to_owned(),
             scope: scope.to_owned(),
@@ -43,7 +46,8 @@ impl ChunkSigner {
         })
     }
 
-    /// Whether the next chunk, whose data has this SHA-256, is signed so. The chain goes on from it.
+    /// Whether the next chunk, whose data has this SHA-256, is signed so. The chain goes on from
+    /// it.
     pub fn accept_chunk(&mut self, digest: &[u8], given: &[u8]) -> bool {
         let rest = format!("{EMPTY_SHA256}\n{}", hex::encode(digest));
         self.accept_signature("AWS4-HMAC-SHA256-PAYLOAD", &rest, given)
@@ -56,7 +60,8 @@ impl ChunkSigner {
     }
 
     fn accept_signature(&mut self, algorithm: &str, rest: &str, given: &[u8]) -> bool {
-        let to_sign = format!("{algorithm}\n{}\n{}\n{}\n{rest}", self.stamp, self.scope, self.previous);
+        let to_sign =
+            format!("{algorithm}\n{}\n{}\n{}\n{rest}", self.stamp, self.scope, self.previous);
         let Some(signature) = hmac(&self.key, &to_sign) else { return false };
         self.previous = hex::encode(&*signature);
         self.previous.as_bytes().ct_eq(given).into()
@@ -91,7 +96,8 @@ mod tests {
     fn the_references_own_examples_are_accepted() {
         let parts = [vec![b'a'; 65_536], vec![b'a'; 1024], Vec::new()];
         let mut plain = signer("4f232c4386841ef735655705268965c44a0e4690baa4adea153f7db9fa80a0a9");
-        let mut trailed = signer("106e2a8a18243abcf37539882f36619c00e2dfc72633413f02d3b74544bfeb8e");
+        let mut trailed =
+            signer("106e2a8a18243abcf37539882f36619c00e2dfc72633413f02d3b74544bfeb8e");
         let of_plain = [
             "ad80c730a21e5b8d04586a2213dd63b9a0e99e0e2307b0ade35a65485a288648",
             "0055627c9e194cb4542bae2aa5492e3c1575bbb81b612b7d234b86a503ef5497",
@@ -114,7 +120,10 @@ mod tests {
     fn a_chain_that_was_left_is_not_found_again() {
         let mut signer = signer("4f232c4386841ef735655705268965c44a0e4690baa4adea153f7db9fa80a0a9");
         let second = "0055627c9e194cb4542bae2aa5492e3c1575bbb81b612b7d234b86a503ef5497";
-        assert!(!signer.accept_chunk(&Sha256::digest([b'a'; 1024]), second.as_bytes()), "out of its order");
+        assert!(
+            !signer.accept_chunk(&Sha256::digest([b'a'; 1024]), second.as_bytes()),
+            "out of its order"
+        );
         let first = "ad80c730a21e5b8d04586a2213dd63b9a0e99e0e2307b0ade35a65485a288648";
         assert!(!signer.accept_chunk(&Sha256::digest([b'a'; 65_536]), first.as_bytes()));
         assert!(!signer.accept_chunk(&Sha256::digest([b'a'; 65_536]), b""));

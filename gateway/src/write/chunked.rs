@@ -1,9 +1,10 @@
-//! aws-chunked bodies of objects, unwrapped as they come. Owns the order of proof: a chunk's data is passed on while its SHA-256 is
-//! computed, and its signature is compared at its end. s3s would hold each chunk whole until then, whatever its size.
+//! aws-chunked bodies of objects, unwrapped as they come. Owns the order of proof: a chunk's data
+//! is passed on while its SHA-256 is computed, and its signature is compared at its end. s3s would
+//! hold each chunk whole until then, whatever its size.
 //!
-//! So bytes go on to the UFS before they are proven. Nothing is stored of them if a later proof fails: `verified` holds the
-//! body's last frame back until this stream has ended well, and the stream ends well only after every signature, the final
-//! chunk and the trailers were right.
+//! So bytes go on to the UFS before they are proven. Nothing is stored of them if a later proof
+//! fails: `verified` holds the body's last frame back until this stream has ended well, and the
+//! stream ends well only after every signature, the final chunk and the trailers were right.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -54,13 +55,21 @@ struct ChunkProof {
 }
 
 impl<B> ChunkedBody<B> {
-    /// Of a request whose own signature was verified. `inner`: its body as it came; `None` if that is empty.
-    pub fn new<T>(inner: Option<B>, request: &S3Request<T>, declared: u64) -> S3Result<(Self, ProvenTrailers)> {
-        let secret = request.credentials.as_ref().map(|credentials| credentials.secret_key.expose());
-        let signer = secret.and_then(|secret| ChunkSigner::of(&request.headers, secret)).ok_or_else(|| {
-            let message = "aws-chunked bodies need a SigV4 Authorization header";
-            S3Error::with_message(S3ErrorCode::InvalidRequest, message)
-        })?;
+    /// Of a request whose own signature was verified. `inner`: its body as it came; `None` if that
+    /// is empty.
+    pub fn new<T>(
+        inner: Option<B>,
+        request: &S3Request<T>,
+        declared: u64,
+    ) -> S3Result<(Self, ProvenTrailers)> {
+        let secret =
+            request.credentials.as_ref().map(|credentials| credentials.secret_key.expose());
+        let signer = secret
+            .and_then(|secret| ChunkSigner::of(&request.headers, secret))
+            .ok_or_else(|| {
+                let message = "aws-chunked bodies need a SigV4 Authorization header";
+                S3Error::with_message(S3ErrorCode::InvalidRequest, message)
+            })?;
         let form = request.headers.get("x-amz-content-sha256").map(HeaderValue::as_bytes);
         let proven = ProvenTrailers::default();
         let proof = ChunkProof {
@@ -73,7 +82,8 @@ impl<B> ChunkedBody<B> {
             proven: proven.clone(),
         };
         let scanner = ChunkScanner::new(declared, u64::MAX);
-        let body = Self { inner, rest: Bytes::new(), declared, passed: 0, scanner, proof, over: false };
+        let body =
+            Self { inner, rest: Bytes::new(), declared, passed: 0, scanner, proof, over: false };
         Ok((body, proven))
     }
 
@@ -81,7 +91,9 @@ impl<B> ChunkedBody<B> {
     fn unwrap_rest(&mut self) -> Result<Option<Bytes>, BodyFault> {
         while let Some(step) = self.scanner.next_step(&mut self.rest)? {
             match step {
-                ChunkStep::Begin { bytes, signature } => self.proof.begin_chunk(bytes, signature)?,
+                ChunkStep::Begin { bytes, signature } => {
+                    self.proof.begin_chunk(bytes, signature)?
+                }
                 ChunkStep::Data { piece, ends } => {
                     self.proof.hash_data(&piece, ends)?;
                     self.passed += piece.len() as u64;
@@ -100,7 +112,11 @@ impl<B> ChunkedBody<B> {
 }
 
 impl ChunkProof {
-    fn begin_chunk(&mut self, bytes: u64, signature: Option<ChunkSignature>) -> Result<(), BodyFault> {
+    fn begin_chunk(
+        &mut self,
+        bytes: u64,
+        signature: Option<ChunkSignature>,
+    ) -> Result<(), BodyFault> {
         if self.signed && signature.is_none() {
             return Err(ChunkRefusal::Malformed { what: "a chunk is not signed" }.into());
         }
@@ -119,7 +135,11 @@ impl ChunkProof {
     fn compare_signature(&mut self) -> Result<(), BodyFault> {
         let Some(expected) = self.expected.take() else { return Ok(()) };
         let digest = self.hash.finalize_reset();
-        if self.signer.accept_chunk(&digest, &expected) { Ok(()) } else { Err(BodyFault::ChunkSignature) }
+        if self.signer.accept_chunk(&digest, &expected) {
+            Ok(())
+        } else {
+            Err(BodyFault::ChunkSignature)
+        }
     }
 
     fn keep_trailer(&mut self, line: &[u8]) -> Result<(), BodyFault> {
@@ -139,7 +159,8 @@ impl ChunkProof {
     fn finish_trailers(&mut self) -> Result<(), BodyFault> {
         self.trailers.sort_by(|one, other| one.0.cmp(&other.0));
         if let Some(given) = &self.trailers_signature {
-            let canonical: String = self.trailers.iter().map(|(name, value)| format!("{name}:{value}\n")).collect();
+            let canonical: String =
+                self.trailers.iter().map(|(name, value)| format!("{name}:{value}\n")).collect();
             if !self.signer.accept_trailers(canonical.as_bytes(), given.as_bytes()) {
                 return Err(BodyFault::ChunkSignature);
             }
@@ -148,7 +169,8 @@ impl ChunkProof {
         }
         let mut headers = HeaderMap::new();
         for (name, value) in self.trailers.drain(..) {
-            let malformed = || ChunkRefusal::Malformed { what: "a trailer is not a name and a value" };
+            let malformed =
+                || ChunkRefusal::Malformed { what: "a trailer is not a name and a value" };
             let name = HeaderName::try_from(name).map_err(|_| malformed())?;
             headers.append(name, HeaderValue::try_from(value).map_err(|_| malformed())?);
         }

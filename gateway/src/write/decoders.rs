@@ -4,8 +4,8 @@ use bytes::Bytes;
 
 use super::chunk_guard::{ChunkScanner, ChunkStep};
 
-/// The framing of an aws-chunked body, its first two bytes apart: the length that it announces. Where it is cut into packets
-/// makes no difference.
+/// The framing of an aws-chunked body, its first two bytes apart: the length that it announces.
+/// Where it is cut into packets makes no difference.
 pub fn chunks(bytes: &[u8]) {
     let Some((declared, body)) = bytes.split_first_chunk::<2>() else { return };
     let declared = u64::from(u16::from_le_bytes(*declared));
@@ -15,7 +15,11 @@ pub fn chunks(bytes: &[u8]) {
     let mut pieces = ChunkScanner::new(declared, 1024);
     let step = usize::from(bytes[0] % 7) + 1;
     let cut = (0..body.len()).step_by(step).map(|at| body.slice(at..(at + step).min(body.len())));
-    let in_pieces = cut.into_iter().try_for_each(|piece| pieces.scan(&piece)).and_then(|()| pieces.finish()).is_ok();
+    let in_pieces = cut
+        .into_iter()
+        .try_for_each(|piece| pieces.scan(&piece))
+        .and_then(|()| pieces.finish())
+        .is_ok();
     assert_eq!(as_one, in_pieces, "cut every {step} bytes");
     if as_one {
         let (mut again, mut rest, mut held) = (ChunkScanner::new(declared, 1024), body, 0);

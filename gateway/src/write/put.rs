@@ -1,8 +1,12 @@
-//! PutObject and UploadPart: a body goes to the UFS as it comes, once, and is never sent again. Owns the steps from
-//! the request's headers to the report. Does not verify (`checks`, `verified`) or announce (`announce`) by itself.
+//! PutObject and UploadPart: a body goes to the UFS as it comes, once, and is never sent again.
+//! Owns the steps from the request's headers to the report. Does not verify (`checks`, `verified`)
+//! or announce (`announce`) by itself.
 
 use http::HeaderMap;
-use s3s::dto::{ChecksumAlgorithm, PutObjectInput, PutObjectOutput, StreamingBlob, UploadPartInput, UploadPartOutput};
+use s3s::dto::{
+    ChecksumAlgorithm, PutObjectInput, PutObjectOutput, StreamingBlob, UploadPartInput,
+    UploadPartOutput,
+};
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 use verbs3_protocol::WriteOutcome;
 
@@ -58,7 +62,10 @@ pub(crate) async fn upload_part(
     upload(core, request).await
 }
 
-async fn upload<R: Upload>(core: &Core, mut request: S3Request<R>) -> S3Result<S3Response<R::Output>> {
+async fn upload<R: Upload>(
+    core: &Core,
+    mut request: S3Request<R>,
+) -> S3Result<S3Response<R::Output>> {
     let entry = core.enter(&mut request)?;
     let _share = entry.exchange.take_upload_share(&entry.mount.ufs)?;
     let declared = declared_length(&request)?;
@@ -67,7 +74,8 @@ async fn upload<R: Upload>(core: &Core, mut request: S3Request<R>) -> S3Result<S
     // Proven here, and not sent on: the UFS gets a plain body.
     request.headers.remove("x-amz-trailer");
     request.trailing_headers = None;
-    *request.input.content_length() = Some(i64::try_from(declared).map_err(|_| S3ErrorCode::EntityTooLarge)?);
+    *request.input.content_length() =
+        Some(i64::try_from(declared).map_err(|_| S3ErrorCode::EntityTooLarge)?);
     request.input.content_encoding().map(strip_aws_chunked);
     if let Some(algorithm) = checks.trailing_algorithm() {
         // Whether it is sent on is for the store to know (`trailing_checksums` of its UFS).
@@ -80,7 +88,8 @@ async fn upload<R: Upload>(core: &Core, mut request: S3Request<R>) -> S3Result<S
         .flatten()
         .and_then(|key| core.write(&entry, vec![key]));
     let announcer = write.as_ref().map(Write::announcer);
-    let (mut verified, verdict) = VerifiedBody::new(body, declared, checks, announcer, entry.below());
+    let (mut verified, verdict) =
+        VerifiedBody::new(body, declared, checks, announcer, entry.below());
     let result = if declared == 0 {
         // There is no last frame to hold back: the whole body is verified before anything is sent.
         match futures::StreamExt::next(&mut verified).await {
@@ -111,12 +120,16 @@ async fn upload<R: Upload>(core: &Core, mut request: S3Request<R>) -> S3Result<S
         }
     }
     if result.is_ok() && !released {
-        return Err(S3Error::with_message(S3ErrorCode::InternalError, "the ufs answered before it had the whole body"));
+        return Err(S3Error::with_message(
+            S3ErrorCode::InternalError,
+            "the ufs answered before it had the whole body",
+        ));
     }
     core.conclude::<R>(&entry, result, raw)
 }
 
-/// The body, and the trailers that it will have had. What s3s makes of an aws-chunked one is not read: it would hold chunks whole.
+/// The body, and the trailers that it will have had. What s3s makes of an aws-chunked one is not
+/// read: it would hold chunks whole.
 fn take_body<R: Upload>(
     entry: &Entry,
     request: &mut S3Request<R>,
@@ -135,32 +148,42 @@ fn take_body<R: Upload>(
 }
 
 fn is_streaming(headers: &HeaderMap) -> bool {
-    headers.get("x-amz-content-sha256").is_some_and(|value| value.as_bytes().starts_with(b"STREAMING-"))
+    headers
+        .get("x-amz-content-sha256")
+        .is_some_and(|value| value.as_bytes().starts_with(b"STREAMING-"))
 }
 
-/// How many bytes the object will have, by what the client says. S3 takes no body of unknown length: 411.
+/// How many bytes the object will have, by what the client says. S3 takes no body of unknown
+/// length: 411.
 fn declared_length<R: Upload>(request: &S3Request<R>) -> S3Result<u64> {
     let header = |name: &str| request.headers.get(name).and_then(|value| value.to_str().ok());
     let streaming = is_streaming(&request.headers);
     if streaming && request.trailing_headers.is_none() {
-        // s3s unwraps chunks only under SigV4 in headers; otherwise the framing itself would be stored.
+        // s3s unwraps chunks only under SigV4 in headers; otherwise the framing itself would be
+        // stored.
         let message = "aws-chunked bodies need a SigV4 Authorization header";
         return Err(S3Error::with_message(S3ErrorCode::InvalidRequest, message));
     }
-    let length = if streaming { header("x-amz-decoded-content-length") } else { header("content-length") };
-    length.and_then(|length| length.parse().ok()).ok_or_else(|| S3ErrorCode::MissingContentLength.into())
+    let length =
+        if streaming { header("x-amz-decoded-content-length") } else { header("content-length") };
+    length
+        .and_then(|length| length.parse().ok())
+        .ok_or_else(|| S3ErrorCode::MissingContentLength.into())
 }
 
-/// `aws-chunked` says how the body travelled, not how the object is encoded; left in, the UFS's client would send the header
-/// twice and fail (FACTS 3.1).
+/// `aws-chunked` says how the body travelled, not how the object is encoded; left in, the UFS's
+/// client would send the header twice and fail (FACTS 3.1).
 fn strip_aws_chunked(encoding: &mut Option<String>) {
     let Some(value) = encoding else { return };
     let is_chunked = |token: &str| token.eq_ignore_ascii_case("aws-chunked");
     if !value.split(',').any(|token| is_chunked(token.trim())) {
         return;
     }
-    let rest: Vec<&str> =
-        value.split(',').map(str::trim).filter(|token| !is_chunked(token) && !token.is_empty()).collect();
+    let rest: Vec<&str> = value
+        .split(',')
+        .map(str::trim)
+        .filter(|token| !is_chunked(token) && !token.is_empty())
+        .collect();
     *encoding = (!rest.is_empty()).then(|| rest.join(","));
 }
 

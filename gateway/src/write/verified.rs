@@ -1,6 +1,7 @@
-//! A request body on its way to the UFS, which holds its last frame back until everything promised about it has proved true
-//! and the homes know of the write. Owns that order. On failure the body errors, which cuts the connection to the UFS: with
-//! bytes missing from its Content-Length, nothing is stored. Does not buffer more than one frame.
+//! A request body on its way to the UFS, which holds its last frame back until everything promised
+//! about it has proved true and the homes know of the write. Owns that order. On failure the body
+//! errors, which cuts the connection to the UFS: with bytes missing from its Content-Length,
+//! nothing is stored. Does not buffer more than one frame.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -81,8 +82,18 @@ impl VerifiedBody {
     ) -> (Self, Verdict) {
         let verdict = Verdict::default();
         let (held, checks, state) = (None, Some(checks), State::Reading);
-        let body =
-            Self { inner, held, checks, declared, got: 0, sent: 0, announcer, below, verdict: verdict.clone(), state };
+        let body = Self {
+            inner,
+            held,
+            checks,
+            declared,
+            got: 0,
+            sent: 0,
+            announcer,
+            below,
+            verdict: verdict.clone(),
+            state,
+        };
         (body, verdict)
     }
 
@@ -126,7 +137,9 @@ impl VerifiedBody {
             checks.finish(self.got)?;
         }
         self.state = match self.announcer.take() {
-            Some(announcer) => State::Announcing(Mutex::new(Box::pin(async move { announcer.announce().await }))),
+            Some(announcer) => {
+                State::Announcing(Mutex::new(Box::pin(async move { announcer.announce().await })))
+            }
             None => State::Releasing,
         };
         Ok(())
@@ -153,16 +166,22 @@ impl Stream for VerifiedBody {
                         }
                     }
                 },
-                State::Announcing(announcing) => match ready!(announcing.get_mut().as_mut().poll(cx)) {
-                    Ok(()) => this.state = State::Releasing,
-                    Err(error) => {
-                        this.state = State::Over;
-                        this.held = None;
-                        let cut: StdError = error.message().unwrap_or("the write was refused").to_owned().into();
-                        this.verdict.0.lock().refused = Some(error);
-                        return Poll::Ready(Some(Err(cut)));
+                State::Announcing(announcing) => {
+                    match ready!(announcing.get_mut().as_mut().poll(cx)) {
+                        Ok(()) => this.state = State::Releasing,
+                        Err(error) => {
+                            this.state = State::Over;
+                            this.held = None;
+                            let cut: StdError = error
+                                .message()
+                                .unwrap_or("the write was refused")
+                                .to_owned()
+                                .into();
+                            this.verdict.0.lock().refused = Some(error);
+                            return Poll::Ready(Some(Err(cut)));
+                        }
                     }
-                },
+                }
                 State::Releasing => {
                     this.state = State::Over;
                     this.verdict.0.lock().released = true;
@@ -183,8 +202,9 @@ impl ByteStream for VerifiedBody {
     }
 }
 
-/// What an error of the stream above the socket means. s3s keeps its types to itself, so their texts are read; a test drives
-/// each through s3s, so that a change of the texts does not pass unnoticed.
+/// What an error of the stream above the socket means. s3s keeps its types to itself, so their
+/// texts are read; a test drives each through s3s, so that a change of the texts does not pass
+/// unnoticed.
 fn fault_of(error: &(dyn std::error::Error + Send + Sync + 'static)) -> BodyFault {
     if let Some(fault) = error.downcast_ref::<BodyFault>() {
         return fault.clone();

@@ -1,4 +1,5 @@
-//! What a client promises of its body, in headers, and what becomes of a body that breaks the promise.
+//! What a client promises of its body, in headers, and what becomes of a body that breaks the
+//! promise.
 
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -73,7 +74,10 @@ async fn a_client_that_goes_away_in_the_middle_stores_and_announces_nothing() {
     let registry = stage.registry.clone();
     let in_flight = move || {
         let families = registry.gather();
-        let family = families.iter().find(|family| family.name() == "verbs3_gateway_requests_in_flight").unwrap();
+        let family = families
+            .iter()
+            .find(|family| family.name() == "verbs3_gateway_requests_in_flight")
+            .unwrap();
         family.get_metric()[0].get_gauge().get_value()
     };
     until(|| in_flight() == 0.0).await;
@@ -83,7 +87,10 @@ async fn a_client_that_goes_away_in_the_middle_stores_and_announces_nothing() {
 
 #[tokio::test]
 async fn a_body_that_stalls_is_given_up() {
-    let stage = Stage::start_with(|setup| setup.options.body_idle_max = std::time::Duration::from_millis(200)).await;
+    let stage = Stage::start_with(|setup| {
+        setup.options.body_idle_max = std::time::Duration::from_millis(200)
+    })
+    .await;
     let (head, _) = put(b"hello").signed(&stage.host());
     let answer = stage.exchange(&head, b"hel").await;
     assert_eq!(answer.error(), (400, "RequestTimeout".to_owned()));
@@ -95,7 +102,9 @@ async fn a_document_whose_hash_is_wrong_is_refused() {
     let stage = Stage::start().await;
     assert_eq!(stage.put("/data/key", b"hello").await.status, 200);
     let document = b"<Delete><Object><Key>key</Key></Object></Delete>";
-    let request = Request::new("POST", "/data").query("delete=").header("content-length", &document.len().to_string());
+    let request = Request::new("POST", "/data")
+        .query("delete=")
+        .header("content-length", &document.len().to_string());
     let answer = stage.send(&request.payload(&sha256(b"other")), document).await;
     assert_eq!(answer.error(), (400, "XAmzContentSHA256Mismatch".to_owned()));
     assert!(stage.visible("data", "key").await);
@@ -106,8 +115,12 @@ async fn a_document_whose_digest_is_wrong_is_refused() {
     let stage = Stage::start().await;
     assert_eq!(stage.put("/data/key", b"hello").await.status, 200);
     let document = b"<Delete><Object><Key>key</Key></Object></Delete>";
-    let request = Request::new("POST", "/data").query("delete=").header("content-length", &document.len().to_string());
-    for (name, value) in [("content-md5", "AAAAAAAAAAAAAAAAAAAAAA=="), ("x-amz-checksum-crc32", "AAAAAA==")] {
+    let request = Request::new("POST", "/data")
+        .query("delete=")
+        .header("content-length", &document.len().to_string());
+    for (name, value) in
+        [("content-md5", "AAAAAAAAAAAAAAAAAAAAAA=="), ("x-amz-checksum-crc32", "AAAAAA==")]
+    {
         let answer = stage.send(&request.clone().header(name, value), document).await;
         assert_eq!(answer.error(), (400, "BadDigest".to_owned()), "{name}");
     }
@@ -120,19 +133,25 @@ async fn a_document_whose_digest_is_wrong_is_refused() {
 #[tokio::test]
 async fn a_part_is_verified_and_not_announced() {
     let stage = Stage::start().await;
-    let created =
-        stage.send(&Request::new("POST", "/data/key").query("uploads=").header("content-length", "0"), b"").await;
+    let created = stage
+        .send(
+            &Request::new("POST", "/data/key").query("uploads=").header("content-length", "0"),
+            b"",
+        )
+        .await;
     let text = created.text();
     let upload = text.split_once("<UploadId>").unwrap().1.split_once("</UploadId>").unwrap().0;
     let query = format!("partNumber=1&uploadId={upload}");
     let part = put(b"hello").query(&query);
-    let refused = stage.send(&part.clone().header("x-amz-checksum-crc32", "AAAAAA=="), b"hello").await;
+    let refused =
+        stage.send(&part.clone().header("x-amz-checksum-crc32", "AAAAAA=="), b"hello").await;
     assert_eq!(refused.error(), (400, "BadDigest".to_owned()));
     assert_eq!(stage.send(&part, b"hello").await.status, 200);
     assert!(stage.told().is_empty(), "{:?}", stage.told());
     let document = b"<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>\"5d41402abc4b2a76b9719d911017c592\"</ETag></Part></CompleteMultipartUpload>";
     let complete = Request::new("POST", "/data/key").query(&format!("uploadId={upload}"));
-    let answer = stage.send(&complete.header("content-length", &document.len().to_string()), document).await;
+    let answer =
+        stage.send(&complete.header("content-length", &document.len().to_string()), document).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
     assert_eq!(stage.told(), ["announce key visible=false", "report key Done"]);
     assert_eq!(stage.get("/data/key").await.body, b"hello");
@@ -142,8 +161,11 @@ async fn a_part_is_verified_and_not_announced() {
 #[tokio::test]
 async fn checksums_of_newer_algorithms_are_verified_or_refused() {
     let stage = Stage::start().await;
-    let sha512 = "m3HSJL1i83hdltRq0+o9czGb+8KJDKra4t/3JRlnPKcjI8PZm6XBHXx6zG4UuMXaDEZjR1wuXDre9G9zvN7AQw==";
-    for (name, value) in [("x-amz-checksum-sha512", sha512), ("x-amz-checksum-md5", "XUFAKrxLKna5cZ2REBfFkg==")] {
+    let sha512 =
+        "m3HSJL1i83hdltRq0+o9czGb+8KJDKra4t/3JRlnPKcjI8PZm6XBHXx6zG4UuMXaDEZjR1wuXDre9G9zvN7AQw==";
+    for (name, value) in
+        [("x-amz-checksum-sha512", sha512), ("x-amz-checksum-md5", "XUFAKrxLKna5cZ2REBfFkg==")]
+    {
         let wrong = stage.send(&put(b"hellO").header(name, value), b"hellO").await;
         assert_eq!(wrong.error(), (400, "BadDigest".to_owned()), "{name}");
         assert!(!stage.visible("data", "key").await);
@@ -151,7 +173,9 @@ async fn checksums_of_newer_algorithms_are_verified_or_refused() {
         assert_eq!(right.status, 200, "{name}: {}", right.text());
         assert_eq!(stage.send(&Request::new("DELETE", "/data/key"), b"").await.status, 204);
     }
-    let unknown = stage.send(&put(b"hello").header("x-amz-checksum-xxhash64", "AAAAAAAAAAA="), b"hello").await;
+    let unknown = stage
+        .send(&put(b"hello").header("x-amz-checksum-xxhash64", "AAAAAAAAAAA="), b"hello")
+        .await;
     assert_eq!(unknown.error(), (501, "NotImplemented".to_owned()));
     assert!(!stage.visible("data", "key").await);
 }

@@ -1,4 +1,5 @@
-//! TLS: which certificate a handshake shows while its files change, over the two libraries that clients have; HTTP/2 by ALPN.
+//! TLS: which certificate a handshake shows while its files change, over the two libraries that
+//! clients have; HTTP/2 by ALPN.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -43,7 +44,8 @@ impl Authority {
     fn make(&self, name: &str, days: i64) -> Made {
         let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
         params.distinguished_name.push(DnType::CommonName, name);
-        params.not_after = OffsetDateTime::now_utc().replace_nanosecond(0).unwrap() + time::Duration::days(days);
+        params.not_after =
+            OffsetDateTime::now_utc().replace_nanosecond(0).unwrap() + time::Duration::days(days);
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &self.0).unwrap();
         Made {
@@ -57,14 +59,18 @@ impl Authority {
     async fn connect(&self, stage: &Stage, alpn: &[&[u8]]) -> TlsStream<TcpStream> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from(self.0.der().to_vec())).unwrap();
-        let mut config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
+        let mut config =
+            ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+                .with_safe_default_protocol_versions()
+                .unwrap()
+                .with_root_certificates(roots)
+                .with_no_client_auth();
         config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
         let socket = TcpStream::connect(stage.address).await.unwrap();
-        TlsConnector::from(Arc::new(config)).connect(ServerName::try_from("localhost").unwrap(), socket).await.unwrap()
+        TlsConnector::from(Arc::new(config))
+            .connect(ServerName::try_from("localhost").unwrap(), socket)
+            .await
+            .unwrap()
     }
 
     /// The name in the certificate that a new handshake of rustls sees.
@@ -80,14 +86,21 @@ impl Authority {
         let authority = folder.join("authority.pem");
         std::fs::write(&authority, self.0.pem()).unwrap();
         let mut command = Command::new("openssl");
-        command.args(["s_client", "-verify_return_error", "-servername", "localhost", "-CAfile"]).arg(authority);
+        command
+            .args(["s_client", "-verify_return_error", "-servername", "localhost", "-CAfile"])
+            .arg(authority);
         command.args(["-connect", &stage.address.to_string()]).stdin(Stdio::null());
         let output =
-            tokio::task::spawn_blocking(move || command.output().expect("openssl is installed")).await.unwrap();
+            tokio::task::spawn_blocking(move || command.output().expect("openssl is installed"))
+                .await
+                .unwrap();
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let subject = text.lines().find_map(|line| line.trim().strip_prefix("subject=")).unwrap_or_else(|| {
-            panic!("{text}\n{}", String::from_utf8_lossy(&output.stderr));
-        });
+        let subject = text
+            .lines()
+            .find_map(|line| line.trim().strip_prefix("subject="))
+            .unwrap_or_else(|| {
+                panic!("{text}\n{}", String::from_utf8_lossy(&output.stderr));
+            });
         subject.rsplit('=').next().unwrap().trim().to_owned()
     }
 }
@@ -99,9 +112,12 @@ fn write(files: &TlsFiles, made: &Made) {
 
 fn metric(stage: &Stage, name: &str, label: Option<&str>) -> f64 {
     let families = stage.registry.gather();
-    let family = families.iter().find(|family| family.name() == format!("verbs3_gateway_tls_{name}"));
+    let family =
+        families.iter().find(|family| family.name() == format!("verbs3_gateway_tls_{name}"));
     let metrics = family.map(|family| family.get_metric()).unwrap_or_default();
-    let wanted = metrics.iter().filter(|metric| label.is_none_or(|label| metric.get_label()[0].value() == label));
+    let wanted = metrics
+        .iter()
+        .filter(|metric| label.is_none_or(|label| metric.get_label()[0].value() == label));
     wanted.map(|metric| metric.get_gauge().get_value() + metric.get_counter().get_value()).sum()
 }
 
@@ -123,11 +139,15 @@ async fn changed_files_count_for_new_handshakes_and_a_bad_pair_changes_nothing()
     let authority = Authority::new();
     let (first, second, third) =
         (authority.make("first", 10), authority.make("second", 20), authority.make("third", 30));
-    let files = TlsFiles { certificate: folder.path().join("cert.pem"), key: folder.path().join("key.pem") };
+    let files = TlsFiles {
+        certificate: folder.path().join("cert.pem"),
+        key: folder.path().join("key.pem"),
+    };
     write(&files, &first);
     let stage = Stage::start_with(|setup| setup.tls = Some(files.clone())).await;
-    let in_force =
-        |made: &Made| (metric(&stage, "certificate_not_after", None) as i64) == made.not_after.unix_timestamp();
+    let in_force = |made: &Made| {
+        (metric(&stage, "certificate_not_after", None) as i64) == made.not_after.unix_timestamp()
+    };
     until(|| in_force(&first)).await;
     let mut old = authority.connect(&stage, &[]).await;
     assert!(ask(&mut old).await.starts_with("HTTP/1.1 404"));
@@ -136,7 +156,10 @@ async fn changed_files_count_for_new_handshakes_and_a_bad_pair_changes_nothing()
     until(|| in_force(&second)).await;
     assert_eq!(authority.shown_to_rustls(&stage).await, second.name);
     assert_eq!(authority.shown_to_openssl(&stage, folder.path()).await, second.name);
-    assert!(ask(&mut old).await.starts_with("HTTP/1.1 404"), "the connection of the first certificate lives on");
+    assert!(
+        ask(&mut old).await.starts_with("HTTP/1.1 404"),
+        "the connection of the first certificate lives on"
+    );
 
     // A key that is not the certificate's, then no PEM at all, then no file.
     std::fs::write(&files.certificate, &third.certificate).unwrap();
@@ -150,7 +173,8 @@ async fn changed_files_count_for_new_handshakes_and_a_bad_pair_changes_nothing()
     assert_eq!(authority.shown_to_openssl(&stage, folder.path()).await, second.name);
 
     // Mended, as orchestrators do it: new files moved into the place of the old ones.
-    let beside = TlsFiles { certificate: folder.path().join("c.new"), key: folder.path().join("k.new") };
+    let beside =
+        TlsFiles { certificate: folder.path().join("c.new"), key: folder.path().join("k.new") };
     write(&beside, &third);
     std::fs::rename(&beside.certificate, &files.certificate).unwrap();
     std::fs::rename(&beside.key, &files.key).unwrap();
@@ -164,13 +188,17 @@ async fn changed_files_count_for_new_handshakes_and_a_bad_pair_changes_nothing()
 async fn http_2_is_chosen_by_alpn_and_http_1_by_clients_that_do_not_ask() {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::new();
-    let files = TlsFiles { certificate: folder.path().join("cert.pem"), key: folder.path().join("key.pem") };
+    let files = TlsFiles {
+        certificate: folder.path().join("cert.pem"),
+        key: folder.path().join("key.pem"),
+    };
     write(&files, &authority.make("only", 10));
     let stage = Stage::start_with(|setup| setup.tls = Some(files)).await;
     let stream = authority.connect(&stage, &[b"h2", b"http/1.1"]).await;
     assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
     let builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
-    let (mut sender, connection) = builder.handshake::<_, Empty<Bytes>>(TokioIo::new(stream)).await.unwrap();
+    let (mut sender, connection) =
+        builder.handshake::<_, Empty<Bytes>>(TokioIo::new(stream)).await.unwrap();
     tokio::spawn(connection);
     let (head, _) = Request::new("GET", "/data/absent").signed("localhost");
     let mut asked = http::Request::builder().uri("https://localhost/data/absent");

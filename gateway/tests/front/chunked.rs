@@ -23,7 +23,8 @@ fn crc32(bytes: &[u8]) -> String {
 }
 
 fn request(form: &str, declared: usize) -> Request {
-    let request = Request::new("PUT", "/data/key").payload(form).header("content-encoding", "aws-chunked");
+    let request =
+        Request::new("PUT", "/data/key").payload(form).header("content-encoding", "aws-chunked");
     let request = request.header("x-amz-decoded-content-length", &declared.to_string());
     if form == SIGNED { request } else { request.header("x-amz-trailer", "x-amz-checksum-crc32") }
 }
@@ -31,7 +32,9 @@ fn request(form: &str, declared: usize) -> Request {
 fn signed_chunks(seed: &mut Seed, chunks: &[&[u8]]) -> Vec<u8> {
     let mut body = Vec::new();
     for chunk in chunks {
-        body.extend(format!("{:x};chunk-signature={}\r\n", chunk.len(), seed.chunk(chunk)).into_bytes());
+        body.extend(
+            format!("{:x};chunk-signature={}\r\n", chunk.len(), seed.chunk(chunk)).into_bytes(),
+        );
         body.extend_from_slice(chunk);
         if !chunk.is_empty() {
             body.extend(b"\r\n");
@@ -41,10 +44,14 @@ fn signed_chunks(seed: &mut Seed, chunks: &[&[u8]]) -> Vec<u8> {
 }
 
 async fn send(stage: &Stage, request: Request, body: impl FnOnce(&mut Seed) -> Vec<u8>) -> Answer {
-    // Chunk signatures start from the request's own, so that the length must be known before: it is not signed.
+    // Chunk signatures start from the request's own, so that the length must be known before: it is
+    // not signed.
     let (head, mut seed) = request.signed(&stage.host());
     let body = body(&mut seed);
-    let head = head.replace("connection: close", &format!("content-length: {}\r\nconnection: close", body.len()));
+    let head = head.replace(
+        "connection: close",
+        &format!("content-length: {}\r\nconnection: close", body.len()),
+    );
     stage.exchange(&head, &body).await
 }
 
@@ -82,7 +89,9 @@ async fn signed_chunks_with_a_signed_trailer_are_stored() {
         let mut body = signed_chunks(seed, &[b"hello ", b"world", b""]);
         let trailer = format!("x-amz-checksum-crc32:{}", crc32(b"hello world"));
         let signature = seed.trailer(&format!("{trailer}\n"));
-        body.extend(format!("{trailer}\r\nx-amz-trailer-signature:{signature}\r\n\r\n").into_bytes());
+        body.extend(
+            format!("{trailer}\r\nx-amz-trailer-signature:{signature}\r\n\r\n").into_bytes(),
+        );
         body
     })
     .await;
@@ -93,7 +102,8 @@ async fn signed_chunks_with_a_signed_trailer_are_stored() {
 #[tokio::test]
 async fn unsigned_chunks_with_a_trailer_are_stored() {
     let stage = Stage::start().await;
-    let body = unsigned(b"hello world", &format!("x-amz-checksum-crc32:{}\r\n", crc32(b"hello world")));
+    let body =
+        unsigned(b"hello world", &format!("x-amz-checksum-crc32:{}\r\n", crc32(b"hello world")));
     let answer = send(&stage, request(UNSIGNED_TRAILER, 11), |_| body).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
     assert_eq!(stored(&stage).await, b"hello world");
@@ -206,7 +216,10 @@ async fn the_trailer_framing_of_minio_go_is_accepted() {
     }
     let answer = send(&stage, request(SIGNED_TRAILER, 11), |seed| {
         let mut body = signed_chunks(seed, &[b"hello world", b""]);
-        body.extend(format!("{trailer}\r\nx-amz-trailer-signature:{}\r\n\r\n", seed.trailer(&trailer)).into_bytes());
+        body.extend(
+            format!("{trailer}\r\nx-amz-trailer-signature:{}\r\n\r\n", seed.trailer(&trailer))
+                .into_bytes(),
+        );
         body
     })
     .await;
@@ -224,7 +237,8 @@ async fn a_document_in_chunks_is_bounded_and_must_end() {
         request.header("x-amz-decoded-content-length", &declared.to_string())
     };
     let document = &b"<Delete><Object><Key>key</Key></Object></Delete>"[..];
-    let cut = send(&stage, delete(SIGNED, document.len()), |seed| signed_chunks(seed, &[document])).await;
+    let cut =
+        send(&stage, delete(SIGNED, document.len()), |seed| signed_chunks(seed, &[document])).await;
     assert_eq!(cut.error(), (400, "IncompleteBody".to_owned()));
     let large = vec![b' '; 5000];
     let huge = send(&stage, delete(SIGNED, 5000), |seed| signed_chunks(seed, &[&large, b""])).await;

@@ -1,4 +1,5 @@
-//! The homes' part in writes: told before anything is visible, told of the end, and what happens when they can't be told.
+//! The homes' part in writes: told before anything is visible, told of the end, and what happens
+//! when they can't be told.
 
 use std::sync::atomic::Ordering;
 
@@ -17,16 +18,23 @@ async fn a_put_is_announced_before_it_is_visible_and_reported_before_it_is_ackno
 async fn deletes_copies_tags_and_batches_announce_their_keys() {
     let stage = Stage::start().await;
     stage.put("/data/a", b"hello").await;
-    let copy = Request::new("PUT", "/data/b").header("x-amz-copy-source", "/data/a").header("content-length", "0");
+    let copy = Request::new("PUT", "/data/b")
+        .header("x-amz-copy-source", "/data/a")
+        .header("content-length", "0");
     assert_eq!(stage.send(&copy, b"").await.status, 200);
     let tags = b"<Tagging><TagSet><Tag><Key>k</Key><Value>v</Value></Tag></TagSet></Tagging>";
-    let tag = Request::new("PUT", "/data/b").query("tagging=").header("content-length", &tags.len().to_string());
+    let tag = Request::new("PUT", "/data/b")
+        .query("tagging=")
+        .header("content-length", &tags.len().to_string());
     assert_eq!(stage.send(&tag, tags).await.status, 200);
     assert_eq!(stage.send(&Request::new("DELETE", "/data/b"), b"").await.status, 204);
     let document = b"<Delete><Object><Key>a</Key></Object><Object><Key>c</Key></Object></Delete>";
-    let batch = Request::new("POST", "/data").query("delete=").header("content-length", &document.len().to_string());
+    let batch = Request::new("POST", "/data")
+        .query("delete=")
+        .header("content-length", &document.len().to_string());
     assert_eq!(stage.send(&batch, document).await.status, 200);
-    let announced: Vec<String> = stage.told().into_iter().filter(|told| told.starts_with("announce")).collect();
+    let announced: Vec<String> =
+        stage.told().into_iter().filter(|told| told.starts_with("announce")).collect();
     assert_eq!(
         announced,
         [
@@ -85,7 +93,11 @@ async fn a_write_through_an_uncached_mount_is_announced_to_readers_of_others() {
     assert_eq!(stage.told(), ["announce x visible=false", "report x Done"]);
     stage.homes.refuse_announce.store(true, Ordering::SeqCst);
     assert_eq!(stage.put("/raw/y", b"hello").await.status, 503, "the wildcard is strict");
-    assert_eq!(stage.put("/loose/y", b"hello").await.status, 503, "the wildcard shows the bucket, and is strict");
+    assert_eq!(
+        stage.put("/loose/y", b"hello").await.status,
+        503,
+        "the wildcard shows the bucket, and is strict"
+    );
 }
 
 /// Another gateway may cache what this one does not.
@@ -95,14 +107,21 @@ async fn a_write_through_the_only_mount_of_a_volume_is_announced_though_uncached
     assert_eq!(stage.put("/raw/x", b"hello").await.status, 200);
     assert_eq!(stage.told(), ["announce x visible=false", "report x Done"]);
     stage.homes.refuse_announce.store(true, Ordering::SeqCst);
-    assert_eq!(stage.put("/raw/y", b"hello").await.status, 200, "the mount says coherence = \"ttl\"");
+    assert_eq!(
+        stage.put("/raw/y", b"hello").await.status,
+        200,
+        "the mount says coherence = \"ttl\""
+    );
 }
 
 #[tokio::test]
 async fn a_write_that_can_not_be_reported_is_not_acknowledged() {
     let stage = Stage::start().await;
     stage.homes.refuse_report.store(true, Ordering::SeqCst);
-    assert_eq!(stage.put("/data/x", b"hello").await.error(), (503, "ServiceUnavailable".to_owned()));
+    assert_eq!(
+        stage.put("/data/x", b"hello").await.error(),
+        (503, "ServiceUnavailable".to_owned())
+    );
     assert_eq!(stage.put("/loose/x", b"hello").await.status, 200);
 }
 
@@ -110,7 +129,8 @@ async fn a_write_that_can_not_be_reported_is_not_acknowledged() {
 async fn a_refused_write_is_reported_and_its_refusal_told() {
     let stage = Stage::start().await;
     stage.put("/data/x", b"hello").await;
-    let again = Request::new("PUT", "/data/x").header("content-length", "5").header("if-none-match", "*");
+    let again =
+        Request::new("PUT", "/data/x").header("content-length", "5").header("if-none-match", "*");
     assert_eq!(stage.send(&again, b"other").await.error(), (412, "PreconditionFailed".to_owned()));
     assert_eq!(stage.get("/data/x").await.body, b"hello");
     let told = stage.told();
@@ -125,14 +145,16 @@ async fn what_a_listing_shows_is_told_to_the_homes_under_the_ufss_names() {
     stage.put("/sets/a%20b", b"hello").await;
     stage.put("/sets/dir/x", b"more bytes").await;
     stage.homes.told.lock().clear();
-    for query in ["list-type=2", "encoding-type=url&list-type=2", "encoding-type=url", "versions="] {
+    for query in ["list-type=2", "encoding-type=url&list-type=2", "encoding-type=url", "versions="]
+    {
         let listed = stage.send(&Request::new("GET", "/sets").query(query), b"").await;
         assert_eq!(listed.status, 200, "{query}: {}", listed.text());
         assert!(listed.text().contains("<Key>dir/x</Key>"), "{query}: {}", listed.text());
         let told = std::mem::take(&mut *stage.homes.told.lock());
         assert_eq!(told, ["listed local/store team/a/a b=5,team/a/dir/x=10"], "{query}");
     }
-    let rolled = stage.send(&Request::new("GET", "/sets").query("delimiter=%2F&list-type=2"), b"").await;
+    let rolled =
+        stage.send(&Request::new("GET", "/sets").query("delimiter=%2F&list-type=2"), b"").await;
     assert!(rolled.text().contains("<Prefix>dir/</Prefix>"), "{}", rolled.text());
     assert_eq!(stage.told(), ["listed local/store team/a/a b=5"]);
 }

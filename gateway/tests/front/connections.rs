@@ -21,10 +21,11 @@ use crate::stage::{Answer, Stage, mount, until};
 async fn every_answer_carries_an_id_of_its_own() {
     let stage = Stage::start().await;
     stage.put("/data/x", b"hello").await;
-    let ids: Vec<String> = [stage.get("/data/x").await, stage.get("/data/absent").await, stage.get("/BAD").await]
-        .iter()
-        .map(|answer| answer.headers["x-amz-request-id"].clone())
-        .collect();
+    let ids: Vec<String> =
+        [stage.get("/data/x").await, stage.get("/data/absent").await, stage.get("/BAD").await]
+            .iter()
+            .map(|answer| answer.headers["x-amz-request-id"].clone())
+            .collect();
     assert!(ids.iter().all(|id| id.len() == 16) && ids[0] != ids[1] && ids[1] != ids[2], "{ids:?}");
 }
 
@@ -32,7 +33,9 @@ async fn every_answer_carries_an_id_of_its_own() {
 async fn a_bucket_may_stand_in_the_host_name() {
     let stage = Stage::start_with(|setup| setup.options.domains = vec!["s3.test".to_owned()]).await;
     stage.put("/data/x", b"hello").await;
-    for (host, path) in [("data.s3.test:9000", "/x"), ("s3.test", "/data/x"), ("localhost", "/data/x")] {
+    for (host, path) in
+        [("data.s3.test:9000", "/x"), ("s3.test", "/data/x"), ("localhost", "/data/x")]
+    {
         let (head, _) = Request::new("GET", path).signed(host);
         let answer = stage.exchange(&head, b"").await;
         assert_eq!((answer.status, answer.text().as_str()), (200, "hello"), "{host}{path}");
@@ -43,7 +46,10 @@ async fn a_bucket_may_stand_in_the_host_name() {
 async fn tls_is_spoken_where_it_is_configured() {
     let folder = tempfile::tempdir().unwrap();
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
-    let files = TlsFiles { certificate: folder.path().join("cert.pem"), key: folder.path().join("key.pem") };
+    let files = TlsFiles {
+        certificate: folder.path().join("cert.pem"),
+        key: folder.path().join("key.pem"),
+    };
     std::fs::write(&files.certificate, made.cert.pem()).unwrap();
     std::fs::write(&files.key, made.signing_key.serialize_pem()).unwrap();
     let stage = Stage::start_with(|setup| setup.tls = Some(files)).await;
@@ -58,7 +64,8 @@ async fn tls_is_spoken_where_it_is_configured() {
     let socket = TcpStream::connect(stage.address).await.unwrap();
     let name = ServerName::try_from("localhost").unwrap();
     let mut stream = TlsConnector::from(Arc::new(config)).connect(name, socket).await.unwrap();
-    let (head, _) = Request::new("PUT", "/data/x").header("content-length", "5").signed("localhost");
+    let (head, _) =
+        Request::new("PUT", "/data/x").header("content-length", "5").signed("localhost");
     stream.write_all(head.as_bytes()).await.unwrap();
     stream.write_all(b"hello").await.unwrap();
     assert_eq!(Answer::read(stream).await.status, 200);
@@ -74,7 +81,8 @@ async fn tls_is_spoken_where_it_is_configured() {
 #[tokio::test]
 async fn beyond_the_bound_requests_are_told_to_slow_down() {
     let stage = Stage::start_with(|setup| setup.options.requests_in_flight_max = 1).await;
-    let (head, _) = Request::new("PUT", "/data/x").header("content-length", "5").signed(&stage.host());
+    let (head, _) =
+        Request::new("PUT", "/data/x").header("content-length", "5").signed(&stage.host());
     let mut slow = TcpStream::connect(stage.address).await.unwrap();
     slow.write_all(head.as_bytes()).await.unwrap();
     slow.write_all(b"he").await.unwrap();
@@ -90,7 +98,8 @@ async fn beyond_the_bound_requests_are_told_to_slow_down() {
     assert_eq!(Answer::read(slow).await.status, 200);
 }
 
-/// Found by random faults (SEED=1795305140851605695): a store refused a PUT at once, and its writer saw a broken connection.
+/// Found by random faults (SEED=1795305140851605695): a store refused a PUT at once, and its writer
+/// saw a broken connection.
 #[tokio::test]
 async fn a_client_that_sends_all_before_it_reads_sees_an_early_refusal() {
     let stage = Stage::start().await;
@@ -98,7 +107,8 @@ async fn a_client_that_sends_all_before_it_reads_sees_an_early_refusal() {
         let mut socket = TcpStream::connect(stage.address).await.unwrap();
         let (pieces, piece) = (64, vec![7; 512 << 10]);
         let length = pieces * piece.len();
-        let head = format!("PUT /data/x HTTP/1.1\r\nhost: localhost\r\ncontent-length: {length}\r\n\r\n");
+        let head =
+            format!("PUT /data/x HTTP/1.1\r\nhost: localhost\r\ncontent-length: {length}\r\n\r\n");
         socket.write_all(head.as_bytes()).await.unwrap();
         for _ in 0..pieces {
             socket.write_all(&piece).await.expect("what is sent after the answer is taken");
@@ -109,12 +119,14 @@ async fn a_client_that_sends_all_before_it_reads_sees_an_early_refusal() {
 
 #[tokio::test]
 async fn a_client_that_sends_no_head_is_cut() {
-    let stage = Stage::start_with(|setup| setup.options.header_read_max = Duration::from_millis(200)).await;
+    let stage =
+        Stage::start_with(|setup| setup.options.header_read_max = Duration::from_millis(200)).await;
     let mut socket = TcpStream::connect(stage.address).await.unwrap();
     socket.write_all(b"GET / HT").await.unwrap();
     let mut rest = Vec::new();
     let read = socket.read_to_end(&mut rest);
-    let _ = tokio::time::timeout(Duration::from_secs(60), read).await.expect("the connection is cut");
+    let _ =
+        tokio::time::timeout(Duration::from_secs(60), read).await.expect("the connection is cut");
 }
 
 #[tokio::test]
@@ -126,7 +138,9 @@ async fn a_shutdown_lets_requests_under_way_end() {
     let ask = async |path: &str| {
         let mut socket = TcpStream::connect(admin_address).await.unwrap();
         socket
-            .write_all(format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").as_bytes())
+            .write_all(
+                format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").as_bytes(),
+            )
             .await
             .unwrap();
         Answer::read(socket).await
@@ -136,7 +150,8 @@ async fn a_shutdown_lets_requests_under_way_end() {
     assert_eq!((ready.status, ready.text().as_str()), (503, "tier: no worker\n"));
     assert!(ask("/metrics").await.text().contains("verbs3_gateway_requests_in_flight 0"));
 
-    let (head, _) = Request::new("PUT", "/data/x").header("content-length", "5").signed(&stage.host());
+    let (head, _) =
+        Request::new("PUT", "/data/x").header("content-length", "5").signed(&stage.host());
     let mut socket = TcpStream::connect(stage.address).await.unwrap();
     socket.write_all(head.as_bytes()).await.unwrap();
     socket.write_all(b"he").await.unwrap();
@@ -158,7 +173,10 @@ struct Silent;
 
 #[async_trait]
 impl S3 for Silent {
-    async fn get_object_acl(&self, _: S3Request<GetObjectAclInput>) -> S3Result<S3Response<GetObjectAclOutput>> {
+    async fn get_object_acl(
+        &self,
+        _: S3Request<GetObjectAclInput>,
+    ) -> S3Result<S3Response<GetObjectAclOutput>> {
         std::future::pending().await
     }
 }
@@ -170,7 +188,8 @@ async fn a_client_that_hangs_up_before_there_is_an_answer_leaves_nothing_in_flig
         setup.mounts = vec![mount("silent", ufs, "silent", "")];
     })
     .await;
-    let metrics = || prometheus::TextEncoder::new().encode_to_string(&stage.registry.gather()).unwrap();
+    let metrics =
+        || prometheus::TextEncoder::new().encode_to_string(&stage.registry.gather()).unwrap();
     let (head, _) = Request::new("GET", "/silent/k").query("acl=").signed(&stage.host());
     let mut socket = TcpStream::connect(stage.address).await.unwrap();
     socket.write_all(head.as_bytes()).await.unwrap();

@@ -1,5 +1,5 @@
-//! Pages from other origins: preflights that nobody signs, and what stands in the answers that follow. The store's configuration
-//! decides; here it is a store that has nothing else.
+//! Pages from other origins: preflights that nobody signs, and what stands in the answers that
+//! follow. The store's configuration decides; here it is a store that has nothing else.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -38,7 +38,9 @@ impl S3 for Configured {
         }
         match (request.input.bucket.as_str(), self.rules.lock().clone()) {
             _ if self.broken.load(Ordering::SeqCst) => Err(s3_error!(InternalError)),
-            ("web", Some(rules)) => Ok(S3Response::new(GetBucketCorsOutput { cors_rules: Some(rules) })),
+            ("web", Some(rules)) => {
+                Ok(S3Response::new(GetBucketCorsOutput { cors_rules: Some(rules) }))
+            }
             ("web", None) => Err(s3_error!(NoSuchCORSConfiguration)),
             _ => Err(s3_error!(NoSuchBucket)),
         }
@@ -52,7 +54,10 @@ impl S3 for Configured {
         Ok(S3Response::new(PutBucketCorsOutput::default()))
     }
 
-    async fn get_object(&self, request: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
+    async fn get_object(
+        &self,
+        request: S3Request<GetObjectInput>,
+    ) -> S3Result<S3Response<GetObjectOutput>> {
         match request.input.key.as_str() {
             "k" | "p/k" => Ok(S3Response::new(GetObjectOutput {
                 body: Some(StreamingBlob::from(s3s::Body::from("hello".to_owned()))),
@@ -96,8 +101,10 @@ fn rule(origin: &str, method: &str) -> CORSRule {
 }
 
 async fn preflight(stage: &Stage, host: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
-    let lines: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
-    let head = format!("OPTIONS {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n{lines}\r\n");
+    let lines: String =
+        headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    let head =
+        format!("OPTIONS {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n{lines}\r\n");
     stage.exchange(&head, b"").await
 }
 
@@ -109,8 +116,11 @@ fn of(origin: &'static str, method: &'static str) -> [(&'static str, &'static st
 async fn a_preflight_is_answered_from_the_stores_configuration_without_a_signature() {
     let (stage, _store) = stage(Some(vec![rule(PAGE, "PUT"), rule("*", "GET")])).await;
     for (host, path) in [("h", "/web/k"), ("h", "/web"), ("h", "/part/k"), ("web.s3.test", "/k")] {
-        let asked =
-            [of(PAGE, "PUT").as_slice(), &[("access-control-request-headers", "X-Amz-Date, x-amz-acl")]].concat();
+        let asked = [
+            of(PAGE, "PUT").as_slice(),
+            &[("access-control-request-headers", "X-Amz-Date, x-amz-acl")],
+        ]
+        .concat();
         let answer = preflight(&stage, host, path, &asked).await;
         assert_eq!((answer.status, answer.text().as_str()), (200, ""), "{host}{path}");
         for (name, value) in [
@@ -132,7 +142,8 @@ async fn a_preflight_is_answered_from_the_stores_configuration_without_a_signatu
 async fn a_preflight_that_no_rule_allows_or_that_is_none_is_refused() {
     let (with, _store) = stage(Some(vec![rule(PAGE, "PUT")])).await;
     let (without, _store) = stage(None).await;
-    let header = [of(PAGE, "PUT").as_slice(), &[("access-control-request-headers", "range")]].concat();
+    let header =
+        [of(PAGE, "PUT").as_slice(), &[("access-control-request-headers", "range")]].concat();
     for (stage, path, headers, status, code) in [
         (&with, "/web/k", &of("https://other.test", "PUT")[..], 403, "AccessForbidden"),
         (&with, "/web/k", &of(PAGE, "GET"), 403, "AccessForbidden"),
@@ -178,11 +189,16 @@ async fn answers_and_errors_alike_say_which_page_may_read_them() {
     }
     let before = store.asked.load(Ordering::SeqCst);
     assert_eq!(allowed(&stage.get("/web/k").await), None);
-    assert_eq!(store.asked.load(Ordering::SeqCst), before, "a request without an origin asks for nothing");
+    assert_eq!(
+        store.asked.load(Ordering::SeqCst),
+        before,
+        "a request without an origin asks for nothing"
+    );
 }
 
 #[tokio::test]
-async fn a_configuration_is_asked_for_once_for_all_and_a_change_through_the_gateway_counts_at_once() {
+async fn a_configuration_is_asked_for_once_for_all_and_a_change_through_the_gateway_counts_at_once()
+{
     let (stage, store) = stage(Some(vec![rule(PAGE, "PUT")])).await;
     let asked = of(PAGE, "PUT");
     let all = (0..20).map(|_| preflight(&stage, "h", "/web/k", &asked));
@@ -190,25 +206,36 @@ async fn a_configuration_is_asked_for_once_for_all_and_a_change_through_the_gate
     assert_eq!(store.asked.load(Ordering::SeqCst), 1);
 
     let document = "<CORSConfiguration><CORSRule><AllowedMethod>GET</AllowedMethod><AllowedOrigin>*</AllowedOrigin></CORSRule></CORSConfiguration>";
-    let put = Request::new("PUT", "/web").query("cors=").header("content-length", &document.len().to_string());
+    let put = Request::new("PUT", "/web")
+        .query("cors=")
+        .header("content-length", &document.len().to_string());
     assert_eq!(stage.send(&put, document.as_bytes()).await.status, 200);
     assert_eq!(preflight(&stage, "h", "/web/k", &asked).await.status, 403);
     assert_eq!(preflight(&stage, "h", "/web/k", &of(PAGE, "GET")).await.status, 200);
 }
 
 #[tokio::test]
-async fn a_store_that_can_not_be_asked_is_told_to_preflights_and_costs_answers_their_headers_alone() {
+async fn a_store_that_can_not_be_asked_is_told_to_preflights_and_costs_answers_their_headers_alone()
+{
     let (stage, store) = stage(Some(vec![rule("*", "GET")])).await;
     store.broken.store(true, Ordering::SeqCst);
     let answer = preflight(&stage, "h", "/web/k", &of(PAGE, "GET")).await;
-    assert_eq!((answer.error(), answer.headers["retry-after"].as_str()), ((503, "ServiceUnavailable".to_owned()), "1"));
+    assert_eq!(
+        (answer.error(), answer.headers["retry-after"].as_str()),
+        ((503, "ServiceUnavailable".to_owned()), "1")
+    );
     let got = stage.send(&Request::new("GET", "/web/k").header("origin", PAGE), b"").await;
     assert_eq!((got.status, got.text().as_str()), (200, "hello"));
     store.broken.store(false, Ordering::SeqCst);
-    assert_eq!(preflight(&stage, "h", "/web/k", &of(PAGE, "GET")).await.status, 200, "a failure is not remembered");
+    assert_eq!(
+        preflight(&stage, "h", "/web/k", &of(PAGE, "GET")).await.status,
+        200,
+        "a failure is not remembered"
+    );
 }
 
-/// One address could hold all questions to the store, and with them the headers of everybody's answers.
+/// One address could hold all questions to the store, and with them the headers of everybody's
+/// answers.
 #[tokio::test]
 async fn a_stranger_holds_a_share_of_the_lookups_and_not_for_long() {
     let (stage, _store) = stage(Some(vec![rule(PAGE, "GET")])).await;
@@ -219,12 +246,16 @@ async fn a_stranger_holds_a_share_of_the_lookups_and_not_for_long() {
     let mut strangers = Box::pin(futures::future::join_all(preflights));
     let known = async {
         until(|| {
-            let text = prometheus::TextEncoder::new().encode_to_string(&stage.registry.gather()).unwrap();
+            let text =
+                prometheus::TextEncoder::new().encode_to_string(&stage.registry.gather()).unwrap();
             text.contains("verbs3_gateway_denied_total{reason=\"cors_lookups\"} 6")
         })
         .await;
         let answer = stage.send(&held, b"").await;
-        assert_eq!((answer.status, answer.headers["access-control-allow-origin"].as_str()), (200, PAGE));
+        assert_eq!(
+            (answer.status, answer.headers["access-control-allow-origin"].as_str()),
+            (200, PAGE)
+        );
     };
     let answers = tokio::select! {
         answers = &mut strangers => answers,

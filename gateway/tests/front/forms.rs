@@ -17,7 +17,9 @@ fn hmac(key: &[u8], text: &str) -> Vec<u8> {
 
 /// A signed form that lets anything be stored under `key`.
 fn form(key: &str, file: &str) -> String {
-    let stamp = OffsetDateTime::now_utc().format(format_description!("[year][month][day]T000000Z")).unwrap();
+    let stamp = OffsetDateTime::now_utc()
+        .format(format_description!("[year][month][day]T000000Z"))
+        .unwrap();
     let scope = format!("{}/{REGION}/s3/aws4_request", &stamp[..8]);
     let fields = [
         ("key", key.to_owned()),
@@ -27,22 +29,32 @@ fn form(key: &str, file: &str) -> String {
     ];
     let conditions: Vec<String> =
         fields.iter().map(|(name, _)| format!("[\"starts-with\", \"${name}\", \"\"]")).collect();
-    let policy = format!("{{\"expiration\": \"2099-01-01T00:00:00Z\", \"conditions\": [{}]}}", conditions.join(","));
+    let policy = format!(
+        "{{\"expiration\": \"2099-01-01T00:00:00Z\", \"conditions\": [{}]}}",
+        conditions.join(",")
+    );
     let policy = base64::engine::general_purpose::STANDARD.encode(policy);
-    let signing = scope.split('/').fold(format!("AWS4{SECRET_KEY}").into_bytes(), |key, text| hmac(&key, text));
+    let signing = scope
+        .split('/')
+        .fold(format!("AWS4{SECRET_KEY}").into_bytes(), |key, text| hmac(&key, text));
     let signature = hex::encode(hmac(&signing, &policy));
     let mut text = String::new();
-    for (name, value) in fields.into_iter().chain([("policy", policy), ("x-amz-signature", signature)]) {
-        text += &format!("--X\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n");
+    for (name, value) in
+        fields.into_iter().chain([("policy", policy), ("x-amz-signature", signature)])
+    {
+        text +=
+            &format!("--X\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n");
     }
     text + &format!(
-        "--X\r\nContent-Disposition: form-data; name=\"file\"; filename=\"f.txt\"\r\n\r\n{file}\r\n--X--\r\n"
+        "--X\r\nContent-Disposition: form-data; name=\"file\"; \
+        filename=\"f.txt\"\r\n\r\n{file}\r\n--X--\r\n"
     )
 }
 
 fn head(stage: &Stage, bucket: &str, length: usize) -> String {
     format!(
-        "POST /{bucket} HTTP/1.1\r\nhost: {}\r\ncontent-type: multipart/form-data; boundary=X\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n",
+        "POST /{bucket} HTTP/1.1\r\nhost: {}\r\ncontent-type: multipart/form-data; \
+        boundary=X\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n",
         stage.host()
     )
 }
@@ -60,10 +72,14 @@ async fn a_form_is_announced_and_counted_as_a_write_of_its_key() {
         (204, format!("http://{}/sets/in/f.txt", stage.host()).as_str())
     );
     assert!(stage.visible("store", "team/a/in/f.txt").await, "the mount's prefix");
-    assert_eq!(stage.told(), ["announce team/a/in/f.txt visible=false", "report team/a/in/f.txt Done"]);
+    assert_eq!(
+        stage.told(),
+        ["announce team/a/in/f.txt visible=false", "report team/a/in/f.txt Done"]
+    );
     assert_eq!(stage.get("/sets/in/f.txt").await.body, b"bytes");
     until(|| {
-        let text = prometheus::TextEncoder::new().encode_to_string(&stage.registry.gather()).unwrap();
+        let text =
+            prometheus::TextEncoder::new().encode_to_string(&stage.registry.gather()).unwrap();
         text.contains("verbs3_gateway_requests_total{op=\"PostObject\",status=\"2xx\"} 1")
             && text.contains("verbs3_gateway_form_bytes 0")
     })
@@ -73,9 +89,18 @@ async fn a_form_is_announced_and_counted_as_a_write_of_its_key() {
 #[tokio::test]
 async fn what_a_put_may_not_do_a_form_may_not_either() {
     let stage = Stage::start().await;
-    assert_eq!(post(&stage, "frozen", &form("k", "v")).await.error(), (403, "AccessDenied".to_owned()));
-    assert_eq!(post(&stage, "nowhere", &form("k", "v")).await.error(), (404, "NoSuchBucket".to_owned()));
-    assert_eq!(post(&stage, "data/k", &form("k", "v")).await.error(), (405, "MethodNotAllowed".to_owned()));
+    assert_eq!(
+        post(&stage, "frozen", &form("k", "v")).await.error(),
+        (403, "AccessDenied".to_owned())
+    );
+    assert_eq!(
+        post(&stage, "nowhere", &form("k", "v")).await.error(),
+        (404, "NoSuchBucket".to_owned())
+    );
+    assert_eq!(
+        post(&stage, "data/k", &form("k", "v")).await.error(),
+        (405, "MethodNotAllowed".to_owned())
+    );
     stage.homes.refuse_announce.store(true, std::sync::atomic::Ordering::SeqCst);
     assert_eq!(post(&stage, "data", &form("k", "v")).await.status, 503);
     assert!(!stage.visible("data", "k").await);
@@ -86,7 +111,8 @@ async fn headers_around_a_form_are_not_obeyed() {
     let stage = Stage::start().await;
     stage.put("/data/secret", b"hush").await;
     let document = form("k", "v");
-    let slipped = "x-amz-copy-source: data/secret\r\nx-amz-object-lock-legal-hold: ON\r\ncontent-type";
+    let slipped =
+        "x-amz-copy-source: data/secret\r\nx-amz-object-lock-legal-hold: ON\r\ncontent-type";
     let head = head(&stage, "data", document.len()).replacen("content-type", slipped, 1);
     assert_eq!(stage.exchange(&head, document.as_bytes()).await.status, 204);
     assert_eq!(stage.get("/data/k").await.body, b"v");
@@ -104,7 +130,10 @@ async fn forms_share_a_bound_and_give_their_memory_back() {
         post(&stage, "data", &form("k", &"v".repeat(100_001))).await.error(),
         (400, "EntityTooLarge".to_owned())
     );
-    assert_eq!(post(&stage, "data", &"v".repeat(400_000)).await.error(), (400, "EntityTooLarge".to_owned()));
+    assert_eq!(
+        post(&stage, "data", &"v".repeat(400_000)).await.error(),
+        (400, "EntityTooLarge".to_owned())
+    );
     // Two that never end hold their places.
     let mut slow = Vec::new();
     for _ in 0..2 {
@@ -115,7 +144,8 @@ async fn forms_share_a_bound_and_give_their_memory_back() {
         socket.write_all(&whole.as_bytes()[..5000]).await.unwrap();
         slow.push(socket);
     }
-    let held = || prometheus::TextEncoder::new().encode_to_string(&stage.registry.gather()).unwrap();
+    let held =
+        || prometheus::TextEncoder::new().encode_to_string(&stage.registry.gather()).unwrap();
     let both = format!("verbs3_gateway_form_bytes {}\n", 2 * whole.len());
     until(|| held().contains(&both)).await;
     assert_eq!(post(&stage, "data", &whole).await.error(), (503, "SlowDown".to_owned()));
@@ -130,10 +160,12 @@ async fn version_2_signatures_are_refused_unless_they_are_asked_for() {
     let heads = |host: &str| {
         [
             format!(
-                "GET /data/k?AWSAccessKeyId={ACCESS_KEY}&Expires=4000000000&Signature=c2ln HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n"
+                "GET /data/k?AWSAccessKeyId={ACCESS_KEY}&Expires=4000000000&Signature=c2ln \
+                HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n"
             ),
             format!(
-                "GET /data/k HTTP/1.1\r\nhost: {host}\r\ndate: {date}\r\nauthorization: AWS {ACCESS_KEY}:c2ln\r\nconnection: close\r\n\r\n"
+                "GET /data/k HTTP/1.1\r\nhost: {host}\r\ndate: {date}\r\nauthorization: AWS \
+                {ACCESS_KEY}:c2ln\r\nconnection: close\r\n\r\n"
             ),
         ]
     };
@@ -145,6 +177,12 @@ async fn version_2_signatures_are_refused_unless_they_are_asked_for() {
     }
     let stage = Stage::start_with(|setup| setup.options.sigv2 = true).await;
     let [by_url, by_header] = heads(&stage.host());
-    assert_eq!(stage.exchange(&by_url, b"").await.error(), (403, "SignatureDoesNotMatch".to_owned()));
-    assert_eq!(stage.exchange(&by_header, b"").await.error(), (403, "RequestTimeTooSkewed".to_owned()));
+    assert_eq!(
+        stage.exchange(&by_url, b"").await.error(),
+        (403, "SignatureDoesNotMatch".to_owned())
+    );
+    assert_eq!(
+        stage.exchange(&by_header, b"").await.error(),
+        (403, "RequestTimeTooSkewed".to_owned())
+    );
 }

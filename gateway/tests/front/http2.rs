@@ -22,7 +22,11 @@ async fn connect(stage: &Stage, window: u32) -> SendRequest<Empty<Bytes>> {
     sender
 }
 
-async fn ask(stage: &Stage, sender: &mut SendRequest<Empty<Bytes>>, request: Request) -> Response<Incoming> {
+async fn ask(
+    stage: &Stage,
+    sender: &mut SendRequest<Empty<Bytes>>,
+    request: Request,
+) -> Response<Incoming> {
     let (head, _) = request.signed(&stage.host());
     let mut asked = http::Request::builder().method(request.method).uri(format!(
         "http://{}{}?{}",
@@ -49,7 +53,11 @@ async fn answers_that_have_no_body_have_none() {
         (Request::new("HEAD", "/unknown/k"), StatusCode::NOT_FOUND, None),
         (Request::new("HEAD", "/data/x").by("AKNOBODY", "x"), StatusCode::FORBIDDEN, None),
         (Request::new("HEAD", "/data/x"), StatusCode::OK, Some("5")),
-        (Request::new("GET", "/data/x").header("if-none-match", etag), StatusCode::NOT_MODIFIED, None),
+        (
+            Request::new("GET", "/data/x").header("if-none-match", etag),
+            StatusCode::NOT_MODIFIED,
+            None,
+        ),
         (Request::new("DELETE", "/data/x"), StatusCode::NO_CONTENT, None),
     ] {
         let answer = ask(&stage, &mut sender, request).await;
@@ -65,9 +73,12 @@ async fn a_host_besides_the_authority_is_refused() {
     let stage = Stage::start().await;
     stage.put("/data/x", b"hello").await;
     let mut sender = connect(&stage, 1 << 20).await;
-    // Signed for one host and sent to another: which of the two the signature is held against must not matter.
-    for (host, status) in [(stage.host(), StatusCode::OK), ("data.s3.example.com".to_owned(), StatusCode::BAD_REQUEST)]
-    {
+    // Signed for one host and sent to another: which of the two the signature is held against must
+    // not matter.
+    for (host, status) in [
+        (stage.host(), StatusCode::OK),
+        ("data.s3.example.com".to_owned(), StatusCode::BAD_REQUEST),
+    ] {
         let (head, _) = Request::new("GET", "/data/x").signed(&host);
         let mut asked = http::Request::builder().uri(format!("http://{}/data/x", stage.host()));
         for (name, value) in head.lines().skip(1).filter_map(|line| line.split_once(':')) {
@@ -82,14 +93,16 @@ async fn a_host_besides_the_authority_is_refused() {
 
 fn gauge(stage: &Stage, name: &str) -> f64 {
     let families = stage.registry.gather();
-    let family = families.iter().find(|family| family.name() == format!("verbs3_gateway_{name}")).unwrap();
+    let family =
+        families.iter().find(|family| family.name() == format!("verbs3_gateway_{name}")).unwrap();
     let metric = &family.get_metric()[0];
     metric.get_gauge().get_value() + metric.get_counter().get_value()
 }
 
 #[tokio::test]
 async fn a_client_that_grants_no_window_is_cut_and_holds_nothing() {
-    let stage = Stage::start_with(|setup| setup.options.write_stall_max = Duration::from_millis(500)).await;
+    let stage =
+        Stage::start_with(|setup| setup.options.write_stall_max = Duration::from_millis(500)).await;
     stage.put("/data/x", &vec![7; 4 << 20]).await;
     let mut sender = connect(&stage, 1000).await;
     let unread = ask(&stage, &mut sender, Request::new("GET", "/data/x")).await;
@@ -110,7 +123,8 @@ async fn answers_in_memory_hold_no_admission_while_their_client_waits() {
     drop(unread);
 }
 
-/// The body is over for hyper once its last frame is in the queue, which a client that grants no window never empties.
+/// The body is over for hyper once its last frame is in the queue, which a client that grants no
+/// window never empties.
 #[tokio::test]
 async fn an_answer_is_under_way_until_its_queue_is_empty() {
     let stage = Stage::start().await;
@@ -120,7 +134,10 @@ async fn an_answer_is_under_way_until_its_queue_is_empty() {
     until(|| gauge(&stage, "http2_queued_bytes") > 90_000.0).await;
     assert!(gauge(&stage, "requests_in_flight") > 0.5);
     assert_eq!(unread.into_body().collect().await.unwrap().to_bytes().len(), 100_000);
-    until(|| gauge(&stage, "requests_in_flight") < 0.5 && gauge(&stage, "http2_queued_bytes") < 0.5).await;
+    until(|| {
+        gauge(&stage, "requests_in_flight") < 0.5 && gauge(&stage, "http2_queued_bytes") < 0.5
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -136,9 +153,14 @@ async fn small_answers_that_nobody_takes_are_bounded() {
         unread.push(ask(&stage, &mut sender, Request::new("GET", "/data/absent")).await);
     }
     assert!(unread.iter().all(|answer| answer.status() == StatusCode::NOT_FOUND));
-    assert!(gauge(&stage, "http2_answer_bytes") > 1023.0 && gauge(&stage, "requests_in_flight") > 1.5);
+    assert!(
+        gauge(&stage, "http2_answer_bytes") > 1023.0 && gauge(&stage, "requests_in_flight") > 1.5
+    );
     assert_eq!(stage.put("/data/x", b"hello").await.error(), (503, "SlowDown".to_owned()));
     drop((unread, sender));
-    until(|| gauge(&stage, "requests_in_flight") < 0.5 && gauge(&stage, "http2_answer_bytes") < 0.5).await;
+    until(|| {
+        gauge(&stage, "requests_in_flight") < 0.5 && gauge(&stage, "http2_answer_bytes") < 0.5
+    })
+    .await;
     assert_eq!(stage.put("/data/x", b"hello").await.status, 200);
 }

@@ -1,4 +1,5 @@
-//! Who may do what: S3's own codes for bad signatures, the rules of the identities file, and its reload.
+//! Who may do what: S3's own codes for bad signatures, the rules of the identities file, and its
+//! reload.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +16,10 @@ async fn bad_signatures_get_s3s_codes() {
     stage.put("/data/x", b"hello").await;
     let get = || Request::new("GET", "/data/x");
     let send = async |request: Request| stage.send(&request, b"").await.error();
-    assert_eq!(send(get().by(ACCESS_KEY, "wrong")).await, (403, "SignatureDoesNotMatch".to_owned()));
+    assert_eq!(
+        send(get().by(ACCESS_KEY, "wrong")).await,
+        (403, "SignatureDoesNotMatch".to_owned())
+    );
     assert_eq!(send(get().by("NOBODY", "wrong")).await, (403, "InvalidAccessKeyId".to_owned()));
     let mut early = get();
     early.time -= Duration::minutes(20);
@@ -42,8 +46,10 @@ async fn presigned_urls_work_until_they_expire() {
 
 pub fn rules(path: &Path, allow: &str) {
     let owner = "[[identity]]\naccess_key = \"AKOWNER\"\nsecret_key = \"owner-secret\"\n\
-                 [[identity.allow]]\nmount = \"*\"\nrights = [\"read\", \"write\", \"list\", \"delete\"]\n";
-    let other = format!("[[identity]]\naccess_key = \"AKOTHER\"\nsecret_key = \"other-secret\"\n{allow}");
+                 [[identity.allow]]\nmount = \"*\"\nrights = [\"read\", \"write\", \"list\", \
+                     \"delete\"]\n";
+    let other =
+        format!("[[identity]]\naccess_key = \"AKOTHER\"\nsecret_key = \"other-secret\"\n{allow}");
     fs::write(path, format!("{owner}{other}")).unwrap();
 }
 
@@ -92,7 +98,15 @@ async fn an_identity_may_do_what_its_rules_say_and_no_more() {
         (other(Request::new("GET", "/data").query("policy=")), 403),
     ] {
         let answer = stage.send(&request, b"").await;
-        assert_eq!(answer.status, status, "{} {}?{} {}", request.method, request.path, request.query, answer.text());
+        assert_eq!(
+            answer.status,
+            status,
+            "{} {}?{} {}",
+            request.method,
+            request.path,
+            request.query,
+            answer.text()
+        );
     }
     let text = stage.send(&other(Request::new("GET", "/")), b"").await.text();
     assert!(text.contains("<Name>data</Name>") && !text.contains("<Name>sets</Name>"), "{text}");
@@ -102,12 +116,18 @@ async fn an_identity_may_do_what_its_rules_say_and_no_more() {
 async fn a_batch_deletes_the_allowed_keys_and_names_the_others() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("identities.toml");
-    rules(&path, "[[identity.allow]]\nmount = \"data\"\nprefix = \"mine/\"\nrights = [\"delete\"]\n");
+    rules(
+        &path,
+        "[[identity.allow]]\nmount = \"data\"\nprefix = \"mine/\"\nrights = [\"delete\"]\n",
+    );
     let stage = Stage::start_with(file(&path)).await;
     stage.put("/data/mine/x", b"hello").await;
     stage.put("/data/secret/x", b"hello").await;
-    let document = b"<Delete><Object><Key>mine/x</Key></Object><Object><Key>secret/x</Key></Object></Delete>";
-    let batch = Request::new("POST", "/data").query("delete=").header("content-length", &document.len().to_string());
+    let document =
+        b"<Delete><Object><Key>mine/x</Key></Object><Object><Key>secret/x</Key></Object></Delete>";
+    let batch = Request::new("POST", "/data")
+        .query("delete=")
+        .header("content-length", &document.len().to_string());
     let answer = stage.send(&other(batch), document).await;
     assert_eq!(answer.status, 200);
     let text = answer.text();

@@ -1,4 +1,5 @@
-//! `If-Range` over a socket, where nothing is cached: the store is asked, and is not trusted with it.
+//! `If-Range` over a socket, where nothing is cached: the store is asked, and is not trusted with
+//! it.
 
 use crate::signing::Request;
 use crate::stage::{Answer, Stage};
@@ -6,7 +7,12 @@ use crate::stage::{Answer, Stage};
 const OTHER: &str = "\"0123456789abcdef0123456789abcdef\"";
 
 async fn resume(stage: &Stage, range: &str, validator: &str) -> Answer {
-    stage.send(&Request::new("GET", "/sets/x").header("range", range).header("if-range", validator), b"").await
+    stage
+        .send(
+            &Request::new("GET", "/sets/x").header("range", range).header("if-range", validator),
+            b"",
+        )
+        .await
 }
 
 #[tokio::test]
@@ -21,10 +27,16 @@ async fn a_download_is_resumed_only_with_the_version_it_began_with() {
         assert_eq!(rest.headers["content-range"], "bytes 6-12/13");
     }
     stage.put("/sets/x", b"another, and longer").await;
-    for validator in [etag.as_str(), OTHER, &format!("W/{etag}"), "Sun, 06 Nov 1994 08:49:37 GMT", "nonsense"] {
+    for validator in
+        [etag.as_str(), OTHER, &format!("W/{etag}"), "Sun, 06 Nov 1994 08:49:37 GMT", "nonsense"]
+    {
         for range in ["bytes=6-", "bytes=-3", "bytes=0-0", "bytes=100-"] {
             let whole = resume(&stage, range, validator).await;
-            assert_eq!((whole.status, whole.text().as_str()), (200, "another, and longer"), "{range} {validator}");
+            assert_eq!(
+                (whole.status, whole.text().as_str()),
+                (200, "another, and longer"),
+                "{range} {validator}"
+            );
             assert!(!whole.headers.contains_key("content-range"), "{range} {validator}");
         }
     }
@@ -43,7 +55,10 @@ async fn other_conditions_come_before_if_range() {
     stage.put("/sets/x", b"hello").await;
     let etag = stage.get("/sets/x").await.headers["etag"].clone();
     let ask = |name: &'static str, value: &str| {
-        Request::new("GET", "/sets/x").header("range", "bytes=0-1").header("if-range", OTHER).header(name, value)
+        Request::new("GET", "/sets/x")
+            .header("range", "bytes=0-1")
+            .header("if-range", OTHER)
+            .header(name, value)
     };
     assert_eq!(stage.send(&ask("if-match", OTHER), b"").await.status, 412);
     assert_eq!(stage.send(&ask("if-none-match", &etag), b"").await.status, 304);
@@ -57,7 +72,8 @@ async fn head_does_not_know_it() {
     stage.put("/sets/x", b"hello").await;
     let head = |request: Request| request.header("range", "bytes=0-1");
     let plain = stage.send(&head(Request::new("HEAD", "/sets/x")), b"").await;
-    let with = stage.send(&head(Request::new("HEAD", "/sets/x")).header("if-range", OTHER), b"").await;
+    let with =
+        stage.send(&head(Request::new("HEAD", "/sets/x")).header("if-range", OTHER), b"").await;
     assert_eq!(
         (with.status, with.headers["content-length"].as_str()),
         (plain.status, plain.headers["content-length"].as_str())

@@ -1,5 +1,6 @@
-//! What clients send and s3s does not take as S3 does: headers that S3 ignores when they make no sense, HEAD with a range, lists in
-//! one header, a presigned URL's time. And that mending a request is no way round its signature.
+//! What clients send and s3s does not take as S3 does: headers that S3 ignores when they make no
+//! sense, HEAD with a range, lists in one header, a presigned URL's time. And that mending a
+//! request is no way round its signature.
 
 use crate::signing::{ACCESS_KEY, Request};
 use crate::stage::{Answer, Stage};
@@ -11,16 +12,25 @@ async fn stage() -> Stage {
 }
 
 async fn with(stage: &Stage, method: &'static str, headers: &[(&str, &str)]) -> Answer {
-    let request =
-        headers.iter().fold(Request::new(method, "/sets/x"), |request, (name, value)| request.header(name, value));
+    let request = headers.iter().fold(Request::new(method, "/sets/x"), |request, (name, value)| {
+        request.header(name, value)
+    });
     stage.send(&request, b"").await
 }
 
 #[tokio::test]
 async fn a_range_that_is_none_and_several_ranges_are_answered_with_the_whole_object() {
     let stage = stage().await;
-    for range in ["bytes=3-1", "bytes=a-b", "bytes=", "bytes=-", "octets=0-1", "0-1", "bytes=0-1,3-4", "bytes=0-0, -1"]
-    {
+    for range in [
+        "bytes=3-1",
+        "bytes=a-b",
+        "bytes=",
+        "bytes=-",
+        "octets=0-1",
+        "0-1",
+        "bytes=0-1,3-4",
+        "bytes=0-0, -1",
+    ] {
         let answer = with(&stage, "GET", &[("range", range)]).await;
         assert_eq!((answer.status, answer.text().as_str()), (200, "hello"), "{range}");
         assert!(!answer.headers.contains_key("content-range"), "{range}");
@@ -38,7 +48,10 @@ async fn a_head_of_a_range_is_206_with_its_length() {
     let stage = stage().await;
     let head = with(&stage, "HEAD", &[("range", "bytes=1-2")]).await;
     assert_eq!(head.status, 206);
-    assert_eq!((head.headers["content-length"].as_str(), head.headers["content-range"].as_str()), ("2", "bytes 1-2/5"));
+    assert_eq!(
+        (head.headers["content-length"].as_str(), head.headers["content-range"].as_str()),
+        ("2", "bytes 1-2/5")
+    );
     assert_eq!(with(&stage, "HEAD", &[]).await.status, 200);
     assert_eq!(with(&stage, "HEAD", &[("range", "bytes=5-")]).await.status, 416);
 }
@@ -65,11 +78,14 @@ async fn a_mended_request_is_one_of_who_signed_it() {
     let unknown = stage.send(&odd().by("NOBODY", "wrong"), b"").await;
     assert_eq!(unknown.error(), (403, "InvalidAccessKeyId".to_owned()));
     let host = stage.host();
-    let anonymous = format!("GET /sets/x HTTP/1.1\r\nhost: {host}\r\nrange: bytes=3-1\r\nconnection: close\r\n\r\n");
+    let anonymous = format!(
+        "GET /sets/x HTTP/1.1\r\nhost: {host}\r\nrange: bytes=3-1\r\nconnection: close\r\n\r\n"
+    );
     assert_eq!(stage.exchange(&anonymous, b"").await.error(), (403, "AccessDenied".to_owned()));
     // What is presigned binds no header but the host.
-    let url =
-        Request::new("GET", "/sets/x").presigned(&host, 60).replace("connection:", "range: bytes=3-1\r\nconnection:");
+    let url = Request::new("GET", "/sets/x")
+        .presigned(&host, 60)
+        .replace("connection:", "range: bytes=3-1\r\nconnection:");
     let answer = stage.exchange(&url, b"").await;
     assert_eq!((answer.status, answer.text().as_str()), (200, "hello"));
     let forged = url.replace("X-Amz-Signature=", "X-Amz-Signature=0");
@@ -80,10 +96,15 @@ async fn a_mended_request_is_one_of_who_signed_it() {
 async fn a_mended_listing_keeps_its_query() {
     let stage = stage().await;
     stage.put("/sets/y/z", b"hello").await;
-    let listing = Request::new("GET", "/sets").query("list-type=2&prefix=y%2F").header("range", "bytes=3-1");
+    let listing =
+        Request::new("GET", "/sets").query("list-type=2&prefix=y%2F").header("range", "bytes=3-1");
     let listed = stage.send(&listing, b"").await;
     assert_eq!(listed.status, 200);
-    assert!(listed.text().contains("<Key>y/z</Key>") && !listed.text().contains("<Key>x</Key>"), "{}", listed.text());
+    assert!(
+        listed.text().contains("<Key>y/z</Key>") && !listed.text().contains("<Key>x</Key>"),
+        "{}",
+        listed.text()
+    );
 }
 
 #[tokio::test]
@@ -100,11 +121,16 @@ async fn a_url_signed_for_more_than_a_week_is_refused() {
 async fn attributes_are_asked_for_in_one_header() {
     let stage = stage().await;
     for names in ["ETag,ObjectSize", "ETag , ObjectSize,"] {
-        let request = Request::new("GET", "/sets/x").query("attributes=").header("x-amz-object-attributes", names);
+        let request = Request::new("GET", "/sets/x")
+            .query("attributes=")
+            .header("x-amz-object-attributes", names);
         let answer = stage.send(&request, b"").await;
         let text = answer.text();
         assert_eq!(answer.status, 200, "{names}: {text}");
-        assert!(text.contains("<ObjectSize>5</ObjectSize>") && text.contains("<ETag>"), "{names}: {text}");
+        assert!(
+            text.contains("<ObjectSize>5</ObjectSize>") && text.contains("<ETag>"),
+            "{names}: {text}"
+        );
         assert!(!text.contains("<StorageClass>"), "{names}: {text}");
     }
 }

@@ -1,5 +1,5 @@
-//! The gateway's front over real sockets: HTTP, signatures, policy, mounts, bodies, the homes' part in writes. The store behind it
-//! is the local one; the cache tier is not here.
+//! The gateway's front over real sockets: HTTP, signatures, policy, mounts, bodies, the homes' part
+//! in writes. The store behind it is the local one; the cache tier is not here.
 #![allow(clippy::unwrap_used)]
 
 mod bodies;

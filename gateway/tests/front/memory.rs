@@ -1,4 +1,5 @@
-//! What the gateway holds of bodies: chunks of any size stream through, and there is a bound on all of them together.
+//! What the gateway holds of bodies: chunks of any size stream through, and there is a bound on all
+//! of them together.
 
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -9,7 +10,8 @@ use crate::stage::{Answer, Stage, until};
 
 pub fn value(stage: &Stage, name: &str) -> f64 {
     let families = stage.registry.gather();
-    let family = families.iter().find(|family| family.name() == format!("verbs3_gateway_{name}")).unwrap();
+    let family =
+        families.iter().find(|family| family.name() == format!("verbs3_gateway_{name}")).unwrap();
     let metric = &family.get_metric()[0];
     metric.get_gauge().get_value() + metric.get_counter().get_value()
 }
@@ -23,10 +25,14 @@ async fn a_chunk_of_any_size_streams_through_and_is_cut_if_it_lies() {
         let request = Request::new("PUT", "/far/x").payload("STREAMING-AWS4-HMAC-SHA256-PAYLOAD");
         let request = request.header("x-amz-decoded-content-length", &data.len().to_string());
         let (head, mut seed) = request.signed(&front.host());
-        let mut body = format!("{:x};chunk-signature={}\r\n", data.len(), seed.chunk(&data)).into_bytes();
+        let mut body =
+            format!("{:x};chunk-signature={}\r\n", data.len(), seed.chunk(&data)).into_bytes();
         body.extend(&data);
         body.extend(format!("\r\n0;chunk-signature={}\r\n\r\n", seed.chunk(b"")).into_bytes());
-        let head = head.replace("connection: close", &format!("content-length: {}\r\nconnection: close", body.len()));
+        let head = head.replace(
+            "connection: close",
+            &format!("content-length: {}\r\nconnection: close", body.len()),
+        );
         let mut socket = TcpStream::connect(front.address).await.unwrap();
         socket.write_all(head.as_bytes()).await.unwrap();
         let half = body.len() / 2;
@@ -52,7 +58,8 @@ async fn a_chunk_of_any_size_streams_through_and_is_cut_if_it_lies() {
 async fn over_the_bound_on_bodies_an_upload_is_told_to_slow_down() {
     let stage = Stage::start_with(|setup| setup.options.bodies_bytes_max = 1 << 20).await;
     let body = vec![7; 1 << 20];
-    let (head, _) = Request::new("PUT", "/data/slow").header("content-length", "1048576").signed(&stage.host());
+    let (head, _) =
+        Request::new("PUT", "/data/slow").header("content-length", "1048576").signed(&stage.host());
     let mut slow = TcpStream::connect(stage.address).await.unwrap();
     slow.write_all(head.as_bytes()).await.unwrap();
     slow.write_all(&body[..1000]).await.unwrap();
@@ -62,11 +69,21 @@ async fn over_the_bound_on_bodies_an_upload_is_told_to_slow_down() {
     assert_eq!(refused.error(), (503, "SlowDown".to_owned()));
     assert_eq!(refused.headers["retry-after"], "1");
     assert_eq!(stage.put("/data/small", b"hello").await.status, 200);
-    let unproven = Request::new("PUT", "/data/other").by("AKNOBODY", "x").header("content-length", "1048576");
-    assert_eq!(stage.send(&unproven, &body).await.error().0, 403, "who has no key is told so, and holds nothing");
+    let unproven =
+        Request::new("PUT", "/data/other").by("AKNOBODY", "x").header("content-length", "1048576");
+    assert_eq!(
+        stage.send(&unproven, &body).await.error().0,
+        403,
+        "who has no key is told so, and holds nothing"
+    );
     let document = format!("<Delete>{}</Delete>", "<Object><Key>a</Key></Object>".repeat(20_000));
-    let delete = Request::new("POST", "/data").query("delete=").header("content-length", &document.len().to_string());
-    assert_eq!(stage.send(&delete, document.as_bytes()).await.error(), (503, "SlowDown".to_owned()));
+    let delete = Request::new("POST", "/data")
+        .query("delete=")
+        .header("content-length", &document.len().to_string());
+    assert_eq!(
+        stage.send(&delete, document.as_bytes()).await.error(),
+        (503, "SlowDown".to_owned())
+    );
     assert!(!stage.visible("data", "other").await);
 
     slow.write_all(&body[1000..]).await.unwrap();

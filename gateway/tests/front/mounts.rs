@@ -14,12 +14,18 @@ async fn a_part_of_a_bucket_looks_like_a_bucket() {
         assert_eq!(stage.put(&format!("/sets/{key}"), b"hello").await.status, 200);
     }
     assert!(stage.visible("store", "team/a/ü +").await);
-    let listing = stage.send(&Request::new("GET", "/sets").query("delimiter=%2F&list-type=2"), b"").await.text();
+    let listing = stage
+        .send(&Request::new("GET", "/sets").query("delimiter=%2F&list-type=2"), b"")
+        .await
+        .text();
     assert_eq!(between(&listing, "<Name>", "</Name>"), ["sets"]);
     assert_eq!(between(&listing, "<Key>", "</Key>"), ["x", "ü +"], "{listing}");
     assert_eq!(between(&listing, "<CommonPrefixes><Prefix>", "</Prefix>"), ["d/", "e/"]);
     assert!(!listing.contains("team"), "{listing}");
-    let encoded = stage.send(&Request::new("GET", "/sets").query("encoding-type=url&prefix=%C3%BC"), b"").await.text();
+    let encoded = stage
+        .send(&Request::new("GET", "/sets").query("encoding-type=url&prefix=%C3%BC"), b"")
+        .await
+        .text();
     assert_eq!(between(&encoded, "<Key>", "</Key>").len(), 1, "{encoded}");
     assert!(!encoded.contains("team"), "{encoded}");
 }
@@ -34,9 +40,11 @@ async fn pages_of_a_listing_follow_each_other() {
     assert_eq!(between(&first, "<Key>", "</Key>"), ["a", "b"]);
     let second = stage.send(&Request::new("GET", "/sets").query("marker=b"), b"").await.text();
     assert_eq!(between(&second, "<Key>", "</Key>"), ["c"]);
-    let first = stage.send(&Request::new("GET", "/sets").query("list-type=2&max-keys=2"), b"").await.text();
+    let first =
+        stage.send(&Request::new("GET", "/sets").query("list-type=2&max-keys=2"), b"").await.text();
     let token = between(&first, "<NextContinuationToken>", "<")[0].to_owned();
-    let token = percent_encoding::utf8_percent_encode(&token, percent_encoding::NON_ALPHANUMERIC).to_string();
+    let token = percent_encoding::utf8_percent_encode(&token, percent_encoding::NON_ALPHANUMERIC)
+        .to_string();
     let query = format!("continuation-token={token}&list-type=2");
     let second = stage.send(&Request::new("GET", "/sets").query(&query), b"").await.text();
     assert_eq!(between(&second, "<Key>", "</Key>"), ["c"]);

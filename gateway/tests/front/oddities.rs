@@ -1,5 +1,5 @@
-//! What S3 has and hardly anyone serves, and what S3 has not: each is refused by a document of S3's with the right code, and none is
-//! a 500. What the store does not know is its own answer.
+//! What S3 has and hardly anyone serves, and what S3 has not: each is refused by a document of S3's
+//! with the right code, and none is a 500. What the store does not know is its own answer.
 
 use crate::signing::{Request, sha256};
 use crate::stage::Stage;
@@ -8,7 +8,8 @@ const SELECT: &str = "<SelectObjectContentRequest><Expression>select * from s3ob
 <InputSerialization><CSV/></InputSerialization><OutputSerialization><CSV/></OutputSerialization></SelectObjectContentRequest>";
 const RESTORE: &str = "<RestoreRequest><Days>1</Days></RestoreRequest>";
 const POINT: &str = "/arn%3Aaws%3As3%3Aus-east-1%3A123456789012%3Aaccesspoint%2Fpoint/k";
-const LAMBDA: &str = "/arn%3Aaws%3As3-object-lambda%3Aus-east-1%3A123456789012%3Aaccesspoint%2Fpoint/k";
+const LAMBDA: &str =
+    "/arn%3Aaws%3As3-object-lambda%3Aus-east-1%3A123456789012%3Aaccesspoint%2Fpoint/k";
 
 /// Method, path, query, body, and the answer's status and code.
 type Case = (&'static str, &'static str, &'static str, &'static str, u16, &'static str);
@@ -43,14 +44,24 @@ async fn oddities_are_refused_by_s3s_own_codes_and_change_nothing() {
     for &(method, path, query, body, status, code) in CASES {
         // What the body's hash is must not hide why the operation is refused.
         let request = Request::new(method, path).query(query).payload(&sha256(body.as_bytes()));
-        let request = if body.is_empty() { request } else { request.header("content-length", &body.len().to_string()) };
+        let request = if body.is_empty() {
+            request
+        } else {
+            request.header("content-length", &body.len().to_string())
+        };
         let answer = stage.send(&request, body.as_bytes()).await;
         let text = answer.text();
         if answer.error() != (status, code.to_owned()) || !text.contains("<Error>") {
-            wrong.push(format!("{method} {path}?{query}: wanted {status} {code}, got {} {text}", answer.status));
+            wrong.push(format!(
+                "{method} {path}?{query}: wanted {status} {code}, got {} {text}",
+                answer.status
+            ));
         }
         if answer.headers.get("content-type").is_none_or(|kind| kind != "application/xml") {
-            wrong.push(format!("{method} {path}?{query}: content type {:?}", answer.headers.get("content-type")));
+            wrong.push(format!(
+                "{method} {path}?{query}: content type {:?}",
+                answer.headers.get("content-type")
+            ));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

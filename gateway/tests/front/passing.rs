@@ -1,4 +1,5 @@
-//! The UFS's own answers: status, headers and documents reach the client as they are, unless they show names behind a mount.
+//! The UFS's own answers: status, headers and documents reach the client as they are, unless they
+//! show names behind a mount.
 
 use std::sync::Arc;
 
@@ -6,8 +7,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use s3s::dto::{
-    GetObjectAclInput, GetObjectAclOutput, GetObjectLegalHoldInput, GetObjectLegalHoldOutput, GetObjectTaggingInput,
-    GetObjectTaggingOutput,
+    GetObjectAclInput, GetObjectAclOutput, GetObjectLegalHoldInput, GetObjectLegalHoldOutput,
+    GetObjectTaggingInput, GetObjectTaggingOutput,
 };
 use s3s::{S3, S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 use verbs3_ufs::capture::RemoteFailure;
@@ -17,22 +18,29 @@ use crate::remote::stages;
 use crate::signing::Request;
 use crate::stage::{Stage, mount};
 
-const DOCUMENT: &str = "<?xml version=\"1.0\"?><Error><Code>OddCode</Code><Message>so it is</Message><Resource>/b/k</Resource><Extra>kept</Extra></Error>";
+const DOCUMENT: &str = "<?xml version=\"1.0\"?><Error><Code>OddCode</Code><Message>so it \
+    is</Message><Resource>/b/k</Resource><Extra>kept</Extra></Error>";
 
 /// A store that answers as a remote one does: with an error of its own, or not at all.
 struct Odd;
 
 #[async_trait]
 impl S3 for Odd {
-    async fn get_object_acl(&self, _: S3Request<GetObjectAclInput>) -> S3Result<S3Response<GetObjectAclOutput>> {
+    async fn get_object_acl(
+        &self,
+        _: S3Request<GetObjectAclInput>,
+    ) -> S3Result<S3Response<GetObjectAclOutput>> {
         let mut headers = HeaderMap::new();
         headers.insert("retry-after", HeaderValue::from_static("7"));
         headers.insert("x-amz-request-id", HeaderValue::from_static("UFS1"));
         headers.insert("x-odd", HeaderValue::from_static("yes"));
         headers.insert("connection", HeaderValue::from_static("close"));
         headers.insert("content-type", HeaderValue::from_static("application/xml"));
-        let answer =
-            RawAnswer { status: StatusCode::IM_A_TEAPOT, headers, body: Bytes::from_static(DOCUMENT.as_bytes()) };
+        let answer = RawAnswer {
+            status: StatusCode::IM_A_TEAPOT,
+            headers,
+            body: Bytes::from_static(DOCUMENT.as_bytes()),
+        };
         let code = S3ErrorCode::Custom("OddCode".into());
         let mut error = S3Error::with_source(code, Box::new(RemoteFailure::Answer(answer)));
         error.set_message("so it is");
@@ -51,7 +59,8 @@ impl S3 for Odd {
         &self,
         _: S3Request<GetObjectLegalHoldInput>,
     ) -> S3Result<S3Response<GetObjectLegalHoldOutput>> {
-        let nonsense = RemoteFailure::Unintelligible("200 with a body that is not S3: /hidden/p/k".to_owned());
+        let nonsense =
+            RemoteFailure::Unintelligible("200 with a body that is not S3: /hidden/p/k".to_owned());
         Err(S3Error::with_source(S3ErrorCode::InternalError, Box::new(nonsense)))
     }
 }
@@ -59,7 +68,8 @@ impl S3 for Odd {
 async fn stage() -> Stage {
     Stage::start_with(|setup| {
         let ufs = Ufs::new("odd".to_owned(), Arc::new(Odd), UfsLimits::default());
-        setup.mounts = vec![mount("same", ufs.clone(), "same", ""), mount("other", ufs, "hidden", "p/")];
+        setup.mounts =
+            vec![mount("same", ufs.clone(), "same", ""), mount("other", ufs, "hidden", "p/")];
     })
     .await
 }
@@ -80,8 +90,15 @@ async fn a_renamed_mount_passes_code_message_status_and_headers_on_but_no_names(
     let stage = stage().await;
     let answer = stage.send(&Request::new("GET", "/other/k").query("acl="), b"").await;
     assert_eq!(answer.error(), (418, "OddCode".to_owned()));
-    assert!(answer.text().contains("so it is") && !answer.text().contains("/b/k"), "{}", answer.text());
-    assert_eq!((answer.headers["retry-after"].as_str(), answer.headers["x-odd"].as_str()), ("7", "yes"));
+    assert!(
+        answer.text().contains("so it is") && !answer.text().contains("/b/k"),
+        "{}",
+        answer.text()
+    );
+    assert_eq!(
+        (answer.headers["retry-after"].as_str(), answer.headers["x-odd"].as_str()),
+        ("7", "yes")
+    );
 }
 
 #[tokio::test]
@@ -98,10 +115,16 @@ async fn a_silent_ufs_is_a_503_that_shows_no_address() {
 async fn an_answer_of_the_ufs_that_is_not_s3s_is_a_501_that_nobody_tries_again() {
     let stage = stage().await;
     for mount in ["same", "other"] {
-        let answer = stage.send(&Request::new("GET", &format!("/{mount}/k")).query("legal-hold="), b"").await;
+        let answer = stage
+            .send(&Request::new("GET", &format!("/{mount}/k")).query("legal-hold="), b"")
+            .await;
         assert_eq!(answer.error(), (501, "NotImplemented".to_owned()));
         assert!(!answer.headers.contains_key("retry-after"), "{:?}", answer.headers);
-        assert!(answer.text().contains("<Message>") && !answer.text().contains("hidden"), "{}", answer.text());
+        assert!(
+            answer.text().contains("<Message>") && !answer.text().contains("hidden"),
+            "{}",
+            answer.text()
+        );
     }
 }
 
@@ -112,13 +135,19 @@ async fn conditions_and_ranges_answer_as_the_store_does() {
     let etag = "\"5d41402abc4b2a76b9719d911017c592\"";
     let get = || Request::new("GET", "/data/x");
     let unchanged = stage.send(&get().header("if-none-match", etag), b"").await;
-    assert_eq!((unchanged.status, unchanged.headers["etag"].as_str(), unchanged.body.len()), (304, etag, 0));
+    assert_eq!(
+        (unchanged.status, unchanged.headers["etag"].as_str(), unchanged.body.len()),
+        (304, etag, 0)
+    );
     let failed = stage.send(&get().header("if-match", "\"other\""), b"").await;
     assert_eq!(failed.error(), (412, "PreconditionFailed".to_owned()));
     let past = stage.send(&get().header("range", "bytes=9-"), b"").await;
     assert_eq!(past.error(), (416, "InvalidRange".to_owned()));
     let part = stage.send(&get().header("range", "bytes=1-2"), b"").await;
-    assert_eq!((part.status, part.text().as_str(), part.headers["content-range"].as_str()), (206, "el", "bytes 1-2/5"));
+    assert_eq!(
+        (part.status, part.text().as_str(), part.headers["content-range"].as_str()),
+        (206, "el", "bytes 1-2/5")
+    );
     let head = stage.send(&Request::new("HEAD", "/data/absent"), b"").await;
     assert_eq!((head.status, head.body.len()), (404, 0));
 }
@@ -126,7 +155,8 @@ async fn conditions_and_ranges_answer_as_the_store_does() {
 #[tokio::test]
 async fn operations_without_a_bucket_of_ours_are_refused() {
     let stage = Stage::start().await;
-    let refused = stage.send(&Request::new("GET", "/").query("x-id=ListDirectoryBuckets"), b"").await;
+    let refused =
+        stage.send(&Request::new("GET", "/").query("x-id=ListDirectoryBuckets"), b"").await;
     assert_eq!(refused.error(), (501, "NotImplemented".to_owned()));
 }
 
@@ -164,11 +194,20 @@ async fn attributes_are_the_stores_own_document() {
             assert_eq!(front.put(path, b"hello").await.status, 200);
         }
         let request = Request::new("GET", path).query("attributes=");
-        let answer = front.send(&request.header("x-amz-object-attributes", "ETag,ObjectSize,Checksum"), b"").await;
+        let answer = front
+            .send(&request.header("x-amz-object-attributes", "ETag,ObjectSize,Checksum"), b"")
+            .await;
         let text = answer.text();
-        assert_eq!((answer.status, answer.headers["content-type"].as_str()), (200, "application/xml"), "{text}");
+        assert_eq!(
+            (answer.status, answer.headers["content-type"].as_str()),
+            (200, "application/xml"),
+            "{text}"
+        );
         assert!(text.contains("<ETag>5d41402abc4b2a76b9719d911017c592</ETag>"), "{text}");
-        assert!(text.contains("<ObjectSize>5</ObjectSize>") && text.contains("<ChecksumCRC64NVME>"), "{text}");
+        assert!(
+            text.contains("<ObjectSize>5</ObjectSize>") && text.contains("<ChecksumCRC64NVME>"),
+            "{text}"
+        );
         assert!(answer.headers.contains_key("last-modified"), "{:?}", answer.headers);
     }
 }
@@ -198,14 +237,18 @@ async fn keys_of_spaces_alone_are_keys() {
 async fn metadata_outside_ascii_reaches_the_store_as_it_was_written() {
     let (front, behind) = stages().await;
     let put = Request::new("PUT", "/far/x").header("content-length", "5");
-    let put = put.header("x-amz-meta-raw", "grün").header("x-amz-meta-word", "=?UTF-8?B?Z3LDvG4=?=");
+    let put =
+        put.header("x-amz-meta-raw", "grün").header("x-amz-meta-word", "=?UTF-8?B?Z3LDvG4=?=");
     let answer = front.send(&put, b"hello").await;
     assert_eq!(answer.status, 200, "{}", answer.text());
     assert!(behind.visible("data", "x").await);
     let words = behind.get("/data/x").await.headers;
     let through = front.get("/far/x").await.headers;
     assert_eq!(words["x-amz-meta-word"], "=?UTF-8?B?Z3LDvG4=?=");
-    assert_eq!(words["x-amz-meta-raw"], "=?UTF-8?B?Z3LDvG4=?=", "S3 answers metadata outside ASCII in words");
+    assert_eq!(
+        words["x-amz-meta-raw"], "=?UTF-8?B?Z3LDvG4=?=",
+        "S3 answers metadata outside ASCII in words"
+    );
     assert_eq!(
         (&through["x-amz-meta-raw"], &through["x-amz-meta-word"]),
         (&words["x-amz-meta-raw"], &words["x-amz-meta-word"])

@@ -1,5 +1,5 @@
-//! The same over a network: the UFS behind the gateway is an S3 endpoint (another gateway, over a local store). What is cut here
-//! must leave nothing there.
+//! The same over a network: the UFS behind the gateway is an S3 endpoint (another gateway, over a
+//! local store). What is cut here must leave nothing there.
 
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -9,7 +9,8 @@ use verbs3_ufs::{Ufs, UfsLimits};
 use crate::signing::{ACCESS_KEY, REGION, Request, SECRET_KEY};
 use crate::stage::{Setup, Stage, mount};
 
-/// The gateway that clients use, and the one that is its UFS. `far` is all of the other's `data`, `part` its `p/`.
+/// The gateway that clients use, and the one that is its UFS. `far` is all of the other's `data`,
+/// `part` its `p/`.
 pub async fn stages() -> (Stage, Stage) {
     stages_with(|_| {}).await
 }
@@ -22,11 +23,15 @@ async fn stages_with(behind: impl FnOnce(&mut Setup)) -> (Stage, Stage) {
         secret_access_key: Secret::new(SECRET_KEY),
         session_token: None,
     };
-    let store = connect(S3Options::new(Some(format!("http://{}", behind.address)), REGION, credentials)).await.unwrap();
+    let store =
+        connect(S3Options::new(Some(format!("http://{}", behind.address)), REGION, credentials))
+            .await
+            .unwrap();
     let ufs = Ufs::new("remote".to_owned(), store, UfsLimits::default());
     let front = Stage::start_with(|setup| {
         // Both buckets are called data, so that nothing is renamed on the first.
-        setup.mounts = vec![mount("far", ufs.clone(), "data", ""), mount("part", ufs, "data", "p/")];
+        setup.mounts =
+            vec![mount("far", ufs.clone(), "data", ""), mount("part", ufs, "data", "p/")];
     })
     .await;
     (front, behind)
@@ -58,8 +63,12 @@ async fn a_batch_that_is_slowed_down_as_a_whole_leaves_no_key_uncertain() {
     let batch = Request::new("POST", "/far").query("delete=").header("content-length", &length);
     assert_eq!(front.send(&batch, document).await.error(), (503, "SlowDown".to_owned()));
     assert_eq!(front.told(), ["announce a,b visible=false", "report a,b Done"]);
-    // What is slowed down without such a document may have begun: stores with disks of their own say so in the middle.
-    assert_eq!(front.send(&Request::new("DELETE", "/far/a"), b"").await.error(), (503, "SlowDown".to_owned()));
+    // What is slowed down without such a document may have begun: stores with disks of their own
+    // say so in the middle.
+    assert_eq!(
+        front.send(&Request::new("DELETE", "/far/a"), b"").await.error(),
+        (503, "SlowDown".to_owned())
+    );
     assert_eq!(front.told()[2..], ["announce a visible=false", "report a Unknown"]);
 }
 
@@ -68,11 +77,18 @@ async fn a_broken_promise_cuts_the_connection_and_leaves_nothing_behind() {
     let (front, behind) = stages().await;
     for bytes in [1, 5, 3_000_000] {
         let body = vec![7; bytes];
-        let answer = front.send(&put("/far/x", bytes).header("x-amz-checksum-crc32", "AAAAAA=="), &body).await;
+        let answer = front
+            .send(&put("/far/x", bytes).header("x-amz-checksum-crc32", "AAAAAA=="), &body)
+            .await;
         assert_eq!(answer.error(), (400, "BadDigest".to_owned()), "{bytes}");
     }
     assert!(!behind.visible("data", "x").await);
-    assert!(front.told().is_empty() && behind.told().is_empty(), "{:?} {:?}", front.told(), behind.told());
+    assert!(
+        front.told().is_empty() && behind.told().is_empty(),
+        "{:?} {:?}",
+        front.told(),
+        behind.told()
+    );
 }
 
 #[tokio::test]
@@ -102,7 +118,8 @@ async fn errors_from_afar_keep_their_status_code_and_headers() {
     }
     let again = front.send(&put("/far/x", 5).header("if-none-match", "*"), b"other").await;
     assert_eq!(again.error(), (412, "PreconditionFailed".to_owned()));
-    let unchanged = Request::new("GET", "/far/x").header("if-none-match", "\"5d41402abc4b2a76b9719d911017c592\"");
+    let unchanged = Request::new("GET", "/far/x")
+        .header("if-none-match", "\"5d41402abc4b2a76b9719d911017c592\"");
     let unchanged = front.send(&unchanged, b"").await;
     assert_eq!((unchanged.status, unchanged.body.len()), (304, 0));
     assert_eq!(unchanged.headers["etag"], "\"5d41402abc4b2a76b9719d911017c592\"");

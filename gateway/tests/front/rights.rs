@@ -1,5 +1,5 @@
-//! Rights beyond reading and writing: ACLs, locks, and buckets that a document names. Real requests; where the store must have
-//! seen something, it is a store that remembers.
+//! Rights beyond reading and writing: ACLs, locks, and buckets that a document names. Real
+//! requests; where the store must have seen something, it is a store that remembers.
 
 use std::fs;
 use std::path::Path;
@@ -40,7 +40,10 @@ impl S3 for Remembering {
         Ok(S3Response::new(PutBucketLoggingOutput::default()))
     }
 
-    async fn restore_object(&self, _: S3Request<RestoreObjectInput>) -> S3Result<S3Response<RestoreObjectOutput>> {
+    async fn restore_object(
+        &self,
+        _: S3Request<RestoreObjectInput>,
+    ) -> S3Result<S3Response<RestoreObjectOutput>> {
         self.0.lock().push("restored".to_owned());
         Ok(S3Response::new(RestoreObjectOutput::default()))
     }
@@ -51,7 +54,9 @@ fn rules(path: &Path, rules: &[(&str, &str, &str)]) -> Arc<Identities> {
                  [[identity.allow]]\nmount = \"*\"\nrights = [\"read\", \"write\", \"delete\", \"admin\"]\n\
                  [[identity]]\naccess_key = \"AKOTHER\"\nsecret_key = \"other-secret\"\n";
     let rules = rules.iter().map(|(mount, prefix, rights)| {
-        format!("[[identity.allow]]\nmount = \"{mount}\"\nprefix = \"{prefix}\"\nrights = [{rights}]\n")
+        format!(
+            "[[identity.allow]]\nmount = \"{mount}\"\nprefix = \"{prefix}\"\nrights = [{rights}]\n"
+        )
     });
     fs::write(path, owner.to_owned() + &rules.collect::<String>()).unwrap();
     Identities::load(path).unwrap()
@@ -70,8 +75,18 @@ fn more_than_writes() -> Vec<(Request, &'static str)> {
         (put("/data/mine/x").query("acl=").header("x-amz-acl", "public-read"), "acl"),
         (put("/data/mine/y").header("x-amz-acl", "public-read"), "acl"),
         (put("/data/mine/y").header("x-amz-grant-read", "uri=all"), "acl"),
-        (put("/data/mine/y").header("x-amz-copy-source", "/data/mine/x").header("x-amz-acl", "public-read"), "acl"),
-        (other("POST", "/data/mine/y").query("uploads=").header("x-amz-grant-full-control", "id=a"), "acl"),
+        (
+            put("/data/mine/y")
+                .header("x-amz-copy-source", "/data/mine/x")
+                .header("x-amz-acl", "public-read"),
+            "acl",
+        ),
+        (
+            other("POST", "/data/mine/y")
+                .query("uploads=")
+                .header("x-amz-grant-full-control", "id=a"),
+            "acl",
+        ),
         (put("/data/mine/x").query("retention="), "lock"),
         (put("/data/mine/x").query("legal-hold="), "lock"),
         (put("/data/mine/y").header("x-amz-object-lock-legal-hold", "ON"), "lock"),
@@ -81,7 +96,12 @@ fn more_than_writes() -> Vec<(Request, &'static str)> {
                 .header("x-amz-object-lock-retain-until-date", "2099-01-01T00:00:00Z"),
             "lock",
         ),
-        (other("POST", "/data/mine/y").query("uploads=").header("x-amz-object-lock-legal-hold", "ON"), "lock"),
+        (
+            other("POST", "/data/mine/y")
+                .query("uploads=")
+                .header("x-amz-object-lock-legal-hold", "ON"),
+            "lock",
+        ),
     ]
 }
 
@@ -105,14 +125,20 @@ async fn who_may_write_may_neither_open_nor_lock() {
         let request = request.header("content-length", &body.len().to_string());
         let answer = stage.send(&request, body.as_bytes()).await;
         assert_eq!(answer.error(), (403, "AccessDenied".to_owned()), "{:?}", request.headers);
-        assert!(answer.text().contains(&format!("the right &quot;{right}&quot;")), "{}", answer.text());
+        assert!(
+            answer.text().contains(&format!("the right &quot;{right}&quot;")),
+            "{}",
+            answer.text()
+        );
     }
-    let bypass = other("DELETE", "/data/mine/x").header("x-amz-bypass-governance-retention", "true");
+    let bypass =
+        other("DELETE", "/data/mine/x").header("x-amz-bypass-governance-retention", "true");
     assert_eq!(stage.send(&bypass, b"").await.error(), (403, "AccessDenied".to_owned()));
     assert!(!stage.visible("data", "mine/y").await && stage.visible("data", "mine/x").await);
     assert_eq!(stage.told().len(), before, "a home was told of it");
     // The default of many clients opens nothing.
-    let closed = other("PUT", "/data/mine/y").header("content-length", "0").header("x-amz-acl", "private");
+    let closed =
+        other("PUT", "/data/mine/y").header("content-length", "0").header("x-amz-acl", "private");
     assert_eq!(stage.send(&closed, b"").await.status, 200);
 }
 
@@ -127,10 +153,13 @@ async fn the_rights_open_what_they_are_for() {
         // What the local store makes of it is its own.
         assert_ne!(stage.send(&request, b"").await.status, 403, "{:?}", request.headers);
     }
-    let theirs =
-        other("PUT", "/data/theirs").query("acl=").header("content-length", "0").header("x-amz-acl", "private");
+    let theirs = other("PUT", "/data/theirs")
+        .query("acl=")
+        .header("content-length", "0")
+        .header("x-amz-acl", "private");
     assert_eq!(stage.send(&theirs, b"").await.status, 403);
-    let bypass = other("DELETE", "/data/mine/x").header("x-amz-bypass-governance-retention", "true");
+    let bypass =
+        other("DELETE", "/data/mine/x").header("x-amz-bypass-governance-retention", "true");
     assert_eq!(stage.send(&bypass, b"").await.status, 403, "who locks could unlock");
 }
 
@@ -148,7 +177,8 @@ fn logging(bucket: &str) -> String {
     )
 }
 
-/// A stage whose identity AKOTHER administers `here`, may write and delete in `there`, write in `half`, and nothing elsewhere.
+/// A stage whose identity AKOTHER administers `here`, may write and delete in `there`, write in
+/// `half`, and nothing elsewhere.
 async fn administered(folder: &Path, told: &Remembering) -> Stage {
     let identities = rules(
         &folder.join("identities.toml"),
@@ -183,7 +213,9 @@ async fn an_admin_reaches_no_other_bucket_by_a_document() {
     let (folder, told) = (tempfile::tempdir().unwrap(), Remembering::default());
     let stage = administered(folder.path(), &told).await;
     let send = async |query: &str, document: String| {
-        let request = other("PUT", "/here").query(query).header("content-length", &document.len().to_string());
+        let request = other("PUT", "/here")
+            .query(query)
+            .header("content-length", &document.len().to_string());
         stage.send(&request, document.as_bytes()).await
     };
     for (bucket, status) in [
@@ -216,7 +248,9 @@ async fn a_restore_writes_nowhere_else() {
     let (folder, told) = (tempfile::tempdir().unwrap(), Remembering::default());
     let stage = administered(folder.path(), &told).await;
     let send = async |document: &str| {
-        let request = other("POST", "/here/k").query("restore=").header("content-length", &document.len().to_string());
+        let request = other("POST", "/here/k")
+            .query("restore=")
+            .header("content-length", &document.len().to_string());
         stage.send(&request, document.as_bytes()).await
     };
     let elsewhere = "<RestoreRequest><Type>SELECT</Type><OutputLocation><S3><BucketName>there</BucketName><Prefix>p</Prefix></S3>\

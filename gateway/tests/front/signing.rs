@@ -107,18 +107,25 @@ impl Request {
         ]);
         headers.sort();
         let names = headers.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(";");
-        let lines: String = headers.iter().map(|(name, value)| format!("{name}:{value}\n")).collect();
-        let canonical = format!("{}\n{}\n{}\n{lines}\n{names}\n{}", self.method, self.path, self.query, self.payload);
+        let lines: String =
+            headers.iter().map(|(name, value)| format!("{name}:{value}\n")).collect();
+        let canonical = format!(
+            "{}\n{}\n{}\n{lines}\n{names}\n{}",
+            self.method, self.path, self.query, self.payload
+        );
         let mut seed = self.seed(&stamp);
-        let to_sign = format!("AWS4-HMAC-SHA256\n{stamp}\n{}\n{}", seed.scope, sha256(canonical.as_bytes()));
+        let to_sign =
+            format!("AWS4-HMAC-SHA256\n{stamp}\n{}\n{}", seed.scope, sha256(canonical.as_bytes()));
         seed.signature = hex::encode(hmac(&seed.key, &to_sign));
         let question = if self.query.is_empty() { "" } else { "?" };
-        let mut head = format!("{} {}{question}{} HTTP/1.1\r\n", self.method, self.path, self.query);
+        let mut head =
+            format!("{} {}{question}{} HTTP/1.1\r\n", self.method, self.path, self.query);
         for (name, value) in &headers {
             head.push_str(&format!("{name}: {value}\r\n"));
         }
         head.push_str(&format!(
-            "authorization: AWS4-HMAC-SHA256 Credential={}/{}, SignedHeaders={names}, Signature={}\r\nconnection: close\r\n\r\n",
+            "authorization: AWS4-HMAC-SHA256 Credential={}/{}, SignedHeaders={names}, \
+            Signature={}\r\nconnection: close\r\n\r\n",
             self.access_key, seed.scope, seed.signature
         ));
         (head, seed)
@@ -132,11 +139,16 @@ impl Request {
         let query = format!(
             "X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential={credential}&X-Amz-Date={stamp}&X-Amz-Expires={expires_s}&X-Amz-SignedHeaders=host"
         );
-        let canonical = format!("{}\n{}\n{query}\nhost:{host}\n\nhost\nUNSIGNED-PAYLOAD", self.method, self.path);
-        let to_sign = format!("AWS4-HMAC-SHA256\n{stamp}\n{}\n{}", seed.scope, sha256(canonical.as_bytes()));
+        let canonical = format!(
+            "{}\n{}\n{query}\nhost:{host}\n\nhost\nUNSIGNED-PAYLOAD",
+            self.method, self.path
+        );
+        let to_sign =
+            format!("AWS4-HMAC-SHA256\n{stamp}\n{}\n{}", seed.scope, sha256(canonical.as_bytes()));
         let signature = hex::encode(hmac(&seed.key, &to_sign));
         format!(
-            "{} {}?{query}&X-Amz-Signature={signature} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n",
+            "{} {}?{query}&X-Amz-Signature={signature} HTTP/1.1\r\nhost: {host}\r\nconnection: \
+            close\r\n\r\n",
             self.method, self.path
         )
     }
@@ -144,7 +156,8 @@ impl Request {
 
 impl Seed {
     fn next(&mut self, algorithm: &str, rest: &str) -> String {
-        let to_sign = format!("{algorithm}\n{}\n{}\n{}\n{rest}", self.stamp, self.scope, self.signature);
+        let to_sign =
+            format!("{algorithm}\n{}\n{}\n{}\n{rest}", self.stamp, self.scope, self.signature);
         self.signature = hex::encode(hmac(&self.key, &to_sign));
         self.signature.clone()
     }

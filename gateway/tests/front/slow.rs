@@ -47,7 +47,11 @@ async fn an_upload_that_trickles_is_refused_though_it_never_rests() {
         answer = timeout(PATIENCE, Answer::read(read)) => answer.expect("an answer"),
     };
     assert_eq!(answer.error(), (400, "RequestTimeout".to_owned()));
-    assert!(metrics(&stage).contains("verbs3_gateway_bodies_refused_total{reason=\"slow\"} 1"), "{}", metrics(&stage));
+    assert!(
+        metrics(&stage).contains("verbs3_gateway_bodies_refused_total{reason=\"slow\"} 1"),
+        "{}",
+        metrics(&stage)
+    );
     assert!(!stage.visible("data", "x").await);
 }
 
@@ -67,7 +71,10 @@ async fn an_answer_that_is_taken_too_slowly_is_cut_and_holds_nothing() {
         }
     };
     let cut = async {
-        until(|| metrics(&stage).contains("verbs3_gateway_connections_cut_total{reason=\"slow\"} 1")).await;
+        until(|| {
+            metrics(&stage).contains("verbs3_gateway_connections_cut_total{reason=\"slow\"} 1")
+        })
+        .await;
         until(|| metrics(&stage).contains("verbs3_gateway_requests_in_flight 0\n")).await;
     };
     tokio::select! {

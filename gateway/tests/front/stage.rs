@@ -1,4 +1,5 @@
-//! A gateway on loopback over a local store, with homes that remember what they are told and fail on demand.
+//! A gateway on loopback over a local store, with homes that remember what they are told and fail
+//! on demand.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -15,7 +16,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use verbs3_gateway::auth::Identities;
 use verbs3_gateway::mount::{Coherence, Freshness, Mount, Mounts};
-use verbs3_gateway::{Announcement, Gateway, GatewayOptions, HomeUnreachable, Homes, Listener, TlsFiles, Way};
+use verbs3_gateway::{
+    Announcement, Gateway, GatewayOptions, HomeUnreachable, Homes, Listener, TlsFiles, Way,
+};
 use verbs3_protocol::{ListedEntry, Volume, WriteOutcome};
 use verbs3_ufs::local::{LocalOptions, LocalStore};
 use verbs3_ufs::{Ufs, UfsLimits};
@@ -36,8 +39,8 @@ pub fn s3_request<T>(input: T) -> S3Request<T> {
     }
 }
 
-/// What the homes were told, in order: `announce KEY visible=…`, `report KEY OUTCOME`, `abandoned KEY`, `forget KEY`,
-/// `listed VOLUME KEY=BYTES,…`.
+/// What the homes were told, in order: `announce KEY visible=…`, `report KEY OUTCOME`,
+/// `abandoned KEY`, `forget KEY`, `listed VOLUME KEY=BYTES,…`.
 pub struct TestHomes {
     pub told: Arc<Mutex<Vec<String>>>,
     pub refuse_announce: AtomicBool,
@@ -54,7 +57,11 @@ struct Told {
 
 #[async_trait]
 impl Homes for TestHomes {
-    async fn announce(&self, volume: &Volume, keys: &[String]) -> Result<Box<dyn Announcement>, HomeUnreachable> {
+    async fn announce(
+        &self,
+        volume: &Volume,
+        keys: &[String],
+    ) -> Result<Box<dyn Announcement>, HomeUnreachable> {
         if self.refuse_announce.load(Ordering::SeqCst) {
             return Err(HomeUnreachable { reason: "worker w1 is away".to_owned() });
         }
@@ -105,7 +112,11 @@ impl Drop for Told {
 }
 
 pub async fn visible(store: &LocalStore, bucket: &str, key: &str) -> bool {
-    let input = HeadObjectInput { bucket: bucket.to_owned(), key: key.to_owned(), ..HeadObjectInput::default() };
+    let input = HeadObjectInput {
+        bucket: bucket.to_owned(),
+        key: key.to_owned(),
+        ..HeadObjectInput::default()
+    };
     store.head_object(s3_request(input)).await.is_ok()
 }
 
@@ -114,8 +125,9 @@ pub struct Setup {
     pub options: GatewayOptions,
     pub identities: Arc<Identities>,
     pub tls: Option<TlsFiles>,
-    /// Mounts besides the usual: `data` (whole bucket), `sets` (`team/a/` of bucket `store`), `loose` (bucket `loose`, coherence
-    /// by ttl), `frozen` (bucket `data`, read-only), `raw` (bucket `apart`, not cached).
+    /// Mounts besides the usual: `data` (whole bucket), `sets` (`team/a/` of bucket `store`),
+    /// `loose` (bucket `loose`, coherence by ttl), `frozen` (bucket `data`, read-only), `raw`
+    /// (bucket `apart`, not cached).
     pub mounts: Vec<Mount>,
     pub open: bool,
 }
@@ -153,7 +165,8 @@ impl Stage {
         let folder = tempfile::tempdir().unwrap();
         let store = LocalStore::open(LocalOptions::new(folder.path())).unwrap();
         for bucket in ["data", "store", "loose", "apart"] {
-            let input = CreateBucketInput { bucket: bucket.to_owned(), ..CreateBucketInput::default() };
+            let input =
+                CreateBucketInput { bucket: bucket.to_owned(), ..CreateBucketInput::default() };
             store.create_bucket(s3_request(input)).await.unwrap();
         }
         let mut setup = Setup {
@@ -170,7 +183,11 @@ impl Stage {
             mount("sets", ufs.clone(), "store", "team/a/"),
             Mount { coherence: Coherence::Ttl, ..mount("loose", ufs.clone(), "loose", "") },
             Mount { read_only: true, ..mount("frozen", ufs.clone(), "data", "") },
-            Mount { cached: false, coherence: Coherence::Ttl, ..mount("raw", ufs.clone(), "apart", "") },
+            Mount {
+                cached: false,
+                coherence: Coherence::Ttl,
+                ..mount("raw", ufs.clone(), "apart", "")
+            },
         ];
         mounts.extend(setup.mounts);
         let mut mounts = Mounts::new(mounts).unwrap();
@@ -184,8 +201,16 @@ impl Stage {
             store: store.clone(),
         });
         let registry = Registry::new();
-        let gateway = Gateway::without_tier(setup.options, mounts, homes.clone(), setup.identities, &registry).unwrap();
-        let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), setup.tls.as_ref()).await.unwrap();
+        let gateway = Gateway::without_tier(
+            setup.options,
+            mounts,
+            homes.clone(),
+            setup.identities,
+            &registry,
+        )
+        .unwrap();
+        let listener =
+            Listener::bind("127.0.0.1:0".parse().unwrap(), setup.tls.as_ref()).await.unwrap();
         let address = listener.address().unwrap();
         gateway.serve(listener);
         Self { address, gateway, store, homes, registry, _folder: folder }
@@ -207,7 +232,11 @@ impl Stage {
 
     /// A PUT with the right length.
     pub async fn put(&self, path: &str, body: &[u8]) -> Answer {
-        self.send(&Request::new("PUT", path).header("content-length", &body.len().to_string()), body).await
+        self.send(
+            &Request::new("PUT", path).header("content-length", &body.len().to_string()),
+            body,
+        )
+        .await
     }
 
     pub async fn exchange(&self, head: &str, body: &[u8]) -> Answer {
@@ -271,8 +300,10 @@ impl Answer {
     /// Status and S3's code.
     pub fn error(&self) -> (u16, String) {
         let text = self.text();
-        let code =
-            text.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>")).map_or("", |(code, _)| code);
+        let code = text
+            .split_once("<Code>")
+            .and_then(|(_, rest)| rest.split_once("</Code>"))
+            .map_or("", |(code, _)| code);
         (self.status, code.to_owned())
     }
 }

@@ -1,5 +1,5 @@
-//! Those who have not proven who they are: what they can hold, for how long, and that they keep nobody else out. Raw sockets: no
-//! client would do this.
+//! Those who have not proven who they are: what they can hold, for how long, and that they keep
+//! nobody else out. Raw sockets: no client would do this.
 
 use std::time::Duration;
 
@@ -32,7 +32,8 @@ fn metrics(stage: &Stage) -> String {
 
 #[tokio::test]
 async fn who_proves_nothing_is_cut_whatever_it_sends() {
-    // Silence, half a preface, a preface, pings, headers without an end, half a request, and whole ones that nobody has signed.
+    // Silence, half a preface, a preface, pings, headers without an end, half a request, and whole
+    // ones that nobody has signed.
     let unsigned = b"GET /data/x HTTP/1.1\r\nhost: x\r\n\r\n".as_slice();
     let openings: [(&[u8], &[u8]); 7] = [
         (b"", b""),
@@ -44,7 +45,8 @@ async fn who_proves_nothing_is_cut_whatever_it_sends() {
         (unsigned, unsigned),
     ];
     // Nothing else ends them in this test's time.
-    let stage = Stage::start_with(|setup| setup.options.proof_max = Duration::from_millis(800)).await;
+    let stage =
+        Stage::start_with(|setup| setup.options.proof_max = Duration::from_millis(800)).await;
     for (opening, every) in openings {
         let socket = TcpStream::connect(stage.address).await.unwrap();
         let (read, mut write) = socket.into_split();
@@ -65,7 +67,9 @@ async fn who_proves_nothing_is_cut_whatever_it_sends() {
             ended = timeout(Duration::from_secs(30), ended) => ended.expect("the connection is cut"),
         }
     }
-    assert!(metrics(&stage).contains("verbs3_gateway_connections_cut_total{reason=\"unproven\"} 7"));
+    assert!(
+        metrics(&stage).contains("verbs3_gateway_connections_cut_total{reason=\"unproven\"} 7")
+    );
     until(|| metrics(&stage).contains("verbs3_gateway_connections_unproven 0\n")).await;
 }
 
@@ -73,8 +77,10 @@ async fn who_proves_nothing_is_cut_whatever_it_sends() {
 async fn a_tls_connection_without_requests_is_cut() {
     let folder = tempfile::tempdir().unwrap();
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
-    let files =
-        verbs3_gateway::TlsFiles { certificate: folder.path().join("cert.pem"), key: folder.path().join("key.pem") };
+    let files = verbs3_gateway::TlsFiles {
+        certificate: folder.path().join("cert.pem"),
+        key: folder.path().join("key.pem"),
+    };
     std::fs::write(&files.certificate, made.cert.pem()).unwrap();
     std::fs::write(&files.key, made.signing_key.serialize_pem()).unwrap();
     let stage = Stage::start_with(|setup| {
@@ -89,26 +95,36 @@ async fn a_tls_connection_without_requests_is_cut() {
         closed(socket).await;
     }
     // And one that is complete.
-    use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs, pki_types::ServerName};
+    use tokio_rustls::rustls::{
+        ClientConfig, RootCertStore, crypto::aws_lc_rs, pki_types::ServerName,
+    };
     let mut roots = RootCertStore::empty();
     roots.add(made.cert.der().clone()).unwrap();
-    let config = ClientConfig::builder_with_provider(std::sync::Arc::new(aws_lc_rs::default_provider()))
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+    let config =
+        ClientConfig::builder_with_provider(std::sync::Arc::new(aws_lc_rs::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
     let socket = TcpStream::connect(stage.address).await.unwrap();
     let connector = tokio_rustls::TlsConnector::from(std::sync::Arc::new(config));
-    let mut stream = connector.connect(ServerName::try_from("localhost").unwrap(), socket).await.unwrap();
+    let mut stream =
+        connector.connect(ServerName::try_from("localhost").unwrap(), socket).await.unwrap();
     let mut rest = Vec::new();
-    let _ = timeout(Duration::from_secs(30), stream.read_to_end(&mut rest)).await.expect("the connection is cut");
-    assert!(metrics(&stage).contains("verbs3_gateway_connections_cut_total{reason=\"unproven\"} 3"));
+    let _ = timeout(Duration::from_secs(30), stream.read_to_end(&mut rest))
+        .await
+        .expect("the connection is cut");
+    assert!(
+        metrics(&stage).contains("verbs3_gateway_connections_cut_total{reason=\"unproven\"} 3")
+    );
 }
 
 #[tokio::test]
 async fn who_has_signed_a_request_may_stay() {
-    let stage = Stage::start_with(|setup| setup.options.proof_max = Duration::from_millis(300)).await;
-    let (head, _) = Request::new("PUT", "/data/x").header("content-length", "5").signed(&stage.host());
+    let stage =
+        Stage::start_with(|setup| setup.options.proof_max = Duration::from_millis(300)).await;
+    let (head, _) =
+        Request::new("PUT", "/data/x").header("content-length", "5").signed(&stage.host());
     let mut socket = TcpStream::connect(stage.address).await.unwrap();
     socket.write_all(head.as_bytes()).await.unwrap();
     // A body that takes longer than a stranger may stay.
@@ -132,7 +148,8 @@ async fn strangers_keep_nobody_out() {
         }
         tokio::task::yield_now().await;
     }
-    // As soon as the strangers have been there for a second. A refused connection ends without an answer.
+    // As soon as the strangers have been there for a second. A refused connection ends without an
+    // answer.
     let began = std::time::Instant::now();
     loop {
         let (head, _) = Request::new("GET", "/data/x").signed(&stage.host());
@@ -186,7 +203,10 @@ async fn unsigned_forms_hold_no_place_of_known_requests_and_no_memory() {
     for _ in 0..3 {
         let mut socket = TcpStream::connect(stage.address).await.unwrap();
         socket.write_all(form_head(&stage, 60_000_000).as_bytes()).await.unwrap();
-        socket.write_all(b"--X\r\nContent-Disposition: form-data; name=\"key\"\r\n\r\n").await.unwrap();
+        socket
+            .write_all(b"--X\r\nContent-Disposition: form-data; name=\"key\"\r\n\r\n")
+            .await
+            .unwrap();
         slow.push(socket);
     }
     until(|| metrics(&stage).contains("verbs3_gateway_requests_unproven 3\n")).await;
@@ -194,7 +214,10 @@ async fn unsigned_forms_hold_no_place_of_known_requests_and_no_memory() {
     assert!(text.contains("verbs3_gateway_requests_in_flight 0\n"), "{text}");
     assert!(text.contains("verbs3_gateway_form_bytes 0\n"), "{text}");
     // One more stranger is told to come back; who is known is served.
-    assert_eq!(stage.exchange(&form_head(&stage, 100), b"").await.error(), (503, "SlowDown".to_owned()));
+    assert_eq!(
+        stage.exchange(&form_head(&stage, 100), b"").await.error(),
+        (503, "SlowDown".to_owned())
+    );
     assert_eq!(stage.put("/data/x", b"hello").await.status, 200);
     for socket in slow {
         closed(socket).await;
@@ -205,22 +228,30 @@ async fn unsigned_forms_hold_no_place_of_known_requests_and_no_memory() {
 #[tokio::test]
 async fn a_form_whose_signature_is_wrong_is_refused_before_its_file() {
     let stage = Stage::start().await;
-    let field =
-        |name: &str, value: &str| format!("--X\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n");
-    let fields = field("key", "k") + &field("signature", "x") + &field("awsaccesskeyid", "x") + &field("policy", "x");
+    let field = |name: &str, value: &str| {
+        format!("--X\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n")
+    };
+    let fields = field("key", "k")
+        + &field("signature", "x")
+        + &field("awsaccesskeyid", "x")
+        + &field("policy", "x");
     let head = "--X\r\nContent-Disposition: form-data; name=\"file\"; filename=\"f\"\r\n\r\n";
     let mut socket = TcpStream::connect(stage.address).await.unwrap();
     socket.write_all(form_head(&stage, 60_000_000).as_bytes()).await.unwrap();
     socket.write_all((fields + head).as_bytes()).await.unwrap();
     // The answer comes though not a byte of the file has.
     let mut answer = [0; 12];
-    timeout(Duration::from_secs(30), socket.read_exact(&mut answer)).await.expect("an answer").unwrap();
+    timeout(Duration::from_secs(30), socket.read_exact(&mut answer))
+        .await
+        .expect("an answer")
+        .unwrap();
     assert!(answer.starts_with(b"HTTP/1.1 40"), "{}", String::from_utf8_lossy(&answer));
 }
 
 #[tokio::test]
 async fn probes_are_answered_while_strangers_hold_admin_connections() {
-    let limits = AdminLimits { connections_max: 8, per_address_max: 6, deadline: Duration::from_secs(60) };
+    let limits =
+        AdminLimits { connections_max: 8, per_address_max: 6, deadline: Duration::from_secs(60) };
     let stage = Stage::start_with(|setup| setup.options.admin = limits).await;
     let admin = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = admin.local_addr().unwrap();
@@ -256,7 +287,8 @@ async fn an_admin_connection_ends_in_time_whatever_it_sends() {
     timeout(Duration::from_secs(30), trickled).await.expect("the connection is cut");
 }
 
-/// s3s would read such a form itself, whole, before any signature: it takes the one value that is text.
+/// s3s would read such a form itself, whole, before any signature: it takes the one value that is
+/// text.
 #[tokio::test]
 async fn a_form_behind_another_content_type_is_a_form() {
     let stage = Stage::start_with(|setup| setup.options.proof_max = Duration::from_secs(600)).await;
@@ -265,6 +297,9 @@ async fn a_form_behind_another_content_type_is_a_form() {
                  content-type: multipart/form-data; boundary=x\r\ncontent-length: 1000000\r\n\r\n";
     socket.write_all(head).await.unwrap();
     let mut answer = [0; 12];
-    timeout(Duration::from_secs(60), socket.read_exact(&mut answer)).await.expect("no body is waited for").unwrap();
+    timeout(Duration::from_secs(60), socket.read_exact(&mut answer))
+        .await
+        .expect("no body is waited for")
+        .unwrap();
     assert_eq!(&answer, b"HTTP/1.1 400");
 }

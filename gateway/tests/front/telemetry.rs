@@ -1,5 +1,6 @@
-//! Traces and metrics towards a receiver of OTLP: what of a request is told, to whom the trace goes on, and what a receiver costs
-//! that is away. The receiver here decodes with the official schema; a separate process does in `tests/testbed/suite.sh`.
+//! Traces and metrics towards a receiver of OTLP: what of a request is told, to whom the trace goes
+//! on, and what a receiver costs that is away. The receiver here decodes with the official schema;
+//! a separate process does in `tests/testbed/suite.sh`.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -54,7 +55,8 @@ impl Receiver {
                 let taken = shared.clone();
                 let service = service_fn(move |request| take(taken.clone(), request));
                 tokio::spawn(
-                    hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(socket), service),
+                    hyper::server::conn::http1::Builder::new()
+                        .serve_connection(TokioIo::new(socket), service),
                 );
             }
         });
@@ -86,7 +88,8 @@ async fn take(
     match parts.uri.path() {
         "/v1/traces" => {
             let message = ExportTraceServiceRequest::decode(body).unwrap();
-            let scopes = message.resource_spans.into_iter().flat_map(|resource| resource.scope_spans);
+            let scopes =
+                message.resource_spans.into_iter().flat_map(|resource| resource.scope_spans);
             taken.spans.extend(scopes.flat_map(|scope| scope.spans));
         }
         "/v1/metrics" => taken.metrics.push(ExportMetricsServiceRequest::decode(body).unwrap()),
@@ -141,14 +144,18 @@ fn value(stage: &Stage, name: &str) -> f64 {
     let families = stage.registry.gather();
     let family = families.iter().find(|family| family.name() == name);
     let metrics = family.map(|family| family.get_metric()).unwrap_or_default();
-    metrics.iter().map(|metric| metric.get_gauge().get_value() + metric.get_counter().get_value()).sum()
+    metrics
+        .iter()
+        .map(|metric| metric.get_gauge().get_value() + metric.get_counter().get_value())
+        .sum()
 }
 
 #[tokio::test]
 async fn a_request_is_told_as_a_part_of_its_clients_trace_and_the_store_as_a_part_of_it() {
     let (front, behind) = remote::stages().await;
     let receiver = Receiver::start().await;
-    let (ours, theirs) = (traced(&front, options(receiver.address)), traced(&behind, options(receiver.address)));
+    let (ours, theirs) =
+        (traced(&front, options(receiver.address)), traced(&behind, options(receiver.address)));
     behind.put("/data/x", b"hello").await;
     let answer = front.send(&get("/far/x"), b"").await;
     assert_eq!((answer.status, answer.text().as_str()), (200, "hello"));
@@ -160,7 +167,11 @@ async fn a_request_is_told_as_a_part_of_its_clients_trace_and_the_store_as_a_par
     theirs.shutdown().await;
 
     let spans = receiver.spans();
-    assert!(spans.iter().all(|span| span.trace_id == TRACE.to_be_bytes() && span.trace_state == "vendor=1"));
+    assert!(
+        spans
+            .iter()
+            .all(|span| span.trace_id == TRACE.to_be_bytes() && span.trace_state == "vendor=1")
+    );
     let of = |key: &str| -> Vec<&Span> {
         spans
             .iter()
@@ -168,16 +179,25 @@ async fn a_request_is_told_as_a_part_of_its_clients_trace_and_the_store_as_a_par
             .collect()
     };
     let both = of("x");
-    let root = both.iter().find(|span| span.parent_span_id == 0x00f0_67aa_0ba9_02b7_u64.to_be_bytes()).unwrap();
+    let root = both
+        .iter()
+        .find(|span| span.parent_span_id == 0x00f0_67aa_0ba9_02b7_u64.to_be_bytes())
+        .unwrap();
     assert_eq!((root.name.as_str(), root.kind), ("GetObject", 2));
-    assert_eq!((text(root, "aws.s3.bucket"), text(root, "rpc.method")), ("far".to_owned(), "GetObject".to_owned()));
+    assert_eq!(
+        (text(root, "aws.s3.bucket"), text(root, "rpc.method")),
+        ("far".to_owned(), "GetObject".to_owned())
+    );
     assert_eq!(text(root, "verbs3.request_id"), answer.headers["x-amz-request-id"]);
     assert_eq!(attribute(root, "http.response.status_code"), Some(&Value::IntValue(200)));
     assert_eq!(attribute(root, "http.response.body.size"), Some(&Value::IntValue(5)));
     assert!(root.status.is_none() && root.start_time_unix_nano <= root.end_time_unix_nano);
     let call = spans.iter().find(|span| span.parent_span_id == root.span_id).unwrap();
     assert_eq!((call.kind, text(call, "verbs3.ufs")), (3, "remote".to_owned()));
-    let far = both.iter().find(|span| span.parent_span_id == call.span_id).expect("the store's span hangs on the call");
+    let far = both
+        .iter()
+        .find(|span| span.parent_span_id == call.span_id)
+        .expect("the store's span hangs on the call");
     assert_eq!(text(far, "aws.s3.bucket"), "data");
     assert_eq!(both.len(), 2, "{both:#?}");
 
@@ -192,8 +212,10 @@ async fn a_request_is_told_as_a_part_of_its_clients_trace_and_the_store_as_a_par
 async fn metrics_are_told_as_they_are_shown_and_the_last_ones_at_the_end() {
     let stage = Stage::start().await;
     let receiver = Receiver::start().await;
-    let telemetry =
-        traced(&stage, TelemetryOptions { interval: Duration::from_secs(3600), ..options(receiver.address) });
+    let telemetry = traced(
+        &stage,
+        TelemetryOptions { interval: Duration::from_secs(3600), ..options(receiver.address) },
+    );
     for _ in 0..3 {
         stage.get("/data/none").await;
     }
@@ -208,9 +230,14 @@ async fn metrics_are_told_as_they_are_shown_and_the_last_ones_at_the_end() {
     assert!(resource.attributes.iter().any(|attribute| attribute.key == "service.name"));
     let metrics = &message.scope_metrics[0].metrics;
     for family in shown {
-        assert!(metrics.iter().any(|metric| metric.name == family.name()), "{} was not told", family.name());
+        assert!(
+            metrics.iter().any(|metric| metric.name == family.name()),
+            "{} was not told",
+            family.name()
+        );
     }
-    let requests = metrics.iter().find(|metric| metric.name == "verbs3_gateway_requests_total").unwrap();
+    let requests =
+        metrics.iter().find(|metric| metric.name == "verbs3_gateway_requests_total").unwrap();
     let Some(Data::Sum(sum)) = &requests.data else { panic!("{requests:?}") };
     assert_eq!(sum.data_points[0].value, Some(number_data_point::Value::AsDouble(3.0)));
 }
@@ -220,7 +247,8 @@ async fn a_receiver_that_refuses_for_a_while_is_told_later() {
     let stage = Stage::start().await;
     let receiver = Receiver::start().await;
     receiver.taken.lock().refuse = 2;
-    let telemetry = traced(&stage, TelemetryOptions { metrics: false, ..options(receiver.address) });
+    let telemetry =
+        traced(&stage, TelemetryOptions { metrics: false, ..options(receiver.address) });
     stage.send(&get("/data/none"), b"").await;
     until(|| !receiver.spans().is_empty()).await;
     assert!(value(&stage, "verbs3_telemetry_exports_total") > 2.5);
@@ -237,7 +265,10 @@ async fn a_receiver_that_is_silent_costs_a_bounded_queue_a_count_and_a_bounded_e
     let stage = Stage::start().await;
     let (flush_max, timeout) = (Duration::from_millis(300), Duration::from_secs(60));
     let (queue_max, batch_max) = (4, 2);
-    let telemetry = traced(&stage, TelemetryOptions { flush_max, timeout, queue_max, batch_max, ..options(address) });
+    let telemetry = traced(
+        &stage,
+        TelemetryOptions { flush_max, timeout, queue_max, batch_max, ..options(address) },
+    );
     let began = Instant::now();
     for _ in 0..20 {
         assert_eq!(stage.send(&get("/data/none"), b"").await.status, 404);

@@ -1,5 +1,6 @@
-//! What nobody has signed: headers that are slipped into a signed request, second signatures, scopes of other services. All of
-//! it by raw sockets, and each time what was to be changed is looked at afterwards.
+//! What nobody has signed: headers that are slipped into a signed request, second signatures,
+//! scopes of other services. All of it by raw sockets, and each time what was to be changed is
+//! looked at afterwards.
 
 use crate::signing::{ACCESS_KEY, Request, sha256};
 use crate::stage::{Answer, Stage};
@@ -18,7 +19,11 @@ fn names(answer: &Answer) -> String {
 /// Both ways to sign a request with an empty body.
 fn heads(stage: &Stage, method: &'static str, path: &str) -> [String; 2] {
     let request = Request::new(method, path);
-    let by_header = if method == "PUT" { request.clone().header("content-length", "0") } else { request.clone() };
+    let by_header = if method == "PUT" {
+        request.clone().header("content-length", "0")
+    } else {
+        request.clone()
+    };
     let by_url = request.presigned(&stage.host(), 60);
     let by_url = if method == "PUT" { slipped(&by_url, "content-length: 0\r\n") } else { by_url };
     [by_header.signed(&stage.host()).0, by_url]
@@ -30,10 +35,15 @@ async fn a_copy_source_that_was_not_signed_copies_nothing() {
     stage.put("/data/secret", b"hush").await;
     let before = stage.told().len();
     for head in heads(&stage, "PUT", "/data/out") {
-        let answer = stage.exchange(&slipped(&head, "x-amz-copy-source: data/secret\r\n"), b"").await;
+        let answer =
+            stage.exchange(&slipped(&head, "x-amz-copy-source: data/secret\r\n"), b"").await;
         assert_eq!(answer.error(), (403, "AccessDenied".to_owned()), "{head}");
         assert_eq!(names(&answer), "x-amz-copy-source", "{}", answer.text());
-        assert!(answer.text().contains("There were headers present in the request which were not signed"));
+        assert!(
+            answer
+                .text()
+                .contains("There were headers present in the request which were not signed")
+        );
     }
     assert!(!stage.visible("data", "out").await);
     assert_eq!(stage.told().len(), before, "a home was told of it");
@@ -47,7 +57,11 @@ async fn no_amz_header_is_obeyed_unsigned_and_all_are_named() {
     let stage = Stage::start().await;
     stage.put("/data/x", b"hello").await;
     for (method, headers, wanted) in [
-        ("DELETE", "x-amz-bypass-governance-retention: true\r\n", "x-amz-bypass-governance-retention"),
+        (
+            "DELETE",
+            "x-amz-bypass-governance-retention: true\r\n",
+            "x-amz-bypass-governance-retention",
+        ),
         ("PUT", "X-Amz-Acl: public-read\r\nx-amz-tagging: a=b\r\n", "x-amz-acl, x-amz-tagging"),
         ("PUT", "x-amz-object-lock-legal-hold: ON\r\n", "x-amz-object-lock-legal-hold"),
         ("PUT", "x-amz-server-side-encryption: AES256\r\n", "x-amz-server-side-encryption"),
@@ -71,10 +85,15 @@ async fn the_host_must_be_signed() {
     let stage = Stage::start().await;
     stage.put("/data/x", b"hello").await;
     for head in heads(&stage, "GET", "/data/x") {
-        let bare =
-            head.replace("SignedHeaders=host;", "SignedHeaders=").replace("SignedHeaders=host", "SignedHeaders=");
+        let bare = head
+            .replace("SignedHeaders=host;", "SignedHeaders=")
+            .replace("SignedHeaders=host", "SignedHeaders=");
         let answer = stage.exchange(&bare, b"").await;
-        assert_eq!((answer.error(), names(&answer).as_str()), ((403, "AccessDenied".to_owned()), "host"), "{bare}");
+        assert_eq!(
+            (answer.error(), names(&answer).as_str()),
+            ((403, "AccessDenied".to_owned()), "host"),
+            "{bare}"
+        );
     }
     let [head, _] = heads(&stage, "GET", "/data/x");
     let answer = stage.exchange(&slipped(&head, "host: data.s3.example.com\r\n"), b"").await;
@@ -111,7 +130,11 @@ async fn a_scope_of_another_service_does_not_open_s3() {
         assert_eq!(answer.error(), (400, "AuthorizationHeaderMalformed".to_owned()), "{service}");
         assert!(answer.text().contains("This endpoint belongs to"), "{}", answer.text());
         let answer = stage.exchange(&request.presigned(&stage.host(), 60), b"").await;
-        assert_eq!(answer.error(), (400, "AuthorizationQueryParametersError".to_owned()), "{service}");
+        assert_eq!(
+            answer.error(),
+            (400, "AuthorizationQueryParametersError".to_owned()),
+            "{service}"
+        );
     }
 }
 
@@ -120,8 +143,10 @@ async fn a_request_with_two_signatures_is_refused() {
     let stage = Stage::start().await;
     stage.put("/data/x", b"hello").await;
     let [by_header, by_url] = heads(&stage, "GET", "/data/x");
-    let other =
-        format!("authorization: AWS4-HMAC-SHA256 Credential={ACCESS_KEY}/a, SignedHeaders=host, Signature=00\r\n");
+    let other = format!(
+        "authorization: AWS4-HMAC-SHA256 Credential={ACCESS_KEY}/a, SignedHeaders=host, \
+        Signature=00\r\n"
+    );
     for (head, code) in [
         (slipped(&by_header, &other), "InvalidArgument"),
         (slipped(&by_url, &other), "InvalidArgument"),
@@ -129,7 +154,10 @@ async fn a_request_with_two_signatures_is_refused() {
             by_url.replacen(" HTTP/1.1", "&%58-amz-signedheaders=host%3Bx-amz-acl HTTP/1.1", 1),
             "AuthorizationQueryParametersError",
         ),
-        (by_url.replacen(" HTTP/1.1", "&X-Amz-Expires=1 HTTP/1.1", 1), "AuthorizationQueryParametersError"),
+        (
+            by_url.replacen(" HTTP/1.1", "&X-Amz-Expires=1 HTTP/1.1", 1),
+            "AuthorizationQueryParametersError",
+        ),
     ] {
         assert_eq!(stage.exchange(&head, b"").await.error(), (400, code.to_owned()), "{head}");
     }
@@ -139,10 +167,20 @@ async fn a_request_with_two_signatures_is_refused() {
 async fn version_2_does_not_hide_behind_encoded_names() {
     let stage = Stage::start().await;
     stage.put("/data/x", b"hello").await;
-    for query in ["AWSAccessKey%49d=AKOWNER&Expires=4000000000&%53ignature=c2ln", "%41WSAccessKeyId=a&%53ignature=b"] {
-        let head = format!("GET /data/x?{query} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n", stage.host());
+    for query in [
+        "AWSAccessKey%49d=AKOWNER&Expires=4000000000&%53ignature=c2ln",
+        "%41WSAccessKeyId=a&%53ignature=b",
+    ] {
+        let head = format!(
+            "GET /data/x?{query} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n",
+            stage.host()
+        );
         let answer = stage.exchange(&head, b"").await;
         assert_eq!(answer.error(), (400, "InvalidRequest".to_owned()), "{query}");
-        assert!(answer.text().contains("signature_version"), "what to set is not said: {}", answer.text());
+        assert!(
+            answer.text().contains("signature_version"),
+            "what to set is not said: {}",
+            answer.text()
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Writes objects: one PUT, or create, parts, complete. Owns the bodies that are made while they are sent.
+//! Writes objects: one PUT, or create, parts, complete. Owns the bodies that are made while they
+//! are sent.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -23,7 +24,13 @@ impl Client<'_> {
     }
 
     /// One request with a made body; gives the answer.
-    fn upload(&mut self, path: &str, content: Content, first: u64, bytes: u64) -> Result<Answer, Failure> {
+    fn upload(
+        &mut self,
+        path: &str,
+        content: Content,
+        first: u64,
+        bytes: u64,
+    ) -> Result<Answer, Failure> {
         let request = self.endpoint.signer.streaming_put(path, bytes).map_err(unsent)?;
         let mut refused = Vec::new();
         let answer = self.exchange(
@@ -34,12 +41,16 @@ impl Client<'_> {
         if answer.status == 200 { Ok(answer) } else { Err(refusal(answer.status, &refused)) }
     }
 
-    /// Creates, sends the parts one after the other, completes. What fails in the middle is aborted.
+    /// Creates, sends the parts one after the other, completes. What fails in the middle is
+    /// aborted.
     pub(super) fn multipart(&mut self, step: &Step, part_bytes: u64) -> Result<(), Failure> {
         let path = self.endpoint.path(&self.plan.key(step.object));
         let reply = self.post(&format!("{path}?uploads="), b"")?;
-        let id = between(&reply, "<UploadId>", "</UploadId>").ok_or(Failure::Malformed("no UploadId"))?;
-        let id: String = percent_encoding::utf8_percent_encode(&id, percent_encoding::NON_ALPHANUMERIC).collect();
+        let id = between(&reply, "<UploadId>", "</UploadId>")
+            .ok_or(Failure::Malformed("no UploadId"))?;
+        let id: String =
+            percent_encoding::utf8_percent_encode(&id, percent_encoding::NON_ALPHANUMERIC)
+                .collect();
         let outcome = self.parts(step, part_bytes, &path, &id);
         if outcome.is_err() {
             // The failure is what counts; an upload that stays is the store's to expire.
@@ -56,21 +67,35 @@ impl Client<'_> {
         for number in 1..=step.bytes.div_ceil(part_bytes) {
             let first = (number - 1) * part_bytes;
             let bytes = part_bytes.min(step.bytes - first);
-            let answer = self.upload(&format!("{path}?partNumber={number}&uploadId={id}"), content, first, bytes)?;
+            let answer = self.upload(
+                &format!("{path}?partNumber={number}&uploadId={id}"),
+                content,
+                first,
+                bytes,
+            )?;
             let etag = answer.header("etag").ok_or(Failure::Malformed("a part has no ETag"))?;
-            list.push_str(&format!("<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag></Part>"));
+            list.push_str(&format!(
+                "<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag></Part>"
+            ));
         }
         list.push_str("</CompleteMultipartUpload>");
         let reply = self.post(&format!("{path}?uploadId={id}"), list.as_bytes())?;
         // An error can come with status 200 (Amazon S3 API reference, CompleteMultipartUpload).
-        if reply.contains("<CompleteMultipartUploadResult") { Ok(()) } else { Err(refusal(200, reply.as_bytes())) }
+        if reply.contains("<CompleteMultipartUploadResult") {
+            Ok(())
+        } else {
+            Err(refusal(200, reply.as_bytes()))
+        }
     }
 
     fn post(&mut self, path: &str, body: &[u8]) -> Result<String, Failure> {
         let request = self.endpoint.signer.request("POST", path, body).map_err(unsent)?;
         let mut reply = Vec::new();
-        let answer =
-            self.exchange(&request, |out| out.write_all(body), |part| bounded(&mut reply, part, REPLY_BYTES_MAX))?;
+        let answer = self.exchange(
+            &request,
+            |out| out.write_all(body),
+            |part| bounded(&mut reply, part, REPLY_BYTES_MAX),
+        )?;
         if answer.status == 200 {
             Ok(String::from_utf8_lossy(&reply).into_owned())
         } else {
@@ -83,7 +108,12 @@ fn bounded(kept: &mut Vec<u8>, part: &[u8], max: usize) {
     kept.extend_from_slice(&part[..part.len().min(max.saturating_sub(kept.len()))]);
 }
 
-fn send_content(out: &mut TcpStream, content: Content, first: u64, bytes: u64) -> std::io::Result<()> {
+fn send_content(
+    out: &mut TcpStream,
+    content: Content,
+    first: u64,
+    bytes: u64,
+) -> std::io::Result<()> {
     let mut piece = vec![0; PIECE_BYTES.min(usize::try_from(bytes).unwrap_or(PIECE_BYTES))];
     let (mut at, end) = (first, first + bytes);
     while at < end {

@@ -5,8 +5,13 @@ use std::net::TcpListener;
 
 use super::*;
 
-/// Gives `answer` to a request, in pieces, and keeps the connection open or closes it; then what the client made of it.
-fn answered(pieces: &'static [&'static str], closes: bool, method: &str) -> (Result<Answer, Failure>, Vec<u8>, bool) {
+/// Gives `answer` to a request, in pieces, and keeps the connection open or closes it; then what
+/// the client made of it.
+fn answered(
+    pieces: &'static [&'static str],
+    closes: bool,
+    method: &str,
+) -> (Result<Answer, Failure>, Vec<u8>, bool) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let (done, wait) = std::sync::mpsc::channel::<()>();
@@ -36,10 +41,21 @@ fn answered(pieces: &'static [&'static str], closes: bool, method: &str) -> (Res
 fn bodies_are_read_whatever_their_framing() {
     for (pieces, closes, reusable) in [
         (&["HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel", "lo"][..], false, true),
-        (&["HTTP/1.1 200 OK\r\ncontent-length: 5\r\nConnection: close\r\n\r\n", "hello"], false, false),
-        (&["HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello"], false, true),
         (
-            &["HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r", "\n3;a=b\r\nllo\r\n0\r\nx: y\r\n\r\n"],
+            &["HTTP/1.1 200 OK\r\ncontent-length: 5\r\nConnection: close\r\n\r\n", "hello"],
+            false,
+            false,
+        ),
+        (
+            &["HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello"],
+            false,
+            true,
+        ),
+        (
+            &[
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r",
+                "\n3;a=b\r\nllo\r\n0\r\nx: y\r\n\r\n",
+            ],
             false,
             true,
         ),
@@ -47,7 +63,11 @@ fn bodies_are_read_whatever_their_framing() {
     ] {
         let (answer, body, again) = answered(pieces, closes, "GET");
         let answer = answer.unwrap();
-        assert_eq!((answer.status, answer.body_bytes, body.as_slice()), (200, 5, &b"hello"[..]), "{pieces:?}");
+        assert_eq!(
+            (answer.status, answer.body_bytes, body.as_slice()),
+            (200, 5, &b"hello"[..]),
+            "{pieces:?}"
+        );
         assert_eq!(again, reusable, "{pieces:?}");
     }
     let (answer, body, again) =
@@ -76,7 +96,8 @@ fn broken_answers_are_failures_of_their_kind_and_end_the_connection() {
 #[test]
 fn a_server_that_says_nothing_is_a_timeout() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let mut connection = Connection::open_within(listener.local_addr().unwrap(), Duration::from_millis(50)).unwrap();
+    let mut connection =
+        Connection::open_within(listener.local_addr().unwrap(), Duration::from_millis(50)).unwrap();
     let failure = connection.exchange(b"GET / HTTP/1.1\r\n\r\n", b"", |_| {}).unwrap_err();
     assert_eq!(failure.kind(), "timeout");
 }

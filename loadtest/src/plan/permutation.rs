@@ -1,6 +1,8 @@
-//! A random order of 0..count that needs no memory: a Feistel network over the next power of four, walked until inside.
+//! A random order of 0..count that needs no memory: a Feistel network over the next power of four,
+//! walked until inside.
 //!
-//! Owns the bijection alone. This is how an epoch of any number of objects is shuffled in O(1) memory.
+//! Owns the bijection alone. This is how an epoch of any number of objects is shuffled in O(1)
+//! memory.
 
 use crate::random::hash;
 
@@ -60,7 +62,9 @@ mod tests {
                 }
             }
         }
-        let order = |seed| (0..1000).map(|index| Permutation::new(seed, 1000).of(index)).collect::<Vec<_>>();
+        let order = |seed| {
+            (0..1000).map(|index| Permutation::new(seed, 1000).of(index)).collect::<Vec<_>>()
+        };
         assert_ne!(order(1), order(2));
         let fixed = order(1).iter().enumerate().filter(|(index, at)| *index as u64 == **at).count();
         assert!(fixed < 10, "{fixed} stayed where they were");

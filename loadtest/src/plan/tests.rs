@@ -7,7 +7,8 @@ use super::*;
 
 fn scenario(access: &str, more: &str) -> Scenario {
     let text = format!(
-        "name = \"x\"\n[objects]\ncount = 12\nbytes = \"1MiB\"\n{more}[access]\n{access}\n[load]\nconnections = 4\n"
+        "name = \"x\"\n[objects]\ncount = 12\nbytes = \
+        \"1MiB\"\n{more}[access]\n{access}\n[load]\nconnections = 4\n"
     );
     Scenario::parse(&text).unwrap()
 }
@@ -32,10 +33,14 @@ fn ranges_lie_within_their_object_and_are_aligned() {
     let scenario = scenario("pattern = \"uniform\"\nrange_bytes = \"64KiB\"\nalign = \"4KiB\"", "");
     let steps = all(&Plan::new(&scenario, Round::Measured(0)), 500);
     let firsts: HashSet<u64> = steps.iter().map(|step| step.first).collect();
+    assert!(steps.iter().all(|step| step.bytes == 65_536
+        && step.first % 4096 == 0
+        && step.first + step.bytes <= 1 << 20));
     assert!(
-        steps.iter().all(|step| step.bytes == 65_536 && step.first % 4096 == 0 && step.first + step.bytes <= 1 << 20)
+        firsts.len() > 200 && firsts.contains(&0) && firsts.contains(&((1 << 20) - 65_536)),
+        "{}",
+        firsts.len()
     );
-    assert!(firsts.len() > 200 && firsts.contains(&0) && firsts.contains(&((1 << 20) - 65_536)), "{}", firsts.len());
     let objects: HashSet<u64> = steps.iter().map(|step| step.object).collect();
     assert_eq!(objects.len(), 12);
 }
@@ -74,7 +79,10 @@ fn shards_are_read_from_start_to_end_by_one_stream_each() {
     let scenario = scenario("pattern = \"sequential\"\nrange_bytes = \"300KiB\"", "fresh = true\n");
     let plan = Plan::new(&scenario, Round::Measured(0));
     let steps = asked(&plan, 1, 100);
-    assert_eq!(steps.iter().map(|step| step.object).collect::<Vec<_>>(), [[1; 4], [5; 4], [9; 4]].concat());
+    assert_eq!(
+        steps.iter().map(|step| step.object).collect::<Vec<_>>(),
+        [[1; 4], [5; 4], [9; 4]].concat()
+    );
     for shard in steps.chunks(4) {
         let mut at = 0;
         for step in shard {
@@ -89,24 +97,31 @@ fn shards_are_read_from_start_to_end_by_one_stream_each() {
 
 #[test]
 fn a_scan_reads_the_footer_first_and_then_chunks_of_the_chosen_columns() {
-    let scenario =
-        scenario("pattern = \"parquet\"\nfooter_bytes = \"16KiB\"\nrow_groups = 3\ncolumns = 10\ncolumns_read = 2", "");
+    let scenario = scenario(
+        "pattern = \"parquet\"\nfooter_bytes = \"16KiB\"\nrow_groups = 3\ncolumns = \
+        10\ncolumns_read = 2",
+        "",
+    );
     let plan = Plan::new(&scenario, Round::Measured(0));
     let mut steps = Vec::new();
     assert!(plan.operation(Turn { index: 0, stream: 0, turn: 0 }, &mut steps));
-    assert_eq!((steps[0].kind, steps[0].first, steps[0].bytes), (Kind::Footer, (1 << 20) - 16_384, 16_384));
+    assert_eq!(
+        (steps[0].kind, steps[0].first, steps[0].bytes),
+        (Kind::Footer, (1 << 20) - 16_384, 16_384)
+    );
     assert_eq!(steps.len(), 1 + 3 * 2);
     let chunk = ((1 << 20) - 16_384) / 30;
     let columns = |group: usize| -> Vec<u64> {
-        steps[1 + group * 2..3 + group * 2].iter().map(|step| step.first / chunk - 10 * group as u64).collect()
+        steps[1 + group * 2..3 + group * 2]
+            .iter()
+            .map(|step| step.first / chunk - 10 * group as u64)
+            .collect()
     };
     assert!(columns(0) == columns(1) && columns(1) == columns(2), "the same columns of each group");
     assert!(columns(0)[0] < columns(0)[1] && columns(0)[1] < 10);
-    assert!(
-        steps[1..]
-            .iter()
-            .all(|step| step.kind == Kind::Chunk && step.bytes == chunk && step.first + chunk <= steps[0].first)
-    );
+    assert!(steps[1..].iter().all(|step| step.kind == Kind::Chunk
+        && step.bytes == chunk
+        && step.first + chunk <= steps[0].first));
 }
 
 #[test]
@@ -126,7 +141,8 @@ fn writers_have_keys_of_their_own_and_every_write_is_another_version() {
 
 #[test]
 fn lengths_are_spread_over_doublings() {
-    let text = "name = \"x\"\n[objects]\ncount = 4000\nbytes = { from = \"1KiB\", to = \"64KiB\" }\n[access]\npattern = \"shuffle\"\n";
+    let text = "name = \"x\"\n[objects]\ncount = 4000\nbytes = { from = \"1KiB\", to = \"64KiB\" \
+        }\n[access]\npattern = \"shuffle\"\n";
     let scenario = Scenario::parse(text).unwrap();
     let plan = Plan::new(&scenario, Round::Measured(0));
     let lengths: Vec<u64> = (0..4000).map(|object| plan.length(object)).collect();

@@ -9,7 +9,8 @@ use crate::random::Random;
 pub struct Zipf {
     count: f64,
     exponent: f64,
-    /// The integral's value below rank 1's part, above the last one's, and the width within which no rejection is needed.
+    /// The integral's value below rank 1's part, above the last one's, and the width within which
+    /// no rejection is needed.
     low: f64,
     high: f64,
     sure: f64,
@@ -30,7 +31,8 @@ impl Zipf {
             let at = self.high + random.unit() * (self.low - self.high);
             let x = self.inverse(at);
             let rank = x.round().clamp(1.0, self.count);
-            if rank - x <= self.sure || at >= self.integral(rank + 0.5) - rank.powf(-self.exponent) {
+            if rank - x <= self.sure || at >= self.integral(rank + 0.5) - rank.powf(-self.exponent)
+            {
                 return rank as u64 - 1;
             }
         }
@@ -76,7 +78,10 @@ mod tests {
                 let wanted = draws as f64 * (rank as f64).powf(-exponent) / weights;
                 let got = seen[rank as usize - 1] as f64;
                 // Five standard deviations of a binomial draw.
-                assert!((got - wanted).abs() < 5.0 * wanted.sqrt() + 1.0, "{count} {exponent} {rank}: {got} {wanted}");
+                assert!(
+                    (got - wanted).abs() < 5.0 * wanted.sqrt() + 1.0,
+                    "{count} {exponent} {rank}: {got} {wanted}"
+                );
             }
         }
     }

@@ -1,10 +1,15 @@
-//! The proxy in front of a small server. Bounds are one-sided: a busy machine is slower, never faster.
+//! The proxy in front of a small server. Bounds are one-sided: a busy machine is slower, never
+//! faster.
 #![allow(clippy::unwrap_used)]
 
 use super::*;
 
-const FREE: Shape =
-    Shape { bandwidth: None, connection_bandwidth: None, first_byte: Duration::ZERO, connections_max: 64 };
+const FREE: Shape = Shape {
+    bandwidth: None,
+    connection_bandwidth: None,
+    first_byte: Duration::ZERO,
+    connections_max: 64,
+};
 
 /// Answers each line with as many bytes as it says.
 async fn server() -> SocketAddr {
@@ -16,7 +21,11 @@ async fn server() -> SocketAddr {
                 let (from, mut to) = stream.into_split();
                 let mut lines = tokio::io::BufReader::new(from);
                 let mut line = String::new();
-                while tokio::io::AsyncBufReadExt::read_line(&mut lines, &mut line).await.unwrap_or(0) > 0 {
+                while tokio::io::AsyncBufReadExt::read_line(&mut lines, &mut line)
+                    .await
+                    .unwrap_or(0)
+                    > 0
+                {
                     let bytes: usize = line.trim().parse().unwrap();
                     to.write_all(&vec![7; bytes]).await.unwrap();
                     line.clear();
@@ -55,7 +64,8 @@ async fn bytes_pass_unchanged_and_are_counted() {
 
 #[tokio::test]
 async fn every_answer_waits_for_its_first_byte_and_only_for_that() {
-    let (address, counts, proxy) = proxied(Shape { first_byte: Duration::from_millis(30), ..FREE }).await;
+    let (address, counts, proxy) =
+        proxied(Shape { first_byte: Duration::from_millis(30), ..FREE }).await;
     let mut stream = TcpStream::connect(address).await.unwrap();
     for _ in 0..3 {
         assert!(ask(&mut stream, 1_000_000).await >= Duration::from_millis(30));
@@ -89,7 +99,8 @@ async fn connections_above_the_bound_wait() {
     let mut second = TcpStream::connect(address).await.unwrap();
     second.write_all(b"3\n").await.unwrap();
     let mut byte = [0; 3];
-    let early = tokio::time::timeout(Duration::from_millis(100), second.read_exact(&mut byte)).await;
+    let early =
+        tokio::time::timeout(Duration::from_millis(100), second.read_exact(&mut byte)).await;
     assert!(early.is_err() && counts.passed().connections == 1);
     drop(first);
     second.read_exact(&mut byte).await.unwrap();

@@ -30,29 +30,40 @@ pub fn html(record: &Record) -> String {
         let _ = writeln!(page, "<p class=\"limit\">{}</p>", escaped(limit));
     }
     if let [target, against] = record.sides.as_slice() {
-        let names = format!("{} ÷ {}, paired by round, 95 % intervals", target.label, against.label);
-        let found: Vec<_> =
-            COMPARED.iter().filter_map(|(name, _)| Some((in_words(name), *record.ratios.get(name)?))).collect();
+        let names =
+            format!("{} ÷ {}, paired by round, 95 % intervals", target.label, against.label);
+        let found: Vec<_> = COMPARED
+            .iter()
+            .filter_map(|(name, _)| Some((in_words(name), *record.ratios.get(name)?)))
+            .collect();
         page.push_str(&plot::ratios(&names, &found));
     }
     let curves: Vec<Series> = record
         .sides
         .iter()
         .map(|side| {
-            let points = side.latency_curve.iter().map(|(at, micros)| (*at, *micros as f64 / 1e3)).collect();
+            let points =
+                side.latency_curve.iter().map(|(at, micros)| (*at, *micros as f64 / 1e3)).collect();
             (side.label.clone(), points)
         })
         .collect();
     page.push_str(&plot::percentiles(&curves));
     page.push_str(&over_rounds(record, "MiB/s by round", |figures| Some(figures.mib_per_second)));
-    page.push_str(&over_rounds(record, "requests/s by round", |figures| Some(figures.requests_per_second)));
+    page.push_str(&over_rounds(record, "requests/s by round", |figures| {
+        Some(figures.requests_per_second)
+    }));
     page.push_str(&over_rounds(record, "server CPU by round, µs a request", |figures| {
         figures.server_cpu_us_per_request
     }));
     let _ = writeln!(page, "<pre>{}</pre>", escaped(&text(record)));
-    // A record is made of numbers and text: it always has a JSON form. `<` can't end the element it is in.
+    // A record is made of numbers and text: it always has a JSON form. `<` can't end the element it
+    // is in.
     let json = serde_json::to_string_pretty(record).unwrap_or_default();
-    let _ = writeln!(page, "<details><summary>JSON</summary><pre>{}</pre></details>\n</body></html>", escaped(&json));
+    let _ = writeln!(
+        page,
+        "<details><summary>JSON</summary><pre>{}</pre></details>\n</body></html>",
+        escaped(&json)
+    );
     page
 }
 
@@ -63,9 +74,15 @@ fn over_rounds(record: &Record, title: &str, figure: impl Fn(&Figures) -> Option
         .iter()
         .map(|side| {
             let numbered = side.rounds.iter().enumerate();
-            let points = numbered.filter_map(|(round, figures)| Some((round as f64 + 1.0, figure(figures)?))).collect();
+            let points = numbered
+                .filter_map(|(round, figures)| Some((round as f64 + 1.0, figure(figures)?)))
+                .collect();
             (side.label.clone(), points)
         })
         .collect();
-    if series.iter().all(|(_, points)| points.is_empty()) { String::new() } else { plot::rounds(title, &series) }
+    if series.iter().all(|(_, points)| points.is_empty()) {
+        String::new()
+    } else {
+        plot::rounds(title, &series)
+    }
 }

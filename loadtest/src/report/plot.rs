@@ -1,4 +1,5 @@
-//! Pictures as SVG text: latency over percentiles, a figure over rounds, ratios with their intervals. Owns no page.
+//! Pictures as SVG text: latency over percentiles, a figure over rounds, ratios with their
+//! intervals. Owns no page.
 
 use std::fmt::Write as _;
 
@@ -33,20 +34,23 @@ fn frame(text: &mut String, high: f64, title: &str) {
     );
 }
 
-/// Latency over percentiles: each nine of the percentile is as wide as the one before, milliseconds by decades.
+/// Latency over percentiles: each nine of the percentile is as wide as the one before, milliseconds
+/// by decades.
 pub fn percentiles(series: &[Series]) -> String {
     let nines = |percentile: f64| -(1.0 - (percentile / 100.0).min(0.99999)).log10();
     let points: Vec<Series> = series
         .iter()
         .map(|(name, points)| {
-            let placed = points.iter().filter(|(_, ms)| *ms > 0.0).map(|(at, ms)| (nines(*at), ms.log10()));
+            let placed =
+                points.iter().filter(|(_, ms)| *ms > 0.0).map(|(at, ms)| (nines(*at), ms.log10()));
             (name.clone(), placed.collect())
         })
         .collect();
     let marks = [0.0, 50.0, 90.0, 99.0, 99.9, 99.99].map(|at| (nines(at), format!("{at} %")));
     let (low, high) = bounds(&points);
     let (low, high) = (low.floor(), high.ceil().max(low.floor() + 1.0));
-    let lines: Vec<(f64, String)> = (low as i32..=high as i32).map(|ten| (f64::from(ten), power(ten))).collect();
+    let lines: Vec<(f64, String)> =
+        (low as i32..=high as i32).map(|ten| (f64::from(ten), power(ten))).collect();
     chart("latency by percentile, ms", &points, (0.0, 5.0), (low, high), &marks, &lines)
 }
 
@@ -58,7 +62,8 @@ fn power(ten: i32) -> String {
 pub fn rounds(title: &str, series: &[Series]) -> String {
     let count = series.iter().map(|(_, points)| points.len()).max().unwrap_or(0).max(2);
     let top = bounds(series).1.max(1e-9) * 1.1;
-    let marks: Vec<(f64, String)> = (1..=count).map(|round| (round as f64, round.to_string())).collect();
+    let marks: Vec<(f64, String)> =
+        (1..=count).map(|round| (round as f64, round.to_string())).collect();
     let lines: Vec<(f64, String)> =
         (0..=4).map(|part| top * f64::from(part) / 4.0).map(|at| (at, digits(at))).collect();
     chart(title, series, (0.5, count as f64 + 0.5), (0.0, top), &marks, &lines)
@@ -66,13 +71,18 @@ pub fn rounds(title: &str, series: &[Series]) -> String {
 
 /// Three digits.
 fn digits(figure: f64) -> String {
-    let places = if figure <= 0.0 { 0 } else { (2 - figure.abs().log10().floor() as i32).clamp(0, 6) as usize };
+    let places = if figure <= 0.0 {
+        0
+    } else {
+        (2 - figure.abs().log10().floor() as i32).clamp(0, 6) as usize
+    };
     format!("{figure:.places$}")
 }
 
 fn bounds(series: &[Series]) -> (f64, f64) {
     let figures = || series.iter().flat_map(|(_, points)| points.iter().map(|(_, figure)| *figure));
-    let (low, high) = (figures().fold(f64::INFINITY, f64::min), figures().fold(f64::NEG_INFINITY, f64::max));
+    let (low, high) =
+        (figures().fold(f64::INFINITY, f64::min), figures().fold(f64::NEG_INFINITY, f64::max));
     if low.is_finite() && high.is_finite() { (low, high) } else { (0.0, 1.0) }
 }
 
@@ -91,14 +101,25 @@ fn chart(
     for (at, label) in lines {
         let at = y(*at);
         let _ = writeln!(text, "<path d=\"M{LEFT} {at:.1}H{}\" class=\"line\"/>", WIDE - RIGHT);
-        let _ = writeln!(text, "<text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{label}</text>", LEFT - 8.0, at + 4.0);
+        let _ = writeln!(
+            text,
+            "<text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{label}</text>",
+            LEFT - 8.0,
+            at + 4.0
+        );
     }
     for (at, label) in marks {
-        let _ = writeln!(text, "<text x=\"{:.1}\" y=\"{}\" text-anchor=\"middle\">{label}</text>", x(*at), HIGH - 16.0);
+        let _ = writeln!(
+            text,
+            "<text x=\"{:.1}\" y=\"{}\" text-anchor=\"middle\">{label}</text>",
+            x(*at),
+            HIGH - 16.0
+        );
     }
     for (number, (name, points)) in series.iter().enumerate() {
         let colour = COLOURS[number % COLOURS.len()];
-        let placed: Vec<(f64, f64)> = points.iter().map(|(at, figure)| (x(*at), y(*figure))).collect();
+        let placed: Vec<(f64, f64)> =
+            points.iter().map(|(at, figure)| (x(*at), y(*figure))).collect();
         let line: Vec<String> = placed.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
         let _ = writeln!(
             text,
@@ -109,11 +130,16 @@ fn chart(
             let name = escaped(name);
             let _ = writeln!(
                 text,
-                "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\" fill=\"{colour}\"><title>{name} {figure:.3}</title></circle>"
+                "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\" fill=\"{colour}\"><title>{name} \
+                {figure:.3}</title></circle>"
             );
         }
         let at = WIDE - RIGHT - 160.0 * (series.len() - number) as f64 + 20.0;
-        let _ = writeln!(text, "<text x=\"{at}\" y=\"20\" fill=\"{colour}\">● {}</text>", escaped(name));
+        let _ = writeln!(
+            text,
+            "<text x=\"{at}\" y=\"20\" fill=\"{colour}\">● {}</text>",
+            escaped(name)
+        );
     }
     text.push_str("</svg>\n");
     text
@@ -124,15 +150,22 @@ pub fn ratios(title: &str, ratios: &[(&str, Ratio)]) -> String {
     let mut text = String::new();
     let high = ABOVE + ROW * ratios.len() as f64 + BELOW;
     frame(&mut text, high, title);
-    let reach =
-        ratios.iter().flat_map(|(_, ratio)| [ratio.low, ratio.high]).map(|end| end.log2().abs()).fold(0.5, f64::max);
+    let reach = ratios
+        .iter()
+        .flat_map(|(_, ratio)| [ratio.low, ratio.high])
+        .map(|end| end.log2().abs())
+        .fold(0.5, f64::max);
     let (left, right) = (LEFT + 160.0, WIDE - RIGHT - 140.0);
     let x = |figure: f64| left + (right - left) * (figure.log2() / reach + 1.0) / 2.0;
     for end in [-reach, -reach / 2.0, 0.0, reach / 2.0, reach] {
         let (at, class) = (x(end.exp2()), if end == 0.0 { "one" } else { "line" });
         let _ = writeln!(text, "<path d=\"M{at:.1} {ABOVE}V{}\" class=\"{class}\"/>", high - BELOW);
-        let _ =
-            writeln!(text, "<text x=\"{at:.1}\" y=\"{}\" text-anchor=\"middle\">{:.2}</text>", high - 16.0, end.exp2());
+        let _ = writeln!(
+            text,
+            "<text x=\"{at:.1}\" y=\"{}\" text-anchor=\"middle\">{:.2}</text>",
+            high - 16.0,
+            end.exp2()
+        );
     }
     for (row, (name, ratio)) in ratios.iter().enumerate() {
         let at = ABOVE + ROW * (row as f64 + 0.5);
@@ -144,9 +177,16 @@ pub fn ratios(title: &str, ratios: &[(&str, Ratio)]) -> String {
             at + 4.0,
             escaped(name)
         );
-        let _ =
-            writeln!(text, "<path d=\"M{low:.1} {at:.1}H{high:.1}\" stroke=\"{}\" stroke-width=\"3\"/>", COLOURS[0]);
-        let _ = writeln!(text, "<circle cx=\"{middle:.1}\" cy=\"{at:.1}\" r=\"5\" fill=\"{}\"/>", COLOURS[0]);
+        let _ = writeln!(
+            text,
+            "<path d=\"M{low:.1} {at:.1}H{high:.1}\" stroke=\"{}\" stroke-width=\"3\"/>",
+            COLOURS[0]
+        );
+        let _ = writeln!(
+            text,
+            "<circle cx=\"{middle:.1}\" cy=\"{at:.1}\" r=\"5\" fill=\"{}\"/>",
+            COLOURS[0]
+        );
         let shown = format!("{:.3} ({:.3}–{:.3})", ratio.mean, ratio.low, ratio.high);
         let _ = writeln!(text, "<text x=\"{}\" y=\"{:.1}\">{shown}</text>", right + 10.0, at + 4.0);
     }

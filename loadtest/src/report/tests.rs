@@ -49,11 +49,19 @@ fn record() -> Record {
 fn ratios_are_of_the_figures_of_each_round() {
     let record = record();
     let mean = |name| record.ratios[name].mean;
-    assert!((mean("requests_per_second") - 0.5).abs() < 1e-9 && (mean("mib_per_second") - 0.5).abs() < 1e-9);
-    assert!((mean("latency_p50") - 2.0).abs() < 0.01 && (mean("first_byte_p50") - 2.0).abs() < 0.01);
+    assert!(
+        (mean("requests_per_second") - 0.5).abs() < 1e-9
+            && (mean("mib_per_second") - 0.5).abs() < 1e-9
+    );
+    assert!(
+        (mean("latency_p50") - 2.0).abs() < 0.01 && (mean("first_byte_p50") - 2.0).abs() < 0.01
+    );
     assert!((mean("server_cpu_per_request") - 4.0).abs() < 1e-9);
     let target = &record.sides[0];
-    assert_eq!((target.all.requests, target.all.bytes, target.all.cache["hit"]), (150, 150 << 20, 150));
+    assert_eq!(
+        (target.all.requests, target.all.bytes, target.all.cache["hit"]),
+        (150, 150 << 20, 150)
+    );
     assert_eq!(target.rounds[1].server_cpu_us_per_request, Some(2000.0));
     assert_eq!((record.errors(), record.limits.len()), (0, 0));
 }
@@ -77,7 +85,8 @@ fn a_page_needs_nothing_else_and_is_well_formed() {
     assert!(page.contains("gateway &lt;1&gt;") && !page.contains("gateway <1>"));
     assert!(!page.contains("NaN") && !page.contains("inf"), "every figure is a number");
     for element in ["svg", "text", "title", "pre", "details", "p", "html", "body"] {
-        let opened = page.matches(&format!("<{element}>")).count() + page.matches(&format!("<{element} ")).count();
+        let opened = page.matches(&format!("<{element}>")).count()
+            + page.matches(&format!("<{element} ")).count();
         assert_eq!(opened, page.matches(&format!("</{element}>")).count(), "{element}");
     }
     assert_eq!(page.matches("<svg").count(), 5);
@@ -87,12 +96,22 @@ fn a_page_needs_nothing_else_and_is_well_formed() {
 fn pages_and_tables_can_do_with_nothing_measured() {
     let scenario = Scenario::parse(shipped("checkpoint").unwrap()).unwrap();
     let mut failed = outcome(0, 0, None);
-    let done = Done { bytes: 0, first_byte: None, ended: Instant::now(), cache: None, outcome: Err(Failure::Timeout) };
+    let done = Done {
+        bytes: 0,
+        first_byte: None,
+        ended: Instant::now(),
+        cache: None,
+        outcome: Err(Failure::Timeout),
+    };
     failed.tally.record(Kind::Put, Duration::ZERO, None, Duration::ZERO, done);
     let record = Record::new(scenario, vec![side("a", &[failed])]);
     let (page, table) = (html(&record), text(&record));
     assert!(!page.contains("NaN") && !page.contains("inf"));
-    assert!(table.contains("errors timeout 1") && table.contains("put: no answer within the time allowed"), "{table}");
+    assert!(
+        table.contains("errors timeout 1")
+            && table.contains("put: no answer within the time allowed"),
+        "{table}"
+    );
     assert_eq!(record.errors(), 1);
 }
 
@@ -101,6 +120,12 @@ fn a_table_says_what_was_compared_and_what_was_a_limit() {
     let mut record = record();
     record.limits.push("direct: x".into());
     let table = text(&record);
-    assert!(table.contains("gateway <1> ÷ direct") && table.contains("limit: direct: x"), "{table}");
-    assert!(table.contains("server CPU per request") && table.contains("4.000 (4.000–4.000)"), "{table}");
+    assert!(
+        table.contains("gateway <1> ÷ direct") && table.contains("limit: direct: x"),
+        "{table}"
+    );
+    assert!(
+        table.contains("server CPU per request") && table.contains("4.000 (4.000–4.000)"),
+        "{table}"
+    );
 }

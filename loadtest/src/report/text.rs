@@ -25,7 +25,17 @@ pub fn text(record: &Record) -> String {
     let _ = writeln!(
         text,
         "{:wide$} {:>9} {:>10} {:>9} {:>9} {:>9} {:>9} {:>9} {:>10} {:>9} {:>7}",
-        "", "requests", "per s", "MiB/s", "p50", "p99", "p99.9", "max", "first byte", "CPU µs", "errors"
+        "",
+        "requests",
+        "per s",
+        "MiB/s",
+        "p50",
+        "p99",
+        "p99.9",
+        "max",
+        "first byte",
+        "CPU µs",
+        "errors"
     );
     for side in &record.sides {
         let _ = writeln!(text, "{:wide$} {}", side.label, line(side));
@@ -37,11 +47,21 @@ pub fn text(record: &Record) -> String {
         words(&mut text, side);
     }
     if let [target, against] = record.sides.as_slice() {
-        let _ = writeln!(text, "\n{} ÷ {}, paired by round (95 % interval)", target.label, against.label);
+        let _ = writeln!(
+            text,
+            "\n{} ÷ {}, paired by round (95 % interval)",
+            target.label, against.label
+        );
         for (name, _) in COMPARED {
             if let Some(ratio) = record.ratios.get(name) {
-                let _ =
-                    writeln!(text, "  {:26} {:>6.3} ({:.3}–{:.3})", in_words(name), ratio.mean, ratio.low, ratio.high);
+                let _ = writeln!(
+                    text,
+                    "  {:26} {:>6.3} ({:.3}–{:.3})",
+                    in_words(name),
+                    ratio.mean,
+                    ratio.low,
+                    ratio.high
+                );
             }
         }
     }
@@ -53,8 +73,10 @@ pub fn text(record: &Record) -> String {
 
 fn line(side: &Side) -> String {
     let all = &side.all;
-    let per_second = |figure: fn(&Figures) -> f64| middle(side, |figures| Some(figure(figures))).unwrap_or(0.0);
-    let cpu = middle(side, |figures| figures.server_cpu_us_per_request).map_or("-".into(), |cpu| format!("{cpu:.1}"));
+    let per_second =
+        |figure: fn(&Figures) -> f64| middle(side, |figures| Some(figure(figures))).unwrap_or(0.0);
+    let cpu = middle(side, |figures| figures.server_cpu_us_per_request)
+        .map_or("-".into(), |cpu| format!("{cpu:.1}"));
     format!(
         "{:>9} {:>10.1} {:>9.1} {} {:>10} {cpu:>9} {:>7}",
         all.requests,
@@ -68,7 +90,13 @@ fn line(side: &Side) -> String {
 
 fn kind_line(of_kind: &OfOneKind) -> String {
     let first = of_kind.first_byte.map_or("-".into(), |first| time(first.p50));
-    format!("{:>9} {:>10} {:>9} {} {first:>10}", of_kind.requests, "", "", percentiles(of_kind.latency))
+    format!(
+        "{:>9} {:>10} {:>9} {} {first:>10}",
+        of_kind.requests,
+        "",
+        "",
+        percentiles(of_kind.latency)
+    )
 }
 
 fn percentiles(found: Option<Percentiles>) -> String {

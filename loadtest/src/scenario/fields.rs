@@ -1,4 +1,5 @@
-//! Reads fields out of a TOML table and keeps every problem with its path, instead of ending at the first.
+//! Reads fields out of a TOML table and keeps every problem with its path, instead of ending at the
+//! first.
 //!
 //! Owns names, kinds and ranges. What fields mean together is `scenario`'s.
 
@@ -21,7 +22,11 @@ pub struct Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.path.is_empty() { out.write_str(&self.what) } else { write!(out, "{}: {}", self.path, self.what) }
+        if self.path.is_empty() {
+            out.write_str(&self.what)
+        } else {
+            write!(out, "{}: {}", self.path, self.what)
+        }
     }
 }
 
@@ -107,34 +112,56 @@ impl<'a> Fields<'a> {
     }
 
     pub fn flag(&mut self, name: &'static str, default: bool) -> bool {
-        self.field(name, Some(default), default, |value| value.as_bool().ok_or_else(|| "must be true or false".into()))
+        self.field(name, Some(default), default, |value| {
+            value.as_bool().ok_or_else(|| "must be true or false".into())
+        })
     }
 
-    pub fn count(&mut self, name: &'static str, default: Option<u64>, range: RangeInclusive<u64>) -> u64 {
+    pub fn count(
+        &mut self,
+        name: &'static str,
+        default: Option<u64>,
+        range: RangeInclusive<u64>,
+    ) -> u64 {
         let fallback = *range.start();
         self.field(name, default, fallback, |value| {
             let number = value.as_integer().and_then(|number| u64::try_from(number).ok());
-            number
-                .filter(|number| range.contains(number))
-                .ok_or_else(|| format!("must be a whole number from {} to {}", range.start(), range.end()))
+            number.filter(|number| range.contains(number)).ok_or_else(|| {
+                format!("must be a whole number from {} to {}", range.start(), range.end())
+            })
         })
     }
 
-    pub fn number(&mut self, name: &'static str, default: Option<f64>, range: RangeInclusive<f64>) -> f64 {
+    pub fn number(
+        &mut self,
+        name: &'static str,
+        default: Option<f64>,
+        range: RangeInclusive<f64>,
+    ) -> f64 {
         let fallback = *range.end();
         self.field(name, default, fallback, |value| {
-            let number = value.as_float().or_else(|| value.as_integer().map(|number| number as f64));
-            number
-                .filter(|number| range.contains(number))
-                .ok_or_else(|| format!("must be a number from {} to {}", range.start(), range.end()))
+            let number =
+                value.as_float().or_else(|| value.as_integer().map(|number| number as f64));
+            number.filter(|number| range.contains(number)).ok_or_else(|| {
+                format!("must be a number from {} to {}", range.start(), range.end())
+            })
         })
     }
 
-    pub fn time(&mut self, name: &'static str, default: Option<Duration>, max: Duration) -> Duration {
+    pub fn time(
+        &mut self,
+        name: &'static str,
+        default: Option<Duration>,
+        max: Duration,
+    ) -> Duration {
         self.field(name, default, Duration::ZERO, |value| {
             let text = value.as_str().ok_or_else(|| "must be a time like \"5s\"".to_owned())?;
             let time = units::parse_time(text)?;
-            if time <= max { Ok(time) } else { Err(format!("must be at most {}", units::show_time(max))) }
+            if time <= max {
+                Ok(time)
+            } else {
+                Err(format!("must be at most {}", units::show_time(max)))
+            }
         })
     }
 
@@ -153,18 +180,35 @@ impl<'a> Fields<'a> {
         })
     }
 
-    pub fn length(&mut self, name: &'static str, default: Option<u64>, range: RangeInclusive<u64>) -> u64 {
+    pub fn length(
+        &mut self,
+        name: &'static str,
+        default: Option<u64>,
+        range: RangeInclusive<u64>,
+    ) -> u64 {
         let fallback = *range.start();
         self.field(name, default, fallback, |value| length(value, &range))
     }
 
     /// Left out means none.
-    pub fn optional_length(&mut self, name: &'static str, range: RangeInclusive<u64>) -> Option<u64> {
+    pub fn optional_length(
+        &mut self,
+        name: &'static str,
+        range: RangeInclusive<u64>,
+    ) -> Option<u64> {
         self.field(name, Some(None), None, |value| length(value, &range).map(Some))
     }
 
-    pub fn optional_count(&mut self, name: &'static str, range: RangeInclusive<u64>) -> Option<u64> {
-        if self.table.contains_key(name) { Some(self.count(name, None, range)) } else { self.forget(name) }
+    pub fn optional_count(
+        &mut self,
+        name: &'static str,
+        range: RangeInclusive<u64>,
+    ) -> Option<u64> {
+        if self.table.contains_key(name) {
+            Some(self.count(name, None, range))
+        } else {
+            self.forget(name)
+        }
     }
 
     fn forget<T>(&mut self, name: &'static str) -> Option<T> {
@@ -191,7 +235,8 @@ impl<'a> Fields<'a> {
     /// Everything must have been taken.
     pub fn end(self) {
         for name in self.table.keys() {
-            let near = self.known.iter().find(|known| strsim::damerau_levenshtein(known, name) <= 2);
+            let near =
+                self.known.iter().find(|known| strsim::damerau_levenshtein(known, name) <= 2);
             let what = match near {
                 Some(near) => format!("unknown field; did you mean `{near}`?"),
                 None => format!("unknown field; there are {}", self.known.join(", ")),
@@ -204,9 +249,12 @@ impl<'a> Fields<'a> {
 fn length(value: &Value, range: &RangeInclusive<u64>) -> Result<u64, String> {
     let bytes = match value {
         Value::String(text) => units::parse(text)?,
-        Value::Integer(number) => u64::try_from(*number).map_err(|_| "must be a length".to_owned())?,
+        Value::Integer(number) => {
+            u64::try_from(*number).map_err(|_| "must be a length".to_owned())?
+        }
         _ => return Err("must be a length like \"4KiB\"".to_owned()),
     };
-    let shown = || format!("must be from {} to {}", units::show(*range.start()), units::show(*range.end()));
+    let shown =
+        || format!("must be from {} to {}", units::show(*range.start()), units::show(*range.end()));
     if range.contains(&bytes) { Ok(bytes) } else { Err(shown()) }
 }

@@ -1,4 +1,5 @@
-//! The scenarios that come with the binary, by name. Owns the list; their text is in `loadtest/scenarios/`.
+//! The scenarios that come with the binary, by name. Owns the list; their text is in
+//! `loadtest/scenarios/`.
 
 /// Name and text, in the order in which they are listed.
 pub const SHIPPED: [(&str, &str); 14] = [

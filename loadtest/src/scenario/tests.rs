@@ -3,10 +3,12 @@
 
 use super::*;
 
-const GOOD: &str = "name = \"x\"\n[objects]\ncount = 8\nbytes = \"4KiB\"\n[access]\npattern = \"uniform\"\n";
+const GOOD: &str =
+    "name = \"x\"\n[objects]\ncount = 8\nbytes = \"4KiB\"\n[access]\npattern = \"uniform\"\n";
 
 fn problems(text: &str) -> Vec<String> {
-    let mut shown: Vec<_> = Scenario::parse(text).unwrap_err().iter().map(Problem::to_string).collect();
+    let mut shown: Vec<_> =
+        Scenario::parse(text).unwrap_err().iter().map(Problem::to_string).collect();
     shown.sort();
     shown
 }
@@ -20,7 +22,8 @@ fn every_shipped_scenario_is_valid_and_bears_its_name() {
         assert!(scenario.verify > 0.0, "{name} checks nothing");
     }
     let on_disk = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/scenarios")).unwrap();
-    let mut names: Vec<_> = on_disk.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let mut names: Vec<_> =
+        on_disk.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     let mut listed: Vec<_> = SHIPPED.iter().map(|(name, _)| format!("{name}.toml")).collect();
     listed.sort();
@@ -33,7 +36,10 @@ fn defaults_are_what_the_readme_says() {
     let scenario = Scenario::parse(GOOD).unwrap();
     assert_eq!((scenario.seed, scenario.verify), (1, 1.0));
     assert_eq!(scenario.access, Access::Uniform { range: None });
-    assert_eq!((scenario.load.pace, scenario.load.connections, scenario.load.operations), (Pace::Closed, 8, None));
+    assert_eq!(
+        (scenario.load.pace, scenario.load.connections, scenario.load.operations),
+        (Pace::Closed, 8, None)
+    );
     assert_eq!(scenario.load.timeout, Duration::from_secs(30));
     let (time, warm_up) = (Duration::from_secs(5), Duration::from_secs(2));
     assert_eq!(scenario.rounds, Rounds { count: 5, time, warm_up, prime: false });
@@ -43,7 +49,8 @@ fn defaults_are_what_the_readme_says() {
 #[test]
 fn all_problems_are_reported_at_once_with_their_paths() {
     let text = "name = \"X\"\nverify = 2\nseeed = 1\n[objects]\nbytes = \"4KB\"\nfresh = 1\n[access]\npattern = \"zipf\"\nexponent = 0\nrnage_bytes = 1\n\
-                [load]\npace = \"open\"\nconnections = 0\ntimeout = \"5\"\n[rounds]\ncount = 0\ntime = \"0s\"\n[nonsense]\na = 1\n";
+                [load]\npace = \"open\"\nconnections = 0\ntimeout = \"5\"\n[rounds]\ncount = \
+                    0\ntime = \"0s\"\n[nonsense]\na = 1\n";
     let found = problems(text);
     let wanted = [
         "access.exponent: must be a number from 0.01 to 5",
@@ -62,21 +69,28 @@ fn all_problems_are_reported_at_once_with_their_paths() {
         "verify: must be a number from 0 to 1",
     ];
     for start in wanted {
-        assert!(found.iter().any(|problem| problem.starts_with(start)), "{start}\nnot in\n{found:#?}");
+        assert!(
+            found.iter().any(|problem| problem.starts_with(start)),
+            "{start}\nnot in\n{found:#?}"
+        );
     }
 }
 
 #[test]
 fn what_is_not_toml_is_one_problem_with_its_line() {
     let found = problems("name = \n");
-    assert!(found.len() == 1 && found[0].contains("is not TOML") && found[0].contains("line 1"), "{found:?}");
+    assert!(
+        found.len() == 1 && found[0].contains("is not TOML") && found[0].contains("line 1"),
+        "{found:?}"
+    );
 }
 
 #[test]
 fn fields_that_contradict_each_other_are_refused() {
     let with = |extra: &str, access: &str| {
         problems(&format!(
-            "name = \"x\"\n[objects]\ncount = 9\nbytes = {{ from = \"4KiB\", to = \"8KiB\" }}\n{extra}[access]\n{access}\n"
+            "name = \"x\"\n[objects]\ncount = 9\nbytes = {{ from = \"4KiB\", to = \"8KiB\" \
+            }}\n{extra}[access]\n{access}\n"
         ))
     };
     for (extra, access, path) in [

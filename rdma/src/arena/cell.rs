@@ -1,8 +1,9 @@
 //! Leased ranges of the arena, and the two ways of filling one safely.
 //!
-//! *Append*: one [`CellWriter`] and many [`CellReader`]s share a cell; what lies below the watermark never changes.
-//! *Split*: a [`CellSpan`] owns a range alone, can be cut in two, filled in any order, and frozen into `Bytes`.
-//! A cell that is handed out again holds old bytes: neither way shows a byte that was not written since.
+//! *Append*: one [`CellWriter`] and many [`CellReader`]s share a cell; what lies below the
+//! watermark never changes. *Split*: a [`CellSpan`] owns a range alone, can be cut in two, filled
+//! in any order, and frozen into `Bytes`. A cell that is handed out again holds old bytes: neither
+//! way shows a byte that was not written since.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -27,7 +28,8 @@ impl Lease {
 
     fn at(&self, offset: usize) -> *mut u8 {
         assert!(offset <= self.asked, "offset {offset} outside the cell");
-        // SAFETY: a slot lies within the mapping, and `offset` within the slot: the result stays in one allocation.
+        // SAFETY: a slot lies within the mapping, and `offset` within the slot: the result stays in
+        // one allocation.
         unsafe { self.arena.mapping.base().as_ptr().add(self.slot.offset + offset) }
     }
 }
@@ -78,7 +80,8 @@ impl Cell {
 
 struct Appended {
     lease: Lease,
-    /// Bytes below this were written, will not change, and may be read by anyone who loaded it with Acquire.
+    /// Bytes below this were written, will not change, and may be read by anyone who loaded it with
+    /// Acquire.
     written: AtomicUsize,
 }
 
@@ -89,7 +92,8 @@ struct Appended {
 ///     [writer.clone(), writer]
 /// }
 /// ```
-/// What it has published is out of its reach: `spare` is the unwritten rest only, and no slice of it outlives the next step.
+/// What it has published is out of its reach: `spare` is the unwritten rest only, and no slice of
+/// it outlives the next step.
 ///
 /// ```compile_fail,E0499
 /// fn keeps_a_slice(mut writer: verbs3_rdma::arena::CellWriter) {
@@ -112,12 +116,14 @@ impl CellWriter {
     pub fn spare(&mut self) -> &mut [u8] {
         let bytes = self.cell.lease.asked - self.written;
         let start = self.cell.lease.at(self.written);
-        // SAFETY: the range is leased and initialised (zeroed by the kernel, or old bytes). Readers stay below the
-        // watermark, this is the only writer, and `&mut self` is held as long as the slice lives.
+        // SAFETY: the range is leased and initialised (zeroed by the kernel, or old bytes). Readers
+        // stay below the watermark, this is the only writer, and `&mut self` is held as long as the
+        // slice lives.
         unsafe { std::slice::from_raw_parts_mut(start, bytes) }
     }
 
-    /// Publishes the first `bytes` of the spare range: readers may see them from now on, nobody may change them.
+    /// Publishes the first `bytes` of the spare range: readers may see them from now on, nobody may
+    /// change them.
     ///
     /// # Panics
     /// When fewer bytes than that are left.
@@ -168,13 +174,14 @@ struct Written {
 impl AsRef<[u8]> for Written {
     fn as_ref(&self) -> &[u8] {
         let start = self.cell.lease.at(self.range.start);
-        // SAFETY: `CellReader::bytes` saw the watermark (Acquire) at or above `range.end`, and nobody writes below it;
-        // the lease keeps the range from being handed out again.
+        // SAFETY: `CellReader::bytes` saw the watermark (Acquire) at or above `range.end`, and
+        // nobody writes below it; the lease keeps the range from being handed out again.
         unsafe { std::slice::from_raw_parts(start, self.range.len()) }
     }
 }
 
-/// A range of a cell that nobody else can see. The parts of a cut span are disjoint, so each is exclusive.
+/// A range of a cell that nobody else can see. The parts of a cut span are disjoint, so each is
+/// exclusive.
 pub(crate) struct CellSpan {
     lease: Arc<Lease>,
     range: Range<usize>,
@@ -203,15 +210,18 @@ impl CellSpan {
         Self { lease: self.lease.clone(), range: first }
     }
 
-    /// For the transport that fills the range, and for nobody else: what it holds is vouched for by no one.
+    /// For the transport that fills the range, and for nobody else: what it holds is vouched for by
+    /// no one.
     pub(crate) fn as_mut(&mut self) -> &mut [u8] {
         let start = self.lease.at(self.range.start);
-        // SAFETY: spans are made from an exclusively owned cell and only ever cut in disjoint parts, so this one is the
-        // only way to its range; the memory is leased and initialised, and `&mut self` lasts as long as the slice.
+        // SAFETY: spans are made from an exclusively owned cell and only ever cut in disjoint
+        // parts, so this one is the only way to its range; the memory is leased and initialised,
+        // and `&mut self` lasts as long as the slice.
         unsafe { std::slice::from_raw_parts_mut(start, self.range.len()) }
     }
 
-    /// Makes the range readable for ever; the caller has filled all of it, and its peer has vouched for it.
+    /// Makes the range readable for ever; the caller has filled all of it, and its peer has vouched
+    /// for it.
     pub(crate) fn freeze(self) -> Bytes {
         Bytes::from_owner(Frozen(self))
     }
@@ -227,7 +237,8 @@ struct Frozen(CellSpan);
 impl AsRef<[u8]> for Frozen {
     fn as_ref(&self) -> &[u8] {
         let start = self.0.lease.at(self.0.range.start);
-        // SAFETY: as in `CellSpan::as_mut`, and the span was consumed: nothing can write to the range any more.
+        // SAFETY: as in `CellSpan::as_mut`, and the span was consumed: nothing can write to the
+        // range any more.
         unsafe { std::slice::from_raw_parts(start, self.0.range.len()) }
     }
 }

@@ -1,6 +1,7 @@
 //! The widths that cells come in.
 //!
-//! Owns the rule "eight widths for each doubling" and the size of an extent. Knows no memory and no lease.
+//! Owns the rule "eight widths for each doubling" and the size of an extent. Knows no memory and no
+//! lease.
 
 /// Smallest width: the page of the CPU, and of most NICs' translation tables.
 pub(super) const CELL_BYTES_MIN: usize = 4 << 10;
@@ -8,7 +9,8 @@ pub(super) const CELL_BYTES_MIN: usize = 4 << 10;
 /// An extent is a multiple of this: the huge page of x86-64 and aarch64 (with 4 KiB pages).
 pub(super) const EXTENT_STEP_BYTES: usize = 2 << 20;
 
-/// Cells of the widest class that an extent holds at least; fewer would make the tail of an extent a large waste.
+/// Cells of the widest class that an extent holds at least; fewer would make the tail of an extent
+/// a large waste.
 const CELLS_PER_EXTENT_MIN: usize = 8;
 
 /// Widths per doubling: the next width is at most 1/8 above, so a cell wastes at most 12.5 %.

@@ -1,6 +1,7 @@
 //! The arena's memory: a memfd that is mapped once and never moves.
 //!
-//! Owns the file descriptor and the mapping. Hands out raw pointers only; who may use which range is `cell`'s business.
+//! Owns the file descriptor and the mapping. Hands out raw pointers only; who may use which range
+//! is `cell`'s business.
 
 use std::io;
 use std::ptr::NonNull;
@@ -13,7 +14,8 @@ pub(super) struct Mapping {
     fd: std::os::fd::OwnedFd,
 }
 
-// SAFETY: the mapping is plain memory that stays in place until drop; `cell` guards every access to its ranges.
+// SAFETY: the mapping is plain memory that stays in place until drop; `cell` guards every access to
+// its ranges.
 unsafe impl Send for Mapping {}
 // SAFETY: as for Send: sharing the base address grants no access by itself.
 unsafe impl Sync for Mapping {}
@@ -30,22 +32,26 @@ impl Mapping {
 
 #[cfg(not(miri))]
 impl Mapping {
-    /// A memfd of `bytes`, sealed so that nobody can shrink it under a reader (which would be a SIGBUS), and that nobody
-    /// who is passed it can write to it or punch holes in it.
+    /// A memfd of `bytes`, sealed so that nobody can shrink it under a reader (which would be a
+    /// SIGBUS), and that nobody who is passed it can write to it or punch holes in it.
     pub(super) fn new(bytes: usize, populate: bool) -> io::Result<Self> {
         use std::os::fd::AsRawFd;
         let fd = create_memfd()?;
-        let length = libc::off_t::try_from(bytes).map_err(|_| io::Error::from_raw_os_error(libc::EOVERFLOW))?;
+        let length = libc::off_t::try_from(bytes)
+            .map_err(|_| io::Error::from_raw_os_error(libc::EOVERFLOW))?;
         // SAFETY: `fd` is an open descriptor that this function owns.
         check(unsafe { libc::ftruncate(fd.as_raw_fd(), length) })?;
         if populate {
-            // Allocates the pages now and reports a lack of memory as an error; a first touch would be killed instead.
-            // SAFETY: as above.
+            // Allocates the pages now and reports a lack of memory as an error; a first touch would
+            // be killed instead. SAFETY: as above.
             check(unsafe { libc::fallocate(fd.as_raw_fd(), 0, 0, length) })?;
         }
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a fresh shared mapping at an address of the kernel's choice touches no existing object.
-        let base = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, libc::MAP_SHARED, fd.as_raw_fd(), 0) };
+        // SAFETY: a fresh shared mapping at an address of the kernel's choice touches no existing
+        // object.
+        let base = unsafe {
+            libc::mmap(std::ptr::null_mut(), bytes, protection, libc::MAP_SHARED, fd.as_raw_fd(), 0)
+        };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
@@ -53,7 +59,8 @@ impl Mapping {
             .ok_or_else(|| io::Error::other("the kernel mapped the arena at address 0"))?;
         let mapping = Self { base, bytes, fd };
         mapping.seal()?;
-        // Hints: a kernel that doesn't know them changes nothing but speed and the size of a core dump.
+        // Hints: a kernel that doesn't know them changes nothing but speed and the size of a core
+        // dump.
         mapping.advise(libc::MADV_HUGEPAGE);
         mapping.advise(libc::MADV_DONTDUMP);
         if populate {
@@ -62,16 +69,18 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Behind the mapping, which stays writable: it is the only one that ever is. Kernels before 5.1 don't know that seal;
-    /// a process that is passed the arena could write to it there.
+    /// Behind the mapping, which stays writable: it is the only one that ever is. Kernels before
+    /// 5.1 don't know that seal; a process that is passed the arena could write to it there.
     fn seal(&self) -> io::Result<()> {
         use std::os::fd::AsRawFd;
         let always = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
         for seals in [libc::F_SEAL_FUTURE_WRITE, always | libc::F_SEAL_SEAL] {
             // SAFETY: `fd` is open and this mapping's own; F_ADD_SEALS takes an int.
-            let sealed = check(unsafe { libc::fcntl(self.fd.as_raw_fd(), libc::F_ADD_SEALS, seals) });
+            let sealed =
+                check(unsafe { libc::fcntl(self.fd.as_raw_fd(), libc::F_ADD_SEALS, seals) });
             match sealed {
-                Err(error) if seals & always == 0 && error.raw_os_error() == Some(libc::EINVAL) => {}
+                Err(error) if seals & always == 0 && error.raw_os_error() == Some(libc::EINVAL) => {
+                }
                 sealed => drop(sealed?),
             }
         }
@@ -85,7 +94,8 @@ impl Mapping {
     }
 
     fn advise(&self, advice: libc::c_int) {
-        // SAFETY: the range is exactly this mapping, and none of the advices used discards contents.
+        // SAFETY: the range is exactly this mapping, and none of the advices used discards
+        // contents.
         let _ = unsafe { libc::madvise(self.base.as_ptr().cast(), self.bytes, advice) };
     }
 }
@@ -93,7 +103,8 @@ impl Mapping {
 #[cfg(not(miri))]
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range was mapped by `new`, and every cell holds the arena, so no pointer into it is left.
+        // SAFETY: the range was mapped by `new`, and every cell holds the arena, so no pointer into
+        // it is left.
         let _ = unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }
@@ -102,8 +113,9 @@ impl Drop for Mapping {
 fn create_memfd() -> io::Result<std::os::fd::OwnedFd> {
     use std::os::fd::FromRawFd;
     // SAFETY: the name is a NUL-terminated constant.
-    let fd =
-        check(unsafe { libc::memfd_create(c"verbs3-arena".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) })?;
+    let fd = check(unsafe {
+        libc::memfd_create(c"verbs3-arena".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING)
+    })?;
     // SAFETY: the descriptor was just made and nobody else owns it.
     Ok(unsafe { std::os::fd::OwnedFd::from_raw_fd(fd) })
 }

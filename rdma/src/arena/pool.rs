@@ -1,7 +1,8 @@
 //! Which cells are leased, and which class owns which extent.
 //!
-//! Pure bookkeeping over offsets: it touches no memory, and its owner holds a lock around it. An extent belongs to one
-//! class while one of its cells is leased, and goes back to all classes when the last one is returned.
+//! Pure bookkeeping over offsets: it touches no memory, and its owner holds a lock around it. An
+//! extent belongs to one class while one of its cells is leased, and goes back to all classes when
+//! the last one is returned.
 
 use super::classes::{CELL_BYTES_MIN, Classes};
 use super::{ArenaUsage, ExtentId};
@@ -27,7 +28,8 @@ pub(super) struct Slot {
 pub(super) struct Pool {
     classes: Classes,
     extents: Vec<Extent>,
-    /// One bit for each cell that an extent may hold; set while the cell is free. Flat, `words` for each extent.
+    /// One bit for each cell that an extent may hold; set while the cell is free. Flat, `words` for
+    /// each extent.
     free: Vec<u64>,
     words: usize,
     unassigned: Vec<u32>,
@@ -88,7 +90,8 @@ impl Pool {
         self.leased_bytes -= width as u64;
         self.asked_bytes -= asked as u64;
 
-        let was_full = self.extents[extent].leased as usize == self.classes.cells_per_extent(slot.class);
+        let was_full =
+            self.extents[extent].leased as usize == self.classes.cells_per_extent(slot.class);
         self.extents[extent].leased -= 1;
         if was_full {
             let list = &mut self.partial[usize::from(slot.class)];
@@ -100,7 +103,8 @@ impl Pool {
         }
     }
 
-    /// The assigned extent with the fewest leased cells; among equals the one with the fewest leased bytes.
+    /// The assigned extent with the fewest leased cells; among equals the one with the fewest
+    /// leased bytes.
     pub(super) fn sparsest(&self) -> Option<ExtentId> {
         self.extents
             .iter()

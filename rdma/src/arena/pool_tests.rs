@@ -1,4 +1,5 @@
-//! Properties of the bookkeeping: no cell is leased twice, nothing is lost, empty extents change class.
+//! Properties of the bookkeeping: no cell is leased twice, nothing is lost, empty extents change
+//! class.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;

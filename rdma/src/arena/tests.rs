@@ -6,8 +6,12 @@ use std::thread;
 use super::*;
 
 fn arena(extents: usize) -> Arena {
-    Arena::map(ArenaOptions { capacity_bytes: extents * (2 << 20), cell_bytes_max: 256 << 10, populate: false })
-        .unwrap()
+    Arena::map(ArenaOptions {
+        capacity_bytes: extents * (2 << 20),
+        cell_bytes_max: 256 << 10,
+        populate: false,
+    })
+    .unwrap()
 }
 
 #[test]
@@ -85,16 +89,25 @@ fn a_full_arena_leases_nothing_until_a_cell_returns() {
 
 #[test]
 fn an_arena_below_one_extent_names_the_setting_to_raise() {
-    let error =
-        Arena::map(ArenaOptions { capacity_bytes: 1 << 20, cell_bytes_max: 256 << 10, populate: false }).err().unwrap();
+    let error = Arena::map(ArenaOptions {
+        capacity_bytes: 1 << 20,
+        cell_bytes_max: 256 << 10,
+        populate: false,
+    })
+    .err()
+    .unwrap();
     assert!(error.to_string().contains("raise memory.capacity"));
 }
 
 #[test]
 #[cfg(not(miri))]
 fn a_populated_arena_holds_its_memory_from_the_start() {
-    let arena =
-        Arena::map(ArenaOptions { capacity_bytes: 4 << 20, cell_bytes_max: 256 << 10, populate: true }).unwrap();
+    let arena = Arena::map(ArenaOptions {
+        capacity_bytes: 4 << 20,
+        cell_bytes_max: 256 << 10,
+        populate: true,
+    })
+    .unwrap();
     let file = std::fs::File::from(arena.fd().try_clone_to_owned().unwrap());
     let stat = std::os::unix::fs::MetadataExt::blocks(&file.metadata().unwrap());
     assert_eq!(stat * 512, 4 << 20);

@@ -24,8 +24,8 @@ pub struct DialOptions {
     pub tcp: TcpOptions,
     pub verbs: VerbsOptions,
     pub shm: ShmOptions,
-    /// Addresses of this side's rails; the first is used with the host's first. Without any, the address from which the
-    /// route to the host's rail leads.
+    /// Addresses of this side's rails; the first is used with the host's first. Without any, the
+    /// address from which the route to the host's rail leads.
     pub rails: Vec<IpAddr>,
     /// Ways to try.
     pub kinds: Vec<TransportKind>,
@@ -73,7 +73,8 @@ impl Dialled {
         let page_bytes = options.page_bytes;
         let capacity_bytes = Source::bytes(page_bytes) + options.in_flight_bytes_max + SLACK_BYTES;
         let map = ArenaOptions { capacity_bytes, cell_bytes_max: page_bytes, populate: true };
-        let arena = Arena::map(map).map_err(|error| BenchError::io("map memory")(std::io::Error::other(error)))?;
+        let arena = Arena::map(map)
+            .map_err(|error| BenchError::io("map memory")(std::io::Error::other(error)))?;
         let no_room = BenchError::NoRoom { bytes: Source::bytes(page_bytes) as u64 };
         let source = Source::new(&arena, page_bytes).ok_or(no_room)?;
 
@@ -83,7 +84,10 @@ impl Dialled {
         let told = tcp[0].ways().clone();
         let about = super::measure::about(tcp[0].as_ref()).await?;
         if about.page_bytes as usize != page_bytes {
-            let reason = format!("pages of {} bytes, and this side has pages of {page_bytes}", about.page_bytes);
+            let reason = format!(
+                "pages of {} bytes, and this side has pages of {page_bytes}",
+                about.page_bytes
+            );
             return Err(BenchError::Refused(format!("it has {reason}; give both the same --page")));
         }
         let mut found = Found { ways: Vec::new(), left_out: Vec::new() };
@@ -102,7 +106,8 @@ impl Dialled {
             found.leave(kind, way.to_owned(), format!("on the host: {reason}"));
         }
         let Found { ways, left_out } = found;
-        let (host, connections, in_process) = (options.host, options.connections, options.in_process);
+        let (host, connections, in_process) =
+            (options.host, options.connections, options.in_process);
         let next = AtomicU32::new(0);
         Ok(Self { ways, left_out, arena, source, about, host, connections, in_process, next })
     }
@@ -123,16 +128,23 @@ struct Found {
 
 impl Found {
     async fn shm(&mut self, options: &DialOptions, told: &Ways) {
-        let leave = |found: &mut Self, reason: String| found.leave(TransportKind::Shm, "shm".into(), reason);
+        let leave = |found: &mut Self, reason: String| {
+            found.leave(TransportKind::Shm, "shm".into(), reason)
+        };
         let Some(way) = &told.shm else {
             return leave(self, "the host offers no socket".into());
         };
         if !way.is_here() {
-            return leave(self, "the host is another one, or its socket can't be seen from here".into());
+            return leave(
+                self,
+                "the host is another one, or its socket can't be seen from here".into(),
+            );
         }
         let transport = ShmTransport::new(options.shm.clone());
         match open(options.connections, || transport.connect_to(way.path(), None)).await {
-            Ok(connections) => self.ways.push(Way { kind: TransportKind::Shm, name: "shm".into(), connections }),
+            Ok(connections) => {
+                self.ways.push(Way { kind: TransportKind::Shm, name: "shm".into(), connections })
+            }
             Err(error) => leave(self, error.to_string()),
         }
     }
@@ -147,23 +159,34 @@ impl Found {
         }
         for (at, to) in told.rails.iter().enumerate() {
             let Some(to) = *to else {
-                self.leave(TransportKind::Verbs, format!("verbs rail {at}"), "it is down on the host".into());
+                self.leave(
+                    TransportKind::Verbs,
+                    format!("verbs rail {at}"),
+                    "it is down on the host".into(),
+                );
                 continue;
             };
             let mine = options.rails.get(at).copied().map_or_else(|| towards(to), Ok);
             let mut name = format!("verbs {to}");
             let opened = async {
                 let failed = |error: std::io::Error| error.to_string();
-                let transport =
-                    VerbsTransport::new(mine.map_err(failed)?, options.verbs.clone(), arena.clone()).map_err(failed)?;
+                let transport = VerbsTransport::new(
+                    mine.map_err(failed)?,
+                    options.verbs.clone(),
+                    arena.clone(),
+                )
+                .map_err(failed)?;
                 if let Some(rail) = transport.rail() {
                     name = format!("verbs {}", rail.label());
                 }
-                let connections = open(options.connections, || transport.connect_to(to, None)).await;
+                let connections =
+                    open(options.connections, || transport.connect_to(to, None)).await;
                 connections.map_err(|error| error.to_string())
             };
             match opened.await {
-                Ok(connections) => self.ways.push(Way { kind: TransportKind::Verbs, name, connections }),
+                Ok(connections) => {
+                    self.ways.push(Way { kind: TransportKind::Verbs, name, connections })
+                }
                 Err(reason) => self.leave(TransportKind::Verbs, name, reason),
             }
         }
@@ -175,7 +198,10 @@ impl Found {
 }
 
 /// As many connections as are wanted, or the first error.
-async fn open<F>(count: usize, connect: impl Fn() -> F) -> Result<Vec<Arc<dyn Connection>>, TransportError>
+async fn open<F>(
+    count: usize,
+    connect: impl Fn() -> F,
+) -> Result<Vec<Arc<dyn Connection>>, TransportError>
 where
     F: Future<Output = Result<Arc<dyn Connection>, TransportError>>,
 {
@@ -188,7 +214,8 @@ where
 
 /// The local address from which the route to `to` leads. Sends nothing.
 fn towards(to: SocketAddr) -> std::io::Result<IpAddr> {
-    let any: SocketAddr = if to.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0u16; 8], 0).into() };
+    let any: SocketAddr =
+        if to.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0u16; 8], 0).into() };
     let socket = UdpSocket::bind(any)?;
     socket.connect(to)?;
     Ok(socket.local_addr()?.ip())

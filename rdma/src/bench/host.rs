@@ -48,18 +48,25 @@ pub struct BenchHost {
 }
 
 impl BenchHost {
-    /// Opens what can be opened. Without tcp there is no host; what else fails is left out, and said.
+    /// Opens what can be opened. Without tcp there is no host; what else fails is left out, and
+    /// said.
     pub async fn start(options: HostOptions) -> Result<Self, BenchError> {
         let page_bytes = options.page_bytes;
-        let map = ArenaOptions { capacity_bytes: options.arena_bytes, cell_bytes_max: page_bytes, populate: true };
-        let arena = Arena::map(map).map_err(|error| BenchError::io("map memory")(std::io::Error::other(error)))?;
+        let map = ArenaOptions {
+            capacity_bytes: options.arena_bytes,
+            cell_bytes_max: page_bytes,
+            populate: true,
+        };
+        let arena = Arena::map(map)
+            .map_err(|error| BenchError::io("map memory")(std::io::Error::other(error)))?;
         let no_room = BenchError::NoRoom { bytes: Source::bytes(page_bytes) as u64 };
         let source = Arc::new(Source::new(&arena, page_bytes).ok_or(no_room)?);
         let word = rand::random();
         let plain = PlainServer::bind(options.listen, word, source.clone())
             .map_err(BenchError::io(format!("listen on {}", options.listen.ip())))?;
 
-        // The service tells what was left out, so it can only be made when all is opened; it is asked for nothing before.
+        // The service tells what was left out, so it can only be made when all is opened; it is
+        // asked for nothing before.
         let service = Arc::new(Late::default());
         let mut opened = Opened { ways: Ways::default(), left_out: Vec::new() };
         let rails = opened.rails(&options, &arena, &service).await;
@@ -69,7 +76,10 @@ impl BenchHost {
             page_bytes: page_bytes as u32,
             plain_port: plain.port,
             plain_word: word,
-            left_out: left_out.iter().map(|left| format!("{}: {}\n", left.way, left.reason)).collect(),
+            left_out: left_out
+                .iter()
+                .map(|left| format!("{}: {}\n", left.way, left.reason))
+                .collect(),
         };
         // Set once, here.
         let _ = service.0.set(BenchService { arena, source, about });
@@ -78,9 +88,9 @@ impl BenchHost {
             runtimes: options.runtimes,
             ..TcpServerOptions::new(options.tcp)
         };
-        let tcp = TcpServer::bind(options.listen, tcp, service)
-            .await
-            .map_err(|error| BenchError::io(format!("listen on {}", error.address))(error.source))?;
+        let tcp = TcpServer::bind(options.listen, tcp, service).await.map_err(|error| {
+            BenchError::io(format!("listen on {}", error.address))(error.source)
+        })?;
         Ok(Self { tcp, rails, shm, ways, left_out, _plain: plain })
     }
 
@@ -114,27 +124,49 @@ struct Opened {
 }
 
 impl Opened {
-    async fn rails(&mut self, options: &HostOptions, arena: &Arena, service: &Arc<Late>) -> Vec<VerbsServer> {
+    async fn rails(
+        &mut self,
+        options: &HostOptions,
+        arena: &Arena,
+        service: &Arc<Late>,
+    ) -> Vec<VerbsServer> {
         let mut rails = Vec::new();
         for &address in &options.rails {
             let serve = VerbsServerOptions::new(options.verbs.clone());
-            match VerbsServer::bind(SocketAddr::new(address, 0), serve, arena.clone(), service.clone()).await {
+            match VerbsServer::bind(
+                SocketAddr::new(address, 0),
+                serve,
+                arena.clone(),
+                service.clone(),
+            )
+            .await
+            {
                 Ok(server) => {
                     self.ways.rails.push(server.local_addr());
                     rails.push(server);
                 }
-                Err(error) => self.leave(TransportKind::Verbs, format!("verbs {address}"), error.to_string()),
+                Err(error) => {
+                    self.leave(TransportKind::Verbs, format!("verbs {address}"), error.to_string())
+                }
             }
         }
         rails
     }
 
-    async fn shm(&mut self, options: &HostOptions, arena: &Arena, service: &Arc<Late>) -> Option<ShmServer> {
+    async fn shm(
+        &mut self,
+        options: &HostOptions,
+        arena: &Arena,
+        service: &Arc<Late>,
+    ) -> Option<ShmServer> {
         let path = options.socket.as_ref()?;
         let serve = ShmServerOptions::new(options.shm.clone());
-        let served =
-            ShmServer::bind(path, serve, arena.clone(), service.clone()).await.map_err(|error| error.to_string());
-        match served.and_then(|server| Ok((ShmWay::of_this_host(path).map_err(|error| error.to_string())?, server))) {
+        let served = ShmServer::bind(path, serve, arena.clone(), service.clone())
+            .await
+            .map_err(|error| error.to_string());
+        match served.and_then(|server| {
+            Ok((ShmWay::of_this_host(path).map_err(|error| error.to_string())?, server))
+        }) {
             Ok((way, server)) => {
                 self.ways.shm = Some(way);
                 Some(server)
@@ -158,7 +190,8 @@ struct Late(std::sync::OnceLock<BenchService>);
 #[async_trait::async_trait]
 impl Service for Late {
     async fn serve(&self, request: crate::transport::Incoming, reply: crate::transport::Reply) {
-        // A call that comes before is dropped, which the requester is told. Nobody knows of the ways before.
+        // A call that comes before is dropped, which the requester is told. Nobody knows of the
+        // ways before.
         if let Some(service) = self.0.get() {
             service.serve(request, reply).await;
         }

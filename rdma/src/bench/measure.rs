@@ -87,7 +87,12 @@ impl Bandwidth {
 
 impl Dialled {
     /// How long a message of `bytes` takes there and back.
-    pub async fn echo(&self, way: &Way, bytes: u64, time: Duration) -> Result<RoundTrips, BenchError> {
+    pub async fn echo(
+        &self,
+        way: &Way,
+        bytes: u64,
+        time: Duration,
+    ) -> Result<RoundTrips, BenchError> {
         let payload = self.source.pieces(0, bytes.min(ECHO_BYTES_MAX)).concat();
         let message = Ask::of(Op::Echo).encode(&payload);
         let connection = way.connections[0].as_ref();
@@ -100,24 +105,37 @@ impl Dialled {
     }
 
     /// How long a read of `bytes` takes, from the call to the checked bytes.
-    pub async fn read(&self, way: &Way, bytes: u64, time: Duration, whole: bool) -> Result<RoundTrips, BenchError> {
+    pub async fn read(
+        &self,
+        way: &Way,
+        bytes: u64,
+        time: Duration,
+        whole: bool,
+    ) -> Result<RoundTrips, BenchError> {
         self.round_trips(time, || self.read_once(way, &way.connections[0], bytes, whole)).await
     }
 
-    async fn round_trips<F>(&self, time: Duration, once: impl Fn() -> F) -> Result<RoundTrips, BenchError>
+    async fn round_trips<F>(
+        &self,
+        time: Duration,
+        once: impl Fn() -> F,
+    ) -> Result<RoundTrips, BenchError>
     where
         F: Future<Output = Result<(), BenchError>>,
     {
         once().await?;
         let began = Instant::now();
         let mut samples = Vec::new();
-        while samples.len() < SAMPLES_MIN || (began.elapsed() < time && samples.len() < SAMPLES_MAX) {
+        while samples.len() < SAMPLES_MIN || (began.elapsed() < time && samples.len() < SAMPLES_MAX)
+        {
             let asked = Instant::now();
             once().await?;
             samples.push(asked.elapsed());
         }
         samples.sort_unstable();
-        let quantile = |of: f64| samples[((samples.len() as f64 * of).ceil() as usize).clamp(1, samples.len()) - 1];
+        let quantile = |of: f64| {
+            samples[((samples.len() as f64 * of).ceil() as usize).clamp(1, samples.len()) - 1]
+        };
         Ok(RoundTrips {
             calls: samples.len() as u64,
             p50: quantile(0.5),
@@ -167,7 +185,8 @@ impl Dialled {
         Ok(Bandwidth { calls, bytes: calls * load.bytes, took, here, there })
     }
 
-    /// Bytes that as many plain streams as there are connections read in `load.time`, in MiB/s: what tcp is held against.
+    /// Bytes that as many plain streams as there are connections read in `load.time`, in MiB/s:
+    /// what tcp is held against.
     pub async fn plain(&self, load: &Load) -> Result<f64, BenchError> {
         let page_bytes = self.source.page_bytes() as u64;
         let plain = PlainLoad {
@@ -221,7 +240,9 @@ impl Dialled {
                 call.push(&self.source.pieces(from, bytes)).await?;
             }
             Event::Wanted { bytes: wanted, .. } => {
-                return Err(BenchError::Malformed(format!("that it wants {wanted} of {bytes} bytes")));
+                return Err(BenchError::Malformed(format!(
+                    "that it wants {wanted} of {bytes} bytes"
+                )));
             }
             Event::Part(part) => {
                 fine(&part.message)?;
@@ -235,7 +256,8 @@ impl Dialled {
         if self.in_process {
             return Ok(None);
         }
-        let told = answer(&mut way.connections[0].call(Ask::of(Op::Usage).encode(&[]), None)).await?;
+        let told =
+            answer(&mut way.connections[0].call(Ask::of(Op::Usage).encode(&[]), None)).await?;
         Usage::decode(&told).map(Some).ok_or_else(|| BenchError::Malformed("no usage".into()))
     }
 

@@ -1,10 +1,12 @@
-//! What the two sides of a measurement say to each other, inside the calls that are measured. All little endian.
+//! What the two sides of a measurement say to each other, inside the calls that are measured. All
+//! little endian.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::usage::Usage;
 
-/// Largest message that is sent there and back. Well within the bound on messages, which counts the words around it too.
+/// Largest message that is sent there and back. Well within the bound on messages, which counts the
+/// words around it too.
 pub const ECHO_BYTES_MAX: u64 = 32 << 10;
 
 /// Operation, flags, two zeroes, first page (u32), bytes (u64).
@@ -59,7 +61,10 @@ impl Ask {
         let op = *OPS.get(usize::from(head[0]).checked_sub(1)?)?;
         let from = u32::from_le_bytes([head[4], head[5], head[6], head[7]]);
         let bytes = u64::from_le_bytes(*head.last_chunk()?);
-        Some((Self { op, whole: head[1] & FLAG_WHOLE != 0, from, bytes }, message.slice(ASK_BYTES..)))
+        Some((
+            Self { op, whole: head[1] & FLAG_WHOLE != 0, from, bytes },
+            message.slice(ASK_BYTES..),
+        ))
     }
 }
 
@@ -136,6 +141,11 @@ impl Usage {
     pub(super) fn decode(message: &Bytes) -> Option<Self> {
         let (values, _) = message.as_chunks::<8>();
         let value = |at: usize| values.get(at).map(|bytes| u64::from_le_bytes(*bytes));
-        Some(Self { cpu_micros: value(0)?, work_requests: value(1)?, completions: value(2)?, copied_bytes: value(3)? })
+        Some(Self {
+            cpu_micros: value(0)?,
+            work_requests: value(1)?,
+            completions: value(2)?,
+            copied_bytes: value(3)?,
+        })
     }
 }

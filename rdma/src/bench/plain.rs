@@ -1,6 +1,8 @@
-//! The reference for tcp: some plain streams, written and read by a thread each, with nothing said over them.
+//! The reference for tcp: some plain streams, written and read by a thread each, with nothing said
+//! over them.
 //!
-//! Pages come from the same memory as those of the calls, and land in as much of it, so that caches help neither more.
+//! Pages come from the same memory as those of the calls, and land in as much of it, so that caches
+//! help neither more.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -37,7 +39,12 @@ impl PlainServer {
     pub(super) fn bind(address: SocketAddr, word: u64, source: Arc<Source>) -> io::Result<Self> {
         let listener = TcpListener::bind(SocketAddr::new(address.ip(), 0))?;
         let port = listener.local_addr()?.port();
-        let shared = Arc::new(Shared { word, source, over: AtomicBool::new(false), streams: AtomicUsize::new(0) });
+        let shared = Arc::new(Shared {
+            word,
+            source,
+            over: AtomicBool::new(false),
+            streams: AtomicUsize::new(0),
+        });
         let accepts = shared.clone();
         let accepting = std::thread::Builder::new()
             .name("plain-accept".into())
@@ -50,9 +57,12 @@ impl PlainServer {
 impl Drop for PlainServer {
     fn drop(&mut self) {
         self.shared.over.store(true, Ordering::Release);
-        let _ = TcpStream::connect_timeout(&SocketAddr::from(([127, 0, 0, 1], self.port)), PATIENCE);
-        // A listener on one address of a device does not hear the knock; its thread ends with the process.
-        if let Some(accepting) = self.accepting.take().filter(std::thread::JoinHandle::is_finished) {
+        let _ =
+            TcpStream::connect_timeout(&SocketAddr::from(([127, 0, 0, 1], self.port)), PATIENCE);
+        // A listener on one address of a device does not hear the knock; its thread ends with the
+        // process.
+        if let Some(accepting) = self.accepting.take().filter(std::thread::JoinHandle::is_finished)
+        {
             let _ = accepting.join();
         }
     }
@@ -159,7 +169,12 @@ fn open(load: &PlainLoad) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-fn drain(mut stream: TcpStream, mut memory: Vec<u8>, load: &PlainLoad, began: Instant) -> io::Result<u64> {
+fn drain(
+    mut stream: TcpStream,
+    mut memory: Vec<u8>,
+    load: &PlainLoad,
+    began: Instant,
+) -> io::Result<u64> {
     let step = usize::try_from(load.bytes).unwrap_or(usize::MAX);
     let (mut count, mut at) = (0, 0);
     while began.elapsed() < load.time {
@@ -167,7 +182,12 @@ fn drain(mut stream: TcpStream, mut memory: Vec<u8>, load: &PlainLoad, began: In
             at = 0;
         }
         match stream.read(&mut memory[at..at + step])? {
-            0 => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the host closed a plain stream")),
+            0 => {
+                return Err(io::Error::new(
+                    io::ErrorKind::UnexpectedEof,
+                    "the host closed a plain stream",
+                ));
+            }
             bytes => {
                 count += bytes as u64;
                 at += bytes;

@@ -25,7 +25,9 @@ impl BenchService {
         };
         let answer = match ask.op {
             Op::Echo => Answer::Fine(payload),
-            Op::Read if ask.bytes > request.landing_bytes => Answer::Refused("the landing is too small".into()),
+            Op::Read if ask.bytes > request.landing_bytes => {
+                Answer::Refused("the landing is too small".into())
+            }
             Op::Read => {
                 let data = self.source.pieces(ask.from, ask.bytes);
                 return reply.last(Answer::Fine(Bytes::new()).encode(), 0, data).await;
@@ -39,12 +41,16 @@ impl BenchService {
 
     async fn take(&self, ask: &Ask, reply: &mut Reply) -> Result<Answer, TransportError> {
         let Some(landing) = landing(&self.arena, self.source.page_bytes(), ask.bytes) else {
-            return Ok(Answer::Refused("its memory is full; give it more, or lower the depth".into()));
+            return Ok(Answer::Refused(
+                "its memory is full; give it more, or lower the depth".into(),
+            ));
         };
         let data = reply.pull(Bytes::new(), landing).await?;
         Ok(match self.source.check(&data, ask.from, ask.bytes, ask.whole) {
             Ok(()) => Answer::Fine(Bytes::new()),
-            Err(at) => Answer::Refused(format!("wrong bytes arrived, at offset {at} of {}", ask.bytes)),
+            Err(at) => {
+                Answer::Refused(format!("wrong bytes arrived, at offset {at} of {}", ask.bytes))
+            }
         })
     }
 }

@@ -1,11 +1,13 @@
-//! The bytes that are moved: pages that each side makes by itself and that tell which page, and which place, they are of.
+//! The bytes that are moved: pages that each side makes by itself and that tell which page, and
+//! which place, they are of.
 
 use bytes::Bytes;
 
 use crate::arena::Arena;
 use crate::landing::Landing;
 
-/// Pages of a source. A prime, so that no power of two of calls meets the same page in the same memory again and again.
+/// Pages of a source. A prime, so that no power of two of calls meets the same page in the same
+/// memory again and again.
 const PAGES: usize = 31;
 
 /// Bytes at both ends of a run that are always compared.
@@ -28,7 +30,8 @@ impl Source {
         let page = |number: usize| {
             let (mut writer, reader) = arena.lease(page_bytes)?.split();
             for (word, bytes) in writer.spare().chunks_mut(8).enumerate() {
-                let place = ((number as u64 + 1) << 40 | word as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+                let place =
+                    ((number as u64 + 1) << 40 | word as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
                 bytes.copy_from_slice(&place.to_le_bytes()[..bytes.len()]);
             }
             writer.advance(page_bytes);
@@ -57,9 +60,15 @@ impl Source {
         pieces
     }
 
-    /// Compares `data` with the walk that begins with page `from`: the ends of each run within a page, or all of it.
-    /// The offset of what is wrong or missing.
-    pub(super) fn check(&self, data: &[Bytes], from: u32, bytes: u64, whole: bool) -> Result<(), u64> {
+    /// Compares `data` with the walk that begins with page `from`: the ends of each run within a
+    /// page, or all of it. The offset of what is wrong or missing.
+    pub(super) fn check(
+        &self,
+        data: &[Bytes],
+        from: u32,
+        bytes: u64,
+        whole: bool,
+    ) -> Result<(), u64> {
         let mut at = 0;
         for piece in data {
             let mut rest = &piece[..];
@@ -69,7 +78,11 @@ impl Source {
                 let (run, later) = rest.split_at(rest.len().min(expected.len()));
                 let ends = ENDS_BYTES.min(run.len());
                 let same = |range: std::ops::Range<usize>| run[range.clone()] == expected[range];
-                let fine = if whole { same(0..run.len()) } else { same(0..ends) && same(run.len() - ends..run.len()) };
+                let fine = if whole {
+                    same(0..run.len())
+                } else {
+                    same(0..ends) && same(run.len() - ends..run.len())
+                };
                 if !fine {
                     return Err(at as u64);
                 }

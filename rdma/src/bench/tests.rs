@@ -71,12 +71,18 @@ async fn every_way_moves_checked_bytes_in_every_direction() {
             let echo = dialled.echo(way, bytes, SHORT).await.unwrap();
             let read = dialled.read(way, bytes, SHORT, true).await.unwrap();
             for trips in [echo, read] {
-                assert!(trips.calls >= 10 && trips.p50 <= trips.p99 && trips.p99 <= trips.max, "{trips:?}");
+                assert!(
+                    trips.calls >= 10 && trips.p50 <= trips.p99 && trips.p99 <= trips.max,
+                    "{trips:?}"
+                );
             }
             for direction in [Direction::Read, Direction::Write, Direction::Both] {
                 let moved = dialled.bandwidth(way, &load(bytes, direction)).await.unwrap();
                 assert_eq!(moved.bytes, moved.calls * bytes);
-                assert!(moved.calls >= 4 && moved.took >= SHORT && moved.there.is_some(), "{moved:?}");
+                assert!(
+                    moved.calls >= 4 && moved.took >= SHORT && moved.there.is_some(),
+                    "{moved:?}"
+                );
             }
         }
     }
@@ -87,20 +93,26 @@ async fn every_way_moves_checked_bytes_in_every_direction() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_way_that_is_not_there_is_named_with_its_reason() {
     let missing = "198.51.100.7".parse().unwrap();
-    let host = BenchHost::start(HostOptions { rails: vec![missing], ..host_options(None) }).await.unwrap();
+    let host =
+        BenchHost::start(HostOptions { rails: vec![missing], ..host_options(None) }).await.unwrap();
     assert_eq!(host.left_out().len(), 1);
     let dialled = Dialled::dial(dial_options(host.local_addr())).await.unwrap();
-    let left: Vec<_> = dialled.left_out().iter().map(|left| format!("{}: {}", left.way, left.reason)).collect();
+    let left: Vec<_> =
+        dialled.left_out().iter().map(|left| format!("{}: {}", left.way, left.reason)).collect();
     assert!(left.iter().any(|text| text.starts_with("shm: the host offers no socket")), "{left:?}");
     assert!(left.iter().any(|text| text.starts_with("verbs: the host offers no rail")), "{left:?}");
-    assert!(left.iter().any(|text| text.starts_with("verbs 198.51.100.7: on the host: ")), "{left:?}");
+    assert!(
+        left.iter().any(|text| text.starts_with("verbs 198.51.100.7: on the host: ")),
+        "{left:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_secret_or_page_is_refused() {
     let host = BenchHost::start(host_options(None)).await.unwrap();
     let address = host.local_addr();
-    let stranger = DialOptions { tcp: TcpOptions::new(Secret::new("another")), ..dial_options(address) };
+    let stranger =
+        DialOptions { tcp: TcpOptions::new(Secret::new("another")), ..dial_options(address) };
     assert!(Dialled::dial(stranger).await.is_err_and(|error| error.to_string().contains("secret")));
     let wider = DialOptions { page_bytes: 2 * PAGE, ..dial_options(address) };
     assert!(Dialled::dial(wider).await.is_err_and(|error| error.to_string().contains("--page")));
@@ -128,19 +140,31 @@ async fn plain_streams_flow_to_who_has_the_word() {
 
 #[test]
 fn wrong_bytes_do_not_pass() {
-    let arena = Arena::map(ArenaOptions { capacity_bytes: 8 << 20, cell_bytes_max: PAGE, populate: false }).unwrap();
+    let arena =
+        Arena::map(ArenaOptions { capacity_bytes: 8 << 20, cell_bytes_max: PAGE, populate: false })
+            .unwrap();
     let source = Source::new(&arena, PAGE).unwrap();
     let bytes = 2 * PAGE as u64 + 100;
     let good = source.pieces(30, bytes);
     assert_eq!(good.iter().map(|piece| piece.len() as u64).sum::<u64>(), bytes);
     assert_eq!(source.check(&good, 30, bytes, true), Ok(()));
-    assert_eq!(source.check(&[Bytes::from(good.concat())], 30, bytes, true), Ok(()), "however it is cut");
+    assert_eq!(
+        source.check(&[Bytes::from(good.concat())], 30, bytes, true),
+        Ok(()),
+        "however it is cut"
+    );
     assert_eq!(source.check(&good, 29, bytes, false), Err(0), "another page");
     assert_eq!(source.check(&good[..2], 30, bytes, false), Err(2 * PAGE as u64), "too short");
-    for (at, whole, found) in [(PAGE, false, PAGE), (2 * PAGE - 1, false, PAGE), (PAGE + 100, true, PAGE)] {
+    for (at, whole, found) in
+        [(PAGE, false, PAGE), (2 * PAGE - 1, false, PAGE), (PAGE + 100, true, PAGE)]
+    {
         let mut bad = good.concat();
         bad[at] ^= 1;
-        assert_eq!(source.check(&[Bytes::from(bad)], 30, bytes, whole), Err(found as u64), "byte {at}");
+        assert_eq!(
+            source.check(&[Bytes::from(bad)], 30, bytes, whole),
+            Err(found as u64),
+            "byte {at}"
+        );
     }
 }
 

@@ -46,7 +46,10 @@ impl Sub for Usage {
 
 fn sum(counters: &IntCounterVec) -> u64 {
     let families = counters.collect();
-    let values = families.iter().flat_map(|family| family.get_metric()).map(|metric| metric.get_counter().get_value());
+    let values = families
+        .iter()
+        .flat_map(|family| family.get_metric())
+        .map(|metric| metric.get_counter().get_value());
     values.sum::<f64>() as u64
 }
 

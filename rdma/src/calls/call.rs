@@ -1,6 +1,8 @@
-//! One call of the requesting side: waits for its credit, is sent, takes its events, pushes, and cancels on drop.
+//! One call of the requesting side: waits for its credit, is sent, takes its events, pushes, and
+//! cancels on drop.
 //!
-//! Owns what a `Call` and a `Connection` are over a line. The table of open calls and who settles them are `requester`'s.
+//! Owns what a `Call` and a `Connection` are over a line. The table of open calls and who settles
+//! them are `requester`'s.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -54,7 +56,9 @@ impl<O: Outlet> Connection for Dialled<O> {
         } else {
             match line.credits.try_take() {
                 Some(permit) => self.handle.start(permit, message, landing),
-                None => State::Waiting { wish: line.credits.wish(), request: Some((message, landing)) },
+                None => {
+                    State::Waiting { wish: line.credits.wish(), request: Some((message, landing)) }
+                }
             }
         };
         Call::new(Box::new(Calling { handle: self.handle.clone(), state, push: None }))
@@ -84,10 +88,13 @@ impl<O: Outlet> Connection for Dialled<O> {
 impl<O: Outlet> Handle<O> {
     fn start(&self, permit: Permit, message: Bytes, mut landing: Option<Landing>) -> State {
         let lent_bytes = landing.as_ref().map_or(0, Landing::bytes);
-        let lent = landing.as_mut().map(|landing| self.line.outlet.lend(landing)).unwrap_or_default();
+        let lent =
+            landing.as_mut().map(|landing| self.line.outlet.lend(landing)).unwrap_or_default();
         let credit = Some(Credit::new(permit));
         let pending = Arc::new(
-            Pending::new(O::KIND, landing, credit).described(!lent.is_empty()).timed_by(self.line.outlet.seconds()),
+            Pending::new(O::KIND, landing, credit)
+                .described(!lent.is_empty())
+                .timed_by(self.line.outlet.seconds()),
         );
         let mut calls = self.line.calls.lock();
         if let Some(error) = calls.broken.clone() {
@@ -98,7 +105,8 @@ impl<O: Outlet> Handle<O> {
         let id = calls.next;
         calls.open.insert(id, pending.clone());
         let header = Header { lent_bytes, ..Header::new(Kind::Call, id) };
-        // Under the lock, so that calls go out in the order of their ids, which the server relies on.
+        // Under the lock, so that calls go out in the order of their ids, which the server relies
+        // on.
         self.line.outlet.push(Outgoing::new(header, message, Vec::new()).lending(&lent));
         drop(calls);
         self.line.outlet.flush();
@@ -133,21 +141,35 @@ impl<O: Outlet> CallDriver for Calling<O> {
             let next = match &mut self.state {
                 State::Sent { pending, .. } => return pending.poll_pop(cx),
                 State::Refused(error) => {
-                    let again = || TransportError::Bound { reason: "the call was polled after its end".into() };
+                    let again = || TransportError::Bound {
+                        reason: "the call was polled after its end".into(),
+                    };
                     return Poll::Ready(Err(error.take().unwrap_or_else(again)));
                 }
-                State::Waiting { wish, request } => match (std::task::ready!(wish.poll(cx)), request.take()) {
-                    (Ok(permit), Some((message, landing))) => self.handle.start(permit, message, landing),
-                    _ => State::Refused(Some(self.handle.line.refused(&self.handle.line.broken()))),
-                },
+                State::Waiting { wish, request } => {
+                    match (std::task::ready!(wish.poll(cx)), request.take()) {
+                        (Ok(permit), Some((message, landing))) => {
+                            self.handle.start(permit, message, landing)
+                        }
+                        _ => State::Refused(Some(
+                            self.handle.line.refused(&self.handle.line.broken()),
+                        )),
+                    }
+                }
             };
             self.state = next;
         }
     }
 
-    fn poll_push(&mut self, cx: &mut Context<'_>, data: &[Bytes]) -> Poll<Result<(), TransportError>> {
+    fn poll_push(
+        &mut self,
+        cx: &mut Context<'_>,
+        data: &[Bytes],
+    ) -> Poll<Result<(), TransportError>> {
         let State::Sent { id, pending } = &self.state else {
-            return Poll::Ready(Err(TransportError::Bound { reason: "the peer wants nothing pushed".into() }));
+            return Poll::Ready(Err(TransportError::Bound {
+                reason: "the peer wants nothing pushed".into(),
+            }));
         };
         if self.push.is_none() {
             let bytes = pending.answer_wanted(data)?;
@@ -163,7 +185,12 @@ impl<O: Outlet> CallDriver for Calling<O> {
     }
 }
 
-async fn send_push<O: Outlet>(line: Arc<Line<O>>, id: u64, data: Vec<Bytes>, bytes: u64) -> Result<(), TransportError> {
+async fn send_push<O: Outlet>(
+    line: Arc<Line<O>>,
+    id: u64,
+    data: Vec<Bytes>,
+    bytes: u64,
+) -> Result<(), TransportError> {
     let room = line.outlet.room(bytes).await.ok_or_else(|| line.broken())?;
     let frame = Outgoing::new(Header::new(Kind::Push, id), Bytes::new(), data).within(room);
     {

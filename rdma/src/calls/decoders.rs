@@ -1,5 +1,5 @@
-//! What is read of a peer's bytes before it has proved anything, as functions of bytes alone: for the fuzz targets in
-//! `fuzz/`. Not an API.
+//! What is read of a peer's bytes before it has proved anything, as functions of bytes alone: for
+//! the fuzz targets in `fuzz/`. Not an API.
 
 use futures::FutureExt;
 
@@ -24,8 +24,13 @@ pub fn frame(bytes: &[u8]) {
 /// A stranger's side of a handshake: nobody who doesn't know the secret is let in.
 pub fn handshake(bytes: &[u8]) {
     let secret = Secret::new(b"nobody can guess this");
-    let terms =
-        Terms { secret: &secret, name: "fuzz", frame_bytes_max: BYTES_MAX, calls_in_flight_max: 16, ways: "way" };
+    let terms = Terms {
+        secret: &secret,
+        name: "fuzz",
+        frame_bytes_max: BYTES_MAX,
+        calls_in_flight_max: 16,
+        ways: "way",
+    };
     let mut stream = tokio::io::join(bytes, tokio::io::sink());
     // Neither side ever waits: bytes are there or at their end, and the sink takes all.
     let ended = handshake::accept(&mut stream, &terms, || Ok(())).now_or_never();

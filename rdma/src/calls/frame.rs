@@ -1,12 +1,14 @@
-//! What a frame looks like on the wire: 64 bytes of header, then descriptors of memory, then a message, then data.
+//! What a frame looks like on the wire: 64 bytes of header, then descriptors of memory, then a
+//! message, then data.
 //!
-//! Owns the layout and the checks that need no state (bounds, fields that a kind must leave zero). Reads and writes
-//! nothing, allocates nothing, and never panics, whatever the bytes are.
+//! Owns the layout and the checks that need no state (bounds, fields that a kind must leave zero).
+//! Reads and writes nothing, allocates nothing, and never panics, whatever the bytes are.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Version of the frames *and* of their order. Raise it with every change that the other side must know.
+/// Version of the frames *and* of their order. Raise it with every change that the other side must
+/// know.
 pub(super) const PROTOCOL_VERSION: u32 = 2;
 
 pub(crate) const HEADER_BYTES: usize = 64;
@@ -15,9 +17,11 @@ const MAGIC: [u8; 4] = *b"vb3F";
 
 /// The call is settled by this part.
 const FLAG_LAST: u8 = 1;
-/// The call ends while memory that was lent by `Wanted` has not been filled: the requester acknowledges with `CancelAck`.
+/// The call ends while memory that was lent by `Wanted` has not been filled: the requester
+/// acknowledges with `CancelAck`.
 const FLAG_PULL_OPEN: u8 = 2;
-/// The data does not follow in the stream: it has been written into lent memory, or is handed over by descriptors.
+/// The data does not follow in the stream: it has been written into lent memory, or is handed over
+/// by descriptors.
 const FLAG_PLACED: u8 = 4;
 
 /// Descriptors that one frame may carry: a block of 16 MiB in pages of 16 KiB has as many.
@@ -26,10 +30,12 @@ pub(crate) const SEGMENTS_MAX: u32 = 1024;
 /// Length of one descriptor on the wire.
 pub(crate) const SEGMENT_BYTES: usize = 16;
 
-/// A piece of memory as the other side may name it: lent to be written to (`Call`, `Wanted`), or handed over (`Part`).
+/// A piece of memory as the other side may name it: lent to be written to (`Call`, `Wanted`), or
+/// handed over (`Part`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Segment {
-    /// Where it begins: the owner's virtual address (verbs), or the offset in the owner's arena (shm).
+    /// Where it begins: the owner's virtual address (verbs), or the offset in the owner's arena
+    /// (shm).
     pub(crate) address: u64,
     pub(crate) bytes: u32,
     /// The key that opens it (verbs), or what gives it back (shm).
@@ -38,7 +44,11 @@ pub(crate) struct Segment {
 
 impl Segment {
     pub(crate) fn encode(&self) -> [u8; SEGMENT_BYTES] {
-        let wire = WireSegment { address: self.address.into(), bytes: self.bytes.into(), key: self.key.into() };
+        let wire = WireSegment {
+            address: self.address.into(),
+            bytes: self.bytes.into(),
+            key: self.key.into(),
+        };
         zerocopy::transmute!(wire)
     }
 
@@ -131,9 +141,10 @@ impl Kind {
             Field::Data => matches!(self, Self::Part | Self::Push),
             Field::Lent => matches!(self, Self::Call | Self::Wanted),
             Field::Segments => matches!(self, Self::Call | Self::Wanted | Self::Part),
-            Field::Message => {
-                !matches!(self, Self::Push | Self::Cancel | Self::CancelAck | Self::Goodbye | Self::Release)
-            }
+            Field::Message => !matches!(
+                self,
+                Self::Push | Self::Cancel | Self::CancelAck | Self::Goodbye | Self::Release
+            ),
         }
     }
 
@@ -210,7 +221,9 @@ impl Header {
 
     pub(crate) fn encode(&self) -> [u8; HEADER_BYTES] {
         let flag = |set: bool, flag: u8| if set { flag } else { 0 };
-        let flags = flag(self.last, FLAG_LAST) | flag(self.pull_open, FLAG_PULL_OPEN) | flag(self.placed, FLAG_PLACED);
+        let flags = flag(self.last, FLAG_LAST)
+            | flag(self.pull_open, FLAG_PULL_OPEN)
+            | flag(self.placed, FLAG_PLACED);
         let wire = WireHeader {
             magic: MAGIC,
             kind: self.kind as u8,
@@ -228,7 +241,10 @@ impl Header {
         zerocopy::transmute!(wire)
     }
 
-    pub(crate) fn decode(bytes: &[u8; HEADER_BYTES], message_bytes_max: u32) -> Result<Self, FrameError> {
+    pub(crate) fn decode(
+        bytes: &[u8; HEADER_BYTES],
+        message_bytes_max: u32,
+    ) -> Result<Self, FrameError> {
         let wire: &WireHeader = zerocopy::transmute_ref!(bytes);
         if wire.magic != MAGIC {
             return Err(FrameError::Magic(wire.magic));
@@ -238,7 +254,8 @@ impl Header {
         if flags & !kind.flags_allowed() != 0 {
             return Err(FrameError::Flags { kind, flags });
         }
-        let reserved = u64::from(wire.reserved.get()) | wire.reserved_first.get() | wire.reserved_second.get();
+        let reserved =
+            u64::from(wire.reserved.get()) | wire.reserved_first.get() | wire.reserved_second.get();
         if reserved != 0 {
             return Err(FrameError::Reserved(kind));
         }
@@ -292,14 +309,20 @@ mod tests {
 
     #[test]
     fn a_part_survives_the_wire() {
-        let part =
-            Header { last: true, message_bytes: 17, offset: 1 << 40, data_bytes: 3, ..Header::new(Kind::Part, 9) };
+        let part = Header {
+            last: true,
+            message_bytes: 17,
+            offset: 1 << 40,
+            data_bytes: 3,
+            ..Header::new(Kind::Part, 9)
+        };
         assert_eq!(Header::decode(&part.encode(), MAX), Ok(part));
     }
 
     #[test]
     fn the_layout_is_what_the_version_promises() {
-        let call = Header { message_bytes: 0x0102, lent_bytes: 0x0A0B, ..Header::new(Kind::Call, 7) };
+        let call =
+            Header { message_bytes: 0x0102, lent_bytes: 0x0A0B, ..Header::new(Kind::Call, 7) };
         let bytes = call.encode();
         assert_eq!(&bytes[..16], b"vb3F\x10\0\0\0\x02\x01\0\0\0\0\0\0");
         assert_eq!(bytes[16], 7);
@@ -332,7 +355,8 @@ mod tests {
 
     #[test]
     fn a_descriptor_survives_the_wire() {
-        let segment = Segment { address: 0x0102_0304_0506_0708, bytes: 0x090A_0B0C, key: 0x0D0E_0F10 };
+        let segment =
+            Segment { address: 0x0102_0304_0506_0708, bytes: 0x090A_0B0C, key: 0x0D0E_0F10 };
         let bytes = segment.encode();
         assert_eq!(bytes, [8, 7, 6, 5, 4, 3, 2, 1, 0x0C, 0x0B, 0x0A, 9, 0x10, 0x0F, 0x0E, 0x0D]);
         assert_eq!(Segment::decode(&bytes), segment);

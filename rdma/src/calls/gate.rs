@@ -1,7 +1,8 @@
-//! What every listening side has, whatever it listens on: caps on who is let in, and an end that drains.
+//! What every listening side has, whatever it listens on: caps on who is let in, and an end that
+//! drains.
 //!
-//! Owns the places, the tasks and the two ways to end them. Accepts nothing itself. Who has not proved the secret gives way to who
-//! comes later, once it has had time to.
+//! Owns the places, the tasks and the two ways to end them. Accepts nothing itself. Who has not
+//! proved the secret gives way to who comes later, once it has had time to.
 
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr};
@@ -52,8 +53,11 @@ pub(crate) struct Closer {
 impl Gate {
     pub(crate) fn new(limits: GateLimits) -> Self {
         let GateLimits { connections_max, handshakes_max, handshakes_per_address_max } = limits;
-        let limits =
-            RoomLimits { places_max: handshakes_max, per_address_max: handshakes_per_address_max, grace: GRACE };
+        let limits = RoomLimits {
+            places_max: handshakes_max,
+            per_address_max: handshakes_per_address_max,
+            grace: GRACE,
+        };
         Self {
             connections: Arc::new(Semaphore::new(connections_max)),
             handshakes: WaitingRoom::new(limits),
@@ -68,7 +72,8 @@ impl Gate {
         Closer { drain_deadline, drain, kill, tasks }
     }
 
-    /// The right to one handshake; where there is none left, `address` is refused and that is told. `ip`: where it is known.
+    /// The right to one handshake; where there is none left, `address` is refused and that is told.
+    /// `ip`: where it is known.
     pub(crate) fn turn(&self, address: &str, ip: Option<IpAddr>) -> Option<WaitingGuest> {
         let turn = self.handshakes.admit_guest(ip.unwrap_or(Ipv4Addr::UNSPECIFIED.into()));
         if turn.is_none() {
@@ -77,7 +82,8 @@ impl Gate {
         turn
     }
 
-    /// Runs a handshake to its end, its deadline, the drain, or the moment at which it has to give way. How it failed has been told.
+    /// Runs a handshake to its end, its deadline, the drain, or the moment at which it has to give
+    /// way. How it failed has been told.
     pub(crate) async fn within<T>(
         &self,
         deadline: Duration,

@@ -1,7 +1,8 @@
 //! The first frames of a connection: version, then proof of the cluster secret from both sides.
 //!
-//! Owns what is said before anything else is believed. The connecting side speaks first (iWARP demands it, so every
-//! transport does it). Nothing here is encrypted: the proofs keep strangers out, they don't keep a line private.
+//! Owns what is said before anything else is believed. The connecting side speaks first (iWARP
+//! demands it, so every transport does it). Nothing here is encrypted: the proofs keep strangers
+//! out, they don't keep a line private.
 //!
 //! ```text
 //! requester: Hello(version, nonce, bounds, name)      server: Challenge(version, nonce, bounds, name) | Reject
@@ -107,7 +108,8 @@ pub(crate) struct Agreed {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HandshakeError {
     #[error(
-        "it speaks protocol version {theirs}, this side {PROTOCOL_VERSION}; run the same release of verbs3 on both"
+        "it speaks protocol version {theirs}, this side {PROTOCOL_VERSION}; run the same release \
+        of verbs3 on both"
     )]
     Version { theirs: u32 },
     #[error("the cluster secrets differ; give both sides the same secret")]
@@ -121,7 +123,8 @@ pub(crate) enum HandshakeError {
     #[error("it had proved nothing yet, and others wanted its turn")]
     Displaced,
     #[error(
-        "{found:?} answers where {expected:?} should; correct that worker's address in cluster.workers, or its own worker.id"
+        "{found:?} answers where {expected:?} should; correct that worker's address in \
+        cluster.workers, or its own worker.id"
     )]
     OtherName { expected: String, found: String },
     #[error("it does not speak verbs3: {0}")]
@@ -152,7 +155,11 @@ impl HandshakeError {
             Self::Secret => 2,
             Self::Full => 3,
             Self::Draining => 4,
-            Self::Deadline | Self::Displaced | Self::OtherName { .. } | Self::Malformed(_) | Self::Lost(_) => 5,
+            Self::Deadline
+            | Self::Displaced
+            | Self::OtherName { .. }
+            | Self::Malformed(_)
+            | Self::Lost(_) => 5,
         }
     }
 
@@ -184,8 +191,11 @@ where
     check_version(&challenge)?;
     let proof = prove(terms.secret, b"verbs3 requester", &hello, &challenge, &[]);
     send(stream, Kind::Proof, &proof).await?;
-    let welcome = receive_some(stream, Kind::Welcome, PROOF_BYTES..=PROOF_BYTES + WAYS_BYTES_MAX).await?;
-    let (proof, ways) = welcome.split_first_chunk::<PROOF_BYTES>().ok_or_else(|| malformed("a welcome cut short"))?;
+    let welcome =
+        receive_some(stream, Kind::Welcome, PROOF_BYTES..=PROOF_BYTES + WAYS_BYTES_MAX).await?;
+    let (proof, ways) = welcome
+        .split_first_chunk::<PROOF_BYTES>()
+        .ok_or_else(|| malformed("a welcome cut short"))?;
     verify(terms.secret, b"verbs3 server", &hello, &challenge, ways, proof)?;
     let ways = String::from_utf8(ways.to_vec()).map_err(|_| malformed("its ways are no text"))?;
     Ok(Agreed { ways, ..agree(terms, &challenge) })
@@ -194,14 +204,16 @@ where
 /// Whether the peer that has proved the secret is the one that was to be reached.
 pub(crate) fn check_name(agreed: Agreed, expected: Option<&str>) -> Result<Agreed, HandshakeError> {
     match expected {
-        Some(expected) if expected != agreed.peer_name => {
-            Err(HandshakeError::OtherName { expected: expected.to_owned(), found: agreed.peer_name })
-        }
+        Some(expected) if expected != agreed.peer_name => Err(HandshakeError::OtherName {
+            expected: expected.to_owned(),
+            found: agreed.peer_name,
+        }),
         _ => Ok(agreed),
     }
 }
 
-/// The accepting side. `admit` says whether there is room; it is asked only for a peer that proved the secret.
+/// The accepting side. `admit` says whether there is room; it is asked only for a peer that proved
+/// the secret.
 pub(crate) async fn accept<S>(
     stream: &mut S,
     terms: &Terms<'_>,
@@ -269,7 +281,10 @@ fn check_version(greeting: &Greeting) -> Result<(), HandshakeError> {
 
 fn agree(terms: &Terms<'_>, peer: &Greeting) -> Agreed {
     let name = &peer.name[..(peer.name_bytes.get() as usize).min(NAME_BYTES)];
-    let peer_name = String::from_utf8_lossy(name).chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+    let peer_name = String::from_utf8_lossy(name)
+        .chars()
+        .map(|c| if c.is_control() { '?' } else { c })
+        .collect();
     Agreed {
         peer_name,
         frame_bytes_max: terms.frame_bytes_max.min(peer.frame_bytes_max.get()),
@@ -279,9 +294,17 @@ fn agree(terms: &Terms<'_>, peer: &Greeting) -> Agreed {
     }
 }
 
-/// Each side proves under its own role, over both nonces: neither proof can be sent back or used again.
-fn prove(secret: &Secret, role: &[u8], hello: &Greeting, challenge: &Greeting, said: &[u8]) -> [u8; PROOF_BYTES] {
-    let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(&secret.0).expect("HMAC takes keys of any length");
+/// Each side proves under its own role, over both nonces: neither proof can be sent back or used
+/// again.
+fn prove(
+    secret: &Secret,
+    role: &[u8],
+    hello: &Greeting,
+    challenge: &Greeting,
+    said: &[u8],
+) -> [u8; PROOF_BYTES] {
+    let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(&secret.0)
+        .expect("HMAC takes keys of any length");
     mac.update(role);
     mac.update(&[0]);
     mac.update(hello.as_bytes());
@@ -312,7 +335,8 @@ where
     Ok(stream.say(&frame).await?)
 }
 
-/// Reads exactly one frame of `kind`, whose payload has exactly the size of `T`; a `Reject` becomes its error.
+/// Reads exactly one frame of `kind`, whose payload has exactly the size of `T`; a `Reject` becomes
+/// its error.
 async fn receive<S, T>(stream: &mut S, kind: Kind) -> Result<T, HandshakeError>
 where
     S: Exchange,
@@ -323,7 +347,11 @@ where
 }
 
 /// As [`receive`], for a payload whose length lies in `lengths`.
-async fn receive_some<S>(stream: &mut S, kind: Kind, lengths: RangeInclusive<usize>) -> Result<Vec<u8>, HandshakeError>
+async fn receive_some<S>(
+    stream: &mut S,
+    kind: Kind,
+    lengths: RangeInclusive<usize>,
+) -> Result<Vec<u8>, HandshakeError>
 where
     S: Exchange,
 {

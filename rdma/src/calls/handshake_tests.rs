@@ -16,7 +16,9 @@ async fn shake(requester: &Secret, server: &Secret) -> (Outcome, Outcome) {
     let (mut small, large) = (terms(requester, "gw-1\n"), terms(server, "gpu-07"));
     small.calls_in_flight_max = 3;
     let large = Terms { ways: "verbs 10.0.0.7:9403\n", ..large };
-    tokio::join!(async { request(&mut left, &small).await }, async { accept(&mut right, &large, || Ok(())).await },)
+    tokio::join!(async { request(&mut left, &small).await }, async {
+        accept(&mut right, &large, || Ok(())).await
+    },)
 }
 
 #[tokio::test]
@@ -76,7 +78,10 @@ async fn a_full_server_says_so_to_those_who_know_the_secret_only() {
         let (mine, theirs) = (Secret::new(secret), Secret::new("s"));
         let (mut left, mut right) = tokio::io::duplex(4096);
         let (a, b) = (terms(&mine, ""), terms(&theirs, ""));
-        let (told, _) = tokio::join!(request(&mut left, &a), accept(&mut right, &b, || Err(HandshakeError::Full)),);
+        let (told, _) = tokio::join!(
+            request(&mut left, &a),
+            accept(&mut right, &b, || Err(HandshakeError::Full)),
+        );
         assert_eq!(matches!(told, Err(HandshakeError::Full)), full);
     }
 }

@@ -1,8 +1,9 @@
 //! One task made of several futures that wake each other.
 //!
-//! A future that is woken while its task runs goes back to the scheduler, which also wakes another thread to help with
-//! it. The halves of a connection do that all the time: what one reads, the other answers. Here they are polled again
-//! at once instead. Owns that one trick, and decides nothing.
+//! A future that is woken while its task runs goes back to the scheduler, which also wakes another
+//! thread to help with it. The halves of a connection do that all the time: what one reads, the
+//! other answers. Here they are polled again at once instead. Owns that one trick, and decides
+//! nothing.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -50,7 +51,8 @@ pub(super) async fn nudged<F: Future>(whole: F) -> F::Output {
             if let Poll::Ready(output) = whole.as_mut().poll(&mut Context::from_waker(&waker)) {
                 return Poll::Ready(output);
             }
-            let rested = nudge.state.compare_exchange(POLLING, IDLE, Ordering::AcqRel, Ordering::Acquire);
+            let rested =
+                nudge.state.compare_exchange(POLLING, IDLE, Ordering::AcqRel, Ordering::Acquire);
             if rested.is_ok() {
                 return Poll::Pending;
             }

@@ -16,7 +16,8 @@ pub(crate) struct Outgoing {
     /// The header and the descriptors of lent memory, as they go over the wire.
     head: [u8; HEADER_BYTES],
     described: Vec<u8>,
-    /// `None` for control frames, which are few: each belongs to a call that the peer was allowed to make.
+    /// `None` for control frames, which are few: each belongs to a call that the peer was allowed
+    /// to make.
     room: Option<Room>,
 }
 
@@ -25,7 +26,15 @@ impl Outgoing {
         header.message_bytes = message.len() as u32;
         header.data_bytes = data.iter().map(|piece| piece.len() as u64).sum();
         let head = header.encode();
-        Self { header, message, data, target: Arc::default(), head, described: Vec::new(), room: None }
+        Self {
+            header,
+            message,
+            data,
+            target: Arc::default(),
+            head,
+            described: Vec::new(),
+            room: None,
+        }
     }
 
     pub(crate) fn control(kind: Kind, call: u64) -> Self {
@@ -48,7 +57,8 @@ impl Outgoing {
         self
     }
 
-    /// Sets the descriptors that go with the frame, and whether its data goes another way than the stream.
+    /// Sets the descriptors that go with the frame, and whether its data goes another way than the
+    /// stream.
     pub(crate) fn describe(&mut self, segments: &[Segment], placed: bool) {
         self.header.segments = segments.len() as u32;
         self.header.placed = placed;

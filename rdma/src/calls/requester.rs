@@ -1,7 +1,7 @@
 //! The requesting side of a connection: calls, and keeps every landing until its call is settled.
 //!
-//! Owns the table of open calls and the task of a connection. That task is the only one that settles calls; it does so
-//! when nothing can write to their landings any more.
+//! Owns the table of open calls and the task of a connection. That task is the only one that
+//! settles calls; it does so when nothing can write to their landings any more.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -25,8 +25,8 @@ use crate::peer::Ways;
 use crate::pending::Pending;
 use crate::transport::{Connection, Event, Part, TransportError};
 
-/// Makes a connection of an inlet and an outlet whose handshake is done. Its task runs on `runtime` and is one of
-/// `tasks`; it ends when the last handle is dropped, or the line breaks.
+/// Makes a connection of an inlet and an outlet whose handshake is done. Its task runs on `runtime`
+/// and is one of `tasks`; it ends when the last handle is dropped, or the line breaks.
 pub(crate) fn connect<O: Outlet, I: Inlet + 'static>(
     outlet: O,
     inlet: I,
@@ -37,7 +37,10 @@ pub(crate) fn connect<O: Outlet, I: Inlet + 'static>(
 ) -> Arc<dyn Connection> {
     let peer = format!("{} ({address})", agreed.peer_name);
     let ways = Ways::parse(&agreed.ways).unwrap_or_else(|error| {
-        tracing::warn!(peer, %error, "what a peer says of other ways to it can't be used; it is reached over this one alone");
+        tracing::warn!(
+            peer, %error,
+            "what a peer says of other ways to it can't be used; it is reached over this one alone"
+        );
         Ways::default()
     });
     let line = Arc::new(Line {
@@ -60,7 +63,8 @@ pub(crate) fn connect<O: Outlet, I: Inlet + 'static>(
 /// Reader, writer and the watch over cancels of one connection, in one task.
 async fn run<O: Outlet>(line: Arc<Line<O>>, mut inlet: impl Inlet, hung_up: CancellationToken) {
     let all = metrics();
-    let _open = GaugeGuard::add(&all.connections.with_label_values(&[O::KIND.as_str(), "requester"]), 1);
+    let _open =
+        GaugeGuard::add(&all.connections.with_label_values(&[O::KIND.as_str(), "requester"]), 1);
     let lost = |reason: String| TransportError::Lost { peer: line.peer.clone(), reason };
     let error = tokio::select! {
         error = line.read(&mut inlet) => error,
@@ -82,7 +86,8 @@ async fn run<O: Outlet>(line: Arc<Line<O>>, mut inlet: impl Inlet, hung_up: Canc
 
 /// What the handle, the calls and the tasks of one connection share.
 pub(super) struct Line<O: Outlet> {
-    /// First, so that even a line that is merely dropped closes before the landings of its calls go.
+    /// First, so that even a line that is merely dropped closes before the landings of its calls
+    /// go.
     pub(super) outlet: O,
     pub(super) peer: String,
     pub(super) message_bytes_max: u32,
@@ -125,8 +130,10 @@ impl<O: Outlet> Line<O> {
             Kind::Part | Kind::Wanted | Kind::Fail => {}
             Kind::CancelAck => return self.acknowledged(header.call),
             Kind::Goodbye => {
-                let goodbye =
-                    TransportError::Lost { peer: self.peer.clone(), reason: "the peer is shutting down".into() };
+                let goodbye = TransportError::Lost {
+                    peer: self.peer.clone(),
+                    reason: "the peer is shutting down".into(),
+                };
                 // Calls under way go on; new ones go elsewhere.
                 self.calls.lock().broken.get_or_insert(goodbye);
                 self.is_broken.store(true, Ordering::Release);
@@ -139,17 +146,26 @@ impl<O: Outlet> Line<O> {
             let (kind, call) = (header.kind, header.call);
             return Err(self.violation(format!("{kind:?} for call {call}, which is not open")));
         };
-        let mut fill =
-            pending.claim(header.offset, header.data_bytes).map_err(|error| self.violation(error.to_string()))?;
+        let mut fill = pending
+            .claim(header.offset, header.data_bytes)
+            .map_err(|error| self.violation(error.to_string()))?;
         let body = inlet.body(header, &mut fill).await.map_err(|error| self.unreadable(error))?;
         self.arrived(header, &pending, body, fill)
     }
 
-    fn arrived(&self, header: &Header, pending: &Pending, body: Body, fill: Fill) -> Result<(), TransportError> {
+    fn arrived(
+        &self,
+        header: &Header,
+        pending: &Pending,
+        body: Body,
+        fill: Fill,
+    ) -> Result<(), TransportError> {
         let Body { message, data, .. } = body;
         if header.placed && data.is_none() && !pending.is_described() {
             // It would show what an earlier call left there.
-            return Err(self.violation("data placed in a landing that the peer was not told of".into()));
+            return Err(
+                self.violation("data placed in a landing that the peer was not told of".into())
+            );
         }
         if header.last || header.kind == Kind::Fail {
             self.close_call(header);
@@ -177,7 +193,8 @@ impl<O: Outlet> Line<O> {
         }
     }
 
-    /// Takes a settled call out of the table; tells the peer that no push follows, if it lent memory for one.
+    /// Takes a settled call out of the table; tells the peer that no push follows, if it lent
+    /// memory for one.
     fn close_call(&self, header: &Header) {
         let acknowledge = {
             let mut calls = self.calls.lock();
@@ -283,7 +300,9 @@ impl<O: Outlet> Line<O> {
 
     fn unreadable(&self, error: InletError) -> TransportError {
         match error {
-            error @ (InletError::Frame(_) | InletError::Rules(_)) => self.violation(error.to_string()),
+            error @ (InletError::Frame(_) | InletError::Rules(_)) => {
+                self.violation(error.to_string())
+            }
             error => self.lost(error.to_string()),
         }
     }

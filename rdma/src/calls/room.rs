@@ -22,11 +22,13 @@ pub(crate) struct Room {
 
 impl Rooms {
     pub(crate) fn new(bytes_max: usize) -> Self {
-        let permits_max = (bytes_max as u64 / PERMIT_BYTES).clamp(1, u64::from(u32::MAX >> 4)) as u32;
+        let permits_max =
+            (bytes_max as u64 / PERMIT_BYTES).clamp(1, u64::from(u32::MAX >> 4)) as u32;
         Self { free: Arc::new(Semaphore::new(permits_max as usize)), permits_max }
     }
 
-    /// Waits until `bytes` are free; `None` once closed. More than there is in all waits for all of it.
+    /// Waits until `bytes` are free; `None` once closed. More than there is in all waits for all of
+    /// it.
     pub(crate) async fn take(&self, bytes: u64) -> Option<Room> {
         let permits = u64::from(self.permits_max).min(bytes.div_ceil(PERMIT_BYTES).max(1)) as u32;
         let permit = match self.free.clone().try_acquire_many_owned(permits) {

@@ -1,7 +1,9 @@
-//! One served connection: reads calls, runs handlers, and keeps what a requester may still push into.
+//! One served connection: reads calls, runs handlers, and keeps what a requester may still push
+//! into.
 //!
-//! Owns the table of calls being served. A call is in it until its last frame is queued; after that no part of it can
-//! follow. That order is what makes a `CancelAck` true: nothing for that call comes behind it.
+//! Owns the table of calls being served. A call is in it until its last frame is queued; after that
+//! no part of it can follow. That order is what makes a `CancelAck` true: nothing for that call
+//! comes behind it.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -27,7 +29,8 @@ use crate::metrics::{GaugeGuard, Traffic, metrics};
 use crate::transport::{Incoming, Reply, ReplyDriver, Service, TransportError};
 
 pub(crate) struct Session<O: Outlet> {
-    /// First, so that even a session that is merely dropped closes before the landings of its pulls go.
+    /// First, so that even a session that is merely dropped closes before the landings of its pulls
+    /// go.
     outlet: O,
     peer: Arc<str>,
     message_bytes_max: u32,
@@ -45,7 +48,8 @@ pub(crate) struct Session<O: Outlet> {
 #[derive(Default)]
 struct Calls {
     newest: u64,
-    /// Calls that are not answered. The others in the table wait for the requester to say that no push follows.
+    /// Calls that are not answered. The others in the table wait for the requester to say that no
+    /// push follows.
     unanswered: usize,
     open: HashMap<u64, Serving>,
     draining: bool,
@@ -89,7 +93,8 @@ impl<O: Outlet> Session<O> {
     }
 }
 
-/// Serves until the connection ends, `drain` has let every call finish, or `kill` doesn't wait for that.
+/// Serves until the connection ends, `drain` has let every call finish, or `kill` doesn't wait for
+/// that.
 pub(crate) async fn serve<O: Outlet>(
     session: Arc<Session<O>>,
     inlet: impl Inlet,
@@ -106,7 +111,8 @@ async fn serve_halves<O: Outlet>(
     kill: &CancellationToken,
 ) {
     let all = metrics();
-    let _open = GaugeGuard::add(&all.connections.with_label_values(&[O::KIND.as_str(), "server"]), 1);
+    let _open =
+        GaugeGuard::add(&all.connections.with_label_values(&[O::KIND.as_str(), "server"]), 1);
     let mut read = pin!(session.read(&mut inlet));
     let mut write = pin!(session.outlet.run());
     let mut drained = pin!(session.drained(drain));
@@ -115,7 +121,8 @@ async fn serve_halves<O: Outlet>(
         tokio::select! {
             error = &mut read => break error,
             written = &mut write, if writing => match written {
-                // The requester reads to the end and closes; closing first could cost it what it has not read.
+                // The requester reads to the end and closes; closing first could cost it what it
+                // has not read.
                 Ok(()) => { writing = false; session.outlet.shut_write(); }
                 Err(error) => break session.lost(error.to_string()),
             },
@@ -153,9 +160,16 @@ impl<O: Outlet> Session<O> {
         }
     }
 
-    async fn called(self: &Arc<Self>, header: &Header, inlet: &mut impl Inlet) -> Result<(), TransportError> {
+    async fn called(
+        self: &Arc<Self>,
+        header: &Header,
+        inlet: &mut impl Inlet,
+    ) -> Result<(), TransportError> {
         self.outlet.control_room().await;
-        let body = inlet.body(header, &mut Fill::default()).await.map_err(|error| self.unreadable(error))?;
+        let body = inlet
+            .body(header, &mut Fill::default())
+            .await
+            .map_err(|error| self.unreadable(error))?;
         if self.admit(header.call)? {
             let target = if body.target.is_empty() { Arc::default() } else { body.target.into() };
             self.serve(header, body.message, target);
@@ -186,14 +200,18 @@ impl<O: Outlet> Session<O> {
             return Err(self.violation(reason));
         }
         calls.unanswered += 1;
-        let serving =
-            Serving { answered: false, handler: None, pull: None, _gauge: GaugeGuard::add(&metrics().serving, 1) };
+        let serving = Serving {
+            answered: false,
+            handler: None,
+            pull: None,
+            _gauge: GaugeGuard::add(&metrics().serving, 1),
+        };
         calls.open.insert(call, serving);
         Ok(true)
     }
 
-    /// Runs the handler: at once and in this task as far as it gets, which is all the way for a hit in memory; what
-    /// has to wait goes on in a task of its own.
+    /// Runs the handler: at once and in this task as far as it gets, which is all the way for a hit
+    /// in memory; what has to wait goes on in a task of its own.
     fn serve(self: &Arc<Self>, header: &Header, message: Bytes, target: Arc<[Segment]>) {
         let call = header.call;
         let reply = Reply::new(Box::new(Answering {
@@ -203,7 +221,8 @@ impl<O: Outlet> Session<O> {
             landing_bytes: header.lent_bytes,
             answered: false,
         }));
-        let incoming = Incoming { message, landing_bytes: header.lent_bytes, peer: self.peer.clone() };
+        let incoming =
+            Incoming { message, landing_bytes: header.lent_bytes, peer: self.peer.clone() };
         let service = self.service.clone();
         let mut handler = Box::pin(async move {
             let serve = AssertUnwindSafe(service.serve(incoming, reply));
@@ -215,7 +234,8 @@ impl<O: Outlet> Session<O> {
             return;
         }
         let gone = self.gone.clone();
-        // May be aborted at any await, by a cancel or by the end of the connection. Joined at the server's shutdown.
+        // May be aborted at any await, by a cancel or by the end of the connection. Joined at the
+        // server's shutdown.
         let task = self.tasks.spawn_on(
             async move {
                 gone.run_until_cancelled(handler).await;
@@ -239,7 +259,10 @@ impl<O: Outlet> Session<O> {
             let (wanted, got) = (pull.landing.bytes(), header.data_bytes);
             return Err(self.violation(format!("push of {got} bytes where {wanted} were wanted")));
         }
-        let mut fill = pull.landing.claim(0, header.data_bytes).map_err(|error| self.violation(error.to_string()))?;
+        let mut fill = pull
+            .landing
+            .claim(0, header.data_bytes)
+            .map_err(|error| self.violation(error.to_string()))?;
         let body = inlet.body(header, &mut fill).await.map_err(|error| self.unreadable(error))?;
         Traffic::of(O::KIND).bytes_in.inc_by(header.data_bytes);
         // The handler may have given up meanwhile; then nobody needs the bytes.
@@ -257,8 +280,8 @@ impl<O: Outlet> Session<O> {
             }
             calls.remove(call)
         };
-        // Answered meanwhile: the answer settles the call. What was lent for a push comes back here, because the
-        // requester sends nothing for this call behind its cancel.
+        // Answered meanwhile: the answer settles the call. What was lent for a push comes back
+        // here, because the requester sends nothing for this call behind its cancel.
         if let Some(serving) = serving
             && !serving.answered
         {
@@ -290,11 +313,13 @@ impl<O: Outlet> Session<O> {
         Ok(())
     }
 
-    /// Queues a call's last frame and takes it out of the table, or leaves what the requester may still push into.
+    /// Queues a call's last frame and takes it out of the table, or leaves what the requester may
+    /// still push into.
     fn answer(&self, call: u64, frame: impl FnOnce(bool) -> Outgoing) -> bool {
         let serving = {
             let mut calls = self.calls.lock();
-            let Some(serving) = calls.open.get_mut(&call).filter(|serving| !serving.answered) else {
+            let Some(serving) = calls.open.get_mut(&call).filter(|serving| !serving.answered)
+            else {
                 return false;
             };
             let pull_open = serving.pull.is_some();
@@ -336,7 +361,8 @@ impl<O: Outlet> Session<O> {
 
     /// The connection is gone: so are its handlers, and nobody can push into what was lent.
     fn end(&self) {
-        // Out of the table before a handler hears of it: one that is dropped must not say in the last moment that it failed.
+        // Out of the table before a handler hears of it: one that is dropped must not say in the
+        // last moment that it failed.
         let open = {
             let mut calls = self.calls.lock();
             calls.closed = true;
@@ -353,7 +379,11 @@ impl<O: Outlet> Session<O> {
     }
 
     fn gone(&self) -> TransportError {
-        if self.calls.lock().closed { self.lost("it closed".into()) } else { TransportError::Cancelled }
+        if self.calls.lock().closed {
+            self.lost("it closed".into())
+        } else {
+            TransportError::Cancelled
+        }
     }
 
     fn lost(&self, reason: String) -> TransportError {
@@ -366,7 +396,9 @@ impl<O: Outlet> Session<O> {
 
     fn unreadable(&self, error: InletError) -> TransportError {
         match error {
-            error @ (InletError::Frame(_) | InletError::Rules(_)) => self.violation(error.to_string()),
+            error @ (InletError::Frame(_) | InletError::Rules(_)) => {
+                self.violation(error.to_string())
+            }
             error => self.lost(error.to_string()),
         }
     }
@@ -382,7 +414,8 @@ impl Calls {
     }
 }
 
-/// Polls with a waker that does nothing: whoever gets `false` must poll again, which a spawned task does at once.
+/// Polls with a waker that does nothing: whoever gets `false` must poll again, which a spawned task
+/// does at once.
 fn poll_once(handler: Pin<&mut (impl Future<Output = ()> + ?Sized)>) -> bool {
     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
     matches!(handler.poll(&mut cx), Poll::Ready(()))
@@ -407,7 +440,9 @@ impl<O: Outlet> Answering<O> {
         let end = offset.saturating_add(bytes);
         if end > self.landing_bytes {
             let lent = self.landing_bytes;
-            let reason = format!("reply bytes {offset} to {end} lie outside the requester's landing of {lent} bytes");
+            let reason = format!(
+                "reply bytes {offset} to {end} lie outside the requester's landing of {lent} bytes"
+            );
             return Err(TransportError::Bound { reason });
         }
         Ok(())
@@ -416,7 +451,13 @@ impl<O: Outlet> Answering<O> {
 
 #[async_trait]
 impl<O: Outlet> ReplyDriver for Answering<O> {
-    async fn part(&mut self, message: Bytes, offset: u64, data: Vec<Bytes>, last: bool) -> Result<(), TransportError> {
+    async fn part(
+        &mut self,
+        message: Bytes,
+        offset: u64,
+        data: Vec<Bytes>,
+        last: bool,
+    ) -> Result<(), TransportError> {
         let bytes = data.iter().map(|piece| piece.len() as u64).sum();
         self.check(&message, offset, bytes)?;
         let session = &self.session;
@@ -426,7 +467,8 @@ impl<O: Outlet> ReplyDriver for Answering<O> {
         let target = self.target.clone();
         let frame = |header| Outgoing::new(header, message, data).within(room).aimed(target);
         if last {
-            let answered = session.answer(self.call, |pull_open| frame(Header { pull_open, ..header }));
+            let answered =
+                session.answer(self.call, |pull_open| frame(Header { pull_open, ..header }));
             self.answered = true;
             if !answered {
                 return Err(session.gone());
@@ -447,7 +489,11 @@ impl<O: Outlet> ReplyDriver for Answering<O> {
         Ok(())
     }
 
-    async fn pull(&mut self, message: Bytes, mut landing: Landing) -> Result<Vec<Bytes>, TransportError> {
+    async fn pull(
+        &mut self,
+        message: Bytes,
+        mut landing: Landing,
+    ) -> Result<Vec<Bytes>, TransportError> {
         self.check(&message, 0, 0)?;
         let session = &self.session;
         let (done, pushed) = oneshot::channel();
@@ -461,7 +507,8 @@ impl<O: Outlet> ReplyDriver for Answering<O> {
                 let reason = "memory lent for an earlier push is still with the requester".into();
                 return Err(TransportError::Bound { reason });
             }
-            let header = Header { lent_bytes: landing.bytes(), ..Header::new(Kind::Wanted, self.call) };
+            let header =
+                Header { lent_bytes: landing.bytes(), ..Header::new(Kind::Wanted, self.call) };
             let lent = session.outlet.lend(&mut landing);
             serving.pull = Some(Pull { landing, done });
             session.outlet.push(Outgoing::new(header, message, Vec::new()).lending(&lent));
@@ -476,8 +523,11 @@ impl<O: Outlet> Drop for Answering<O> {
         if self.answered {
             return;
         }
-        let reason: &[u8] =
-            if std::thread::panicking() { b"its handler panicked" } else { b"its handler ended before the last part" };
+        let reason: &[u8] = if std::thread::panicking() {
+            b"its handler panicked"
+        } else {
+            b"its handler ended before the last part"
+        };
         self.session.answer(self.call, |pull_open| {
             let header = Header { pull_open, ..Header::new(Kind::Fail, self.call) };
             Outgoing::new(header, Bytes::from_static(reason), Vec::new())

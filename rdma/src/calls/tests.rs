@@ -1,4 +1,5 @@
-//! What a connection makes of a peer that lies in ways which no stream transport can: over a line that is made up.
+//! What a connection makes of a peer that lies in ways which no stream transport can: over a line
+//! that is made up.
 #![allow(clippy::unwrap_used)]
 
 use std::io;
@@ -70,15 +71,30 @@ impl Inlet for Liar {
 }
 
 fn connection(described: bool, says: Header) -> Arc<dyn Connection> {
-    let agreed =
-        Agreed { peer_name: "liar".into(), frame_bytes_max: 1024, calls_in_flight_max: 4, ways: String::new() };
+    let agreed = Agreed {
+        peer_name: "liar".into(),
+        frame_bytes_max: 1024,
+        calls_in_flight_max: 4,
+        ways: String::new(),
+    };
     let outlet = Mute { described, rooms: Rooms::new(1 << 20) };
     let options = CallOptions::new(Secret::new(""));
-    connect(outlet, Liar { says: Some(says) }, &agreed, "nowhere", &options, (&Runtime::current(), &TaskTracker::new()))
+    connect(
+        outlet,
+        Liar { says: Some(says) },
+        &agreed,
+        "nowhere",
+        &options,
+        (&Runtime::current(), &TaskTracker::new()),
+    )
 }
 
 fn landing() -> Landing {
-    let arena = Arena::map(ArenaOptions { capacity_bytes: 2 << 20, cell_bytes_max: 256 << 10, populate: false });
+    let arena = Arena::map(ArenaOptions {
+        capacity_bytes: 2 << 20,
+        cell_bytes_max: 256 << 10,
+        populate: false,
+    });
     Landing::lease(&arena.unwrap(), &[1000]).unwrap()
 }
 
@@ -91,7 +107,10 @@ async fn old_bytes_of_a_landing_that_was_not_described_are_never_shown() {
     let connection = connection(false, placed());
     let mut call = connection.call(Bytes::new(), Some(landing()));
     let error = call.next().await.unwrap_err();
-    assert!(matches!(&error, TransportError::Protocol { reason, .. } if reason.contains("not told of")), "{error}");
+    assert!(
+        matches!(&error, TransportError::Protocol { reason, .. } if reason.contains("not told of")),
+        "{error}"
+    );
     assert!(connection.broken().is_some());
 }
 
@@ -99,6 +118,8 @@ async fn old_bytes_of_a_landing_that_was_not_described_are_never_shown() {
 async fn data_placed_in_a_described_landing_is_vouched_for() {
     let connection = connection(true, placed());
     let mut call = connection.call(Bytes::new(), Some(landing()));
-    let crate::transport::Event::Part(part) = call.next().await.unwrap() else { panic!("a part is due") };
+    let crate::transport::Event::Part(part) = call.next().await.unwrap() else {
+        panic!("a part is due")
+    };
     assert_eq!((part.bytes(), part.last), (1000, true));
 }

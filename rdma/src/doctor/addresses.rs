@@ -1,4 +1,5 @@
-//! The IP addresses of this process's network devices. procfs tells IPv4 addresses without their devices, hence `getifaddrs`.
+//! The IP addresses of this process's network devices. procfs tells IPv4 addresses without their
+//! devices, hence `getifaddrs`.
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;
@@ -21,7 +22,8 @@ pub fn addresses() -> io::Result<Addresses> {
         // SAFETY: `at` is an entry of the list, which lives until it is freed below.
         let entry = unsafe { &*at };
         if let Some(address) = address(entry.ifa_addr) {
-            // SAFETY: getifaddrs gives every entry a NUL-terminated name that lives as long as the list.
+            // SAFETY: getifaddrs gives every entry a NUL-terminated name that lives as long as the
+            // list.
             let name = unsafe { CStr::from_ptr(entry.ifa_name) }.to_string_lossy().into_owned();
             found.entry(name).or_default().push(address);
         }

@@ -1,6 +1,8 @@
-//! Judges a host: pure functions from a description to findings, one file for each group of questions.
+//! Judges a host: pure functions from a description to findings, one file for each group of
+//! questions.
 //!
-//! A host without RDMA device is fine and uses tcp; what RDMA alone needs is asked only where there is a device.
+//! A host without RDMA device is fine and uses tcp; what RDMA alone needs is asked only where there
+//! is a device.
 
 mod access;
 mod bonding;
@@ -28,13 +30,18 @@ pub struct Needs {
 }
 
 impl Needs {
-    /// The largest arena: worker and gateway are processes of their own, each with limits of its own.
+    /// The largest arena: worker and gateway are processes of their own, each with limits of its
+    /// own.
     fn largest(&self) -> Option<(&str, u64)> {
-        self.arenas.iter().max_by_key(|(_, bytes)| *bytes).map(|(setting, bytes)| (setting.as_str(), *bytes))
+        self.arenas
+            .iter()
+            .max_by_key(|(_, bytes)| *bytes)
+            .map(|(setting, bytes)| (setting.as_str(), *bytes))
     }
 }
 
-/// Every finding, in the order in which one would look: what there is, why it can't be used, how well it works.
+/// Every finding, in the order in which one would look: what there is, why it can't be used, how
+/// well it works.
 pub fn examine(host: &Host, needs: &Needs) -> Vec<Finding> {
     let mut findings = vec![transport::check(host, needs)];
     let mut ask = |found: Vec<Finding>| findings.extend(found);

@@ -1,4 +1,5 @@
-//! Hosts of test trees: files below a temporary folder, unpacked from `fixtures/*.tree` and then changed.
+//! Hosts of test trees: files below a temporary folder, unpacked from `fixtures/*.tree` and then
+//! changed.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -26,8 +27,12 @@ impl Fake {
     pub(super) fn mlx5() -> Self {
         let fake = Self::new(include_str!("fixtures/mlx5.tree"));
         let ip = |text: &str| vec![text.parse::<IpAddr>().unwrap()];
-        let addresses = [("ib0", ip("10.1.0.7")), ("eth2", ip("10.2.0.7")), ("lo", ip("127.0.0.1"))];
-        Self { addresses: addresses.into_iter().map(|(name, all)| (name.to_owned(), all)).collect(), ..fake }
+        let addresses =
+            [("ib0", ip("10.1.0.7")), ("eth2", ip("10.2.0.7")), ("lo", ip("127.0.0.1"))];
+        Self {
+            addresses: addresses.into_iter().map(|(name, all)| (name.to_owned(), all)).collect(),
+            ..fake
+        }
     }
 
     pub(super) fn rxe() -> Self {
@@ -80,8 +85,10 @@ impl Fake {
     pub(super) fn host(&self) -> Host {
         let mut host = Host::read(self.path(), &self.addresses);
         let names = |names: &Vec<&str>| names.iter().map(|name| (*name).to_owned()).collect();
-        host.listed =
-            self.listed.as_ref().map(|listed| listed.as_ref().map(names).map_err(|error| (*error).to_owned()));
+        host.listed = self
+            .listed
+            .as_ref()
+            .map(|listed| listed.as_ref().map(names).map_err(|error| (*error).to_owned()));
         for port in host.devices.iter_mut().flat_map(|device| &mut device.ports) {
             port.active_mtu = self.active_mtu;
         }
@@ -99,7 +106,8 @@ impl Fake {
     }
 }
 
-/// A change must make a finding of `severity` that says `said`; without the change, there must be none.
+/// A change must make a finding of `severity` that says `said`; without the change, there must be
+/// none.
 pub(super) struct Control<'a> {
     pub(super) healthy: fn() -> Fake,
     pub(super) check: Check,
@@ -113,14 +121,21 @@ impl Control<'_> {
         let mut fake = (self.healthy)();
         let (check, subject) = (self.check, self.subject);
         if let Some(before) = fake.about(check, subject) {
-            assert_eq!(before.severity, Severity::Ok, "must not fire on a healthy host: {before:?}");
+            assert_eq!(
+                before.severity,
+                Severity::Ok,
+                "must not fire on a healthy host: {before:?}"
+            );
         }
         change(&mut fake);
-        let after = fake
-            .about(check, subject)
-            .unwrap_or_else(|| panic!("nothing about {check} of {subject}: {:#?}", fake.findings()));
+        let after = fake.about(check, subject).unwrap_or_else(|| {
+            panic!("nothing about {check} of {subject}: {:#?}", fake.findings())
+        });
         assert_eq!(after.severity, self.severity, "{after:?}");
         assert!(after.seen.contains(self.said), "{:?} is not in {after:?}", self.said);
-        assert!(after.severity == Severity::Ok || (!after.why.is_empty() && after.remedy.is_some()), "{after:?}");
+        assert!(
+            after.severity == Severity::Ok || (!after.why.is_empty() && after.remedy.is_some()),
+            "{after:?}"
+        );
     }
 }

@@ -1,6 +1,8 @@
-//! A description of the host, as far as RDMA depends on it, read from sysfs, procfs, /dev and /etc below a root folder.
+//! A description of the host, as far as RDMA depends on it, read from sysfs, procfs, /dev and /etc
+//! below a root folder.
 //!
-//! Judges nothing. What can't be read is absent: a container hides files, and that is no error here.
+//! Judges nothing. What can't be read is absent: a container hides files, and that is no error
+//! here.
 
 mod container;
 mod device;
@@ -56,7 +58,8 @@ pub struct Rail<'a> {
 }
 
 impl Host {
-    /// Reads the host below `root` (`/` for this one). `addresses` come beside it, because no file has them.
+    /// Reads the host below `root` (`/` for this one). `addresses` come beside it, because no file
+    /// has them.
     pub fn read(root: &Path, addresses: &Addresses) -> Self {
         let tree = Tree::new(root);
         let mut netdevs = network::read(&tree, addresses);
@@ -81,7 +84,9 @@ impl Host {
     }
 
     pub fn rails(&self) -> impl Iterator<Item = Rail<'_>> {
-        self.devices.iter().flat_map(|device| device.ports.iter().map(move |port| Rail { device, port }))
+        self.devices
+            .iter()
+            .flat_map(|device| device.ports.iter().map(move |port| Rail { device, port }))
     }
 
     pub fn netdev(&self, name: &str) -> Option<&Netdev> {
@@ -92,8 +97,11 @@ impl Host {
     pub fn netdevs_of(&self, rail: Rail<'_>) -> Vec<&Netdev> {
         let mut found: Vec<&Netdev> = Vec::new();
         for netdev in rail.port.netdevs.iter().filter_map(|name| self.netdev(name)) {
-            let above =
-                netdev.master.as_deref().and_then(|name| self.netdev(name)).filter(|above| above.bond.is_some());
+            let above = netdev
+                .master
+                .as_deref()
+                .and_then(|name| self.netdev(name))
+                .filter(|above| above.bond.is_some());
             for netdev in [Some(netdev), above].into_iter().flatten() {
                 if !found.iter().any(|known| known.name == netdev.name) {
                     found.push(netdev);
@@ -103,9 +111,11 @@ impl Host {
         found
     }
 
-    /// Addresses that rdma_cm can use on a rail. Link-local ones need a scope that a configuration doesn't have.
+    /// Addresses that rdma_cm can use on a rail. Link-local ones need a scope that a configuration
+    /// doesn't have.
     pub fn addresses_of(&self, rail: Rail<'_>) -> Vec<IpAddr> {
-        let all = self.netdevs_of(rail).into_iter().flat_map(|netdev| netdev.addresses.iter().copied());
+        let all =
+            self.netdevs_of(rail).into_iter().flat_map(|netdev| netdev.addresses.iter().copied());
         all.filter(|address| !is_link_local(*address)).collect()
     }
 

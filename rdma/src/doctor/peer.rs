@@ -1,7 +1,8 @@
-//! The way to one other host: name, route, connection, round trip, MTU, and whether a rail is on it.
+//! The way to one other host: name, route, connection, round trip, MTU, and whether a rail is on
+//! it.
 //!
-//! `probe` asks the network, `judge_peer` judges what it said. Speaks no protocol of ours: a worker sees connections that end before
-//! their handshake.
+//! `probe` asks the network, `judge_peer` judges what it said. Speaks no protocol of ours: a worker
+//! sees connections that end before their handshake.
 
 mod probe;
 mod route;
@@ -57,14 +58,17 @@ impl PeerProbe {
     /// The rails that are on the way: their network device is the one that the route leads out of.
     pub fn rails<'a>(&self, host: &'a Host) -> Vec<Rail<'a>> {
         let Some(device) = &self.device else { return Vec::new() };
-        let on = |rail: &Rail<'_>| host.netdevs_of(*rail).iter().any(|netdev| &netdev.name == device);
+        let on =
+            |rail: &Rail<'_>| host.netdevs_of(*rail).iter().any(|netdev| &netdev.name == device);
         host.rails().filter(on).collect()
     }
 
-    /// The kernel takes all of this host's addresses over the loopback device, and still names the address itself as the source.
+    /// The kernel takes all of this host's addresses over the loopback device, and still names the
+    /// address itself as the source.
     fn is_this(&self, host: &Host) -> bool {
         let own = |to: SocketAddr| {
-            to.ip().is_loopback() || host.netdevs.iter().any(|netdev| netdev.addresses.contains(&to.ip()))
+            to.ip().is_loopback()
+                || host.netdevs.iter().any(|netdev| netdev.addresses.contains(&to.ip()))
         };
         self.address.is_some_and(own)
     }
@@ -81,7 +85,8 @@ impl PeerProbe {
 /// Findings about the way to the peer.
 pub fn judge_peer(host: &Host, probe: &PeerProbe) -> Vec<Finding> {
     if let Err(error) = &probe.resolved {
-        let finding = Finding::fail(Check::Peer, &probe.host, format!("can't be resolved: {error}"));
+        let finding =
+            Finding::fail(Check::Peer, &probe.host, format!("can't be resolved: {error}"));
         return vec![finding.remedy(
             "gateways find workers by this name",
             "getent hosts NAME; add it to DNS or /etc/hosts, or use an address",
@@ -91,7 +96,9 @@ pub fn judge_peer(host: &Host, probe: &PeerProbe) -> Vec<Finding> {
         Ok(source) => *source,
         Err(error) => {
             let finding = Finding::fail(Check::Peer, probe.subject(), format!("no route: {error}"));
-            return vec![finding.remedy("nothing can be sent there", "ip route get ADDRESS; ip route add …")];
+            return vec![
+                finding.remedy("nothing can be sent there", "ip route get ADDRESS; ip route add …"),
+            ];
         }
     };
     let mut found = vec![route(probe, source)];
@@ -103,7 +110,8 @@ pub fn judge_peer(host: &Host, probe: &PeerProbe) -> Vec<Finding> {
 
 fn route(probe: &PeerProbe, source: IpAddr) -> Finding {
     let device = probe.device.as_deref().unwrap_or("an unknown device");
-    let gateway = probe.gateway.map_or("on the link".to_owned(), |gateway| format!("by way of {gateway}"));
+    let gateway =
+        probe.gateway.map_or("on the link".to_owned(), |gateway| format!("by way of {gateway}"));
     Finding::ok(Check::Peer, probe.subject(), format!("route from {source} on {device}, {gateway}"))
 }
 
@@ -112,19 +120,30 @@ fn reached(probe: &PeerProbe) -> Finding {
     let milliseconds = |time: Duration| format!("{:.3} ms", time.as_secs_f64() * 1e3);
     let port = probe.port;
     match &probe.reached {
-        Reached::Connected { round_trip, .. } => {
-            Finding::ok(Check::Peer, subject, format!("port {port} connects; round trip {}", milliseconds(*round_trip)))
-        }
+        Reached::Connected { round_trip, .. } => Finding::ok(
+            Check::Peer,
+            subject,
+            format!("port {port} connects; round trip {}", milliseconds(*round_trip)),
+        ),
         Reached::Refused { round_trip } => {
-            let seen = format!("the host answers after {}, and refuses port {port}", milliseconds(*round_trip));
-            let remedy =
-                format!("systemctl status verbs3@worker there; worker.listen must have port {port} on this network");
+            let seen = format!(
+                "the host answers after {}, and refuses port {port}",
+                milliseconds(*round_trip)
+            );
+            let remedy = format!(
+                "systemctl status verbs3@worker there; worker.listen must have port {port} on this \
+                network"
+            );
             Finding::fail(Check::Peer, subject, seen).remedy("no worker listens there", remedy)
         }
         Reached::Failed(error) => {
-            let why = "connections to the worker would fail alike: its blocks would be read from the object store";
-            let remedy = format!("ping it; open TCP port {port} in firewalls and network policies on the way");
-            Finding::fail(Check::Peer, subject, format!("port {port} does not connect: {error}")).remedy(why, remedy)
+            let why = "connections to the worker would fail alike: its blocks would be read from \
+                the object store";
+            let remedy = format!(
+                "ping it; open TCP port {port} in firewalls and network policies on the way"
+            );
+            Finding::fail(Check::Peer, subject, format!("port {port} does not connect: {error}"))
+                .remedy(why, remedy)
         }
         Reached::NotTried => Finding::fail(Check::Peer, subject, "no address to connect to")
             .remedy("nothing was learned", "use an address"),
@@ -146,11 +165,19 @@ fn rail(host: &Host, probe: &PeerProbe) -> Option<Finding> {
     }
     let usable: Vec<_> = usable_rails(host).iter().map(Rail::name).collect();
     if usable.is_empty() {
-        return Some(Finding::ok(Check::Peer, probe.subject(), format!("{device} has no RDMA: tcp is used")));
+        return Some(Finding::ok(
+            Check::Peer,
+            probe.subject(),
+            format!("{device} has no RDMA: tcp is used"),
+        ));
     }
-    let seen = format!("the way leads out of {device}, which is on no rail; this host has {}", usable.join(", "));
+    let seen = format!(
+        "the way leads out of {device}, which is on no rail; this host has {}",
+        usable.join(", ")
+    );
     let why = "rdma_cm follows the same route: to this address, tcp is used";
-    let remedy = "give the peer's address on the RDMA network in cluster.workers, or route its network over the rail";
+    let remedy = "give the peer's address on the RDMA network in cluster.workers, or route its \
+        network over the rail";
     Some(Finding::warn(Check::Peer, probe.subject(), seen).remedy(why, remedy))
 }
 
@@ -171,7 +198,8 @@ fn mtu(host: &Host, probe: &PeerProbe) -> Option<Finding> {
         Some(size) if roce => format!("; RDMA packets carry {size} bytes"),
         _ => String::new(),
     };
-    let why = "the smaller end decides; where ends or switches disagree, large packets vanish and connections hang after small ones worked";
+    let why = "the smaller end decides; where ends or switches disagree, large packets vanish and \
+        connections hang after small ones worked";
     let remedy = format!(
         "the same MTU on every host and switch port of the fabric; try: ping -M do -s {} {}",
         local.mtu.saturating_sub(28),
@@ -188,8 +216,16 @@ fn mtu(host: &Host, probe: &PeerProbe) -> Option<Finding> {
         Some(agreed) if agreed + 12 < path => {
             format!("{} has MTU {}, the peer takes about {agreed}{packets}", local.name, local.mtu)
         }
-        _ if path < local.mtu => format!("{} has MTU {}, the path {path}{packets}", local.name, local.mtu),
-        _ => return Some(Finding::ok(Check::Peer, probe.subject(), format!("path MTU {path}{packets}"))),
+        _ if path < local.mtu => {
+            format!("{} has MTU {}, the path {path}{packets}", local.name, local.mtu)
+        }
+        _ => {
+            return Some(Finding::ok(
+                Check::Peer,
+                probe.subject(),
+                format!("path MTU {path}{packets}"),
+            ));
+        }
     };
     Some(Finding::warn(Check::Peer, probe.subject(), seen).remedy(why, remedy))
 }

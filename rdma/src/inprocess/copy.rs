@@ -1,7 +1,8 @@
 //! Memory copied into landings, as a NIC would: the in-process stand-in for a network, with faults.
 //!
-//! Owns the order of things that a network has: parts that are on their way, cancels that cross replies, connections
-//! that break in the middle of a part. For tests of every crate; no product path.
+//! Owns the order of things that a network has: parts that are on their way, cancels that cross
+//! replies, connections that break in the middle of a part. For tests of every crate; no product
+//! path.
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
@@ -20,7 +21,8 @@ use crate::landing::Landing;
 use crate::metrics::Traffic;
 use crate::pending::Pending;
 use crate::transport::{
-    Call, CallDriver, Connection, Event, Incoming, Part, Reply, ReplyDriver, Service, TransportError, TransportKind,
+    Call, CallDriver, Connection, Event, Incoming, Part, Reply, ReplyDriver, Service,
+    TransportError, TransportKind,
 };
 
 const PEER: &str = "in-process peer";
@@ -28,7 +30,10 @@ const PEER: &str = "in-process peer";
 pub(super) fn connection(service: Arc<dyn Service>, faults: Faults) -> Arc<dyn Connection> {
     Arc::new(CopyConnection {
         service,
-        wire: Arc::new(Wire { faults: faults.state().clone(), calls: Mutex::new(Calls::default()) }),
+        wire: Arc::new(Wire {
+            faults: faults.state().clone(),
+            calls: Mutex::new(Calls::default()),
+        }),
     })
 }
 
@@ -72,7 +77,10 @@ impl Connection for CopyConnection {
         let id = calls.next;
         if let Some(error) = calls.broken.clone() {
             drop(calls);
-            pending.settle(TransportError::Unreachable { peer: PEER.into(), reason: error.to_string() });
+            pending.settle(TransportError::Unreachable {
+                peer: PEER.into(),
+                reason: error.to_string(),
+            });
         } else {
             let open = Open { pending: pending.clone(), handler: None };
             calls.open.insert(id, open);
@@ -102,7 +110,8 @@ impl CopyConnection {
         }));
         let incoming = Incoming { message, landing_bytes, peer: PEER.into() };
         let service = self.service.clone();
-        // May be aborted at any await: that is how a cancel reaches a handler. Ends with its call or its connection.
+        // May be aborted at any await: that is how a cancel reaches a handler. Ends with its call
+        // or its connection.
         let task = tokio::spawn(async move {
             let serve = service.serve(incoming, reply);
             if let Err(panic) = AssertUnwindSafe(serve).catch_unwind().await {
@@ -147,7 +156,10 @@ impl Wire {
     }
 
     fn break_down(&self) {
-        let error = TransportError::Lost { peer: PEER.into(), reason: "broken by an injected fault".into() };
+        let error = TransportError::Lost {
+            peer: PEER.into(),
+            reason: "broken by an injected fault".into(),
+        };
         let mut calls = self.calls.lock();
         calls.broken = Some(error.clone());
         let open = std::mem::take(&mut calls.open);
@@ -171,7 +183,8 @@ fn write(pending: &Pending, part: &Part, bytes: u64) -> Option<Vec<Bytes>> {
     let mut fill = match pending.claim(part.offset, part.bytes()) {
         Ok(fill) => fill,
         Err(error) => {
-            pending.settle(TransportError::Protocol { peer: PEER.into(), reason: error.to_string() });
+            pending
+                .settle(TransportError::Protocol { peer: PEER.into(), reason: error.to_string() });
             return None;
         }
     };
@@ -211,7 +224,11 @@ impl CallDriver for CopyCall {
         self.pending.poll_pop(cx)
     }
 
-    fn poll_push(&mut self, _cx: &mut Context<'_>, data: &[Bytes]) -> Poll<Result<(), TransportError>> {
+    fn poll_push(
+        &mut self,
+        _cx: &mut Context<'_>,
+        data: &[Bytes],
+    ) -> Poll<Result<(), TransportError>> {
         Poll::Ready(push_by_copy(&self.pending, data))
     }
 }
@@ -225,7 +242,8 @@ impl Drop for CopyCall {
             // The handler's own last part, or its end, settles the call.
             return;
         }
-        let handler = self.wire.calls.lock().open.get_mut(&self.id).and_then(|open| open.handler.take());
+        let handler =
+            self.wire.calls.lock().open.get_mut(&self.id).and_then(|open| open.handler.take());
         if let Some(handler) = handler {
             handler.abort();
         }
@@ -244,7 +262,13 @@ struct CopyReply {
 
 #[async_trait]
 impl ReplyDriver for CopyReply {
-    async fn part(&mut self, message: Bytes, offset: u64, data: Vec<Bytes>, last: bool) -> Result<(), TransportError> {
+    async fn part(
+        &mut self,
+        message: Bytes,
+        offset: u64,
+        data: Vec<Bytes>,
+        last: bool,
+    ) -> Result<(), TransportError> {
         self.wire.faults.reorder().await;
         let part = Part { message, offset, data, last };
         check_part(&part, self.landing_bytes)?;
@@ -255,7 +279,11 @@ impl ReplyDriver for CopyReply {
         Ok(())
     }
 
-    async fn pull(&mut self, message: Bytes, landing: Landing) -> Result<Vec<Bytes>, TransportError> {
+    async fn pull(
+        &mut self,
+        message: Bytes,
+        landing: Landing,
+    ) -> Result<Vec<Bytes>, TransportError> {
         self.check_open()?;
         let (wire, id) = (self.wire.clone(), self.id);
         pull_by_copy(&self.pending, landing, move |bytes| {
@@ -292,7 +320,8 @@ pub(crate) fn check_part(part: &Part, landing_bytes: u64) -> Result<(), Transpor
     if end > landing_bytes {
         return Err(TransportError::Bound {
             reason: format!(
-                "bytes {} to {end} of the reply lie outside the requester's landing of {landing_bytes} bytes",
+                "bytes {} to {end} of the reply lie outside the requester's landing of \
+                {landing_bytes} bytes",
                 part.offset
             ),
         });

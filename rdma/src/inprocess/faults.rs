@@ -1,6 +1,8 @@
-//! Faults that tests inject in the copying in-process transport, by seed and by hand, never by time.
+//! Faults that tests inject in the copying in-process transport, by seed and by hand, never by
+//! time.
 //!
-//! Owns the decisions (hold, drop, refuse, reorder) and what is held. Does not know what a delivery does.
+//! Owns the decisions (hold, drop, refuse, reorder) and what is held. Does not know what a delivery
+//! does.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -44,7 +46,8 @@ impl Faults {
         }
     }
 
-    /// The connection breaks in the middle of its `nth` delivery (from 1, over all connections with these faults).
+    /// The connection breaks in the middle of its `nth` delivery (from 1, over all connections with
+    /// these faults).
     pub fn drop_at_event(self, nth: u64) -> Self {
         self.state.drop_at.store(nth, Ordering::Relaxed);
         self
@@ -56,7 +59,8 @@ impl Faults {
         self
     }
 
-    /// A handler whose call is cancelled goes on and replies: into memory that the requester has given up.
+    /// A handler whose call is cancelled goes on and replies: into memory that the requester has
+    /// given up.
     pub fn late_replies(self) -> Self {
         self.state.late_replies.store(true, Ordering::Relaxed);
         self
@@ -180,7 +184,9 @@ impl FaultState {
     }
 
     pub(super) fn refuses_connect(&self) -> bool {
-        self.refuse.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
+        self.refuse
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
+            .is_ok()
     }
 
     pub(super) fn late_replies(&self) -> bool {

@@ -1,4 +1,5 @@
-//! An in-process transport that passes for one of another kind: for tests of who chooses among transports.
+//! An in-process transport that passes for one of another kind: for tests of who chooses among
+//! transports.
 //!
 //! Owns the disguise. Bytes move as the transport below moves them.
 

@@ -1,10 +1,11 @@
 //! Memory handed over: the handler's future is polled inside the requester's own poll.
 //!
-//! **Nothing of a call happens before its first poll**, and nothing between polls but what the handler has spawned: a
-//! requester that wants several calls to advance together polls all of them (as `FuturesUnordered` does).
+//! **Nothing of a call happens before its first poll**, and nothing between polls but what the
+//! handler has spawned: a requester that wants several calls to advance together polls all of them
+//! (as `FuturesUnordered` does).
 //!
-//! A hit costs the boxes of the driver and of the future, and one small queue: no task, no channel, no copy. What a
-//! handler does after its last part runs only up to its next await.
+//! A hit costs the boxes of the driver and of the future, and one small queue: no task, no channel,
+//! no copy. What a handler does after its last part runs only up to its next await.
 
 use std::any::Any;
 use std::future::{Future, poll_fn};
@@ -21,7 +22,8 @@ use crate::landing::Landing;
 use crate::metrics::Traffic;
 use crate::pending::{Pending, Pull};
 use crate::transport::{
-    Call, CallDriver, Connection, Event, Incoming, Part, Reply, ReplyDriver, Service, TransportError, TransportKind,
+    Call, CallDriver, Connection, Event, Incoming, Part, Reply, ReplyDriver, Service,
+    TransportError, TransportKind,
 };
 
 /// Parts that a handler may be ahead of its requester; each pins the owner's memory.
@@ -53,7 +55,10 @@ impl Connection for ShareConnection {
         let pending = Arc::new(Pending::new(TransportKind::Shm, None, None));
         let reply = Reply::new(Box::new(ShareReply { pending: pending.clone() }));
         let incoming = Incoming { message, landing_bytes: u64::MAX, peer: self.peer.clone() };
-        Call::new(Box::new(ShareCall { handler: Some(Handler::start(self.service.clone(), incoming, reply)), pending }))
+        Call::new(Box::new(ShareCall {
+            handler: Some(Handler::start(self.service.clone(), incoming, reply)),
+            pending,
+        }))
     }
 
     fn broken(&self) -> Option<TransportError> {
@@ -63,7 +68,8 @@ impl Connection for ShareConnection {
 
 type ServeFuture<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
-/// A handler's future beside the service that it borrows. The order of the fields drops the future first.
+/// A handler's future beside the service that it borrows. The order of the fields drops the future
+/// first.
 struct Handler {
     future: ServeFuture<'static>,
     _service: Arc<dyn Service>,
@@ -72,9 +78,10 @@ struct Handler {
 impl Handler {
     fn start(service: Arc<dyn Service>, incoming: Incoming, reply: Reply) -> Self {
         let future: ServeFuture<'_> = service.serve(incoming, reply);
-        // SAFETY: the future borrows `*service` only, which the Arc beside it keeps alive and in place for as long as
-        // the future exists; neither field ever leaves this struct.
-        let future = unsafe { std::mem::transmute::<ServeFuture<'_>, ServeFuture<'static>>(future) };
+        // SAFETY: the future borrows `*service` only, which the Arc beside it keeps alive and in
+        // place for as long as the future exists; neither field ever leaves this struct.
+        let future =
+            unsafe { std::mem::transmute::<ServeFuture<'_>, ServeFuture<'static>>(future) };
         Self { future, _service: service }
     }
 }
@@ -102,7 +109,11 @@ impl CallDriver for ShareCall {
         self.pending.poll_pop(cx)
     }
 
-    fn poll_push(&mut self, _cx: &mut Context<'_>, data: &[Bytes]) -> Poll<Result<(), TransportError>> {
+    fn poll_push(
+        &mut self,
+        _cx: &mut Context<'_>,
+        data: &[Bytes],
+    ) -> Poll<Result<(), TransportError>> {
         Poll::Ready(push_by_copy(&self.pending, data))
     }
 }
@@ -116,8 +127,8 @@ impl Drop for ShareCall {
     }
 }
 
-/// Copies into the memory that the serving side lent for it: what it keeps must lie in its own arena, not in the
-/// requester's request body.
+/// Copies into the memory that the serving side lent for it: what it keeps must lie in its own
+/// arena, not in the requester's request body.
 pub(super) fn push_by_copy(pending: &Pending, data: &[Bytes]) -> Result<(), TransportError> {
     pending.answer_wanted(data)?;
     let Some(mut pull) = pending.take_pull() else {
@@ -141,7 +152,9 @@ pub(super) async fn pull_by_copy(
     want: impl FnOnce(u64) -> Result<(), TransportError>,
 ) -> Result<Vec<Bytes>, TransportError> {
     let bytes = landing.bytes();
-    let fill = landing.claim(0, bytes).map_err(|error| TransportError::Bound { reason: error.to_string() })?;
+    let fill = landing
+        .claim(0, bytes)
+        .map_err(|error| TransportError::Bound { reason: error.to_string() })?;
     let (done, pushed) = oneshot::channel();
     pending.offer(Pull { fill, done });
     want(bytes)?;
@@ -175,7 +188,13 @@ struct ShareReply {
 
 #[async_trait]
 impl ReplyDriver for ShareReply {
-    async fn part(&mut self, message: Bytes, offset: u64, data: Vec<Bytes>, last: bool) -> Result<(), TransportError> {
+    async fn part(
+        &mut self,
+        message: Bytes,
+        offset: u64,
+        data: Vec<Bytes>,
+        last: bool,
+    ) -> Result<(), TransportError> {
         poll_fn(|cx| self.pending.poll_room(cx, PARTS_AHEAD_MAX)).await;
         if self.pending.is_cancelled() {
             return Err(TransportError::Cancelled);
@@ -186,7 +205,11 @@ impl ReplyDriver for ShareReply {
         Ok(())
     }
 
-    async fn pull(&mut self, message: Bytes, landing: Landing) -> Result<Vec<Bytes>, TransportError> {
+    async fn pull(
+        &mut self,
+        message: Bytes,
+        landing: Landing,
+    ) -> Result<Vec<Bytes>, TransportError> {
         let pending = self.pending.clone();
         pull_by_copy(&self.pending, landing, move |bytes| {
             pending.deliver(Event::Wanted { message, bytes });

@@ -1,6 +1,7 @@
 //! When to try again: a pure state machine, fed with the time and with chance.
 //!
-//! Owns the damping: a connection that dies young counts as a failure, so a peer that accepts and dies is not stormed.
+//! Owns the damping: a connection that dies young counts as a failure, so a peer that accepts and
+//! dies is not stormed.
 
 use std::time::Duration;
 
@@ -43,8 +44,8 @@ impl Backoff {
         self.until.is_none_or(|until| now >= until)
     }
 
-    /// An attempt failed. `chance` (0 to 1) spreads the pause over its upper half, so that peers of one dead host do not
-    /// come back in the same instant.
+    /// An attempt failed. `chance` (0 to 1) spreads the pause over its upper half, so that peers of
+    /// one dead host do not come back in the same instant.
     pub(crate) fn failed(&mut self, now: Instant, chance: f64) {
         let doubled = 2u32.saturating_pow(self.failures.min(20));
         let pause = self.options.pause_min.saturating_mul(doubled).min(self.options.pause_max);

@@ -23,25 +23,35 @@ impl CallDriver for Connecting {
             let next = match self {
                 Self::Made(call) => return call.poll_next(cx),
                 Self::Refused(error) => {
-                    let again = || TransportError::Bound { reason: "the call was polled after its end".into() };
+                    let again = || TransportError::Bound {
+                        reason: "the call was polled after its end".into(),
+                    };
                     return Poll::Ready(Err(error.take().unwrap_or_else(again)));
                 }
-                Self::Waiting { attempt, request } => match (ready!(attempt.poll_unpin(cx)), request.take()) {
-                    (Ok(connection), Some((message, landing))) => {
-                        Self::Made(connection.call(message, landing).over(connection))
+                Self::Waiting { attempt, request } => {
+                    match (ready!(attempt.poll_unpin(cx)), request.take()) {
+                        (Ok(connection), Some((message, landing))) => {
+                            Self::Made(connection.call(message, landing).over(connection))
+                        }
+                        (Ok(_), None) => Self::Refused(None),
+                        (Err(error), _) => Self::Refused(Some(error)),
                     }
-                    (Ok(_), None) => Self::Refused(None),
-                    (Err(error), _) => Self::Refused(Some(error)),
-                },
+                }
             };
             *self = next;
         }
     }
 
-    fn poll_push(&mut self, cx: &mut Context<'_>, data: &[Bytes]) -> Poll<Result<(), TransportError>> {
+    fn poll_push(
+        &mut self,
+        cx: &mut Context<'_>,
+        data: &[Bytes],
+    ) -> Poll<Result<(), TransportError>> {
         match self {
             Self::Made(call) => call.poll_push(cx, data),
-            _ => Poll::Ready(Err(TransportError::Bound { reason: "the peer wants nothing pushed".into() })),
+            _ => Poll::Ready(Err(TransportError::Bound {
+                reason: "the peer wants nothing pushed".into(),
+            })),
         }
     }
 

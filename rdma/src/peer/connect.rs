@@ -1,5 +1,5 @@
-//! Attempts: tcp first, which tells in which other ways the peer can be reached, then the best of those; and the task that
-//! looks after what was made.
+//! Attempts: tcp first, which tells in which other ways the peer can be reached, then the best of
+//! those; and the task that looks after what was made.
 //!
 //! Owns the tasks of a peer. What an outcome means for a way is `lanes`' to decide.
 
@@ -20,7 +20,8 @@ pub(super) type Attempt = Shared<BoxFuture<'static, Made>>;
 type Made = Result<Arc<dyn Connection>, TransportError>;
 
 impl Inner {
-    /// Makes the first connection: over tcp, and then over the best way that both hosts have. Calls wait for it.
+    /// Makes the first connection: over tcp, and then over the best way that both hosts have. Calls
+    /// wait for it.
     pub(super) fn first(self: &Arc<Self>) -> Attempt {
         let inner = self.clone();
         // Ends with its attempts, whose transports have deadlines, or when the peer is dropped.
@@ -30,7 +31,8 @@ impl Inner {
                 inner.state.lock().learn(connection.ways().clone());
             }
             // Attempts that take longer go on by themselves, and calls use what comes of them.
-            let better = timeout(inner.options.upgrade_wait, inner.upgrade()).await.unwrap_or_default();
+            let better =
+                timeout(inner.options.upgrade_wait, inner.upgrade()).await.unwrap_or_default();
             inner.connected(tcp, better)
         })
     }
@@ -63,7 +65,10 @@ impl Inner {
                 Ok(connection) => return Ok(connection),
                 Err(failed) => {
                     if !self.over.is_cancelled() {
-                        tracing::warn!(peer = self.name, transport = %transport.kind(), error = %failed, "can't connect");
+                        tracing::warn!(
+                            peer = self.name, transport = %transport.kind(), error = %failed,
+                            "can't connect"
+                        );
                     }
                     metrics().connects_failed.inc();
                     error = failed;
@@ -90,13 +95,19 @@ impl Inner {
 
     fn start_all(self: &Arc<Self>, kind: TransportKind, now: Instant) -> Vec<Attempt> {
         let mut state = self.state.lock();
-        let lanes: Vec<usize> = (0..state.lanes.len()).filter(|&at| state.lanes[at].kind == kind).collect();
+        let lanes: Vec<usize> =
+            (0..state.lanes.len()).filter(|&at| state.lanes[at].kind == kind).collect();
         lanes.into_iter().filter_map(|at| self.start(&mut state, at, now)).collect()
     }
 
-    /// Starts an attempt of one way, or joins the one under way. `None`: the peer does not have it, it rests, or there are
-    /// as many verbs connections as there may be.
-    pub(super) fn start(self: &Arc<Self>, state: &mut State, at: usize, now: Instant) -> Option<Attempt> {
+    /// Starts an attempt of one way, or joins the one under way. `None`: the peer does not have it,
+    /// it rests, or there are as many verbs connections as there may be.
+    pub(super) fn start(
+        self: &Arc<Self>,
+        state: &mut State,
+        at: usize,
+        now: Instant,
+    ) -> Option<Attempt> {
         let State { lanes, ways, .. } = state;
         let lane = &mut lanes[at];
         if let Some(attempt) = &lane.attempt {
@@ -130,7 +141,8 @@ impl Inner {
         Some(attempt)
     }
 
-    /// Asks the peer again in which ways it can be reached: a rail of its may be back. The connection for that is not kept.
+    /// Asks the peer again in which ways it can be reached: a rail of its may be back. The
+    /// connection for that is not kept.
     fn learn_anew(self: &Arc<Self>, state: &mut State) {
         state.learning = true;
         let inner = self.clone();
@@ -149,7 +161,12 @@ impl Inner {
         });
     }
 
-    fn lane_connected(self: &Arc<Self>, at: usize, made: Made, place: Option<OwnedSemaphorePermit>) -> Made {
+    fn lane_connected(
+        self: &Arc<Self>,
+        at: usize,
+        made: Made,
+        place: Option<OwnedSemaphorePermit>,
+    ) -> Made {
         let now = Instant::now();
         let mut state = self.state.lock();
         state.lanes[at].attempt = None;
@@ -157,7 +174,8 @@ impl Inner {
             _ if self.over.is_cancelled() => {}
             Ok(connection) => {
                 state.replaced();
-                let held = Held { connection: connection.clone(), since: now, used: now, _place: place };
+                let held =
+                    Held { connection: connection.clone(), since: now, used: now, _place: place };
                 state.lanes[at].made(&self.name, now, held);
                 self.keep_up(&mut state);
             }
@@ -180,7 +198,12 @@ impl Inner {
             _ if self.over.is_cancelled() => {}
             Ok(connection) => {
                 state.replaced();
-                state.tcp.push(Held { connection: connection.clone(), since: now, used: now, _place: None });
+                state.tcp.push(Held {
+                    connection: connection.clone(),
+                    since: now,
+                    used: now,
+                    _place: None,
+                });
                 self.keep_up(&mut state);
             }
             Err(error) => {
@@ -201,8 +224,8 @@ impl Inner {
         }
     }
 
-    /// Closes connections that nobody uses, and tries again what failed; ends when no connection is left, so that a peer
-    /// that nobody asks is left alone. May be cancelled at any time.
+    /// Closes connections that nobody uses, and tries again what failed; ends when no connection is
+    /// left, so that a peer that nobody asks is left alone. May be cancelled at any time.
     async fn upkeep(self: Arc<Self>) {
         let idle_max = self.options.idle_max;
         let mut wake = Instant::now() + idle_max / 2;

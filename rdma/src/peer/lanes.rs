@@ -1,4 +1,5 @@
-//! The ways to one peer as they are now: what each is connected by, whether it rests, and which connection is the best.
+//! The ways to one peer as they are now: what each is connected by, whether it rests, and which
+//! connection is the best.
 //!
 //! Decides, under the peer's lock; the attempts themselves are `connect`'s.
 
@@ -19,7 +20,8 @@ use crate::transport::{Connection, PeerAddress, Transport, TransportError, Trans
 pub(super) struct State {
     /// Tcp: every peer has it, and calls that nothing better takes go over it.
     pub(super) tcp: Vec<Held>,
-    /// What is better than tcp, best first: shared memory, then the rails of this host in their order.
+    /// What is better than tcp, best first: shared memory, then the rails of this host in their
+    /// order.
     pub(super) lanes: Vec<Lane>,
     /// What the peer said last; its socket only where this process sees it.
     pub(super) ways: Ways,
@@ -125,7 +127,10 @@ impl Lane {
         let again = std::mem::take(&mut self.lost);
         self.count_connect(if again { "again" } else { "made" });
         if self.rest.made(now) {
-            tracing::info!(peer, transport = %self.kind, rail = self.rail, "a way that rested works again");
+            tracing::info!(
+                peer, transport = %self.kind, rail = self.rail,
+                "a way that rested works again"
+            );
             self.resting = None;
         }
         self.trouble = None;
@@ -146,7 +151,12 @@ impl Lane {
         }
     }
 
-    fn begin_rest(&mut self, peer: &str, rest: Option<std::time::Duration>, error: &TransportError) {
+    fn begin_rest(
+        &mut self,
+        peer: &str,
+        rest: Option<std::time::Duration>,
+        error: &TransportError,
+    ) {
         let Some(rest) = rest else { return };
         // Calls under way keep their connection.
         self.held.clear();
@@ -160,12 +170,18 @@ impl Lane {
         }
     }
 
-    /// Lets go of a connection over which nothing comes, if it is one of this way; calls under way on it keep it open.
+    /// Lets go of a connection over which nothing comes, if it is one of this way; calls under way
+    /// on it keep it open.
     fn silent(&mut self, peer: &str, connection: &Arc<dyn Connection>, now: Instant) -> bool {
-        let same = |held: &Held| Arc::as_ptr(&held.connection).cast::<()>() == Arc::as_ptr(connection).cast::<()>();
+        let same = |held: &Held| {
+            Arc::as_ptr(&held.connection).cast::<()>() == Arc::as_ptr(connection).cast::<()>()
+        };
         let Some(at) = self.held.iter().position(same) else { return false };
         let since = self.held.swap_remove(at).since;
-        tracing::warn!(peer, transport = %self.kind, rail = self.rail, "nothing comes over a way to a peer; calls go another way");
+        tracing::warn!(
+            peer, transport = %self.kind, rail = self.rail,
+            "nothing comes over a way to a peer; calls go another way"
+        );
         self.was_lost(SILENT);
         let rest = self.rest.silent(since, now, rand::random());
         self.begin_rest(
@@ -248,7 +264,8 @@ impl State {
         let Some(kind) = kind else {
             return take_least(self.tcp.iter_mut().enumerate(), now);
         };
-        // One rail after the other among equals: calls that come one by one would all use the first.
+        // One rail after the other among equals: calls that come one by one would all use the
+        // first.
         let count = self.lanes.iter().filter(|lane| lane.kind == kind).count();
         let turn = self.turn % count;
         self.turn = turn + 1;
@@ -287,10 +304,12 @@ impl State {
         }
     }
 
-    /// A way has lost connections: another rail takes over. A change of the transport is the route's to tell.
+    /// A way has lost connections: another rail takes over. A change of the transport is the
+    /// route's to tell.
     fn left(&self, at: usize) {
         let lane = &self.lanes[at];
-        let other = self.lanes.iter().any(|other| other.kind == lane.kind && !other.held.is_empty());
+        let other =
+            self.lanes.iter().any(|other| other.kind == lane.kind && !other.held.is_empty());
         if lane.held.is_empty() && other {
             fell_back(lane.kind, lane.kind, lane.trouble.unwrap_or("lost"));
         }

@@ -1,4 +1,5 @@
-//! The cap on verbs connections of a process: each is a queue pair with its rings, in the NIC and in memory.
+//! The cap on verbs connections of a process: each is a queue pair with its rings, in the NIC and
+//! in memory.
 //!
 //! Owns the places. Over the cap calls go over tcp; that is the peers' to decide.
 

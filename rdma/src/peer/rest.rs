@@ -1,7 +1,8 @@
-//! When a way to a peer is left alone, and for how long: a pure state machine, fed with the time and with chance.
+//! When a way to a peer is left alone, and for how long: a pure state machine, fed with the time
+//! and with chance.
 //!
-//! Owns the damping of one way (the shm socket, one rail). Tcp, the last way, has its own (`backoff`): nothing stands
-//! behind it, so its rests are short.
+//! Owns the damping of one way (the shm socket, one rail). Tcp, the last way, has its own
+//! (`backoff`): nothing stands behind it, so its rests are short.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -75,13 +76,15 @@ impl Rest {
         self.until
     }
 
-    /// An attempt failed. Returns the rest that begins now, if one does. `chance` (0 to 1) lengthens it by up to a tenth, so
-    /// that the peers of one broken switch do not come back in the same instant.
+    /// An attempt failed. Returns the rest that begins now, if one does. `chance` (0 to 1)
+    /// lengthens it by up to a tenth, so that the peers of one broken switch do not come back in
+    /// the same instant.
     pub(super) fn failed(&mut self, now: Instant, chance: f64) -> Option<Duration> {
         self.last_error = Some(now);
         let RestOptions { errors_max, window, pause, rest_min, rest_max } = self.options;
         if !self.resting {
-            if self.well_since.is_some_and(|since| now.saturating_duration_since(since) >= rest_max) {
+            if self.well_since.is_some_and(|since| now.saturating_duration_since(since) >= rest_max)
+            {
                 self.rest = Duration::ZERO;
             }
             self.errors.push_back(now);
@@ -99,8 +102,8 @@ impl Rest {
         Some(self.rest)
     }
 
-    /// A connection broke that was made at `since`. One that is older than the last error tells nothing new: several
-    /// connections over one cable break together.
+    /// A connection broke that was made at `since`. One that is older than the last error tells
+    /// nothing new: several connections over one cable break together.
     pub(super) fn lost(&mut self, since: Instant, now: Instant, chance: f64) -> Option<Duration> {
         if self.last_error.is_some_and(|at| since < at) {
             return None;
@@ -113,7 +116,8 @@ impl Rest {
         rest
     }
 
-    /// Nothing came over a connection that was made at `since`. As for `lost`, but it is not expected to be mended at once.
+    /// Nothing came over a connection that was made at `since`. As for `lost`, but it is not
+    /// expected to be mended at once.
     pub(super) fn silent(&mut self, since: Instant, now: Instant, chance: f64) -> Option<Duration> {
         if self.last_error.is_some_and(|at| since < at) {
             return None;
@@ -173,7 +177,8 @@ mod tests {
     }
 
     #[test]
-    fn a_way_that_fails_soon_after_its_return_rests_longer_and_one_that_was_well_for_long_starts_anew() {
+    fn a_way_that_fails_soon_after_its_return_rests_longer_and_one_that_was_well_for_long_starts_anew()
+     {
         let t0 = Instant::now();
         for (well_for, expected) in [(10, 60), (299, 60), (300, 30)] {
             let mut rest = resting(t0);
@@ -181,7 +186,11 @@ mod tests {
             let again = at(t0, 30 + well_for);
             rest.failed(again, 0.0);
             rest.failed(again, 0.0);
-            assert_eq!(rest.failed(again, 0.0), Some(Duration::from_secs(expected)), "well for {well_for} s");
+            assert_eq!(
+                rest.failed(again, 0.0),
+                Some(Duration::from_secs(expected)),
+                "well for {well_for} s"
+            );
         }
     }
 
@@ -227,7 +236,8 @@ mod tests {
                     rest.failed(now, chance);
                     attempts.push_back(now);
                     attempts.retain(|&at| now - at <= Duration::from_secs(10));
-                    prop_assert!(attempts.len() <= 3, "more than three failed attempts in ten seconds");
+                    prop_assert!(attempts.len() <= 3,
+                        "more than three failed attempts in ten seconds");
                 }
             }
         }

@@ -1,4 +1,5 @@
-//! What calls to one peer go over, against what they could: no change for the worse is silent, and none is told twice.
+//! What calls to one peer go over, against what they could: no change for the worse is silent, and
+//! none is told twice.
 //!
 //! Owns the counter of fallbacks and the log lines. Chooses nothing.
 
@@ -63,12 +64,18 @@ impl Route {
             return None;
         }
         // The way that they went until now, where that was a better one.
-        let from = before.map(|before| before.kind).filter(|from| rank(*from) < rank(kind)).unwrap_or(self.best);
+        let from = before
+            .map(|before| before.kind)
+            .filter(|from| rank(*from) < rank(kind))
+            .unwrap_or(self.best);
         if rank(from) >= rank(kind) {
             return None;
         }
         let reason = why(from);
-        tracing::warn!(peer, %from, to = %kind, reason, "calls to a peer fall back to a slower transport");
+        tracing::warn!(
+            peer, %from, to = %kind, reason,
+            "calls to a peer fall back to a slower transport"
+        );
         fell_back(from, kind, reason);
         Some(reason)
     }
@@ -86,7 +93,9 @@ pub(super) fn reason_of(error: &TransportError) -> &'static str {
         TransportError::Handshake { .. } => "handshake",
         TransportError::Lost { .. } => "lost",
         TransportError::Protocol { .. } => "protocol",
-        TransportError::Failed { .. } | TransportError::Bound { .. } | TransportError::Cancelled => "failed",
+        TransportError::Failed { .. }
+        | TransportError::Bound { .. }
+        | TransportError::Cancelled => "failed",
     }
 }
 
@@ -111,7 +120,10 @@ mod tests {
         assert_eq!(told(&mut route, Verbs), Some("shm"));
         assert_eq!(told(&mut route, Verbs), None);
         assert_eq!(told(&mut route, Tcp), Some("verbs"));
-        assert_eq!((told(&mut route, Tcp), told(&mut route, Verbs), told(&mut route, Shm)), (None, None, None));
+        assert_eq!(
+            (told(&mut route, Tcp), told(&mut route, Verbs), told(&mut route, Shm)),
+            (None, None, None)
+        );
         assert_eq!(told(&mut route, Tcp), Some("shm"));
     }
 

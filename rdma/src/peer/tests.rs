@@ -1,4 +1,5 @@
-//! How a peer chooses among its ways, over transports that fail on demand and a clock that stands still.
+//! How a peer chooses among its ways, over transports that fail on demand and a clock that stands
+//! still.
 #![allow(clippy::unwrap_used)]
 
 mod bed;
@@ -12,7 +13,11 @@ use bed::{Bed, SECOND, settle};
 async fn shared_memory_is_better_than_verbs_and_verbs_than_tcp() {
     let mut bed = Bed::new(2, true, PeerOptions::default());
     assert_eq!(bed.ask().await.unwrap(), Shm);
-    assert_eq!(bed.connects(), (1, 1, vec![0, 0]), "rails are left alone while shared memory works");
+    assert_eq!(
+        bed.connects(),
+        (1, 1, vec![0, 0]),
+        "rails are left alone while shared memory works"
+    );
     bed = Bed::new(2, false, PeerOptions::default());
     assert_eq!(bed.ask().await.unwrap(), Verbs);
     assert_eq!(bed.connects(), (1, 0, vec![1, 1]));
@@ -58,7 +63,11 @@ async fn a_slow_upgrade_holds_no_call_and_serves_once_it_is_there() {
     for _ in 0..10 {
         assert_eq!(bed.ask().await.unwrap(), Tcp);
     }
-    assert_eq!(bed::fallbacks("verbs", "tcp", "slow"), counted + 1, "a change is counted, not each call");
+    assert_eq!(
+        bed::fallbacks("verbs", "tcp", "slow"),
+        counted + 1,
+        "a change is counted, not each call"
+    );
     tokio::time::sleep(10 * SECOND).await;
     assert_eq!(bed.ask().await.unwrap(), Verbs);
     assert_eq!(bed.connects(), (1, 0, vec![1]));
@@ -85,13 +94,15 @@ async fn calls_are_spread_over_the_rails() {
     for _ in 0..10 {
         bed.ask().await.unwrap();
     }
-    let served: Vec<_> = bed.rails.iter().zip(before).map(|(rail, before)| rail.served() - before).collect();
+    let served: Vec<_> =
+        bed.rails.iter().zip(before).map(|(rail, before)| rail.served() - before).collect();
     assert_eq!(served, [5, 5]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn crowded_rails_get_company_up_to_the_bound() {
-    let options = PeerOptions { connections_max: 5, calls_per_connection: 2, ..PeerOptions::default() };
+    let options =
+        PeerOptions { connections_max: 5, calls_per_connection: 2, ..PeerOptions::default() };
     let bed = Bed::new(2, false, options);
     bed.ask().await.unwrap();
     for rail in &bed.rails {
@@ -117,7 +128,10 @@ async fn over_the_cap_calls_go_over_tcp_and_a_place_that_comes_free_is_taken() {
     let counted = bed::fallbacks("verbs", "tcp", "cap");
     assert_eq!(second.ask().await.unwrap(), Tcp);
     assert_eq!(second.ask().await.unwrap(), Tcp);
-    assert_eq!((second.connects().2, bed::fallbacks("verbs", "tcp", "cap")), (vec![0], counted + 1));
+    assert_eq!(
+        (second.connects().2, bed::fallbacks("verbs", "tcp", "cap")),
+        (vec![0], counted + 1)
+    );
     first.peer.shutdown().await;
     assert_eq!(second.ask().await.unwrap(), Tcp);
     settle().await;
@@ -127,7 +141,8 @@ async fn over_the_cap_calls_go_over_tcp_and_a_place_that_comes_free_is_taken() {
 #[tokio::test(start_paused = true)]
 async fn idle_connections_of_every_way_are_closed_and_their_places_given_back() {
     let cap = QueuePairs::new(1);
-    let bed = Bed::new(1, false, PeerOptions { queue_pairs: cap.clone(), ..PeerOptions::default() });
+    let bed =
+        Bed::new(1, false, PeerOptions { queue_pairs: cap.clone(), ..PeerOptions::default() });
     bed.ask().await.unwrap();
     assert_eq!(bed.peer.connections(), 2);
     assert!(cap.take().is_none());

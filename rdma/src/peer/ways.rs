@@ -1,4 +1,5 @@
-//! In which ways a host can be reached beside tcp: what a server says of itself in its welcome, and what of it is of use here.
+//! In which ways a host can be reached beside tcp: what a server says of itself in its welcome, and
+//! what of it is of use here.
 //!
 //! Owns the text form and what is believed of it. Chooses nothing (`peer`), opens nothing.
 //!
@@ -33,7 +34,8 @@ const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Ways {
     pub shm: Option<ShmWay>,
-    /// Address of each rail, in the order of the rails; `None` while one is down. At most [`RAILS_MAX`] are told.
+    /// Address of each rail, in the order of the rails; `None` while one is down. At most
+    /// [`RAILS_MAX`] are told.
     pub rails: Vec<Option<SocketAddr>>,
 }
 
@@ -91,7 +93,10 @@ pub enum WaysError {
     TooLong { bytes: usize },
     #[error("{0:?} names no host id: 1 to 64 letters, digits and dashes")]
     HostId(String),
-    #[error("{0:?} is no path for a socket: absolute, at most {SOCKET_PATH_BYTES_MAX} bytes, no control characters")]
+    #[error(
+        "{0:?} is no path for a socket: absolute, at most {SOCKET_PATH_BYTES_MAX} bytes, no \
+        control characters"
+    )]
     Path(String),
     #[error("{0:?} is no address that a rail can be reached at; ip:port is")]
     Rail(String),
@@ -114,7 +119,8 @@ impl Ways {
         for line in text.lines() {
             match line.split_once(' ') {
                 Some(("shm", rest)) => {
-                    let (host_id, path) = rest.split_once(' ').ok_or_else(|| WaysError::Path(String::new()))?;
+                    let (host_id, path) =
+                        rest.split_once(' ').ok_or_else(|| WaysError::Path(String::new()))?;
                     if ways.shm.replace(ShmWay::new(host_id, path)?).is_some() {
                         return Err(WaysError::TwoSockets);
                     }
@@ -136,7 +142,11 @@ fn rail_address(text: &str) -> Result<SocketAddr, WaysError> {
     let wrong = || WaysError::Rail(text.to_owned());
     let address: SocketAddr = text.parse().map_err(|_| wrong())?;
     let broadcast = matches!(address.ip(), IpAddr::V4(ip) if ip.is_broadcast());
-    if address.port() == 0 || address.ip().is_unspecified() || address.ip().is_multicast() || broadcast {
+    if address.port() == 0
+        || address.ip().is_unspecified()
+        || address.ip().is_multicast()
+        || broadcast
+    {
         return Err(wrong());
     }
     Ok(address)
@@ -158,14 +168,17 @@ impl ShmWay {
     /// The socket at `path` of the host whose boot has this id.
     pub fn new(host_id: &str, path: impl AsRef<Path>) -> Result<Self, WaysError> {
         let id_fits = |id: &str| {
-            (1..=64).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+            (1..=64).contains(&id.len())
+                && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
         };
         if !id_fits(host_id) {
             return Err(WaysError::HostId(host_id.to_owned()));
         }
         let path = path.as_ref();
         let fits = path.to_str().is_some_and(|text| {
-            text.starts_with('/') && text.len() <= SOCKET_PATH_BYTES_MAX && !text.chars().any(char::is_control)
+            text.starts_with('/')
+                && text.len() <= SOCKET_PATH_BYTES_MAX
+                && !text.chars().any(char::is_control)
         });
         if !fits {
             return Err(WaysError::Path(path.display().to_string()));
@@ -182,8 +195,9 @@ impl ShmWay {
         &self.path
     }
 
-    /// Whether the socket is one of this host that this process sees. Two containers of a host that share no folder have
-    /// the same host id, but one does not find the other's socket: they use the network.
+    /// Whether the socket is one of this host that this process sees. Two containers of a host that
+    /// share no folder have the same host id, but one does not find the other's socket: they use
+    /// the network.
     pub fn is_here(&self) -> bool {
         use std::os::unix::fs::FileTypeExt;
         host_id().is_some_and(|id| id == self.host_id)
@@ -207,9 +221,14 @@ mod tests {
 
     #[test]
     fn ways_are_read_as_they_were_written() {
-        let rails = vec![Some("10.0.0.7:9403".parse().unwrap()), None, Some("[fd00::7]:9404".parse().unwrap())];
+        let rails = vec![
+            Some("10.0.0.7:9403".parse().unwrap()),
+            None,
+            Some("[fd00::7]:9404".parse().unwrap()),
+        ];
         let ways = Ways { shm: Some(shm("/run/with space/a.sock")), rails };
-        let text = "shm 0b6c6a9e-1111 /run/with space/a.sock\nverbs 10.0.0.7:9403\nverbs down\nverbs [fd00::7]:9404\n";
+        let text = "shm 0b6c6a9e-1111 /run/with space/a.sock\nverbs 10.0.0.7:9403\nverbs \
+            down\nverbs [fd00::7]:9404\n";
         assert_eq!(ways.to_string(), text);
         assert_eq!(Ways::parse(text).unwrap(), ways);
         assert_eq!(Ways::parse("").as_ref(), Ok(Ways::NONE));
@@ -252,7 +271,10 @@ mod tests {
     fn the_most_that_a_host_may_say_fits_the_welcome() {
         let rail = "[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]:65535".parse().ok();
         let path = format!("/{}", "x".repeat(SOCKET_PATH_BYTES_MAX - 1));
-        let ways = Ways { shm: Some(ShmWay::new(&"a".repeat(64), path).unwrap()), rails: vec![rail; RAILS_MAX] };
+        let ways = Ways {
+            shm: Some(ShmWay::new(&"a".repeat(64), path).unwrap()),
+            rails: vec![rail; RAILS_MAX],
+        };
         assert!(ways.to_string().len() <= TEXT_BYTES_MAX);
     }
 

@@ -31,7 +31,8 @@ pub fn interfaces() -> io::Result<Vec<Interface>> {
         }
         // SAFETY: the address of an entry of the list, which is alive.
         let Some(address) = (unsafe { address_of(entry.ifa_addr) }) else { continue };
-        // SAFETY: getifaddrs gives every entry a name that ends with a zero and lives as long as the list.
+        // SAFETY: getifaddrs gives every entry a name that ends with a zero and lives as long as
+        // the list.
         let name = unsafe { CStr::from_ptr(entry.ifa_name) };
         found.push(Interface { name: name.to_string_lossy().into_owned(), address });
     }

@@ -10,7 +10,9 @@ use tokio::net::UnixStream;
 
 use super::releases::Releases;
 use super::view::{Loan, View};
-use crate::calls::{Body, Header, Inlet, InletError, Outgoing, Outlet, Room, SEGMENT_BYTES, Segment};
+use crate::calls::{
+    Body, Header, Inlet, InletError, Outgoing, Outlet, Room, SEGMENT_BYTES, Segment,
+};
 use crate::landing::{Fill, Landing};
 use crate::stream::{Intake, Outbox};
 use crate::transport::TransportKind;
@@ -65,7 +67,8 @@ impl Outlet for Borrower {
         self.outbox.shut_write();
     }
 
-    /// Pieces that are still held stay readable: they keep the lifeline, and with it the worker's pins.
+    /// Pieces that are still held stay readable: they keep the lifeline, and with it the worker's
+    /// pins.
     fn close(&self) {
         self.outbox.close();
     }
@@ -82,9 +85,9 @@ impl Inlet for FromOwner {
     async fn header(&mut self) -> Result<Option<Header>, InletError> {
         let header = self.intake.next().await?;
         match header {
-            Some(header) if header.placed != (header.segments > 0) => {
-                Err(InletError::Rules(format!("{:?} frame that names memory and no data in it", header.kind)))
-            }
+            Some(header) if header.placed != (header.segments > 0) => Err(InletError::Rules(
+                format!("{:?} frame that names memory and no data in it", header.kind),
+            )),
             header => Ok(header),
         }
     }
@@ -95,26 +98,32 @@ impl Inlet for FromOwner {
             let message = self.intake.rest(message_bytes, fill).await?;
             return Ok(Body { message: Bytes::from(message), ..Body::default() });
         }
-        // Both are bounded by the decoder. The landing's claimed range stays as it is, seen by nobody.
+        // Both are bounded by the decoder. The landing's claimed range stays as it is, seen by
+        // nobody.
         let described = header.segments as usize * SEGMENT_BYTES;
-        let words = Bytes::from(self.intake.rest(described + message_bytes, &mut Fill::default()).await?);
+        let words =
+            Bytes::from(self.intake.rest(described + message_bytes, &mut Fill::default()).await?);
         let data = self.borrow(&words[..described], header.data_bytes)?;
         Ok(Body { message: words.slice(described..), data: Some(data), ..Body::default() })
     }
 }
 
 impl FromOwner {
-    /// The pieces that `descriptors` name: all in the arena, of `data_bytes` together, under one pin.
+    /// The pieces that `descriptors` name: all in the arena, of `data_bytes` together, under one
+    /// pin.
     fn borrow(&self, descriptors: &[u8], data_bytes: u64) -> Result<Vec<Bytes>, InletError> {
         let (descriptors, _) = descriptors.as_chunks::<SEGMENT_BYTES>();
         let mut pin = None;
         let mut sum = 0u64;
         let mut ranges = Vec::with_capacity(descriptors.len());
         for segment in descriptors.iter().map(Segment::decode) {
-            let range = self.view.range(segment.address, segment.bytes).filter(|range| !range.is_empty());
+            let range =
+                self.view.range(segment.address, segment.bytes).filter(|range| !range.is_empty());
             let Some(range) = range else {
                 let Segment { address, bytes, .. } = segment;
-                return Err(InletError::Rules(format!("{bytes} bytes at {address} lie outside its memory")));
+                return Err(InletError::Rules(format!(
+                    "{bytes} bytes at {address} lie outside its memory"
+                )));
             };
             if *pin.get_or_insert(segment.key) != segment.key {
                 return Err(InletError::Rules("a part under two pins".into()));
@@ -123,7 +132,9 @@ impl FromOwner {
             ranges.push(range);
         }
         let Some(pin) = pin.filter(|_| sum == data_bytes) else {
-            return Err(InletError::Rules(format!("{sum} bytes handed over where {data_bytes} were said")));
+            return Err(InletError::Rules(format!(
+                "{sum} bytes handed over where {data_bytes} were said"
+            )));
         };
         if !self.releases.take() {
             return Err(InletError::Rules("more pins than it said it would make".into()));

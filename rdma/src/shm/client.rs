@@ -39,28 +39,51 @@ impl ShmTransport {
         Self { options, tasks: TaskTracker::new() }
     }
 
-    /// Waits until the tasks of every connection have ended. Drop the connections and their calls first. Pieces that are
-    /// still held stay readable.
+    /// Waits until the tasks of every connection have ended. Drop the connections and their calls
+    /// first. Pieces that are still held stay readable.
     pub async fn shutdown(&self) {
         self.tasks.close();
         self.tasks.wait().await;
     }
 
-    /// Connects to the worker that listens on `path`, which must call itself `name` where one is given.
-    pub async fn connect_to(&self, path: &Path, name: Option<&str>) -> Result<Arc<dyn Connection>, TransportError> {
+    /// Connects to the worker that listens on `path`, which must call itself `name` where one is
+    /// given.
+    pub async fn connect_to(
+        &self,
+        path: &Path,
+        name: Option<&str>,
+    ) -> Result<Arc<dyn Connection>, TransportError> {
         let address = path.display().to_string();
         let Met { stream, agreed, view, releases } = self.meet(path, name, &address).await?;
         let (stream, view, releases) = (Arc::new(stream), Arc::new(view), Arc::new(releases));
         let calls = &self.options.calls;
-        let outbox = Outbox::new(stream.clone(), calls.write_queue_bytes_max, controls_max(agreed.calls_in_flight_max));
+        let outbox = Outbox::new(
+            stream.clone(),
+            calls.write_queue_bytes_max,
+            controls_max(agreed.calls_in_flight_max),
+        );
         let outlet = Borrower { outbox, releases: releases.clone() };
-        let inlet = FromOwner { intake: Intake::new(stream, agreed.frame_bytes_max), view, releases };
+        let inlet =
+            FromOwner { intake: Intake::new(stream, agreed.frame_bytes_max), view, releases };
         // Joined by `shutdown`.
-        Ok(calls::connect(outlet, inlet, &agreed, &address, calls, (&Runtime::current(), &self.tasks)))
+        Ok(calls::connect(
+            outlet,
+            inlet,
+            &agreed,
+            &address,
+            calls,
+            (&Runtime::current(), &self.tasks),
+        ))
     }
 
-    async fn meet(&self, path: &Path, name: Option<&str>, address: &str) -> Result<Met, TransportError> {
-        let unreachable = |reason: String| TransportError::Unreachable { peer: address.to_owned(), reason };
+    async fn meet(
+        &self,
+        path: &Path,
+        name: Option<&str>,
+        address: &str,
+    ) -> Result<Met, TransportError> {
+        let unreachable =
+            |reason: String| TransportError::Unreachable { peer: address.to_owned(), reason };
         let calls = &self.options.calls;
         let deadline = Instant::now() + calls.connect_deadline;
         let mut stream = tokio::time::timeout_at(deadline, UnixStream::connect(path))
@@ -74,12 +97,16 @@ impl ShmTransport {
             let (view, releases) = borrow(&stream).await?;
             Ok((agreed, view, releases))
         };
-        let result = tokio::time::timeout_at(deadline, shake).await.unwrap_or(Err(HandshakeError::Deadline));
+        let result =
+            tokio::time::timeout_at(deadline, shake).await.unwrap_or(Err(HandshakeError::Deadline));
         match result {
             Ok((agreed, view, releases)) => Ok(Met { stream, agreed, view, releases }),
             Err(error) => {
                 metrics().handshakes_failed.with_label_values(&[error.label()]).inc();
-                Err(TransportError::Handshake { peer: address.to_owned(), reason: error.to_string() })
+                Err(TransportError::Handshake {
+                    peer: address.to_owned(),
+                    reason: error.to_string(),
+                })
             }
         }
     }
@@ -108,7 +135,8 @@ async fn borrow(stream: &UnixStream) -> Result<(View, Releases), HandshakeError>
         io::ErrorKind::InvalidData => HandshakeError::Malformed(error.to_string()),
         _ => HandshakeError::Lost(error),
     })?;
-    let view = View::map(&offer.memory, offer.lifeline, offer.arena_bytes)
-        .map_err(|error| HandshakeError::Malformed(format!("the memory that it passed is refused: {error}")))?;
+    let view = View::map(&offer.memory, offer.lifeline, offer.arena_bytes).map_err(|error| {
+        HandshakeError::Malformed(format!("the memory that it passed is refused: {error}"))
+    })?;
     Ok((view, Releases::new(offer.quota)))
 }

@@ -11,7 +11,8 @@ use tokio::net::UnixStream;
 use super::pins::Pins;
 use crate::arena::Arena;
 use crate::calls::{
-    Body, Header, Inlet, InletError, Kind, Outgoing, Outlet, Room, SEGMENT_BYTES, SEGMENTS_MAX, Segment,
+    Body, Header, Inlet, InletError, Kind, Outgoing, Outlet, Room, SEGMENT_BYTES, SEGMENTS_MAX,
+    Segment,
 };
 use crate::landing::{Fill, Landing};
 use crate::metrics::metrics;
@@ -146,13 +147,19 @@ impl Inlet for FromBorrower {
                 return Ok(None);
             };
             if header.placed || header.segments > 0 {
-                return Err(InletError::Rules(format!("{:?} frame of a requester that names memory", header.kind)));
+                return Err(InletError::Rules(format!(
+                    "{:?} frame of a requester that names memory",
+                    header.kind
+                )));
             }
             if header.kind != Kind::Release {
                 return Ok(Some(header));
             }
             if !self.pins.release(header.call) {
-                return Err(InletError::Rules(format!("release of pin {}, which it does not hold", header.call)));
+                return Err(InletError::Rules(format!(
+                    "release of pin {}, which it does not hold",
+                    header.call
+                )));
             }
         }
     }

@@ -1,19 +1,20 @@
 //! The one message between the handshake and the first call: the worker's memory, and the lifeline.
 //!
-//! Owns its layout and the passing of descriptors. It goes out only behind both proofs, so nobody maps the arena, and
-//! nobody is made to map anything, without knowing the secret.
+//! Owns its layout and the passing of descriptors. It goes out only behind both proofs, so nobody
+//! maps the arena, and nobody is made to map anything, without knowing the secret.
 //!
-//! The lifeline is the reading end of a pipe that nothing is ever written to. The worker keeps the writing end, and the
-//! kernel tells it when the last reader has closed: when the requester has unmapped the arena, or is dead. The stream
-//! can't say that: it ends when calls end, and pieces of their replies live longer.
+//! The lifeline is the reading end of a pipe that nothing is ever written to. The worker keeps the
+//! writing end, and the kernel tells it when the last reader has closed: when the requester has
+//! unmapped the arena, or is dead. The stream can't say that: it ends when calls end, and pieces of
+//! their replies live longer.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags,
 };
 use tokio::io::Interest;
 use tokio::net::UnixStream;
@@ -57,9 +58,18 @@ pub(super) async fn send(stream: &UnixStream, offer: Offer<BorrowedFd<'_>>) -> i
             return Err(io::Error::other("no space for two descriptors"));
         }
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        Ok(rustix::net::sendmsg(stream.as_fd(), &[IoSlice::new(wire.as_bytes())], &mut control, flags)?)
+        Ok(rustix::net::sendmsg(
+            stream.as_fd(),
+            &[IoSlice::new(wire.as_bytes())],
+            &mut control,
+            flags,
+        )?)
     });
-    if sent.await? == size_of::<WireOffer>() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
+    if sent.await? == size_of::<WireOffer>() {
+        Ok(())
+    } else {
+        Err(io::ErrorKind::WriteZero.into())
+    }
 }
 
 /// What the worker passes. Descriptors that are not kept are closed, however many it sends.

@@ -1,8 +1,9 @@
 //! What a worker keeps for one requester that looks at its memory.
 //!
-//! Owns the table of pins, their quota, and their end: a release, or the end of the lifeline. Nothing else ends a pin: not
-//! the end of the stream, not a breach of the protocol, not a shutdown. A requester may still be writing the bytes to a
-//! client, and memory that is leased again would show through.
+//! Owns the table of pins, their quota, and their end: a release, or the end of the lifeline.
+//! Nothing else ends a pin: not the end of the stream, not a breach of the protocol, not a
+//! shutdown. A requester may still be writing the bytes to a client, and memory that is leased
+//! again would show through.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -46,8 +47,8 @@ impl Pins {
         self.quota
     }
 
-    /// Keeps `data`, of `bytes`, until it is released under the number that is returned; gives it back when the quota
-    /// is used up.
+    /// Keeps `data`, of `bytes`, until it is released under the number that is returned; gives it
+    /// back when the quota is used up.
     pub(super) fn pin(&self, data: Vec<Bytes>, bytes: u64) -> Result<u32, Vec<Bytes>> {
         let mut table = self.table.lock();
         let within = table.held.len() < self.quota.pins_max as usize
@@ -55,7 +56,8 @@ impl Pins {
         if table.over || !within {
             return Err(data);
         }
-        // Numbers are not used again soon: a second release of the same pin is seen, and ends no other pin.
+        // Numbers are not used again soon: a second release of the same pin is seen, and ends no
+        // other pin.
         while table.held.contains_key(&table.next) {
             table.next = table.next.wrapping_add(1);
         }
@@ -73,7 +75,8 @@ impl Pins {
         Ok(number)
     }
 
-    /// `false`: there is no such pin. After the end there is none, and what a requester said before is read after it.
+    /// `false`: there is no such pin. After the end there is none, and what a requester said before
+    /// is read after it.
     pub(super) fn release(&self, number: u64) -> bool {
         let mut table = self.table.lock();
         let pin = u32::try_from(number).ok().and_then(|number| table.held.remove(&number));
@@ -94,11 +97,15 @@ impl Pins {
     }
 }
 
-/// Waits for the requester to unmap the arena, then ends its pins. As long as that takes it counts as a connection, so that
-/// a requester can't collect quotas by leaving connections behind.
+/// Waits for the requester to unmap the arena, then ends its pins. As long as that takes it counts
+/// as a connection, so that a requester can't collect quotas by leaving connections behind.
 ///
 /// Outlives the connection and its server's shutdown; a runtime that ends drops it.
-pub(super) async fn watch(lifeline: pipe::Sender, pins: Arc<Pins>, place: Arc<OwnedSemaphorePermit>) {
+pub(super) async fn watch(
+    lifeline: pipe::Sender,
+    pins: Arc<Pins>,
+    place: Arc<OwnedSemaphorePermit>,
+) {
     let watch = Watch { pins, seen: false };
     watch.until_unmapped(lifeline).await;
     drop(place);
@@ -111,7 +118,8 @@ struct Watch {
 
 impl Watch {
     async fn until_unmapped(mut self, lifeline: pipe::Sender) {
-        // An error of a pipe's writing end is that nobody can read any more. Nothing is ever written.
+        // An error of a pipe's writing end is that nobody can read any more. Nothing is ever
+        // written.
         match lifeline.ready(Interest::ERROR).await {
             Ok(_) => self.seen = true,
             // The runtime is going away.
@@ -124,8 +132,8 @@ impl Drop for Watch {
     fn drop(&mut self) {
         let pins = self.pins.end();
         if !self.seen {
-            // Somebody may be looking, and nobody will know until when: the memory is never used again. The process is
-            // ending, or it would still watch.
+            // Somebody may be looking, and nobody will know until when: the memory is never used
+            // again. The process is ending, or it would still watch.
             std::mem::forget(pins);
         }
     }
@@ -136,7 +144,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// A killed gateway's last releases were read after its end was seen, and warned of as a breach of the protocol.
+    /// A killed gateway's last releases were read after its end was seen, and warned of as a breach
+    /// of the protocol.
     #[test]
     fn a_release_is_an_offence_where_there_is_no_such_pin_but_not_after_the_end() {
         let pins = Pins::new(PinQuota::default());

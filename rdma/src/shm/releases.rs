@@ -1,8 +1,8 @@
 //! What a requester has been handed and gives back.
 //!
-//! Owns the list of pins that are to be released, and the bound on pins in all. Dropping a piece only adds to the list:
-//! it sends nothing, waits for nothing and takes no other lock. The list goes out ahead of the next frame, or after a
-//! moment by itself.
+//! Owns the list of pins that are to be released, and the bound on pins in all. Dropping a piece
+//! only adds to the list: it sends nothing, waits for nothing and takes no other lock. The list
+//! goes out ahead of the next frame, or after a moment by itself.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use super::PinQuota;
 use crate::calls::{Kind, Outgoing, Outlet};
 use crate::stream::Outbox;
 
-/// How long a release may wait for a frame to go with: a connection in use sends one long before. Each wake-up for a
-/// release alone costs the worker as much as a small call.
+/// How long a release may wait for a frame to go with: a connection in use sends one long before.
+/// Each wake-up for a release alone costs the worker as much as a small call.
 const RELEASE_WAIT: Duration = Duration::from_millis(5);
 
 /// Part of the quota that may wait in the list; more goes out at once.
@@ -42,8 +42,8 @@ impl Releases {
         Self { quota, state: Mutex::new(State::default()), work: Notify::new() }
     }
 
-    /// Admits a pin that arrives; `false` when the worker hands over more than it said it would. Without this bound a
-    /// worker could make the list and its frames grow for ever.
+    /// Admits a pin that arrives; `false` when the worker hands over more than it said it would.
+    /// Without this bound a worker could make the list and its frames grow for ever.
     pub(super) fn take(&self) -> bool {
         let mut state = self.state.lock();
         if state.pins >= self.quota.pins_max {
@@ -65,7 +65,8 @@ impl Releases {
         }
     }
 
-    /// Queues the release of what is on the list. A worker that reads nothing is not queued for without bound.
+    /// Queues the release of what is on the list. A worker that reads nothing is not queued for
+    /// without bound.
     pub(super) fn push_to(&self, outbox: &Outbox<UnixStream>) {
         let mut state = self.state.lock();
         if state.waiting.is_empty() || !outbox.has_control_room() {

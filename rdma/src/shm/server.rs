@@ -1,6 +1,8 @@
-//! The listening side: accepts, lets in who knows the secret, passes the arena, and drains at the end.
+//! The listening side: accepts, lets in who knows the secret, passes the arena, and drains at the
+//! end.
 //!
-//! Owns the listener, the caps on connections and the tasks of all sessions. What a session does is `calls`'.
+//! Owns the listener, the caps on connections and the tasks of all sessions. What a session does is
+//! `calls`'.
 
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -29,10 +31,11 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 #[derive(Debug, Clone)]
 pub struct ShmServerOptions {
     pub shm: ShmOptions,
-    /// Told to every requester that proved the secret: in which other ways this host can be reached.
+    /// Told to every requester that proved the secret: in which other ways this host can be
+    /// reached.
     pub ways: String,
-    /// Established connections in all, and those that have ended and whose requester still looks at the arena. With the
-    /// quota it bounds what all requesters can keep pinned.
+    /// Established connections in all, and those that have ended and whose requester still looks at
+    /// the arena. With the quota it bounds what all requesters can keep pinned.
     pub connections_max: usize,
     /// Connections that have not proved the secret yet. Beyond it the oldest gives way.
     pub handshakes_max: usize,
@@ -58,8 +61,8 @@ impl ShmServerOptions {
     }
 }
 
-/// A listening server. Dropping it ends every connection at once; [`ShmServer::shutdown`] drains first. Neither ends a pin:
-/// memory that a requester still looks at stays leased.
+/// A listening server. Dropping it ends every connection at once; [`ShmServer::shutdown`] drains
+/// first. Neither ends a pin: memory that a requester still looks at stays leased.
 pub struct ShmServer {
     file: SocketFile,
     closer: Closer,
@@ -91,7 +94,8 @@ impl ShmServer {
         self.file.path()
     }
 
-    /// Takes no new connection and no new call, lets those under way finish, and waits for every session.
+    /// Takes no new connection and no new call, lets those under way finish, and waits for every
+    /// session.
     pub async fn shutdown(self) {
         self.closer.shutdown().await;
     }
@@ -123,7 +127,10 @@ impl Door {
             let stream = match accepted {
                 Ok((stream, _)) => stream,
                 Err(error) => {
-                    tracing::warn!(%error, "can't accept connections; raise the limit of open files");
+                    tracing::warn!(
+                        %error,
+                        "can't accept connections; raise the limit of open files"
+                    );
                     tokio::time::sleep(ACCEPT_RETRY).await;
                     continue;
                 }
@@ -144,12 +151,17 @@ impl Door {
         };
         let Guest { agreed, place, pins, lifeline } = guest;
         tracing::debug!(address, peer = agreed.peer_name, "a requester of this host has the arena");
-        // Not of the server's tasks: pins outlive it. Ends when the requester has unmapped the arena.
+        // Not of the server's tasks: pins outlive it. Ends when the requester has unmapped the
+        // arena.
         tokio::spawn(pins::watch(lifeline, pins.clone(), place.clone()));
         let stream = Arc::new(stream);
         let queue_bytes_max = self.options.shm.calls.write_queue_bytes_max;
         let outlet = Owner {
-            outbox: Outbox::new(stream.clone(), queue_bytes_max, controls_max(agreed.calls_in_flight_max)),
+            outbox: Outbox::new(
+                stream.clone(),
+                queue_bytes_max,
+                controls_max(agreed.calls_in_flight_max),
+            ),
             pins: pins.clone(),
             arena: self.arena.clone(),
             copy_bytes_max: self.options.copy_bytes_max,
@@ -162,7 +174,8 @@ impl Door {
     }
 
     async fn shake(&self, stream: &mut UnixStream) -> Result<Guest, HandshakeError> {
-        let (agreed, place) = self.gate.admit(stream, &self.options.shm.calls.terms(&self.options.ways)).await?;
+        let (agreed, place) =
+            self.gate.admit(stream, &self.options.shm.calls.terms(&self.options.ways)).await?;
         let place = Arc::new(place);
         let pins = Pins::new(self.options.quota);
         let (lifeline, theirs) = pipe::pipe()?;
@@ -174,7 +187,8 @@ impl Door {
             lifeline: theirs.as_fd(),
         };
         pass::send(stream, offer).await?;
-        // `theirs` closes here: the requester's descriptor, which the message carries, is the only one that is left.
+        // `theirs` closes here: the requester's descriptor, which the message carries, is the only
+        // one that is left.
         Ok(Guest { agreed, place, pins, lifeline })
     }
 }

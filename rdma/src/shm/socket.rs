@@ -1,6 +1,8 @@
-//! The unix socket that a worker listens on: where it is, who may open it, and what becomes of an old one.
+//! The unix socket that a worker listens on: where it is, who may open it, and what becomes of an
+//! old one.
 //!
-//! Owns the path. The file mode keeps other users of the host out; the handshake keeps out who lacks the secret.
+//! Owns the path. The file mode keeps other users of the host out; the handshake keeps out who
+//! lacks the secret.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
@@ -15,7 +17,8 @@ use tokio::net::UnixListener;
 static BOUND: AtomicU32 = AtomicU32::new(0);
 
 #[derive(Debug, thiserror::Error)]
-#[error("can't listen on {}; choose a path of at most 90 bytes, in a directory that this user may write to, for this worker alone", path.display())]
+#[error("can't listen on {}; choose a path of at most 90 bytes, in a directory that this user may \
+    write to, for this worker alone", path.display())]
 pub struct BindError {
     pub path: PathBuf,
     #[source]
@@ -44,7 +47,8 @@ impl Drop for SocketFile {
     }
 }
 
-/// Listens on `path`, for this user alone. A missing directory is made; a socket that nobody listens on is replaced.
+/// Listens on `path`, for this user alone. A missing directory is made; a socket that nobody
+/// listens on is replaced.
 pub(super) fn listen(path: &Path) -> Result<(UnixListener, SocketFile), BindError> {
     try_listen(path).map_err(|source| BindError { path: path.to_owned(), source })
 }
@@ -54,8 +58,8 @@ fn try_listen(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
         DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     }
     check_replaceable(path)?;
-    // Made beside its place and then moved there: nobody meets it before its mode is right, and a stale one is replaced
-    // in one step.
+    // Made beside its place and then moved there: nobody meets it before its mode is right, and a
+    // stale one is replaced in one step.
     let number = BOUND.fetch_add(1, Ordering::Relaxed);
     let beside = path.with_file_name(format!(".{}-{number}", std::process::id()));
     match fs::remove_file(&beside) {
@@ -81,7 +85,10 @@ fn check_replaceable(path: &Path) -> io::Result<()> {
         Err(error) => return Err(error),
     };
     if !kind.is_socket() {
-        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "something else than a socket is there"));
+        return Err(io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            "something else than a socket is there",
+        ));
     }
     match StdStream::connect(path) {
         Ok(_) => Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens there")),

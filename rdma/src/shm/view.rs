@@ -1,7 +1,8 @@
-//! A worker's arena as a requester sees it: mapped read-only, once for all connections to that worker, for as long as a
-//! piece of it lives.
+//! A worker's arena as a requester sees it: mapped read-only, once for all connections to that
+//! worker, for as long as a piece of it lives.
 //!
-//! Owns the mapping, the checks before it is made, and the pieces. All `unsafe` of the requesting side is here.
+//! Owns the mapping, the checks before it is made, and the pieces. All `unsafe` of the requesting
+//! side is here.
 
 use std::collections::HashMap;
 use std::io;
@@ -50,10 +51,12 @@ unsafe impl Send for Mapped {}
 // SAFETY: as for Send.
 unsafe impl Sync for Mapped {}
 
-/// Of one memfd: device, inode and bytes mapped. A mapping holds its inode, so the number means nothing else while one lives.
+/// Of one memfd: device, inode and bytes mapped. A mapping holds its inode, so the number means
+/// nothing else while one lives.
 type Identity = (u64, u64, usize);
 
-/// All that are mapped. Each further mapping of an arena would cost page tables anew, 2 MiB for a GiB, and count in RSS.
+/// All that are mapped. Each further mapping of an arena would cost page tables anew, 2 MiB for a
+/// GiB, and count in RSS.
 static MAPPED: LazyLock<Mutex<HashMap<Identity, Weak<Mapped>>>> = LazyLock::new(Mutex::default);
 
 impl Mapped {
@@ -65,9 +68,18 @@ impl Mapped {
         }
         let bytes = identity.2;
         // SAFETY: a fresh mapping at an address of the kernel's choice touches no existing object.
-        let base =
-            unsafe { rustix::mm::mmap(std::ptr::null_mut(), bytes, ProtFlags::READ, MapFlags::SHARED, memory, 0) }?;
-        let base = NonNull::new(base.cast::<u8>()).ok_or_else(|| io::Error::other("mapped at address 0"))?;
+        let base = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                ProtFlags::READ,
+                MapFlags::SHARED,
+                memory,
+                0,
+            )
+        }?;
+        let base = NonNull::new(base.cast::<u8>())
+            .ok_or_else(|| io::Error::other("mapped at address 0"))?;
         // Kernels that don't know the hint write larger core dumps, nothing else.
         // SAFETY: the range is exactly the new mapping, and the advice changes no contents.
         let _ = unsafe { rustix::mm::madvise(base.as_ptr().cast(), bytes, Advice::LinuxDontDump) };
@@ -80,16 +92,19 @@ impl Mapped {
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        // SAFETY: the range was mapped by `of`; every view holds it, and every piece a view, so no pointer into it is left.
+        // SAFETY: the range was mapped by `of`; every view holds it, and every piece a view, so no
+        // pointer into it is left.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }
 
 impl View {
-    /// Maps `bytes` of `memory`. What is sealed against shrinking, and of pages that the kernel can always bring, can't be
-    /// taken from under this process: reading it raises no SIGBUS, whatever the worker does or however it ends.
+    /// Maps `bytes` of `memory`. What is sealed against shrinking, and of pages that the kernel can
+    /// always bring, can't be taken from under this process: reading it raises no SIGBUS, whatever
+    /// the worker does or however it ends.
     pub(super) fn map(memory: &OwnedFd, lifeline: OwnedFd, bytes: u64) -> Result<Self, ViewError> {
-        // Huge pages of hugetlbfs have seals too, but a hole in them is a SIGBUS when no huge page is free.
+        // Huge pages of hugetlbfs have seals too, but a hole in them is a SIGBUS when no huge page
+        // is free.
         if rustix::fs::fstatfs(memory).map_err(io::Error::from)?.f_type as i64 != TMPFS_MAGIC {
             return Err(ViewError::OtherMemory);
         }
@@ -104,7 +119,10 @@ impl View {
         if length == 0 || bytes > found {
             return Err(ViewError::Length { said: bytes, found });
         }
-        Ok(Self { mapped: Mapped::of(memory, (stat.st_dev, stat.st_ino, length))?, _lifeline: lifeline })
+        Ok(Self {
+            mapped: Mapped::of(memory, (stat.st_dev, stat.st_ino, length))?,
+            _lifeline: lifeline,
+        })
     }
 
     /// `bytes` from `offset` on as a range of this mapping; `None` when any of it lies outside.
@@ -133,7 +151,10 @@ impl Loan {
 
     /// A piece; `range` comes from [`View::range`] of the same view.
     pub(super) fn piece(self: &Arc<Self>, range: Range<usize>) -> bytes::Bytes {
-        assert!(range.start <= range.end && range.end <= self.view.mapped.bytes, "a range of another view");
+        assert!(
+            range.start <= range.end && range.end <= self.view.mapped.bytes,
+            "a range of another view"
+        );
         bytes::Bytes::from_owner(Piece { loan: self.clone(), range })
     }
 }
@@ -151,12 +172,17 @@ struct Piece {
 
 impl AsRef<[u8]> for Piece {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: `Loan::piece` checked that the range lies in the mapping, whose length can't change, and the loan keeps
-        // it mapped. An honest worker neither writes to the range nor leases it again before the pin ends (`pins`), and
-        // the pin ends after this piece. A worker that lies can change the bytes; they are only ever copied and summed, as
-        // bytes of any value, so that shows wrong bytes (which it could have sent as well) and corrupts nothing here.
+        // SAFETY: `Loan::piece` checked that the range lies in the mapping, whose length can't
+        // change, and the loan keeps it mapped. An honest worker neither writes to the range nor
+        // leases it again before the pin ends (`pins`), and the pin ends after this piece. A worker
+        // that lies can change the bytes; they are only ever copied and summed, as bytes of any
+        // value, so that shows wrong bytes (which it could have sent as well) and corrupts nothing
+        // here.
         unsafe {
-            std::slice::from_raw_parts(self.loan.view.mapped.base.as_ptr().add(self.range.start), self.range.len())
+            std::slice::from_raw_parts(
+                self.loan.view.mapped.base.as_ptr().add(self.range.start),
+                self.range.len(),
+            )
         }
     }
 }

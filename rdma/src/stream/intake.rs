@@ -1,7 +1,9 @@
-//! The read side of a connection: headers, descriptors and messages, and data straight into landings.
+//! The read side of a connection: headers, descriptors and messages, and data straight into
+//! landings.
 //!
-//! Owns the reads. What is waited for is read together with what may be there behind it: small frames come many at a
-//! time, and of large data no more than a few hundred bytes are copied in user space. Doesn't know what frames mean.
+//! Owns the reads. What is waited for is read together with what may be there behind it: small
+//! frames come many at a time, and of large data no more than a few hundred bytes are copied in
+//! user space. Doesn't know what frames mean.
 
 use std::io::{self, IoSliceMut};
 use std::sync::Arc;
@@ -13,13 +15,16 @@ use crate::landing::Fill;
 /// Pieces of one `readv`: descriptors and a message, 62 segments, what comes next.
 const SLICES_MAX: usize = 64;
 
-/// Read at once when a header is waited for: a page of 4 KiB with its header and message, or many requests.
+/// Read at once when a header is waited for: a page of 4 KiB with its header and message, or many
+/// requests.
 const AHEAD_BYTES: usize = 8 << 10;
 
-/// Read behind data: the next header and most messages. Data that comes along is copied, so this is short.
+/// Read behind data: the next header and most messages. Data that comes along is copied, so this is
+/// short.
 const BEHIND_DATA_BYTES: usize = 512;
 
-/// Data still to come of which the reader is not told in smaller pieces: each telling costs both sides a wake-up.
+/// Data still to come of which the reader is not told in smaller pieces: each telling costs both
+/// sides a wake-up.
 const WAKE_BYTES_MAX: usize = 128 << 10;
 
 /// Less is not worth telling the kernel.
@@ -48,7 +53,8 @@ impl<S: Socket> Intake<S> {
 
     /// The next header, or `None` when the stream ended between two frames.
     pub(crate) async fn next(&mut self) -> Result<Option<Header>, InletError> {
-        // Frames that are all there already would otherwise never let another task of this thread run.
+        // Frames that are all there already would otherwise never let another task of this thread
+        // run.
         tokio::task::consume_budget().await;
         loop {
             if let Some(header) = self.ahead.take(HEADER_BYTES).first_chunk::<HEADER_BYTES>() {
@@ -64,9 +70,13 @@ impl<S: Socket> Intake<S> {
         }
     }
 
-    /// The rest of a frame: `words` bytes of descriptors and message, which the caller has bounded, then data until `fill`
-    /// is full.
-    pub(crate) async fn rest(&mut self, words: usize, fill: &mut Fill) -> Result<Vec<u8>, InletError> {
+    /// The rest of a frame: `words` bytes of descriptors and message, which the caller has bounded,
+    /// then data until `fill` is full.
+    pub(crate) async fn rest(
+        &mut self,
+        words: usize,
+        fill: &mut Fill,
+    ) -> Result<Vec<u8>, InletError> {
         let there = self.ahead.take_up_to(words);
         let mut have = there.len();
         let mut words = if have == words {
@@ -85,7 +95,8 @@ impl<S: Socket> Intake<S> {
             }
             // Something is missing, so what was ahead is used up.
             let behind = if missing > AHEAD_BYTES { BEHIND_DATA_BYTES } else { AHEAD_BYTES };
-            let mut slices: [IoSliceMut<'_>; SLICES_MAX] = std::array::from_fn(|_| IoSliceMut::new(&mut []));
+            let mut slices: [IoSliceMut<'_>; SLICES_MAX] =
+                std::array::from_fn(|_| IoSliceMut::new(&mut []));
             slices[0] = IoSliceMut::new(&mut words[have..]);
             let used = 1 + fill.slices(&mut slices[1..SLICES_MAX - 1]);
             let offered: usize = slices[..used].iter().map(|slice| slice.len()).sum();
@@ -93,7 +104,8 @@ impl<S: Socket> Intake<S> {
             if last > used {
                 slices[used] = IoSliceMut::new(&mut self.ahead.buffer[..behind]);
             }
-            let bytes = read(&*self.stream, &mut slices[..last], &mut self.wake_bytes, missing).await?;
+            let bytes =
+                read(&*self.stream, &mut slices[..last], &mut self.wake_bytes, missing).await?;
             if bytes == 0 {
                 return Err(InletError::Truncated);
             }
@@ -133,8 +145,8 @@ impl Ahead {
     }
 }
 
-/// Reads what is there; when that is nothing, waits. `wake_bytes`: what the kernel was told to wait for last; `missing`: what
-/// it may wait for now.
+/// Reads what is there; when that is nothing, waits. `wake_bytes`: what the kernel was told to wait
+/// for last; `missing`: what it may wait for now.
 async fn read<S: Socket>(
     stream: &S,
     slices: &mut [IoSliceMut<'_>],
@@ -174,7 +186,8 @@ mod tests {
 
     async fn pair() -> (TcpStream, Arc<TcpStream>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (to, from) = tokio::join!(TcpStream::connect(listener.local_addr().unwrap()), listener.accept());
+        let (to, from) =
+            tokio::join!(TcpStream::connect(listener.local_addr().unwrap()), listener.accept());
         (to.unwrap(), Arc::new(from.unwrap().0))
     }
 
@@ -184,7 +197,8 @@ mod tests {
     }
 
     fn fill(bytes: usize) -> (Landing, Fill) {
-        let options = ArenaOptions { capacity_bytes: 4 << 20, cell_bytes_max: 256 << 10, populate: false };
+        let options =
+            ArenaOptions { capacity_bytes: 4 << 20, cell_bytes_max: 256 << 10, populate: false };
         let pages = [bytes.min(100 << 10), bytes.saturating_sub(100 << 10)];
         let mut landing = Landing::lease(&Arena::map(options).unwrap(), &pages).unwrap();
         let fill = landing.claim(0, bytes as u64).unwrap();
@@ -234,7 +248,8 @@ mod tests {
 
     #[tokio::test]
     async fn frames_arrive_whole_however_they_are_cut() {
-        // Small frames before, between and behind data, so that each kind of read finds something behind what it wants.
+        // Small frames before, between and behind data, so that each kind of read finds something
+        // behind what it wants.
         let data: Vec<u8> = (0..DATA_BYTES).map(byte_at).collect();
         let mut stream = Vec::new();
         for message in ["", "a", "some words"] {
@@ -255,7 +270,8 @@ mod tests {
                 while let Some(header) = intake.next().await.unwrap() {
                     let mut none = Fill::default();
                     let wanted = if header.data_bytes > 0 { &mut target } else { &mut none };
-                    messages.push(intake.rest(header.message_bytes as usize, wanted).await.unwrap());
+                    messages
+                        .push(intake.rest(header.message_bytes as usize, wanted).await.unwrap());
                 }
                 messages
             };
@@ -267,7 +283,11 @@ mod tests {
                 drop(to);
             };
             let (messages, ()) = tokio::join!(reading, writing);
-            assert_eq!(messages, ["", "a", "some words", "big", "last"].map(|word| word.as_bytes().to_vec()), "{cut}");
+            assert_eq!(
+                messages,
+                ["", "a", "some words", "big", "last"].map(|word| word.as_bytes().to_vec()),
+                "{cut}"
+            );
             assert_right(&target.vouch());
         }
     }

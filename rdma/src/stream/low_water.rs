@@ -1,4 +1,5 @@
-//! How many bytes a TCP socket must hold before it is readable (SO_RCVLOWAT), which no safe crate here sets.
+//! How many bytes a TCP socket must hold before it is readable (SO_RCVLOWAT), which no safe crate
+//! here sets.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -8,9 +9,16 @@ use tokio::net::TcpStream;
 pub(super) fn set(stream: &TcpStream, bytes: usize) -> io::Result<()> {
     let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
     let length = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: the descriptor is open as long as the stream is borrowed, and the kernel only reads the integer.
+    // SAFETY: the descriptor is open as long as the stream is borrowed, and the kernel only reads
+    // the integer.
     let result = unsafe {
-        libc::setsockopt(stream.as_raw_fd(), libc::SOL_SOCKET, libc::SO_RCVLOWAT, (&raw const bytes).cast(), length)
+        libc::setsockopt(
+            stream.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_RCVLOWAT,
+            (&raw const bytes).cast(),
+            length,
+        )
     };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
@@ -19,7 +27,8 @@ pub(super) fn set(stream: &TcpStream, bytes: usize) -> io::Result<()> {
 #[cfg(test)]
 pub(super) fn get(stream: &TcpStream) -> usize {
     let (mut bytes, mut length) = (0 as libc::c_int, size_of::<libc::c_int>() as libc::socklen_t);
-    // SAFETY: the descriptor is open as long as the stream is borrowed; the kernel writes one integer and its length.
+    // SAFETY: the descriptor is open as long as the stream is borrowed; the kernel writes one
+    // integer and its length.
     let result = unsafe {
         libc::getsockopt(
             stream.as_raw_fd(),

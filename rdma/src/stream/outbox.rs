@@ -1,7 +1,8 @@
 //! The write side of a connection: a bounded queue of frames, written by whoever comes first.
 //!
-//! Owns the order of frames and the bound on bytes that wait. A frame that meets an idle socket is written by the caller
-//! itself, so that a small reply needs no other task; what the socket doesn't take is the writer task's.
+//! Owns the order of frames and the bound on bytes that wait. A frame that meets an idle socket is
+//! written by the caller itself, so that a small reply needs no other task; what the socket doesn't
+//! take is the writer task's.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -15,10 +16,12 @@ use crate::calls::{Outgoing, Outlet, Room, Rooms, Segment};
 use crate::landing::Landing;
 use crate::transport::TransportKind;
 
-/// Pieces of one `writev`. Linux takes 1,024; 64 pages of 256 KiB are more than a socket buffer holds anyway.
+/// Pieces of one `writev`. Linux takes 1,024; 64 pages of 256 KiB are more than a socket buffer
+/// holds anyway.
 const SLICES_MAX: usize = 64;
 
-/// Writes that a caller does itself before it leaves the rest to the writer task: its own work waits meanwhile.
+/// Writes that a caller does itself before it leaves the rest to the writer task: its own work
+/// waits meanwhile.
 const INLINE_WRITES_MAX: usize = 4;
 
 /// Frames that an idle queue keeps room for.
@@ -35,8 +38,8 @@ pub(crate) struct Outbox<S: Socket> {
 }
 
 struct Queue<S: Socket> {
-    /// Taken out at the end, so that the socket closes even while handles and calls live on. Only a closed socket makes
-    /// a peer stop that is still sending.
+    /// Taken out at the end, so that the socket closes even while handles and calls live on. Only a
+    /// closed socket makes a peer stop that is still sending.
     stream: Option<Arc<S>>,
     frames: VecDeque<Outgoing>,
     /// Bytes of the first frame that are in the socket already.
@@ -179,7 +182,8 @@ impl<S: Socket> Outlet for Outbox<S> {
         }
     }
 
-    /// Closes the socket and forgets everything; whoever waits for room learns that there will be none.
+    /// Closes the socket and forgets everything; whoever waits for room learns that there will be
+    /// none.
     fn close(&self) {
         let remains = {
             let mut queue = self.queue.lock();
@@ -227,7 +231,11 @@ impl<S: Socket> Outbox<S> {
         queue.busy = true;
         queue.with_task = task;
         queue.controls = 0;
-        Some(Batch { stream, frames: std::mem::take(&mut queue.frames), skip: std::mem::take(&mut queue.skip) })
+        Some(Batch {
+            stream,
+            frames: std::mem::take(&mut queue.frames),
+            skip: std::mem::take(&mut queue.skip),
+        })
     }
 
     /// Notes that the batch is written and takes what has come since; `false` when that is nothing.
@@ -236,7 +244,8 @@ impl<S: Socket> Outbox<S> {
         if queue.frames.is_empty() || queue.closed {
             queue.busy = false;
             queue.with_task = false;
-            // The batch is empty: its buffer serves the next frames, unless a burst has made it large.
+            // The batch is empty: its buffer serves the next frames, unless a burst has made it
+            // large.
             if batch.frames.capacity() <= FRAMES_KEPT_MAX {
                 std::mem::swap(&mut queue.frames, &mut batch.frames);
             }

@@ -25,14 +25,16 @@ impl TcpTransport {
         Self { options, tasks: TaskTracker::new() }
     }
 
-    /// Waits until the tasks of every connection have ended. Drop the connections and their calls first.
+    /// Waits until the tasks of every connection have ended. Drop the connections and their calls
+    /// first.
     pub async fn shutdown(&self) {
         self.tasks.close();
         self.tasks.wait().await;
     }
 
     async fn handshake(&self, peer: &PeerAddress) -> Result<(TcpStream, Agreed), TransportError> {
-        let unreachable = |reason: String| TransportError::Unreachable { peer: peer.tcp.to_string(), reason };
+        let unreachable =
+            |reason: String| TransportError::Unreachable { peer: peer.tcp.to_string(), reason };
         let connect = async {
             let socket = self.options.socket(peer.tcp)?;
             if let Some(address) = self.options.bind_address {
@@ -45,7 +47,9 @@ impl TcpTransport {
         let deadline = Instant::now() + self.options.calls.connect_deadline;
         let mut stream = tokio::time::timeout_at(deadline, connect)
             .await
-            .map_err(|_| unreachable(format!("no answer in {:?}", self.options.calls.connect_deadline)))?
+            .map_err(|_| {
+                unreachable(format!("no answer in {:?}", self.options.calls.connect_deadline))
+            })?
             .map_err(|error| unreachable(error.to_string()))?;
         let terms = self.options.calls.terms("");
         let shake = calls::request(&mut stream, &terms);
@@ -58,7 +62,10 @@ impl TcpTransport {
             Err(error) => {
                 let reason = error.label();
                 metrics().handshakes_failed.with_label_values(&[reason]).inc();
-                Err(TransportError::Handshake { peer: peer.tcp.to_string(), reason: error.to_string() })
+                Err(TransportError::Handshake {
+                    peer: peer.tcp.to_string(),
+                    reason: error.to_string(),
+                })
             }
         }
     }
@@ -74,10 +81,21 @@ impl Transport for TcpTransport {
         let (stream, agreed) = self.handshake(peer).await?;
         let stream = Arc::new(stream);
         let calls = &self.options.calls;
-        let outbox = Outbox::new(stream.clone(), calls.write_queue_bytes_max, controls_max(agreed.calls_in_flight_max));
+        let outbox = Outbox::new(
+            stream.clone(),
+            calls.write_queue_bytes_max,
+            controls_max(agreed.calls_in_flight_max),
+        );
         let intake = Intake::new(stream, agreed.frame_bytes_max);
         let address = peer.tcp.to_string();
         // Joined by `shutdown`.
-        Ok(calls::connect(outbox, intake, &agreed, &address, calls, (&Runtime::current(), &self.tasks)))
+        Ok(calls::connect(
+            outbox,
+            intake,
+            &agreed,
+            &address,
+            calls,
+            (&Runtime::current(), &self.tasks),
+        ))
     }
 }

@@ -11,9 +11,9 @@ impl Inlet for Intake<TcpStream> {
     async fn header(&mut self) -> Result<Option<Header>, InletError> {
         let header = self.next().await?;
         match header {
-            Some(header) if header.placed || header.segments > 0 => {
-                Err(InletError::Rules(format!("{:?} frame over tcp that names memory", header.kind)))
-            }
+            Some(header) if header.placed || header.segments > 0 => Err(InletError::Rules(
+                format!("{:?} frame over tcp that names memory", header.kind),
+            )),
             header => Ok(header),
         }
     }

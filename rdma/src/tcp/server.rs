@@ -1,6 +1,7 @@
 //! The listening side: accepts, lets in who knows the secret, and drains at the end.
 //!
-//! Owns the listener, the caps on connections and the tasks of all sessions. What a session does is `calls`'.
+//! Owns the listener, the caps on connections and the tasks of all sessions. What a session does is
+//! `calls`'.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -25,7 +26,8 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 #[derive(Debug, Clone)]
 pub struct TcpServerOptions {
     pub tcp: TcpOptions,
-    /// Told to every requester that proved the secret: in which other ways this host can be reached.
+    /// Told to every requester that proved the secret: in which other ways this host can be
+    /// reached.
     pub ways: Told,
     /// Established connections in all.
     pub connections_max: usize,
@@ -35,8 +37,9 @@ pub struct TcpServerOptions {
     pub handshakes_per_address_max: usize,
     /// Longest time that [`TcpServer::shutdown`] waits for calls under way.
     pub drain_deadline: Duration,
-    /// What serves connections, in turn; the runtime that binds where there are none. A runtime of one thread each writes to
-    /// several peers at once: threads of one runtime share the wait for sockets, which nobody does while one of them copies.
+    /// What serves connections, in turn; the runtime that binds where there are none. A runtime of
+    /// one thread each writes to several peers at once: threads of one runtime share the wait for
+    /// sockets, which nobody does while one of them copies.
     pub runtimes: Vec<Runtime>,
 }
 
@@ -62,7 +65,8 @@ pub struct BindError {
     pub source: std::io::Error,
 }
 
-/// A listening server. Dropping it ends every connection at once; [`TcpServer::shutdown`] drains first.
+/// A listening server. Dropping it ends every connection at once; [`TcpServer::shutdown`] drains
+/// first.
 pub struct TcpServer {
     local_addr: SocketAddr,
     closer: Closer,
@@ -94,7 +98,8 @@ impl TcpServer {
         self.local_addr
     }
 
-    /// Takes no new connection and no new call, lets those under way finish, and waits for every task.
+    /// Takes no new connection and no new call, lets those under way finish, and waits for every
+    /// task.
     pub async fn shutdown(self) {
         self.closer.shutdown().await;
     }
@@ -126,7 +131,10 @@ impl Door {
             let (stream, address) = match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    tracing::warn!(%error, "can't accept connections; raise the limit of open files");
+                    tracing::warn!(
+                        %error,
+                        "can't accept connections; raise the limit of open files"
+                    );
                     tokio::time::sleep(ACCEPT_RETRY).await;
                     continue;
                 }
@@ -143,7 +151,12 @@ impl Door {
             let served = async move {
                 match moved.and_then(TcpStream::from_std) {
                     Ok(stream) => door.welcome(stream, address, turn).await,
-                    Err(error) => tracing::warn!(address, %error, "a connection could not be given to its thread"),
+                    Err(error) => {
+                        tracing::warn!(
+                            address, %error,
+                            "a connection could not be given to its thread"
+                        )
+                    }
                 }
             };
             self.gate.tasks.spawn_on(served, runtime);
@@ -162,7 +175,8 @@ impl Door {
         };
         let stream = Arc::new(stream);
         let queue_bytes_max = calls.write_queue_bytes_max;
-        let outbox = Outbox::new(stream.clone(), queue_bytes_max, controls_max(agreed.calls_in_flight_max));
+        let outbox =
+            Outbox::new(stream.clone(), queue_bytes_max, controls_max(agreed.calls_in_flight_max));
         let intake = Intake::new(stream, agreed.frame_bytes_max);
         let on = (&Runtime::current(), &self.gate.tasks);
         let session = Session::new(outbox, &agreed, &address, self.service.clone(), on);

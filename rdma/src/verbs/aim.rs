@@ -1,4 +1,5 @@
-//! Which bytes of the owner go to which bytes of a landing: pieces on one side, segments on the other, cut by both.
+//! Which bytes of the owner go to which bytes of a landing: pieces on one side, segments on the
+//! other, cut by both.
 //!
 //! Pure. Posts nothing.
 
@@ -18,9 +19,15 @@ pub(super) struct Write {
 
 const NO_SGE: Sge = Sge { address: 0, bytes: 0, lkey: 0 };
 
-/// Appends to `writes` what moves `data` to `offset` of the memory that `target` describes, in order. `false`, and
-/// nothing appended, where the target has no room there.
-pub(super) fn aim(data: &[Bytes], offset: u64, target: &[Segment], lkey: u32, writes: &mut impl Extend<Write>) -> bool {
+/// Appends to `writes` what moves `data` to `offset` of the memory that `target` describes, in
+/// order. `false`, and nothing appended, where the target has no room there.
+pub(super) fn aim(
+    data: &[Bytes],
+    offset: u64,
+    target: &[Segment],
+    lkey: u32,
+    writes: &mut impl Extend<Write>,
+) -> bool {
     let wanted: u64 = data.iter().map(|piece| piece.len() as u64).sum();
     let lent: u64 = target.iter().map(|segment| u64::from(segment.bytes)).sum();
     if offset.checked_add(wanted).is_none_or(|end| end > lent) {
@@ -38,7 +45,8 @@ pub(super) fn aim(data: &[Bytes], offset: u64, target: &[Segment], lkey: u32, wr
         let (mut address, mut room) = (segment.address + skip, (bytes - skip).min(left));
         skip = 0;
         while room > 0 {
-            let mut write = Write { address, key: segment.key, sges: [NO_SGE; SGES_MAX], sges_used: 0 };
+            let mut write =
+                Write { address, key: segment.key, sges: [NO_SGE; SGES_MAX], sges_used: 0 };
             while room > 0 && usize::from(write.sges_used) < SGES_MAX {
                 if piece.is_empty() {
                     piece = pieces.next().map_or(&[], |bytes| &bytes[..]);
@@ -71,7 +79,11 @@ mod tests {
     fn segments(lengths: &[u32]) -> Vec<Segment> {
         // Far apart, so that a write over a border would show.
         let at = |index: usize| 0x1000_0000 * (index as u64 + 1);
-        lengths.iter().enumerate().map(|(i, &bytes)| Segment { address: at(i), bytes, key: i as u32 }).collect()
+        lengths
+            .iter()
+            .enumerate()
+            .map(|(i, &bytes)| Segment { address: at(i), bytes, key: i as u32 })
+            .collect()
     }
 
     #[test]
@@ -80,7 +92,10 @@ mod tests {
         assert!(aim(&data, 0, &segments(&[100]), 7, &mut writes));
         assert_eq!(writes.len(), 1);
         assert_eq!((writes[0].address, writes[0].key, writes[0].sges_used), (0x1000_0000, 0, 1));
-        assert_eq!(writes[0].sges[0], Sge { address: data[0].as_ptr() as u64, bytes: 100, lkey: 7 });
+        assert_eq!(
+            writes[0].sges[0],
+            Sge { address: data[0].as_ptr() as u64, bytes: 100, lkey: 7 }
+        );
     }
 
     #[test]

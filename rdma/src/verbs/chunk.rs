@@ -1,12 +1,14 @@
 //! What one SEND carries: eight bytes of its own, then a piece of the stream of frames.
 //!
-//! Owns the layout, and the arithmetic of receive credits: pure, so that "a receive ring never runs dry" is a test.
+//! Owns the layout, and the arithmetic of receive credits: pure, so that "a receive ring never runs
+//! dry" is a test.
 
 /// Before the piece of the stream.
 pub(super) const CHUNK_HEADER_BYTES: usize = 8;
 
-/// Receive buffers beyond those that credits are given for. A chunk that only gives credits costs none: one is sent for
-/// each half ring that was read, so at most two can be on their way unread (see the test), and the rest is reserve.
+/// Receive buffers beyond those that credits are given for. A chunk that only gives credits costs
+/// none: one is sent for each half ring that was read, so at most two can be on their way unread
+/// (see the test), and the rest is reserve.
 pub(super) const SPARE_RECEIVES: u16 = 4;
 
 /// The sender takes no credit for this chunk: it only gives some.
@@ -42,13 +44,17 @@ pub(super) enum ChunkError {
 
 impl ChunkHeader {
     pub(super) fn encode(self) -> [u8; CHUNK_HEADER_BYTES] {
-        let flags = if self.only_grants { FLAG_GRANT } else { 0 } | if self.end { FLAG_END } else { 0 };
+        let flags =
+            if self.only_grants { FLAG_GRANT } else { 0 } | if self.end { FLAG_END } else { 0 };
         let (granted, bytes) = (self.granted.to_le_bytes(), self.payload_bytes.to_le_bytes());
         [granted[0], granted[1], flags, 0, bytes[0], bytes[1], bytes[2], bytes[3]]
     }
 
     /// `received` is the length of the whole message.
-    pub(super) fn decode(bytes: [u8; CHUNK_HEADER_BYTES], received: usize) -> Result<Self, ChunkError> {
+    pub(super) fn decode(
+        bytes: [u8; CHUNK_HEADER_BYTES],
+        received: usize,
+    ) -> Result<Self, ChunkError> {
         let has = received.checked_sub(CHUNK_HEADER_BYTES).ok_or(ChunkError::Short(received))?;
         let flags = bytes[2];
         if flags & !KNOWN_FLAGS != 0 || bytes[3] != 0 {
@@ -165,7 +171,8 @@ mod tests {
 
     #[test]
     fn a_header_survives_the_wire() {
-        let header = ChunkHeader { granted: 0x0102, only_grants: true, end: true, payload_bytes: 5 };
+        let header =
+            ChunkHeader { granted: 0x0102, only_grants: true, end: true, payload_bytes: 5 };
         assert_eq!(header.encode(), [2, 1, 3, 0, 5, 0, 0, 0]);
         assert_eq!(ChunkHeader::decode(header.encode(), 13), Ok(header));
     }
@@ -203,10 +210,19 @@ mod tests {
             let credits = Credits::new(mine.0, theirs.0, theirs.1);
             let (first, share_max) = (u32::from(mine.0), u32::from(mine.1));
             let posted = first + u32::from(SPARE_RECEIVES);
-            Self { credits, posted, first, share: first, share_max, arriving: VecDeque::new(), to_send }
+            Self {
+                credits,
+                posted,
+                first,
+                share: first,
+                share_max,
+                arriving: VecDeque::new(),
+                to_send,
+            }
         }
 
-        /// Sends one chunk if it may; takes one of the peer's receive buffers, of which there must be one.
+        /// Sends one chunk if it may; takes one of the peer's receive buffers, of which there must
+        /// be one.
         fn send(&mut self, peer: &mut Side) -> bool {
             let only_grants = !(self.to_send > 0 && self.credits.may_send());
             if only_grants && !self.credits.must_grant() {

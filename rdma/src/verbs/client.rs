@@ -52,15 +52,24 @@ struct Dialer {
 type Opened = (Arc<OpenRail>, Arc<EventChannel>);
 
 impl VerbsTransport {
-    /// Over the rail at `place`, which must be there. Registers `arena`, in which the landings of all calls must lie, for
-    /// peers to write to.
-    pub fn new(place: impl Into<RailPlace>, options: VerbsOptions, arena: Arena) -> io::Result<Self> {
+    /// Over the rail at `place`, which must be there. Registers `arena`, in which the landings of
+    /// all calls must lie, for peers to write to.
+    pub fn new(
+        place: impl Into<RailPlace>,
+        options: VerbsOptions,
+        arena: Arena,
+    ) -> io::Result<Self> {
         let (transport, error) = Self::start(place, options, arena);
         error.map_or(Ok(transport), Err)
     }
 
-    /// As `new`, over a rail that may be away: it is used as soon as it is there. The error is that of the first attempt.
-    pub fn start(place: impl Into<RailPlace>, options: VerbsOptions, arena: Arena) -> (Self, Option<io::Error>) {
+    /// As `new`, over a rail that may be away: it is used as soon as it is there. The error is that
+    /// of the first attempt.
+    pub fn start(
+        place: impl Into<RailPlace>,
+        options: VerbsOptions,
+        arena: Arena,
+    ) -> (Self, Option<io::Error>) {
         let place = place.into();
         let runtime = options.runtime();
         let mut presence = Presence::new(place.clone(), options.reopen_max);
@@ -104,7 +113,8 @@ impl VerbsTransport {
         self.dialer.establish(to).await.expect("a server listens there")
     }
 
-    /// Waits until the tasks of every connection have ended. Drop the connections and their calls first.
+    /// Waits until the tasks of every connection have ended. Drop the connections and their calls
+    /// first.
     pub async fn shutdown(&self) {
         self.dialer.over.cancel();
         self.dialer.tasks.close();
@@ -112,10 +122,18 @@ impl VerbsTransport {
     }
 
     /// Connects to the rail at `to`.
-    pub async fn connect_to(&self, to: SocketAddr, name: Option<&str>) -> Result<Arc<dyn Connection>, TransportError> {
+    pub async fn connect_to(
+        &self,
+        to: SocketAddr,
+        name: Option<&str>,
+    ) -> Result<Arc<dyn Connection>, TransportError> {
         let (dialer, name) = (self.dialer.clone(), name.map(str::to_owned));
         // In a task of the runtime that will drive the connection. It has a deadline of its own.
-        let attempt = self.dialer.options.runtime().spawn(async move { dialer.connect(to, name.as_deref()).await });
+        let attempt = self
+            .dialer
+            .options
+            .runtime()
+            .spawn(async move { dialer.connect(to, name.as_deref()).await });
         attempt.await.unwrap_or_else(|_| {
             let reason = "the attempt was given up".to_owned();
             Err(TransportError::Unreachable { peer: to.to_string(), reason })
@@ -135,7 +153,12 @@ impl Dialer {
         let wire = match tokio::time::timeout_at(deadline, self.establish(to)).await {
             Ok(Ok(wire)) => wire,
             Ok(Err(error)) => return Err(unreachable(error.to_string())),
-            Err(_) => return Err(unreachable(format!("no answer in {:?}", self.options.calls.connect_deadline))),
+            Err(_) => {
+                return Err(unreachable(format!(
+                    "no answer in {:?}",
+                    self.options.calls.connect_deadline
+                )));
+            }
         };
         let mut inlet = WireInlet::new(wire.clone());
         let terms = self.options.calls.terms("");
@@ -148,7 +171,14 @@ impl Dialer {
             Ok(agreed) => {
                 let inlet = inlet.bounded(agreed.frame_bytes_max);
                 let on = (&Runtime::current(), &self.tasks);
-                Ok(calls::connect(WireOutlet(wire), inlet, &agreed, &peer(), &self.options.calls, on))
+                Ok(calls::connect(
+                    WireOutlet(wire),
+                    inlet,
+                    &agreed,
+                    &peer(),
+                    &self.options.calls,
+                    on,
+                ))
             }
             Err(error) => {
                 wire.close();
@@ -169,13 +199,17 @@ impl Dialer {
         *self.rail.lock() = Some(rail.clone());
     }
 
-    /// Lets go of the rail when its device is removed, since the device waits for that, and opens it again when it is back.
+    /// Lets go of the rail when its device is removed, since the device waits for that, and opens
+    /// it again when it is back.
     async fn keep(self: Arc<Self>, mut presence: Presence, mut told: Option<Arc<EventChannel>>) {
         let keep = async {
             loop {
                 if let Some(told) = told.take() {
                     if let Err(error) = device_removed(told).await {
-                        tracing::error!(rail = self.place.name(), %error, "can't hear of the end of a rail's device");
+                        tracing::error!(
+                            rail = self.place.name(), %error,
+                            "can't hear of the end of a rail's device"
+                        );
                     }
                     *self.rail.lock() = None;
                     presence.removed();
@@ -198,16 +232,21 @@ impl Dialer {
     async fn establish(&self, to: SocketAddr) -> io::Result<Arc<Wire>> {
         match self.request(to, self.options.path_mtu_max).await? {
             Answer::Yes(wire) => Ok(wire),
-            Answer::SmallerPackets(path_mtu_max) => match self.request(to, Some(path_mtu_max)).await? {
-                Answer::Yes(wire) => Ok(wire),
-                Answer::SmallerPackets(_) => Err(io::Error::other("it wants packets that are smaller still")),
-            },
+            Answer::SmallerPackets(path_mtu_max) => {
+                match self.request(to, Some(path_mtu_max)).await? {
+                    Answer::Yes(wire) => Ok(wire),
+                    Answer::SmallerPackets(_) => {
+                        Err(io::Error::other("it wants packets that are smaller still"))
+                    }
+                }
+            }
         }
     }
 
     async fn request(&self, to: SocketAddr, path_mtu_max: Option<u16>) -> io::Result<Answer> {
         let rail = self.rail.lock().clone();
-        let rail = rail.ok_or_else(|| io::Error::new(io::ErrorKind::NotConnected, "the rail is down"))?;
+        let rail =
+            rail.ok_or_else(|| io::Error::new(io::ErrorKind::NotConnected, "the rail is down"))?;
         let channel = EventChannel::new()?;
         let mut id = CmId::new(&channel)?;
         let events = watch(channel)?;

@@ -1,5 +1,5 @@
-//! What an authenticated worker can make a gateway's NIC write, on real kernel verbs: the sentences of SECURITY.md, tried. And
-//! what is left of a gateway that is gone, whatever it left unread.
+//! What an authenticated worker can make a gateway's NIC write, on real kernel verbs: the sentences
+//! of SECURITY.md, tried. And what is left of a gateway that is gone, whatever it left unread.
 #![allow(clippy::unwrap_used)]
 
 use std::net::{IpAddr, SocketAddr};
@@ -29,7 +29,8 @@ const NEEDS: &str = "needs an RDMA device: run it in the VM, tests/testbed/vm-su
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn arena() -> Arena {
-    Arena::map(ArenaOptions { capacity_bytes: 4 << 20, cell_bytes_max: 256 << 10, populate: false }).unwrap()
+    Arena::map(ArenaOptions { capacity_bytes: 4 << 20, cell_bytes_max: 256 << 10, populate: false })
+        .unwrap()
 }
 
 fn address() -> IpAddr {
@@ -83,7 +84,8 @@ struct Liar {
 impl Lair {
     fn open() -> Self {
         let pages = arena();
-        let (rail, _) = OpenRail::open(address(), pages.clone(), Use::Blocks, &options()).expect(NEEDS);
+        let (rail, _) =
+            OpenRail::open(address(), pages.clone(), Use::Blocks, &options()).expect(NEEDS);
         let channel = EventChannel::new().unwrap();
         let id = CmId::new(&channel).unwrap();
         id.bind(SocketAddr::new(address(), 0)).unwrap();
@@ -111,8 +113,10 @@ impl Lair {
         wire.with_id(|id| id.accept(&mine.encode(), connect_options(&options))).unwrap();
         expect(&wire.event().await.unwrap(), EventKind::Established).unwrap();
         let mut inlet = WireInlet::new(wire.clone());
-        let limits = GateLimits { connections_max: 1, handshakes_max: 1, handshakes_per_address_max: 1 };
-        let (agreed, _) = Gate::new(limits).admit(&mut inlet, &options.calls.terms("")).await.unwrap();
+        let limits =
+            GateLimits { connections_max: 1, handshakes_max: 1, handshakes_per_address_max: 1 };
+        let (agreed, _) =
+            Gate::new(limits).admit(&mut inlet, &options.calls.terms("")).await.unwrap();
         Liar { wire, inlet: inlet.bounded(agreed.frame_bytes_max), evil: page(&self.pages, 0xEE) }
     }
 }
@@ -150,7 +154,11 @@ impl Liar {
 
     /// Goes on until its connection is over.
     async fn expect_cut_off(self) {
-        let over = tokio::time::timeout(Duration::from_secs(20), self.wire.drive(&mut |state| state.ended)).await;
+        let over = tokio::time::timeout(
+            Duration::from_secs(20),
+            self.wire.drive(&mut |state| state.ended),
+        )
+        .await;
         assert!(over.is_ok(), "the device let it go on");
         self.wire.close();
     }
@@ -169,13 +177,18 @@ async fn hostile_worker_with_the_key_of_one_landing_reaches_the_others() {
     liar.write(other.as_ptr() as u64, key);
     let place = other.as_ptr() as usize;
     // SAFETY: a byte of a page that `other` keeps leased.
-    eventually("the foreign landing is written to", || unsafe { (place as *const u8).read_volatile() } == 0xEE).await;
+    eventually(
+        "the foreign landing is written to",
+        || unsafe { (place as *const u8).read_volatile() } == 0xEE,
+    )
+    .await;
     assert!(connection.broken().is_none());
 }
 
-/// With memory windows it reaches the landings that it was lent, while they are lent, over the queue pair that they were lent
-/// over. Soft-iWARP has no windows, which is then what is shown. Soft-RoCE (`check_rkey` of Linux 6.1) holds a write against the
-/// bounds of the registration below the window, so there it may reach others by a key that is good.
+/// With memory windows it reaches the landings that it was lent, while they are lent, over the
+/// queue pair that they were lent over. Soft-iWARP has no windows, which is then what is shown.
+/// Soft-RoCE (`check_rkey` of Linux 6.1) holds a write against the bounds of the registration below
+/// the window, so there it may reach others by a key that is good.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh"]
 async fn hostile_worker_with_a_window_reaches_its_own_landing_only() {
@@ -189,9 +202,12 @@ async fn hostile_worker_with_a_window_reaches_its_own_landing_only() {
     let (other, (honest, mut friend)) = (page(&memory, 0x11), lair.meet(&transport).await);
     let _lent = honest.call("".into(), Landing::lease(&memory, &[PAGE]));
     let theirs = friend.target().await;
-    for case in
-        ["another landing's memory", "a landing of another connection", "a landing that was given back", "its own"]
-    {
+    for case in [
+        "another landing's memory",
+        "a landing of another connection",
+        "a landing that was given back",
+        "its own",
+    ] {
         let (connection, mut liar) = lair.meet(&transport).await;
         let mut call = connection.call("".into(), Landing::lease(&memory, &[PAGE]));
         let (number, told) = liar.called().await;
@@ -221,14 +237,18 @@ async fn hostile_worker_with_a_window_reaches_its_own_landing_only() {
                 liar.write(told.address, told.key);
                 let place = told.address as usize;
                 // SAFETY: a byte of the landing, which the open call keeps leased.
-                eventually("its own landing is written to", || unsafe { (place as *const u8).read_volatile() } == 0xEE)
-                    .await;
+                eventually(
+                    "its own landing is written to",
+                    || unsafe { (place as *const u8).read_volatile() } == 0xEE,
+                )
+                .await;
                 assert!(connection.broken().is_none());
                 continue;
             }
         }
         liar.expect_cut_off().await;
-        eventually("the gateway has dropped the connection", || connection.broken().is_some()).await;
+        eventually("the gateway has dropped the connection", || connection.broken().is_some())
+            .await;
         drop(call);
         assert!(other.iter().all(|&byte| byte == 0x11), "{case}");
     }
@@ -271,9 +291,13 @@ async fn reaches_nothing_but_landings(options: VerbsOptions) {
             _ => liar.write(at(&outside), told.key),
         }
         liar.expect_cut_off().await;
-        eventually("the gateway has dropped the connection", || connection.broken().is_some()).await;
+        eventually("the gateway has dropped the connection", || connection.broken().is_some())
+            .await;
         drop(call);
-        assert!(mine.iter().all(|&byte| byte == 0x11) && outside.iter().all(|&byte| byte == 0x22), "{case}");
+        assert!(
+            mine.iter().all(|&byte| byte == 0x11) && outside.iter().all(|&byte| byte == 0x22),
+            "{case}"
+        );
     }
     drop(mine);
     eventually("every landing is back", || memory.usage().leased_bytes == 0).await;
@@ -290,14 +314,16 @@ impl Service for Mute {
     }
 }
 
-/// Its cancels are acknowledged until it has no credit left for that, and then its worker reads no further. That it hangs up
-/// reaches a reader that waits all the same: once it waited for ever, and its connection's place was never free again.
+/// Its cancels are acknowledged until it has no credit left for that, and then its worker reads no
+/// further. That it hangs up reaches a reader that waits all the same: once it waited for ever, and
+/// its connection's place was never free again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh"]
 async fn hostile_gateway_that_reads_no_answer_and_hangs_up_leaves_its_place() {
     let mut verbs = without_windows();
     verbs.calls.calls_in_flight_max = 8;
-    let options = VerbsServerOptions { connections_max: 1, ..VerbsServerOptions::new(verbs.clone()) };
+    let options =
+        VerbsServerOptions { connections_max: 1, ..VerbsServerOptions::new(verbs.clone()) };
     let to = SocketAddr::new(address(), 0);
     let server = VerbsServer::bind(to, options, arena(), Arc::new(Mute)).await.expect(NEEDS);
     let to = server.local_addr().unwrap();

@@ -12,7 +12,8 @@ use super::rail::Use;
 use super::sender::RIDE_BYTES_MAX;
 use super::wire::Wire;
 use crate::calls::{
-    Body, Exchange, HEADER_BYTES, Header, Inlet, InletError, Outgoing, Outlet, Room, SEGMENT_BYTES, Segment,
+    Body, Exchange, HEADER_BYTES, Header, Inlet, InletError, Outgoing, Outlet, Room, SEGMENT_BYTES,
+    Segment,
 };
 use crate::landing::{Fill, Landing};
 use crate::transport::TransportKind;
@@ -33,7 +34,8 @@ impl Outlet for WireOutlet {
         Some(self.0.metrics.call_seconds.clone())
     }
 
-    /// The places of a landing and their keys. Blocks grant no remote right: what a worker pulls travels in the stream.
+    /// The places of a landing and their keys. Blocks grant no remote right: what a worker pulls
+    /// travels in the stream.
     fn lend(&self, landing: &mut Landing) -> Vec<Segment> {
         let rail = &self.0.rail;
         // What fits in a SEND is never written, so there is nothing to open for it.
@@ -49,8 +51,11 @@ impl Outlet for WireOutlet {
             return self.0.open_windows(landing, &places);
         }
         let key = rail.region.rkey;
-        let segment =
-            |&(address, bytes): &(usize, usize)| Segment { address: address as u64, bytes: bytes as u32, key };
+        let segment = |&(address, bytes): &(usize, usize)| Segment {
+            address: address as u64,
+            bytes: bytes as u32,
+            key,
+        };
         places.iter().map(segment).collect()
     }
 
@@ -63,7 +68,8 @@ impl Outlet for WireOutlet {
             let written = self.0.written.notified();
             {
                 let state = self.0.state.lock();
-                // Once the peer has hung up nobody drives but the inlet, whose reader this is: what is left to read is bounded.
+                // Once the peer has hung up nobody drives but the inlet, whose reader this is: what
+                // is left to read is bounded.
                 if state.sender.controls() < self.0.controls_max || state.ended || state.closed {
                     return;
                 }
@@ -90,9 +96,12 @@ impl Outlet for WireOutlet {
 
     async fn run(&self) -> io::Result<()> {
         self.0.driven.store(true, Ordering::Release);
-        let finished = |state: &super::wire::State| state.closed || (state.finishing && state.sender.is_idle());
+        let finished = |state: &super::wire::State| {
+            state.closed || (state.finishing && state.sender.is_idle())
+        };
         self.0.drive(&mut |state| finished(state) || state.ended).await?;
-        // From here on the inlet drives. Where the peer has hung up, it reads what came before, and then says so.
+        // From here on the inlet drives. Where the peer has hung up, it reads what came before, and
+        // then says so.
         self.0.driven.store(false, Ordering::Release);
         self.0.arrived.notify_one();
         if !finished(&self.0.state.lock()) {
@@ -172,8 +181,9 @@ impl WireInlet {
             if self.wire.driven.load(Ordering::Acquire) {
                 self.wire.arrived.notified().await;
             } else {
-                let arrived =
-                    &mut |state: &mut super::wire::State| !state.received.is_empty() || state.ended || state.closed;
+                let arrived = &mut |state: &mut super::wire::State| {
+                    !state.received.is_empty() || state.ended || state.closed
+                };
                 let driven = self.wire.drive(arrived).await;
                 // What came before the line broke is read; the failure stays.
                 if self.wire.state.lock().received.is_empty() {
@@ -207,13 +217,18 @@ impl WireInlet {
     }
 
     async fn read_whole(&mut self, to: &mut [u8]) -> Result<(), InletError> {
-        if self.read_exact(to).await? || to.is_empty() { Ok(()) } else { Err(InletError::Truncated) }
+        if self.read_exact(to).await? || to.is_empty() {
+            Ok(())
+        } else {
+            Err(InletError::Truncated)
+        }
     }
 }
 
 impl Inlet for WireInlet {
     async fn header(&mut self) -> Result<Option<Header>, InletError> {
-        // Frames that are all there already would otherwise never let another task of this thread run.
+        // Frames that are all there already would otherwise never let another task of this thread
+        // run.
         tokio::task::consume_budget().await;
         let mut bytes = [0; HEADER_BYTES];
         if !self.read_exact(&mut bytes).await? {
@@ -236,7 +251,8 @@ impl Inlet for WireInlet {
             if self.wire.rail.usage != Use::Landings {
                 return Err(InletError::Rules("data placed where no memory was lent".into()));
             }
-            // The SEND that brought this header vouches for the WRITEs before it, on the same queue pair.
+            // The SEND that brought this header vouches for the WRITEs before it, on the same queue
+            // pair.
             fill.placed();
             self.wire.metrics.landed_bytes.inc_by(header.data_bytes);
         } else {

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::runtime::{Builder, Handle, Runtime};
 
-/// A runtime with one thread on each of some CPUs. Dropping it leaves its threads to end by themselves.
+/// A runtime with one thread on each of some CPUs. Dropping it leaves its threads to end by
+/// themselves.
 pub struct PinnedRuntime {
     runtime: Option<Runtime>,
 }
@@ -17,7 +18,10 @@ impl PinnedRuntime {
     /// One thread for each of `cpus`, which must not be empty.
     pub fn new(cpus: &[usize]) -> io::Result<Self> {
         if let Some(cpu) = cpus.iter().find(|&&cpu| cpu >= libc::CPU_SETSIZE as usize) {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("there is no CPU {cpu}")));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("there is no CPU {cpu}"),
+            ));
         }
         let (cpus, next): (Arc<[usize]>, _) = (cpus.into(), AtomicUsize::new(0));
         let threads = cpus.len().max(1);

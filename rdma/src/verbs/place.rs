@@ -1,7 +1,8 @@
-//! Where a rail is to be found, and whether it is there: its device may be absent at the start, be removed, and return,
-//! perhaps under another address.
+//! Where a rail is to be found, and whether it is there: its device may be absent at the start, be
+//! removed, and return, perhaps under another address.
 //!
-//! Owns the damping of attempts to open a rail, what is logged of them, and the metric. Opens nothing.
+//! Owns the damping of attempts to open a rail, what is logged of them, and the metric. Opens
+//! nothing.
 
 use std::fmt;
 use std::io;
@@ -16,8 +17,9 @@ use super::rail::Rail;
 use crate::metrics::metrics;
 use crate::peer::{Backoff, BackoffOptions};
 
-/// Pause after the first attempt that failed; it doubles up to [`VerbsOptions::reopen_max`](super::VerbsOptions). A device
-/// that is replugged is there again after a second or two.
+/// Pause after the first attempt that failed; it doubles up to
+/// [`VerbsOptions::reopen_max`](super::VerbsOptions). A device that is replugged is there again
+/// after a second or two.
 const REOPEN_MIN: Duration = Duration::from_secs(1);
 
 /// One rail of this host: its number and name, and how its address is found.
@@ -29,7 +31,8 @@ pub struct RailPlace {
 }
 
 impl RailPlace {
-    /// Rail `index`, which the configuration calls `name`. `find` may block; it is asked before every attempt to open the rail.
+    /// Rail `index`, which the configuration calls `name`. `find` may block; it is asked before
+    /// every attempt to open the rail.
     pub fn new(
         index: usize,
         name: impl Into<Arc<str>>,
@@ -56,7 +59,10 @@ impl From<IpAddr> for RailPlace {
 
 impl fmt::Debug for RailPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RailPlace").field("index", &self.index).field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("RailPlace")
+            .field("index", &self.index)
+            .field("name", &self.name)
+            .finish_non_exhaustive()
     }
 }
 
@@ -73,10 +79,14 @@ pub(super) struct Presence {
 
 impl Presence {
     pub(super) fn new(place: RailPlace, reopen_max: Duration) -> Self {
-        let up = metrics().rail_up.with_label_values(&[place.index.to_string().as_str(), &place.name]);
+        let up =
+            metrics().rail_up.with_label_values(&[place.index.to_string().as_str(), &place.name]);
         up.set(0);
-        let options =
-            BackoffOptions { pause_min: REOPEN_MIN.min(reopen_max), pause_max: reopen_max, stable_after: reopen_max };
+        let options = BackoffOptions {
+            pause_min: REOPEN_MIN.min(reopen_max),
+            pause_max: reopen_max,
+            stable_after: reopen_max,
+        };
         Self { place, backoff: Backoff::new(options), up, since: None, told: false }
     }
 
@@ -89,7 +99,10 @@ impl Presence {
         self.up.set(1);
         self.since = Some(Instant::now());
         if std::mem::take(&mut self.told) {
-            tracing::info!(index = self.place.index, name = %self.place.name, rail = rail.label(), "a rail is there again");
+            tracing::info!(
+                index = self.place.index, name = %self.place.name, rail = rail.label(),
+                "a rail is there again"
+            );
         }
     }
 
@@ -102,7 +115,8 @@ impl Presence {
         } else {
             tracing::warn!(
                 index, %name, %error,
-                "a rail can't be used and is tried again; other ways are used until then. `verbs3 doctor` says more"
+                "a rail can't be used and is tried again; other ways are used until then. `verbs3 \
+                doctor` says more"
             );
         }
     }
@@ -123,7 +137,8 @@ impl Presence {
     pub(super) async fn pause(&self) {
         // A removed device needs a moment to go, even where its rail was well for long.
         let soonest = Instant::now() + REOPEN_MIN;
-        tokio::time::sleep_until(self.backoff.until().map_or(soonest, |until| until.max(soonest))).await;
+        tokio::time::sleep_until(self.backoff.until().map_or(soonest, |until| until.max(soonest)))
+            .await;
     }
 }
 
@@ -156,7 +171,10 @@ mod tests {
             presence.failed(&io::Error::other("absent"));
             pauses.push(paused(&presence).await);
         }
-        assert!(pauses[0] >= Duration::from_secs(1) && pauses[0] < Duration::from_secs(2), "{pauses:?}");
+        assert!(
+            pauses[0] >= Duration::from_secs(1) && pauses[0] < Duration::from_secs(2),
+            "{pauses:?}"
+        );
         let last = pauses[9];
         assert!(last >= Duration::from_secs(30) && last <= Duration::from_secs(61), "{pauses:?}");
         assert_eq!(up.get(), 0);

@@ -1,6 +1,8 @@
-//! What the kernel counts for each RDMA port, beside what this process counts: read when it is asked for.
+//! What the kernel counts for each RDMA port, beside what this process counts: read when it is
+//! asked for.
 //!
-//! Owns the reading of sysfs for metrics. What the numbers mean for the person with the NIC is `doctor`'s.
+//! Owns the reading of sysfs for metrics. What the numbers mean for the person with the NIC is
+//! `doctor`'s.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,7 +28,8 @@ impl PortCounters {
     /// `root` is `/sys/class/infiniband`, but for tests.
     pub(crate) fn new(root: PathBuf) -> PrometheusResult<Self> {
         let up = IntGaugeVec::new(Opts::new(PORT_UP, PORT_UP_HELP), &["rail"])?;
-        let counters = IntGaugeVec::new(Opts::new(PORT_COUNTER, PORT_COUNTER_HELP), &["rail", "name"])?;
+        let counters =
+            IntGaugeVec::new(Opts::new(PORT_COUNTER, PORT_COUNTER_HELP), &["rail", "name"])?;
         Ok(Self { root, up, counters })
     }
 
@@ -84,8 +87,12 @@ mod tests {
         let mut values = Vec::new();
         for family in counters.collect() {
             for metric in family.get_metric() {
-                let labels: Vec<_> = metric.get_label().iter().map(|label| label.value().to_owned()).collect();
-                values.push((format!("{} {}", family.name(), labels.join(" ")), metric.get_gauge().get_value()));
+                let labels: Vec<_> =
+                    metric.get_label().iter().map(|label| label.value().to_owned()).collect();
+                values.push((
+                    format!("{} {}", family.name(), labels.join(" ")),
+                    metric.get_gauge().get_value(),
+                ));
             }
         }
         values.sort_by(|one, two| one.0.cmp(&two.0));
@@ -96,15 +103,20 @@ mod tests {
     fn ports_and_their_counters_are_read_anew_each_time() {
         let root = tempfile::tempdir().unwrap();
         let port = root.path().join("mlx5_0/ports/1");
-        for (file, text) in
-            [("state", "4: ACTIVE\n"), ("counters/port_rcv_data", "17\n"), ("hw_counters/lifespan", "ten\n")]
-        {
+        for (file, text) in [
+            ("state", "4: ACTIVE\n"),
+            ("counters/port_rcv_data", "17\n"),
+            ("hw_counters/lifespan", "ten\n"),
+        ] {
             let file = port.join(file);
             fs::create_dir_all(file.parent().unwrap()).unwrap();
             fs::write(file, text).unwrap();
         }
         let counters = PortCounters::new(root.path().to_owned()).unwrap();
-        let expected = [(format!("{PORT_COUNTER} port_rcv_data mlx5_0:1"), 17.0), (format!("{PORT_UP} mlx5_0:1"), 1.0)];
+        let expected = [
+            (format!("{PORT_COUNTER} port_rcv_data mlx5_0:1"), 17.0),
+            (format!("{PORT_UP} mlx5_0:1"), 1.0),
+        ];
         // Labels are sorted by their names.
         assert_eq!(values(&counters), expected);
         fs::write(port.join("state"), "1: DOWN\n").unwrap();

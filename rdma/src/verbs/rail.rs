@@ -1,4 +1,5 @@
-//! One rail: a port of a NIC with an address, its protection domain, and the arena's registration there.
+//! One rail: a port of a NIC with an address, its protection domain, and the arena's registration
+//! there.
 //!
 //! Owns what is made once at start and shared by all connections of the rail. Makes no connection.
 
@@ -55,15 +56,16 @@ pub(super) struct OpenRail {
     /// Ends before `arena`, whose memory it covers.
     pub(super) region: Region,
     pub(super) usage: Use,
-    /// Receive buffers of all connections, where the device has shared queues and they are to be used.
+    /// Receive buffers of all connections, where the device has shared queues and they are to be
+    /// used.
     pub(super) shared: Option<Arc<SharedRing>>,
     _registered: GaugeGuard,
     _arena: Arena,
 }
 
 impl OpenRail {
-    /// Opens the device and registers all of `arena` with it: once, at start. On the channel the device's end is told;
-    /// everything of the rail must go then, or the device can't.
+    /// Opens the device and registers all of `arena` with it: once, at start. On the channel the
+    /// device's end is told; everything of the rail must go then, or the device can't.
     pub(super) fn open(
         address: IpAddr,
         arena: Arena,
@@ -86,12 +88,23 @@ impl OpenRail {
             Use::Landings if windows.is_some() => Rights::Windows,
             Use::Landings => Rights::RemoteWrite,
         };
-        // SAFETY: the arena, and with it the mapping, is held by this rail and dropped after the region.
+        // SAFETY: the arena, and with it the mapping, is held by this rail and dropped after the
+        // region.
         let region = unsafe { Region::register(domain.clone(), base, bytes, rights) }?;
         let registered = metrics().registered_bytes.with_label_values(&[&rail.label()]);
         let registered = GaugeGuard::add(&registered, region.bytes() as u64);
-        let shared = if options.shared_receive { shared_ring(&rail, &domain, options) } else { None };
-        let open = Self { rail, domain, windows, region, usage, shared, _registered: registered, _arena: arena };
+        let shared =
+            if options.shared_receive { shared_ring(&rail, &domain, options) } else { None };
+        let open = Self {
+            rail,
+            domain,
+            windows,
+            region,
+            usage,
+            shared,
+            _registered: registered,
+            _arena: arena,
+        };
         Ok((Arc::new(open), channel))
     }
 }
@@ -102,18 +115,26 @@ fn windows(rail: &Rail, domain: &Arc<Domain>) -> Option<Arc<Windows>> {
         Err(error) => {
             tracing::info!(
                 rail = rail.label(), %error,
-                "no memory windows: workers that know the secret could write to each other's landings"
+                "no memory windows: workers that know the secret could write to each other's \
+                landings"
             );
             None
         }
     }
 }
 
-fn shared_ring(rail: &Rail, domain: &Arc<Domain>, options: &VerbsOptions) -> Option<Arc<SharedRing>> {
+fn shared_ring(
+    rail: &Rail,
+    domain: &Arc<Domain>,
+    options: &VerbsOptions,
+) -> Option<Arc<SharedRing>> {
     match SharedRing::new(&rail.label(), domain, options) {
         Ok(ring) => Some(Arc::new(ring)),
         Err(error) => {
-            tracing::info!(rail = rail.label(), %error, "no shared receive buffers: each connection has a ring of its own");
+            tracing::info!(
+                rail = rail.label(), %error,
+                "no shared receive buffers: each connection has a ring of its own"
+            );
             None
         }
     }

@@ -66,7 +66,10 @@ impl RailMetrics {
             copied_bytes: all.copied_bytes.with_label_values(&[rail]),
             completions: all.completions.with_label_values(&[rail]),
             _queue_pair: GaugeGuard::add(&all.queue_pairs.with_label_values(&[rail]), 1),
-            _places: GaugeGuard::add(&all.send_queue_places.with_label_values(&[rail]), u64::from(send_queue)),
+            _places: GaugeGuard::add(
+                &all.send_queue_places.with_label_values(&[rail]),
+                u64::from(send_queue),
+            ),
         }
     }
 
@@ -89,7 +92,8 @@ impl RailMetrics {
         self.written_bytes.inc_by(bytes);
     }
 
-    /// So many requests are posted and not known to be complete, and so many chunks may still be sent.
+    /// So many requests are posted and not known to be complete, and so many chunks may still be
+    /// sent.
     pub(super) fn outstanding(&self, requests: u64, credits_free: u32) {
         self.send_queue_used.set(requests);
         self.credits_free.set(u64::from(credits_free));

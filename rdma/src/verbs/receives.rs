@@ -1,7 +1,8 @@
-//! Where messages arrive: in a ring of a connection's own, or in buffers that all connections of a rail share.
+//! Where messages arrive: in a ring of a connection's own, or in buffers that all connections of a
+//! rail share.
 //!
-//! Owns the buffers and their posting. How many chunks a peer may send is `chunk`'s arithmetic, who may use how many shared
-//! buffers is that of `shares`.
+//! Owns the buffers and their posting. How many chunks a peer may send is `chunk`'s arithmetic, who
+//! may use how many shared buffers is that of `shares`.
 
 use std::io;
 use std::sync::Arc;
@@ -19,7 +20,8 @@ use crate::metrics::{GaugeGuard, metrics};
 /// Set in the id of a receive request; the rest is the number of its buffer.
 pub(super) const RECEIVE: u64 = 1 << 63;
 
-/// Credits that the peer of a new connection has, where buffers are shared; fewer where it is to have fewer at most.
+/// Credits that the peer of a new connection has, where buffers are shared; fewer where it is to
+/// have fewer at most.
 const FIRST_CREDITS: u16 = 4;
 
 /// The shared buffers of a rail.
@@ -34,7 +36,11 @@ pub(super) struct SharedRing {
 }
 
 impl SharedRing {
-    pub(super) fn new(rail: &str, domain: &Arc<Domain>, options: &VerbsOptions) -> io::Result<Self> {
+    pub(super) fn new(
+        rail: &str,
+        domain: &Arc<Domain>,
+        options: &VerbsOptions,
+    ) -> io::Result<Self> {
         let (depth, chunk_bytes) = (options.shared_receives, options.receive_bytes as usize);
         let queue = Arc::new(SharedQueue::new(domain.clone(), u32::from(depth))?);
         let buffers = Buffer::new(domain.clone(), usize::from(depth) * chunk_bytes)?;
@@ -56,8 +62,8 @@ impl SharedRing {
     /// Under the lock, so that the order is that of the queue.
     fn post(&self, shares: &mut Shares, buffer: u16) -> io::Result<()> {
         let piece = piece(&self.buffers, buffer, self.chunk_bytes);
-        // SAFETY: the queue is dropped before the buffers. A buffer is posted when it is new, or by the one who has read its
-        // chunk or found it unread; until its completion nobody reads it.
+        // SAFETY: the queue is dropped before the buffers. A buffer is posted when it is new, or by
+        // the one who has read its chunk or found it unread; until its completion nobody reads it.
         unsafe { self.queue.post(RECEIVE | u64::from(buffer), piece) }?;
         shares.posted(buffer);
         Ok(())
@@ -90,7 +96,12 @@ struct Gauges {
 
 impl Gauges {
     fn new(gauge: impl Fn(&str) -> IntGauge) -> Self {
-        Self { shown: Tally::default(), reserved: gauge("reserved"), doubtful: gauge("doubtful"), lost: gauge("lost") }
+        Self {
+            shown: Tally::default(),
+            reserved: gauge("reserved"),
+            doubtful: gauge("doubtful"),
+            lost: gauge("lost"),
+        }
     }
 
     fn show(&mut self, now: Tally) {
@@ -146,7 +157,8 @@ impl Share {
         fits.then(|| Self { ring: ring.clone(), first_credits, state: Mutex::new(extent) })
     }
 
-    /// Posts a buffer whose chunk was read. A chunk that took a credit is the moment to change the share.
+    /// Posts a buffer whose chunk was read. A chunk that took a credit is the moment to change the
+    /// share.
     fn repost(&self, buffer: u16, took_a_credit: bool) -> io::Result<Turn> {
         let (mut extent, mut state) = (self.state.lock(), self.ring.state.lock());
         self.ring.post(&mut state.0, buffer)?;
@@ -189,7 +201,8 @@ impl Receives {
         if let Some(share) = rail.shared.as_ref().and_then(|ring| Share::of(ring, options)) {
             return Ok(Self::Shared(share));
         }
-        let (count, chunk_bytes) = (options.receive_count + SPARE_RECEIVES, options.receive_bytes as usize);
+        let (count, chunk_bytes) =
+            (options.receive_count + SPARE_RECEIVES, options.receive_bytes as usize);
         let ring = Buffer::new(rail.domain.clone(), usize::from(count) * chunk_bytes)?;
         Ok(Self::Own { ring, count, chunk_bytes })
     }
@@ -201,8 +214,8 @@ impl Receives {
         }
     }
 
-    /// Buffers that can be completed and not looked at. A peer that keeps to no credit could take all that are shared: it must
-    /// not overrun the completion queue, where they would be lost.
+    /// Buffers that can be completed and not looked at. A peer that keeps to no credit could take
+    /// all that are shared: it must not overrun the completion queue, where they would be lost.
     pub(super) fn completions_max(&self) -> u32 {
         match self {
             Self::Own { count, .. } => u32::from(*count),
@@ -239,8 +252,9 @@ impl Receives {
             return Ok(());
         };
         let piece = piece(ring, buffer, *chunk_bytes);
-        // SAFETY: the ring lives as long as the wire, which destroys the queue pair before. A buffer is posted when it is
-        // new, or when its chunk was read to the end; until its completion nobody reads it.
+        // SAFETY: the ring lives as long as the wire, which destroys the queue pair before. A
+        // buffer is posted when it is new, or when its chunk was read to the end; until its
+        // completion nobody reads it.
         unsafe { id.post_receive(RECEIVE | u64::from(buffer), piece) }
     }
 
@@ -253,8 +267,14 @@ impl Receives {
         }
     }
 
-    /// Gives a buffer that was read back to the NIC; `None` for the id of a queue pair that is gone.
-    pub(super) fn repost(&self, id: Option<&CmId>, buffer: u16, took_a_credit: bool) -> io::Result<Turn> {
+    /// Gives a buffer that was read back to the NIC; `None` for the id of a queue pair that is
+    /// gone.
+    pub(super) fn repost(
+        &self,
+        id: Option<&CmId>,
+        buffer: u16,
+        took_a_credit: bool,
+    ) -> io::Result<Turn> {
         match (self, id) {
             (Self::Own { .. }, Some(id)) => self.post_own(id, buffer).map(|()| Turn::Keep),
             (Self::Own { .. }, None) => Ok(Turn::Keep),

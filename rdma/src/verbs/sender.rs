@@ -1,8 +1,8 @@
-//! What goes out on one queue pair, and in which order: frames are cut in chunks, each behind the WRITEs that it vouches
-//! for.
+//! What goes out on one queue pair, and in which order: frames are cut in chunks, each behind the
+//! WRITEs that it vouches for.
 //!
-//! Owns the queue of frames, the slots that chunks are made in, and what must stay alive until the NIC is done. Posts
-//! nothing itself: it fills a list of work requests.
+//! Owns the queue of frames, the slots that chunks are made in, and what must stay alive until the
+//! NIC is done. Posts nothing itself: it fills a list of work requests.
 
 use std::collections::VecDeque;
 
@@ -14,7 +14,8 @@ use super::sys::{Buffer, Op, SGES_MAX, Sge, Work};
 use super::windows::Closing;
 use crate::calls::{Kind, Outgoing};
 
-/// Data up to this length rides inside the SEND: a WRITE of its own would cost more than the two copies.
+/// Data up to this length rides inside the SEND: a WRITE of its own would cost more than the two
+/// copies.
 pub(super) const RIDE_BYTES_MAX: usize = 4 << 10;
 
 /// SENDs after which one is signalled, so that their slots come back in time.
@@ -71,7 +72,8 @@ pub(super) struct Sender {
     /// Of one chunk.
     payload_bytes_max: usize,
     frames: VecDeque<Queued>,
-    /// What opens and closes windows, ahead of frames that are queued later; the memory that goes back behind each.
+    /// What opens and closes windows, ahead of frames that are queued later; the memory that goes
+    /// back behind each.
     locals: VecDeque<(Op, Option<Closing>)>,
     /// WRITEs of the first frame that are not posted.
     writes: VecDeque<Write>,
@@ -211,7 +213,11 @@ impl Sender {
         self.complete = self.complete.max(id);
         while self.held_slots.front().is_some_and(|(held, _)| *held <= id) {
             if let Some((_, slot)) = self.held_slots.pop_front() {
-                let list = if slot < self.sizes.slots { &mut self.free } else { &mut self.free_for_grants };
+                let list = if slot < self.sizes.slots {
+                    &mut self.free
+                } else {
+                    &mut self.free_for_grants
+                };
                 list.push(slot);
             }
         }
@@ -223,8 +229,14 @@ impl Sender {
         }
     }
 
-    /// The requests that can be posted now, in order. Post them, and then call again only for what comes later.
-    pub(super) fn pump(&mut self, credits: &mut Credits, slots: &Buffer, memory: &impl Registered) -> &[Work] {
+    /// The requests that can be posted now, in order. Post them, and then call again only for what
+    /// comes later.
+    pub(super) fn pump(
+        &mut self,
+        credits: &mut Credits,
+        slots: &Buffer,
+        memory: &impl Registered,
+    ) -> &[Work] {
         self.works.clear();
         // A frame that tells a key follows what opens its window.
         while self.post_locals() && self.advance(credits, slots, memory) {}
@@ -235,15 +247,26 @@ impl Sender {
         self.signal_last()
     }
 
-    /// A chunk without a piece of a frame: the end, or a sign of life. Nothing, where there is no credit or no slot.
-    pub(super) fn bare(&mut self, credits: &mut Credits, slots: &Buffer, header: ChunkHeader) -> &[Work] {
+    /// A chunk without a piece of a frame: the end, or a sign of life. Nothing, where there is no
+    /// credit or no slot.
+    pub(super) fn bare(
+        &mut self,
+        credits: &mut Credits,
+        slots: &Buffer,
+        header: ChunkHeader,
+    ) -> &[Work] {
         self.works.clear();
         self.alone(credits, slots, header);
         self.signal_last()
     }
 
     /// Bytes that are no frame: the handshake. `false` where they have no room yet.
-    pub(super) fn raw(&mut self, bytes: &[u8], credits: &mut Credits, slots: &Buffer) -> Option<&[Work]> {
+    pub(super) fn raw(
+        &mut self,
+        bytes: &[u8],
+        credits: &mut Credits,
+        slots: &Buffer,
+    ) -> Option<&[Work]> {
         self.works.clear();
         if !self.begin(credits) {
             return None;
@@ -291,7 +314,8 @@ impl Sender {
             queued.begun = true;
             let placed = place(&mut queued.frame, memory, &mut self.writes);
             if !placed {
-                self.copied_bytes += queued.frame.data.iter().map(|piece| piece.len() as u64).sum::<u64>();
+                self.copied_bytes +=
+                    queued.frame.data.iter().map(|piece| piece.len() as u64).sum::<u64>();
             } else if self.open.is_some() {
                 // What is packed already need not wait for the WRITEs of another frame.
                 self.seal(credits, slots, ChunkHeader::default());
@@ -366,7 +390,9 @@ impl Sender {
             return 0;
         };
         let taken = bytes.len().min(room - open.filled);
-        let at = usize::from(open.slot) * self.sizes.chunk_bytes as usize + CHUNK_HEADER_BYTES + open.filled;
+        let at = usize::from(open.slot) * self.sizes.chunk_bytes as usize
+            + CHUNK_HEADER_BYTES
+            + open.filled;
         slots.write(at, &bytes[..taken]);
         open.filled += taken;
         taken
@@ -380,7 +406,8 @@ impl Sender {
         if !header.only_grants {
             credits.spend();
         }
-        let header = ChunkHeader { granted: credits.grant(), payload_bytes: open.filled as u32, ..header };
+        let header =
+            ChunkHeader { granted: credits.grant(), payload_bytes: open.filled as u32, ..header };
         let at = usize::from(open.slot) * self.sizes.chunk_bytes as usize;
         slots.write(at, &header.encode());
         let bytes = (CHUNK_HEADER_BYTES + open.filled) as u32;
@@ -416,8 +443,9 @@ impl Sender {
         self.made
     }
 
-    /// Whatever is posted last is signalled: nothing is held for longer than it takes, and a full queue moves on. Leaving it out
-    /// for SENDs that hold only their slot made a requester that pushes 3 MiB wait for ever.
+    /// Whatever is posted last is signalled: nothing is held for longer than it takes, and a full
+    /// queue moves on. Leaving it out for SENDs that hold only their slot made a requester that
+    /// pushes 3 MiB wait for ever.
     fn signal_last(&mut self) -> &[Work] {
         if let Some(last) = self.works.last_mut() {
             last.signalled = true;
@@ -437,7 +465,8 @@ fn place(frame: &mut Outgoing, memory: &impl Registered, writes: &mut VecDeque<W
     if frame.header.kind != Kind::Part || frame.target.is_empty() || bytes <= RIDE_BYTES_MAX {
         return false;
     }
-    // One registration covers the arena, so one key serves all pieces; a piece from elsewhere rides in the stream.
+    // One registration covers the arena, so one key serves all pieces; a piece from elsewhere rides
+    // in the stream.
     let mut lkey = None;
     for piece in &frame.data {
         match memory.lkey_of(piece) {

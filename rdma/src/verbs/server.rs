@@ -66,26 +66,29 @@ impl RailAddress {
     }
 }
 
-/// A rail that listens while it is there. Dropping it ends every connection at once; [`VerbsServer::shutdown`] drains first.
+/// A rail that listens while it is there. Dropping it ends every connection at once;
+/// [`VerbsServer::shutdown`] drains first.
 pub struct VerbsServer {
     address: RailAddress,
     closer: Closer,
 }
 
 impl VerbsServer {
-    /// Listens on the rail that has `address` (port 0 takes a free one), and registers `arena`, from which replies are
-    /// written, without any remote right.
+    /// Listens on the rail that has `address` (port 0 takes a free one), and registers `arena`,
+    /// from which replies are written, without any remote right.
     pub async fn bind(
         address: SocketAddr,
         options: VerbsServerOptions,
         arena: Arena,
         service: Arc<dyn Service>,
     ) -> io::Result<Self> {
-        let (server, error) = Self::start((address.ip().into(), address.port()), options, arena, service);
+        let (server, error) =
+            Self::start((address.ip().into(), address.port()), options, arena, service);
         error.map_or(Ok(server), Err)
     }
 
-    /// As `bind`, on a rail that may be away: it listens as soon as it is there. The error is that of the first attempt.
+    /// As `bind`, on a rail that may be away: it listens as soon as it is there. The error is that
+    /// of the first attempt.
     pub fn start(
         (place, port): (RailPlace, u16),
         options: VerbsServerOptions,
@@ -103,7 +106,8 @@ impl VerbsServer {
         let (address, gate) = (RailAddress::default(), Gate::new(limits));
         let closer = gate.closer(options.drain_deadline);
         let door = Arc::new(Door { gate, options, arena, service, address: address.clone() });
-        let opened = Listener::open(presence.place(), port, door.arena.clone(), &door.options.verbs);
+        let opened =
+            Listener::open(presence.place(), port, door.arena.clone(), &door.options.verbs);
         let (listener, error) = match opened {
             Ok(listener) => {
                 door.opened(&mut presence, &listener);
@@ -129,7 +133,8 @@ impl VerbsServer {
         self.address.clone()
     }
 
-    /// Takes no new connection and no new call, lets those under way finish, and waits for every task.
+    /// Takes no new connection and no new call, lets those under way finish, and waits for every
+    /// task.
     pub async fn shutdown(self) {
         self.closer.shutdown().await;
     }
@@ -144,7 +149,12 @@ struct Listener {
 
 impl Listener {
     /// Needs a runtime. Registering pins all of the arena, which takes its time.
-    fn open(place: &RailPlace, port: u16, arena: Arena, options: &VerbsOptions) -> io::Result<Self> {
+    fn open(
+        place: &RailPlace,
+        port: u16,
+        arena: Arena,
+        options: &VerbsOptions,
+    ) -> io::Result<Self> {
         let address = place.find()?;
         // What the device's end is told on: the listener hears of it as well.
         let (rail, _) = OpenRail::open(address, arena, Use::Blocks, options)?;
@@ -175,12 +185,18 @@ impl Door {
     }
 
     /// Accepts while the rail is there, and tries to open it while it is not.
-    async fn listen(self: Arc<Self>, mut presence: Presence, mut listener: Option<Listener>, mut port: u16) {
+    async fn listen(
+        self: Arc<Self>,
+        mut presence: Presence,
+        mut listener: Option<Listener>,
+        mut port: u16,
+    ) {
         loop {
             if let Some(listener) = listener.take() {
                 // The same one when it returns, where any was asked for.
                 port = listener.address().port();
-                // The listener, and its hold on the rail, end with `accept`: a removed device waits for that.
+                // The listener, and its hold on the rail, end with `accept`: a removed device waits
+                // for that.
                 if !self.accept(listener).await {
                     return;
                 }
@@ -190,7 +206,8 @@ impl Door {
             if self.gate.drain.run_until_cancelled(presence.pause()).await.is_none() {
                 return;
             }
-            let (runtime, place, door) = (Runtime::current(), presence.place().clone(), self.clone());
+            let (runtime, place, door) =
+                (Runtime::current(), presence.place().clone(), self.clone());
             let opened = tokio::task::spawn_blocking(move || {
                 let _on = runtime.enter();
                 Listener::open(&place, port, door.arena.clone(), &door.options.verbs)
@@ -216,7 +233,10 @@ impl Door {
                 Ok(event) if event.kind == EventKind::DeviceRemoved => return true,
                 Ok(event) => self.requested(event, &listener.rail),
                 Err(error) => {
-                    tracing::error!(rail = listener.rail.rail.label(), %error, "can't take connections; listens anew");
+                    tracing::error!(
+                        rail = listener.rail.rail.label(), %error,
+                        "can't take connections; listens anew"
+                    );
                     return true;
                 }
             }
@@ -243,7 +263,8 @@ impl Door {
     ) {
         let peer = format!("over {}", rail.rail.label());
         let deadline = self.options.verbs.calls.connect_deadline;
-        let welcome = self.gate.within(deadline, (&peer, turn), self.shake(id, &private, rail)).await;
+        let welcome =
+            self.gate.within(deadline, (&peer, turn), self.shake(id, &private, rail)).await;
         let Some(Some((wire, inlet, agreed, _place))) = welcome else {
             return;
         };

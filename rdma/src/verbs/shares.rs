@@ -1,20 +1,26 @@
-//! Who may use how many buffers of a shared receive queue: pure, so that "it never runs dry" is a test.
+//! Who may use how many buffers of a shared receive queue: pure, so that "it never runs dry" is a
+//! test.
 //!
-//! Owns the arithmetic. Every connection has a share: so many buffers can be taken for it, and not be posted again, at once. The
-//! shares never sum up to more than is posted, so whoever has a credit finds a buffer.
+//! Owns the arithmetic. Every connection has a share: so many buffers can be taken for it, and not
+//! be posted again, at once. The shares never sum up to more than is posted, so whoever has a
+//! credit finds a buffer.
 //!
-//! A queue pair that ends may have taken buffers whose completion nobody sees. How many is not known, only how many at most: so
-//! many are in doubt. Devices take buffers in the order of their posting. Once all that were posted before the queue pair's end are
-//! completed, or have been passed over for so long that nobody will complete them, the doubt is over and what was passed over is
-//! lost. A lost buffer's memory stays the device's; if it is completed after all, it is found again.
+//! A queue pair that ends may have taken buffers whose completion nobody sees. How many is not
+//! known, only how many at most: so many are in doubt. Devices take buffers in the order of their
+//! posting. Once all that were posted before the queue pair's end are completed, or have been
+//! passed over for so long that nobody will complete them, the doubt is over and what was passed
+//! over is lost. A lost buffer's memory stays the device's; if it is completed after all, it is
+//! found again.
 //!
-//! A doubt on a rail without traffic lasts. So that nobody without the cluster's secret can put every buffer in doubt by connecting
-//! again and again, peers that never proved it leave only so many in doubt together. An honest one that fails at the handshake has
-//! been heard to the end, and what others take beyond their credits no share covers: it shows when it is passed over.
+//! A doubt on a rail without traffic lasts. So that nobody without the cluster's secret can put
+//! every buffer in doubt by connecting again and again, peers that never proved it leave only so
+//! many in doubt together. An honest one that fails at the handshake has been heard to the end, and
+//! what others take beyond their credits no share covers: it shows when it is passed over.
 
 use std::collections::VecDeque;
 
-/// Postings after which a buffer that is not completed counts as lost, as a multiple of all buffers.
+/// Postings after which a buffer that is not completed counts as lost, as a multiple of all
+/// buffers.
 const PASSED_OVER: usize = 3;
 
 /// Of all buffers, the part that no share grows into: it is kept for new connections.
@@ -53,7 +59,8 @@ pub(super) struct Shares {
     /// By buffer: the number of its last posting.
     number: Vec<u64>,
     lost: Vec<bool>,
-    /// Number of the posting that came next when a queue pair ended, and the buffers that are in doubt because of it.
+    /// Number of the posting that came next when a queue pair ended, and the buffers that are in
+    /// doubt because of it.
     doubts: VecDeque<(u64, Doubt)>,
     /// Of those in doubt, as many because of peers that never proved the secret.
     unproven: u32,
@@ -112,7 +119,8 @@ impl Shares {
         self.tally.reserved = self.tally.reserved.saturating_sub(buffers);
         doubt.buffers = doubt.buffers.min(buffers);
         if !doubt.proven {
-            doubt.buffers = doubt.buffers.min((self.depth / LEFT_BY_UNPROVEN).saturating_sub(self.unproven));
+            doubt.buffers =
+                doubt.buffers.min((self.depth / LEFT_BY_UNPROVEN).saturating_sub(self.unproven));
         }
         if doubt.buffers > 0 && !self.order.is_empty() {
             self.tally.doubtful += doubt.buffers;
@@ -143,7 +151,9 @@ impl Shares {
             return;
         }
         let place = self.number[usize::from(buffer)].checked_sub(self.first);
-        if let Some(posted) = place.and_then(|place| self.order.get_mut(usize::try_from(place).ok()?)) {
+        if let Some(posted) =
+            place.and_then(|place| self.order.get_mut(usize::try_from(place).ok()?))
+        {
             posted.pending = false;
         }
         self.settle();
@@ -275,7 +285,11 @@ mod tests {
         assert_eq!(device.shares.tally().doubtful, 64 / LEFT_BY_UNPROVEN);
         assert!(device.shares.begin(20));
         device.shares.end(20, proven(20));
-        assert_eq!(device.shares.tally().doubtful, 64 / LEFT_BY_UNPROVEN + 20, "those that did are all counted");
+        assert_eq!(
+            device.shares.tally().doubtful,
+            64 / LEFT_BY_UNPROVEN + 20,
+            "those that did are all counted"
+        );
         device.pass(64);
         assert_eq!(device.shares.tally(), Tally::default());
         assert!(device.shares.begin(8));
@@ -283,7 +297,8 @@ mod tests {
         assert_eq!(device.shares.tally().doubtful, 64 / LEFT_BY_UNPROVEN, "the part is free again");
     }
 
-    /// A connection: its share, what was taken for it, and what was completed and is not posted again.
+    /// A connection: its share, what was taken for it, and what was completed and is not posted
+    /// again.
     #[derive(Default)]
     struct Peer {
         share: u32,
@@ -292,8 +307,8 @@ mod tests {
     }
 
     proptest! {
-        /// Connections come, take what their shares allow, grow, shrink, and end with buffers unseen: nobody who may take one
-        /// finds none.
+        /// Connections come, take what their shares allow, grow, shrink, and end with buffers
+        /// unseen: nobody who may take one finds none.
         #[test]
         fn whoever_has_a_share_finds_a_buffer(
             depth in 16u16..80,
@@ -327,7 +342,8 @@ mod tests {
                         }
                     },
                     5 | 6 => {
-                        // Ends; what the device had taken for it and not completed is never seen again.
+                        // Ends; what the device had taken for it and not completed is never seen
+                        // again.
                         let peer = peers.swap_remove(at);
                         peer.read.into_iter().for_each(|buffer| device.post(buffer));
                         device.shares.end(peer.share, proven(if peer.taken.is_empty() { 0 } else { peer.share }));

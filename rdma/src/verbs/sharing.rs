@@ -1,5 +1,6 @@
-//! Shared receive buffers on real kernel verbs: connections that come, end at any moment and lie, and a queue that never runs
-//! dry. In one process of its own, since it looks at what the rails of a process share.
+//! Shared receive buffers on real kernel verbs: connections that come, end at any moment and lie,
+//! and a queue that never runs dry. In one process of its own, since it looks at what the rails of
+//! a process share.
 #![allow(clippy::unwrap_used)]
 
 use std::net::{IpAddr, SocketAddr};
@@ -40,7 +41,8 @@ fn options() -> VerbsOptions {
 }
 
 fn arena() -> Arena {
-    Arena::map(ArenaOptions { capacity_bytes: 4 << 20, cell_bytes_max: 256 << 10, populate: false }).unwrap()
+    Arena::map(ArenaOptions { capacity_bytes: 4 << 20, cell_bytes_max: 256 << 10, populate: false })
+        .unwrap()
 }
 
 /// Answers with the message, and with as many bytes beside it.
@@ -56,7 +58,9 @@ impl Service for Echo {
 
 async fn serve() -> VerbsServer {
     let to = SocketAddr::new(address(), 0);
-    VerbsServer::bind(to, VerbsServerOptions::new(options()), arena(), Arc::new(Echo)).await.expect(NEEDS)
+    VerbsServer::bind(to, VerbsServerOptions::new(options()), arena(), Arc::new(Echo))
+        .await
+        .expect(NEEDS)
 }
 
 async fn echoes(connection: &Arc<dyn Connection>, memory: &Arena, byte: u8) {
@@ -83,10 +87,14 @@ async fn connections_share_buffers_and_those_for_which_there_is_no_room_have_rin
         let ring = ring(&transport).expect("soft devices have shared receive queues");
         let mut connections = Vec::new();
         for _ in 0..12 {
-            connections.push(transport.connect_to(server.local_addr().unwrap(), None).await.unwrap());
+            connections
+                .push(transport.connect_to(server.local_addr().unwrap(), None).await.unwrap());
         }
         let full = ring.tally().reserved;
-        assert!(full > u32::from(DEPTH) - 8 && full <= u32::from(DEPTH), "{full} of {DEPTH} are reserved");
+        assert!(
+            full > u32::from(DEPTH) - 8 && full <= u32::from(DEPTH),
+            "{full} of {DEPTH} are reserved"
+        );
         let memory = &memory;
         let calls = connections.iter().zip(0u8..).map(|(connection, byte)| async move {
             for turn in 0..8 {
@@ -124,8 +132,9 @@ async fn buffers_of_connections_that_end_in_the_middle_come_back() {
         for turn in 0..40u8 {
             let goes = transport.connect_to(to, None).await.unwrap();
             let message = Bytes::from(vec![turn; MESSAGE]);
-            let calls: Vec<_> =
-                (0..4).map(|_| goes.call(message.clone(), Landing::lease(&memory, &[MESSAGE]))).collect();
+            let calls: Vec<_> = (0..4)
+                .map(|_| goes.call(message.clone(), Landing::lease(&memory, &[MESSAGE])))
+                .collect();
             if turn % 2 == 0 {
                 echoes(&stays, &memory, turn).await;
             }
@@ -154,9 +163,12 @@ async fn connections_that_never_prove_the_secret_leave_buffers_for_others() {
         let (server, memory) = (serve().await, arena());
         let to = server.local_addr().unwrap();
         let calls = CallOptions::new(Secret::new("another secret"));
-        let stranger = VerbsTransport::new(address(), VerbsOptions { calls, ..options() }, arena()).unwrap();
+        let stranger =
+            VerbsTransport::new(address(), VerbsOptions { calls, ..options() }, arena()).unwrap();
         let rail = stranger.rail().unwrap().label();
-        let shown = |state: &str| metrics().shared_receives.with_label_values(&[rail.as_str(), state]).get();
+        let shown = |state: &str| {
+            metrics().shared_receives.with_label_values(&[rail.as_str(), state]).get()
+        };
         for _ in 0..DEPTH / 2 {
             assert!(stranger.connect_to(to, None).await.is_err(), "it does not know the secret");
         }
@@ -166,7 +178,11 @@ async fn connections_that_never_prove_the_secret_leave_buffers_for_others() {
             tokio::task::yield_now().await;
         }
         // No traffic ends a doubt here.
-        assert!(shown("doubtful") <= i64::from(DEPTH / 8), "{} buffers are in doubt", shown("doubtful"));
+        assert!(
+            shown("doubtful") <= i64::from(DEPTH / 8),
+            "{} buffers are in doubt",
+            shown("doubtful")
+        );
         let transport = VerbsTransport::new(address(), options(), memory.clone()).unwrap();
         let connection = transport.connect_to(to, None).await.unwrap();
         let mine = i64::from(ring(&transport).unwrap().tally().reserved);

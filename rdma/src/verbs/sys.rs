@@ -1,10 +1,12 @@
-//! The verbs bindings, and every `unsafe` call into them: the listing here, connections in `cm`, their states in `states`,
-//! memory in `memory`, windows over it in `window`, queues in `queue` and `shared`, a port's facts in `port`. No other file of the crate names the bindings.
+//! The verbs bindings, and every `unsafe` call into them: the listing here, connections in `cm`,
+//! their states in `states`, memory in `memory`, windows over it in `window`, queues in `queue` and
+//! `shared`, a port's facts in `port`. No other file of the crate names the bindings.
 //!
-//! `rdma-mummy-sys` carries the declarations of libibverbs and librdmacm and loads both at run time, so the binary starts
-//! on a host without them. The `ibverbs` family was tried and left out: `ibverbs` 0.9.2, the newest published, has no
-//! RDMA WRITE, and `ibverbs-sys` does not build without the system's headers and links dynamically, so that a binary with
-//! it does not start where libibverbs is missing. The choice stays inside this folder.
+//! `rdma-mummy-sys` carries the declarations of libibverbs and librdmacm and loads both at run
+//! time, so the binary starts on a host without them. The `ibverbs` family was tried and left out:
+//! `ibverbs` 0.9.2, the newest published, has no RDMA WRITE, and `ibverbs-sys` does not build
+//! without the system's headers and links dynamically, so that a binary with it does not start
+//! where libibverbs is missing. The choice stays inside this folder.
 
 mod cm;
 mod memory;
@@ -19,7 +21,9 @@ use std::io;
 
 use rdma_mummy_sys as ffi;
 
-pub(super) use cm::{CmEvent, CmId, ConnectOptions, EventChannel, EventKind, PRIVATE_BYTES_MAX, QueueSizes};
+pub(super) use cm::{
+    CmEvent, CmId, ConnectOptions, EventChannel, EventKind, PRIVATE_BYTES_MAX, QueueSizes,
+};
 pub(super) use memory::{Buffer, Domain, Region, Rights};
 pub(super) use port::Port;
 pub(super) use queue::{Completion, CompletionQueue, Op, SGES_MAX, Sge, Work};
@@ -32,7 +36,8 @@ fn last_error(what: &str) -> io::Error {
     io::Error::new(error.kind(), format!("{what}: {error}"))
 }
 
-/// The error of a call that returns 0, or an errno, or -1 and sets `errno`: librdmacm does one, libibverbs the other.
+/// The error of a call that returns 0, or an errno, or -1 and sets `errno`: librdmacm does one,
+/// libibverbs the other.
 fn check(result: libc::c_int, what: &str) -> io::Result<()> {
     match result {
         0 => Ok(()),

@@ -1,5 +1,5 @@
-//! What two queue pairs tell each other in the connection request, before any message: nothing that is secret, and
-//! nothing that opens memory.
+//! What two queue pairs tell each other in the connection request, before any message: nothing that
+//! is secret, and nothing that opens memory.
 
 use std::io;
 
@@ -25,8 +25,8 @@ pub(super) struct QueueTerms {
     /// Those that it has credits for at first.
     pub(super) receive_first: u16,
     pub(super) receive_bytes: u32,
-    /// The path MTU is to be at most so many bytes; none leaves it to the fabric. Who says one moves the states of its queue
-    /// pair by itself, and who accepts such a request does so too.
+    /// The path MTU is to be at most so many bytes; none leaves it to the fabric. Who says one
+    /// moves the states of its queue pair by itself, and who accepts such a request does so too.
     pub(super) path_mtu_max: Option<u16>,
 }
 
@@ -63,14 +63,17 @@ impl QueueTerms {
         }
         let version = u16::from_le_bytes([bytes[4], bytes[5]]);
         if version != VERSION {
-            let reason = format!("its queue pairs speak version {version}, this side {VERSION}; run the same release");
+            let reason = format!(
+                "its queue pairs speak version {version}, this side {VERSION}; run the same release"
+            );
             return Err(malformed(reason));
         }
         let terms = Self {
             receive_count: u16::from_le_bytes([bytes[6], bytes[7]]),
             receive_first: u16::from_le_bytes([bytes[14], bytes[15]]),
             receive_bytes: u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]),
-            path_mtu_max: Some(u16::from_le_bytes([bytes[12], bytes[13]])).filter(|&bytes| bytes > 0),
+            path_mtu_max: Some(u16::from_le_bytes([bytes[12], bytes[13]]))
+                .filter(|&bytes| bytes > 0),
         };
         if terms.path_mtu_max.is_some_and(|bytes| bytes < PATH_MTU_MIN) {
             return Err(malformed(format!("its path MTU is none: {terms:?}")));
@@ -93,7 +96,12 @@ mod tests {
     #[test]
     fn terms_survive_the_request_and_its_padding() {
         for path_mtu_max in [None, Some(1024)] {
-            let terms = QueueTerms { receive_count: 32, receive_first: 4, receive_bytes: 8192, path_mtu_max };
+            let terms = QueueTerms {
+                receive_count: 32,
+                receive_first: 4,
+                receive_bytes: 8192,
+                path_mtu_max,
+            };
             let mut private = terms.encode().to_vec();
             private.resize(56, 0);
             assert_eq!(QueueTerms::decode(&private).unwrap(), terms);
@@ -102,17 +110,30 @@ mod tests {
 
     #[test]
     fn the_smaller_bound_on_the_path_mtu_holds() {
-        let terms =
-            |path_mtu_max| QueueTerms { receive_count: 32, receive_first: 32, receive_bytes: 8192, path_mtu_max };
+        let terms = |path_mtu_max| QueueTerms {
+            receive_count: 32,
+            receive_first: 32,
+            receive_bytes: 8192,
+            path_mtu_max,
+        };
         let both = |mine, theirs| terms(mine).path_mtu_max(terms(theirs));
         assert_eq!(both(None, None), None);
         assert_eq!((both(Some(1024), None), both(None, Some(1024))), (Some(1024), Some(1024)));
-        assert_eq!((both(Some(1024), Some(2048)), both(Some(4096), Some(512))), (Some(1024), Some(512)));
+        assert_eq!(
+            (both(Some(1024), Some(2048)), both(Some(4096), Some(512))),
+            (Some(1024), Some(512))
+        );
     }
 
     #[test]
     fn what_is_no_offer_is_refused_by_its_reason() {
-        let good = QueueTerms { receive_count: 32, receive_first: 4, receive_bytes: 8192, path_mtu_max: None }.encode();
+        let good = QueueTerms {
+            receive_count: 32,
+            receive_first: 4,
+            receive_bytes: 8192,
+            path_mtu_max: None,
+        }
+        .encode();
         let with = |at: usize, value: u8| {
             let mut bytes = good;
             bytes[at] = value;

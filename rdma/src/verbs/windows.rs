@@ -1,8 +1,8 @@
-//! Memory windows of a rail: a landing is opened for the one queue pair that it is lent over, and closed before its memory is
-//! leased again.
+//! Memory windows of a rail: a landing is opened for the one queue pair that it is lent over, and
+//! closed before its memory is leased again.
 //!
-//! Owns the windows that are not in use, and what a landing's memory waits for. The requests go through `Sender`, in order with
-//! the frames that tell the keys.
+//! Owns the windows that are not in use, and what a landing's memory waits for. The requests go
+//! through `Sender`, in order with the frames that tell the keys.
 
 use std::io;
 use std::sync::Arc;
@@ -38,8 +38,12 @@ impl Windows {
             return Err(io::Error::other("its device has no memory windows of type 2"));
         }
         let gauge = |state: &str| metrics().windows.with_label_values(&[rail, state]);
-        let windows =
-            Self { domain: domain.clone(), spare: Mutex::default(), made: gauge("made"), bound: gauge("bound") };
+        let windows = Self {
+            domain: domain.clone(),
+            spare: Mutex::default(),
+            made: gauge("made"),
+            bound: gauge("bound"),
+        };
         let first = windows.make()?;
         windows.spare.lock().push(first);
         Ok(windows)
@@ -50,7 +54,8 @@ impl Windows {
         Ok(Open { window, _made: GaugeGuard::add(&self.made, 1) })
     }
 
-    /// Windows over `places` of `region`: what binds them, and what the peer is told. `None` where the device has no more.
+    /// Windows over `places` of `region`: what binds them, and what the peer is told. `None` where
+    /// the device has no more.
     pub(super) fn open(
         self: &Arc<Self>,
         region: &Region,
@@ -71,10 +76,15 @@ impl Windows {
                 }
             }
         }
-        let (mut ops, mut segments) = (Vec::with_capacity(places.len()), Vec::with_capacity(places.len()));
+        let (mut ops, mut segments) =
+            (Vec::with_capacity(places.len()), Vec::with_capacity(places.len()));
         for (open, &(address, bytes)) in windows.iter_mut().zip(places) {
             ops.push(open.window.bind(region, address as u64, bytes as u32));
-            segments.push(Segment { address: address as u64, bytes: bytes as u32, key: open.window.key() });
+            segments.push(Segment {
+                address: address as u64,
+                bytes: bytes as u32,
+                key: open.window.key(),
+            });
         }
         let count = GaugeGuard::add(&self.bound, windows.len() as u64);
         Some((Bound { windows, _count: count }, ops, segments))
@@ -86,8 +96,8 @@ impl Windows {
     }
 }
 
-/// The windows of one landing, bound or about to be. Dropping them closes them at once, which is slow where the queue pair
-/// is alive and necessary where it is not.
+/// The windows of one landing, bound or about to be. Dropping them closes them at once, which is
+/// slow where the queue pair is alive and necessary where it is not.
 pub(super) struct Bound {
     windows: Vec<Open>,
     _count: GaugeGuard,

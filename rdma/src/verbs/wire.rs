@@ -1,7 +1,8 @@
 //! One queue pair as a stream of frames with data beside it.
 //!
-//! Owns the queue pair and its completions, and drives them from the connection's own task: first by
-//! polling, then by waiting for the NIC's event, so an idle connection costs nothing. What a frame means is `calls`'.
+//! Owns the queue pair and its completions, and drives them from the connection's own task: first
+//! by polling, then by waiting for the NIC's event, so an idle connection costs nothing. What a
+//! frame means is `calls`'.
 
 mod closing;
 
@@ -26,18 +27,21 @@ use super::rail::OpenRail;
 use super::rail_metrics::RailMetrics;
 use super::receives::{RECEIVE, Receives};
 use super::sender::{Done, Registered, SendSizes, Sender};
-use super::sys::{Buffer, CmEvent, CmId, Completion, CompletionQueue, EventChannel, EventKind, QueueSizes, Work};
+use super::sys::{
+    Buffer, CmEvent, CmId, Completion, CompletionQueue, EventChannel, EventKind, QueueSizes, Work,
+};
 use super::terms::QueueTerms;
 use super::windows::Bound;
 use crate::calls::Rooms;
 use crate::metrics::metrics;
 
-/// Times that other tasks of the thread may run before the NIC's event is asked for and waited for, which costs three
-/// system calls: what they do often makes the next completion.
+/// Times that other tasks of the thread may run before the NIC's event is asked for and waited for,
+/// which costs three system calls: what they do often makes the next completion.
 const YIELDS_MAX: u32 = 1;
 
-/// Time that windows have to close before the device is told again to look at its queue: soft-RoCE (Linux 6.1) may forget
-/// an invalidation that waits for the requests before it, until something else is posted.
+/// Time that windows have to close before the device is told again to look at its queue: soft-RoCE
+/// (Linux 6.1) may forget an invalidation that waits for the requests before it, until something
+/// else is posted.
 const NUDGE_AFTER: Duration = Duration::from_millis(250);
 
 /// Completions taken at once.
@@ -60,7 +64,8 @@ pub(super) struct Wire {
     pub(super) arrived: Notify,
     /// Tells the driver to look at the state.
     pub(super) work: Notify,
-    /// Tells whoever waits for control frames to get fewer that they did, or that none will be sent any more.
+    /// Tells whoever waits for control frames to get fewer that they did, or that none will be sent
+    /// any more.
     pub(super) written: Notify,
 }
 
@@ -87,20 +92,22 @@ pub(super) struct State {
     failure: Option<String>,
 }
 
-/// When a sign of life is due: after a whole period without a completion. One timer for all waits, since making one costs
-/// more than most of them.
+/// When a sign of life is due: after a whole period without a completion. One timer for all waits,
+/// since making one costs more than most of them.
 struct Beat<'a> {
     timer: Pin<&'a mut Sleep>,
     silent: bool,
 }
 
-/// What has a descriptor that becomes readable. Shared, since the queue or channel is used while it is waited for.
+/// What has a descriptor that becomes readable. Shared, since the queue or channel is used while it
+/// is waited for.
 pub(super) struct Readable<T>(pub(super) Arc<T>);
 
 /// Waits for the descriptor of `source` from now on.
 pub(super) fn watch<T: AsFd>(source: Arc<T>) -> io::Result<AsyncFd<Readable<T>>> {
-    // SAFETY: the descriptor is that of a queue or a channel, which `source` keeps: it stays open, and the same, until the
-    // registration is gone, since `AsyncFd` ends that before it drops what it holds.
+    // SAFETY: the descriptor is that of a queue or a channel, which `source` keeps: it stays open,
+    // and the same, until the registration is gone, since `AsyncFd` ends that before it drops what
+    // it holds.
     let watched = unsafe { AsyncFd::register_with_interest(Readable(source), Interest::READABLE) };
     watched.map_err(io::Error::from)
 }
@@ -141,8 +148,14 @@ impl Wire {
         let inline_bytes = id.create_queue_pair(&rail.domain, &queue, receives.queue(), sizes)?;
         receives.fill(&id)?;
         let slots = options.receive_count;
-        let slots_buffer = Buffer::new(rail.domain.clone(), Sender::buffer_bytes(slots, options.receive_bytes))?;
-        let send = SendSizes { queue: options.send_queue, chunk_bytes: options.receive_bytes, slots, inline_bytes };
+        let slots_buffer =
+            Buffer::new(rail.domain.clone(), Sender::buffer_bytes(slots, options.receive_bytes))?;
+        let send = SendSizes {
+            queue: options.send_queue,
+            chunk_bytes: options.receive_bytes,
+            slots,
+            inline_bytes,
+        };
         let metrics = RailMetrics::of(&rail.rail.label(), options.send_queue);
         Ok(Arc::new(Self {
             state: Mutex::new(State {
@@ -196,14 +209,18 @@ impl Wire {
     /// Shows the path MTU that the connection has.
     pub(super) fn tell_path_mtu(&self, side: &str) {
         if let Ok(bytes) = self.with_id(CmId::path_mtu) {
-            metrics().path_mtu.with_label_values(&[self.rail.rail.label().as_str(), side]).set(i64::from(bytes));
+            metrics()
+                .path_mtu
+                .with_label_values(&[self.rail.rail.label().as_str(), side])
+                .set(i64::from(bytes));
         }
     }
 
     /// Sets what the peer can take.
     pub(super) fn agree(&self, mine: QueueTerms, theirs: QueueTerms) {
         let mut state = self.state.lock();
-        state.credits = Credits::new(mine.receive_first, theirs.receive_first, theirs.receive_count);
+        state.credits =
+            Credits::new(mine.receive_first, theirs.receive_first, theirs.receive_count);
         state.agreed = true;
         state.sender.set_payload_bytes_max(theirs.receive_bytes);
     }
@@ -239,9 +256,10 @@ impl Wire {
             return Ok(());
         }
         self.metrics.posted(works);
-        // SAFETY: slots are handed out again, and frames with their data dropped, only by `Sender::completed` and, in
-        // `close`, after the id with its queue pair; both are told by the NIC or behind its end. Windows are kept as long in
-        // `bound`, or with what is closing; the region is the rail's.
+        // SAFETY: slots are handed out again, and frames with their data dropped, only by
+        // `Sender::completed` and, in `close`, after the id with its queue pair; both are told by
+        // the NIC or behind its end. Windows are kept as long in `bound`, or with what is closing;
+        // the region is the rail's.
         unsafe { id.post_send(works) }
     }
 
@@ -278,7 +296,10 @@ impl Wire {
     }
 
     /// Moves the queue pair on until `over`, which is asked whenever something has happened.
-    pub(super) async fn drive(&self, over: &mut (dyn FnMut(&mut State) -> bool + Send)) -> io::Result<()> {
+    pub(super) async fn drive(
+        &self,
+        over: &mut (dyn FnMut(&mut State) -> bool + Send),
+    ) -> io::Result<()> {
         let (mut active, mut yields) = (Instant::now(), 0);
         let mut beat = Beat { timer: pin!(tokio::time::sleep(self.heartbeat)), silent: true };
         loop {
@@ -317,7 +338,10 @@ impl Wire {
 
     async fn wait(&self, beat: &mut Beat<'_>) -> io::Result<()> {
         let soon = Instant::now() + NUDGE_AFTER;
-        if self.rail.windows.is_some() && beat.timer.deadline() > soon && self.state.lock().sender.is_closing() {
+        if self.rail.windows.is_some()
+            && beat.timer.deadline() > soon
+            && self.state.lock().sender.is_closing()
+        {
             beat.timer.as_mut().reset(soon);
         }
         tokio::select! {
@@ -358,9 +382,9 @@ impl Wire {
             let mut state = self.state.lock();
             state.ended = true;
             if event.kind == EventKind::DeviceRemoved {
-                state
-                    .failure
-                    .get_or_insert_with(|| format!("the device of rail {} was removed", self.rail.rail.label()));
+                state.failure.get_or_insert_with(|| {
+                    format!("the device of rail {} was removed", self.rail.rail.label())
+                });
             }
             drop(state);
             self.arrived.notify_one();
@@ -379,7 +403,8 @@ impl Wire {
             None => Ok(()),
         };
         for completion in &polled[..count] {
-            // All are looked at: buffers come back by them, and chunks that came before the end are read.
+            // All are looked at: buffers come back by them, and chunks that came before the end are
+            // read.
             if let Err(error) = self.complete(&mut state, completion, &mut done, result.is_ok()) {
                 state.failure.get_or_insert_with(|| error.to_string());
                 result = Err(error);
@@ -404,7 +429,13 @@ impl Wire {
     }
 
     /// `well`: nothing has failed before this one.
-    fn complete(&self, state: &mut State, completion: &Completion, done: &mut Done, well: bool) -> io::Result<()> {
+    fn complete(
+        &self,
+        state: &mut State,
+        completion: &Completion,
+        done: &mut Done,
+        well: bool,
+    ) -> io::Result<()> {
         let buffer = (completion.id & RECEIVE != 0).then_some((completion.id & !RECEIVE) as u16);
         if let Some(buffer) = buffer {
             self.receives.completed(buffer);
@@ -449,7 +480,12 @@ impl Wire {
     }
 
     /// Gives a read buffer back to the NIC.
-    pub(super) fn repost(&self, state: &mut State, buffer: u16, header: &ChunkHeader) -> io::Result<()> {
+    pub(super) fn repost(
+        &self,
+        state: &mut State,
+        buffer: u16,
+        header: &ChunkHeader,
+    ) -> io::Result<()> {
         let turn = self.receives.repost(state.id.as_ref(), buffer, !header.only_grants)?;
         if state.id.is_none() || header.only_grants {
             return Ok(());

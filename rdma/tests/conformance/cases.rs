@@ -197,7 +197,8 @@ pub async fn a_landing_returns_when_its_call_is_settled(rig: Rig) {
     let Event::Part(part) = call.next().await.unwrap() else {
         panic!("a part is due");
     };
-    // One page is pinned by the piece; the three that nobody wrote to are back already, the call still there.
+    // One page is pinned by the piece; the three that nobody wrote to are back already, the call
+    // still there.
     let pinned = rig.arena.class_bytes(PAGE) as u64;
     // Where windows over them have to be closed first, a moment later.
     eventually("what nobody wrote to is back", || rig.arena.usage().leased_bytes == pinned).await;

@@ -1,5 +1,5 @@
-//! Devices that come late, go, and return within one process, on real kernel verbs. Each test in a process of its own: while
-//! a device is gone, no other test can run on it.
+//! Devices that come late, go, and return within one process, on real kernel verbs. Each test in a
+//! process of its own: while a device is gone, no other test can run on it.
 
 use std::io;
 use std::net::IpAddr;
@@ -9,9 +9,13 @@ use std::time::Duration;
 use verbs3_rdma::peer::Ways;
 use verbs3_rdma::rails::{self, RailPort};
 use verbs3_rdma::transport::{PeerAddress, Transport, TransportError};
-use verbs3_rdma::verbs::{Rail, RailPlace, VerbsOptions, VerbsServer, VerbsServerOptions, VerbsTransport};
+use verbs3_rdma::verbs::{
+    Rail, RailPlace, VerbsOptions, VerbsServer, VerbsServerOptions, VerbsTransport,
+};
 
-use crate::rig::{arena, collect, echo, eventually, listen_address, verbs_options, within_deadline};
+use crate::rig::{
+    arena, collect, echo, eventually, listen_address, verbs_options, within_deadline,
+};
 
 /// A soft device and what it is made of.
 struct Device {
@@ -21,19 +25,21 @@ struct Device {
 }
 
 impl Device {
-    /// `VERBS3_TEST_DEVICE` names it; it is not opened, since a soft device that a process has opened goes only with that
-    /// process.
+    /// `VERBS3_TEST_DEVICE` names it; it is not opened, since a soft device that a process has
+    /// opened goes only with that process.
     fn under_test() -> Self {
         let address = listen_address().ip();
         let interfaces = rails::interfaces().unwrap();
-        let netdev = interfaces.into_iter().find(|interface| interface.address == address).unwrap().name;
+        let netdev =
+            interfaces.into_iter().find(|interface| interface.address == address).unwrap().name;
         let name = std::env::var("VERBS3_TEST_DEVICE").expect("an RDMA device");
         let kind = name.trim_end_matches(|c: char| c.is_ascii_digit()).to_owned();
         Self { name, kind, netdev }
     }
 
     fn link(words: &[&str]) {
-        let output = Command::new("rdma").arg("link").args(words).output().expect("iproute2's rdma");
+        let output =
+            Command::new("rdma").arg("link").args(words).output().expect("iproute2's rdma");
         assert!(output.status.success(), "rdma link {words:?}: {output:?}");
     }
 
@@ -49,7 +55,9 @@ impl Device {
             Some(RailPort { device, port })
         };
         RailPlace::new(0, self.name.as_str(), move || {
-            rails::resolve(&names, &rails::interfaces()?, port_of).swap_remove(0).map_err(io::Error::other)
+            rails::resolve(&names, &rails::interfaces()?, port_of)
+                .swap_remove(0)
+                .map_err(io::Error::other)
         })
     }
 }
@@ -65,8 +73,12 @@ async fn device_that_comes_late_is_used_by_both_sides() {
         let device = Device::under_test();
         Device::link(&["delete", &device.name]);
         let at = (device.place(), 0);
-        let (server, error) = VerbsServer::start(at, VerbsServerOptions::new(options()), arena(4), echo());
-        assert!(error.unwrap().to_string().contains(&device.name), "the error names what is missing");
+        let (server, error) =
+            VerbsServer::start(at, VerbsServerOptions::new(options()), arena(4), echo());
+        assert!(
+            error.unwrap().to_string().contains(&device.name),
+            "the error names what is missing"
+        );
         assert_eq!(server.local_addr(), None);
         let memory = arena(4);
         let (transport, error) = VerbsTransport::start(device.place(), options(), memory.clone());
@@ -75,7 +87,10 @@ async fn device_that_comes_late_is_used_by_both_sides() {
         assert!(matches!(refused, TransportError::Unreachable { .. }), "{refused}");
 
         device.add();
-        eventually("both sides have found it", || server.local_addr().is_some() && transport.is_up()).await;
+        eventually("both sides have found it", || {
+            server.local_addr().is_some() && transport.is_up()
+        })
+        .await;
         let ways = Ways { shm: None, rails: vec![server.local_addr()] };
         let peer = PeerAddress { ways, ..PeerAddress::from(listen_address()) };
         let connection = transport.connect(&peer).await.unwrap();

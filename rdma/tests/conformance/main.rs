@@ -1,7 +1,9 @@
-//! One conformance suite for every transport: what a requester and a server may rely on, whatever moves the bytes.
+//! One conformance suite for every transport: what a requester and a server may rely on, whatever
+//! moves the bytes.
 //!
-//! An ordinary test binary: it listens on loopback, or where `VERBS3_TEST_ADDRESS` (an IP address) says, so it also runs
-//! inside a VM. A test that does not end is a failure: every one has a deadline.
+//! An ordinary test binary: it listens on loopback, or where `VERBS3_TEST_ADDRESS` (an IP address)
+//! says, so it also runs inside a VM. A test that does not end is a failure: every one has a
+//! deadline.
 #![allow(clippy::unwrap_used)]
 
 mod cases;
@@ -111,7 +113,11 @@ conformance!(
     ]
 );
 
-between_processes!(tcp, crate::rig::Rig::tcp().await, [cases::a_landing_returns_when_its_call_is_settled]);
+between_processes!(
+    tcp,
+    crate::rig::Rig::tcp().await,
+    [cases::a_landing_returns_when_its_call_is_settled]
+);
 
 between_processes!(
     tcp_on_threads,
@@ -133,6 +139,10 @@ between_processes!(
     [cases::a_landing_returns_when_its_call_is_settled]
 );
 
-between_processes!(shm_copied, crate::rig::Rig::shm().await, [cases::a_landing_returns_when_its_call_is_settled]);
+between_processes!(
+    shm_copied,
+    crate::rig::Rig::shm().await,
+    [cases::a_landing_returns_when_its_call_is_settled]
+);
 
 between_processes!(shm_by_reference, crate::rig::Rig::shm_by_reference().await, []);

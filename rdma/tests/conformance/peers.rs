@@ -9,10 +9,13 @@ use tokio::sync::Semaphore;
 use verbs3_rdma::inprocess::{Faults, InProcess, Mode};
 use verbs3_rdma::peer::{Peer, PeerOptions};
 use verbs3_rdma::tcp::{TcpServerOptions, TcpTransport};
-use verbs3_rdma::transport::{Connection, PeerAddress, Service, Transport, TransportError, TransportKind};
+use verbs3_rdma::transport::{
+    Connection, PeerAddress, Service, Transport, TransportError, TransportKind,
+};
 
 use crate::rig::{
-    PAGE, arena, collect, echo, eventually, landing, options, pattern, serve, server_options, service, within_deadline,
+    PAGE, arena, collect, echo, eventually, landing, options, pattern, serve, server_options,
+    service, within_deadline,
 };
 
 /// Counts the connects of another transport.
@@ -34,7 +37,11 @@ impl Transport for Counting {
     }
 }
 
-fn peer(service: Arc<dyn Service>, faults: Faults, options: PeerOptions) -> (Peer, Arc<AtomicUsize>) {
+fn peer(
+    service: Arc<dyn Service>,
+    faults: Faults,
+    options: PeerOptions,
+) -> (Peer, Arc<AtomicUsize>) {
     let connects = Arc::new(AtomicUsize::new(0));
     let inner = InProcess::transport(service, Mode::Copy(faults));
     let counting = Arc::new(Counting { inner, connects: connects.clone() });
@@ -121,7 +128,8 @@ async fn crowded_connections_get_company_up_to_the_bound() {
                 let _ = reply.last(request.message, 0, vec![]).await;
             }
         });
-        let options = PeerOptions { connections_max: 3, calls_per_connection: 4, ..PeerOptions::default() };
+        let options =
+            PeerOptions { connections_max: 3, calls_per_connection: 4, ..PeerOptions::default() };
         let (peer, connects) = peer(waits, Faults::none(), options);
         let mut calls = Vec::new();
         for bound in 1..=3 {
@@ -199,10 +207,15 @@ async fn a_call_over_tcp_survives_its_peer() {
 #[tokio::test]
 async fn a_tcp_connection_knows_what_its_peer_said_of_other_ways() {
     within_deadline(async {
-        for (said, rails) in [("verbs 10.0.0.7:9403\nfuture x\n", 1), ("verbs nonsense", 0), ("", 0)] {
+        for (said, rails) in
+            [("verbs 10.0.0.7:9403\nfuture x\n", 1), ("verbs nonsense", 0), ("", 0)]
+        {
             let options = TcpServerOptions { ways: said.to_owned().into(), ..server_options() };
             let server = serve(echo(), options).await;
-            let connection = TcpTransport::new(self::options()).connect(&server.local_addr().into()).await.unwrap();
+            let connection = TcpTransport::new(self::options())
+                .connect(&server.local_addr().into())
+                .await
+                .unwrap();
             assert_eq!(connection.ways().rails.len(), rails, "{said:?}");
             drop(connection);
             server.shutdown().await;

@@ -37,7 +37,8 @@ impl Placed {
 #[async_trait]
 impl Service for Placed {
     async fn serve(&self, request: Incoming, reply: Reply) {
-        let reply = Reply::new(Box::new(PlacedReply { reply: Some(reply), arena: self.arena.clone() }));
+        let reply =
+            Reply::new(Box::new(PlacedReply { reply: Some(reply), arena: self.arena.clone() }));
         self.service.serve(request, reply).await;
     }
 }
@@ -50,7 +51,13 @@ struct PlacedReply {
 
 #[async_trait]
 impl ReplyDriver for PlacedReply {
-    async fn part(&mut self, message: Bytes, offset: u64, data: Vec<Bytes>, last: bool) -> Result<(), TransportError> {
+    async fn part(
+        &mut self,
+        message: Bytes,
+        offset: u64,
+        data: Vec<Bytes>,
+        last: bool,
+    ) -> Result<(), TransportError> {
         let data = placed(&self.arena, &data.concat()).expect("room for a reply");
         if last {
             self.reply.take().expect("one last part").last(message, offset, data).await
@@ -59,7 +66,11 @@ impl ReplyDriver for PlacedReply {
         }
     }
 
-    async fn pull(&mut self, message: Bytes, landing: Landing) -> Result<Vec<Bytes>, TransportError> {
+    async fn pull(
+        &mut self,
+        message: Bytes,
+        landing: Landing,
+    ) -> Result<Vec<Bytes>, TransportError> {
         self.reply.as_mut().expect("no pull follows the last part").pull(message, landing).await
     }
 }

@@ -1,4 +1,5 @@
-//! The rule that stale bytes hang on: a landing is not reused while its old call could still write to it.
+//! The rule that stale bytes hang on: a landing is not reused while its old call could still write
+//! to it.
 
 use std::sync::Arc;
 
@@ -7,7 +8,9 @@ use verbs3_rdma::inprocess::{Faults, InProcess, Mode};
 use verbs3_rdma::transport::{Event, TransportError};
 
 use crate::raw::{self, Kind, RawServer};
-use crate::rig::{PAGE, Rig, arena, collect, eventually, landing, pattern, service, within_deadline};
+use crate::rig::{
+    PAGE, Rig, arena, collect, eventually, landing, pattern, service, within_deadline,
+};
 
 /// The whole arena: whoever leases this again gets the same memory, or nothing.
 const ALL: usize = 2 << 20;

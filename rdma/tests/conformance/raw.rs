@@ -1,5 +1,5 @@
-//! The wire format a second time, by hand: what lies, stalls and breaks off in the hostile cases, and what holds the
-//! layout in place. Nothing here is shared with the code under test.
+//! The wire format a second time, by hand: what lies, stalls and breaks off in the hostile cases,
+//! and what holds the layout in place. Nothing here is shared with the code under test.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,7 +45,16 @@ pub struct RawHeader {
 }
 
 pub fn header(kind: Kind, id: u64) -> RawHeader {
-    RawHeader { kind: kind as u8, flags: 0, message_bytes: 0, segments: 0, id, offset: 0, data_bytes: 0, lent_bytes: 0 }
+    RawHeader {
+        kind: kind as u8,
+        flags: 0,
+        message_bytes: 0,
+        segments: 0,
+        id,
+        offset: 0,
+        data_bytes: 0,
+        lent_bytes: 0,
+    }
 }
 
 impl RawHeader {
@@ -201,7 +210,11 @@ pub async fn introduce<S: AsyncRead + AsyncWrite + Unpin>(stream: S) -> RawEnd<S
 }
 
 /// The server's half of the handshake.
-pub async fn let_in<S: AsyncRead + AsyncWrite + Unpin>(stream: S, version: u32, secret: &[u8]) -> RawEnd<S> {
+pub async fn let_in<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: S,
+    version: u32,
+    secret: &[u8],
+) -> RawEnd<S> {
     let mut end = RawEnd { stream };
     let (_, hello) = end.receive().await.unwrap();
     let challenge = greeting(version);

@@ -1,4 +1,5 @@
-//! What the cases are written in: a connected pair, an arena, handlers from closures, and bytes that tell where they are.
+//! What the cases are written in: a connected pair, an arena, handlers from closures, and bytes
+//! that tell where they are.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -44,7 +45,12 @@ pub async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 pub fn arena(extents: usize) -> Arena {
-    Arena::map(ArenaOptions { capacity_bytes: extents * (2 << 20), cell_bytes_max: PAGE, populate: false }).unwrap()
+    Arena::map(ArenaOptions {
+        capacity_bytes: extents * (2 << 20),
+        cell_bytes_max: PAGE,
+        populate: false,
+    })
+    .unwrap()
 }
 
 /// A landing of `bytes`, in pages and a rest.
@@ -153,7 +159,8 @@ impl Rig {
     async fn over_tcp(threads: Option<Threads>) -> Self {
         let service = Arc::new(Installed::default());
         let runtimes = threads.as_ref().map(Threads::handles).unwrap_or_default();
-        let server = serve(service.clone(), TcpServerOptions { runtimes, ..server_options() }).await;
+        let server =
+            serve(service.clone(), TcpServerOptions { runtimes, ..server_options() }).await;
         let transport = TcpTransport::new(options());
         let address = PeerAddress::from(server.local_addr());
         Self {
@@ -180,9 +187,13 @@ impl Rig {
         let (owner, arena) = (self::arena(64), arena(16));
         let options = VerbsServerOptions::new(verbs_options());
         let served = wrap(service.clone(), owner.clone());
-        let server = VerbsServer::bind(listen_address(), options, owner, served).await.expect("an RDMA device");
-        let transport = VerbsTransport::new(listen_address().ip(), verbs_options(), arena.clone()).unwrap();
-        let connection = transport.connect_to(server.local_addr().unwrap(), Some("conformance")).await.unwrap();
+        let server = VerbsServer::bind(listen_address(), options, owner, served)
+            .await
+            .expect("an RDMA device");
+        let transport =
+            VerbsTransport::new(listen_address().ip(), verbs_options(), arena.clone()).unwrap();
+        let connection =
+            transport.connect_to(server.local_addr().unwrap(), Some("conformance")).await.unwrap();
         Self { connection, arena, server: Some(Server::Verbs(server)), service, _threads: None }
     }
 
@@ -200,8 +211,15 @@ impl Rig {
         let service = Arc::new(Installed::default());
         let room = tempfile::tempdir().unwrap();
         let owner = self::arena(64);
-        let (server, connection) = shm_pair(&room, wrap(service.clone(), owner.clone()), owner).await;
-        Self { connection, arena: arena(16), server: Some(Server::Shm(server, room)), service, _threads: None }
+        let (server, connection) =
+            shm_pair(&room, wrap(service.clone(), owner.clone()), owner).await;
+        Self {
+            connection,
+            arena: arena(16),
+            server: Some(Server::Shm(server, room)),
+            service,
+            _threads: None,
+        }
     }
 
     pub fn serve(&self, service: Arc<dyn Service>) {
@@ -210,7 +228,10 @@ impl Rig {
 
     /// Starts a call with a landing of `bytes`, where the transport wants one.
     pub fn call(&self, message: impl Into<Bytes>, bytes: usize) -> Call {
-        let landing = self.connection.wants_landing().then(|| landing(&self.arena, bytes).expect("room for a landing"));
+        let landing = self
+            .connection
+            .wants_landing()
+            .then(|| landing(&self.arena, bytes).expect("room for a landing"));
         self.connection.call(message.into(), landing)
     }
 

@@ -1,4 +1,5 @@
-//! Pins: how long a requester may look at a worker's memory, and that nothing but the requester ends it.
+//! Pins: how long a requester may look at a worker's memory, and that nothing but the requester
+//! ends it.
 
 use std::sync::Arc;
 
@@ -10,7 +11,10 @@ use verbs3_rdma::tcp::{TcpServerOptions, TcpTransport};
 use verbs3_rdma::transport::{Connection, Event, PeerAddress, Service, Transport, TransportKind};
 
 use crate::placed::placed;
-use crate::rig::{PAGE, arena, collect, eventually, landing, pattern, serve, server_options, service, within_deadline};
+use crate::rig::{
+    PAGE, arena, collect, eventually, landing, pattern, serve, server_options, service,
+    within_deadline,
+};
 use crate::shm_rig::{connect, shm_options, shm_pair, shm_server_options, socket};
 
 /// Answers every call with a page in `arena`, numbered by the message, that nobody else keeps.
@@ -52,7 +56,8 @@ async fn a_page_that_the_worker_evicts_never_changes_under_its_reader() {
         let (_server, connection) = shm_pair(&room, pages(&owner), owner.clone()).await;
         for number in 0..32 {
             let data = fetch(&connection, &landings, number).await;
-            // Handed over, not copied: nothing of the landing is left, and the worker's cell is still leased.
+            // Handed over, not copied: nothing of the landing is left, and the worker's cell is
+            // still leased.
             assert_eq!(landings.usage().leased_bytes, 0);
             assert_eq!(owner.usage().leased_bytes, PAGE as u64);
             reuse(&owner);
@@ -75,7 +80,8 @@ async fn a_piece_keeps_its_memory_after_the_connection_is_gone() {
         // The worker has seen the end of the stream once it lets another in and answers.
         let second = connect(&room).await;
         drop(fetch(&second, &landings, 3).await);
-        eventually("the third page is back", || owner.usage().leased_bytes == 2 * PAGE as u64).await;
+        eventually("the third page is back", || owner.usage().leased_bytes == 2 * PAGE as u64)
+            .await;
         reuse(&owner);
         assert!(data.concat() == page(&[1]));
         // What nobody can release any more ends together, with the last piece.
@@ -119,11 +125,14 @@ async fn neither_shutdown_nor_drop_of_the_server_ends_a_pin() {
 #[test]
 fn a_worker_that_stops_watching_never_uses_the_memory_again() {
     let (room, owner, landings) = (tempfile::tempdir().unwrap(), arena(1), arena(1));
-    let runtime = || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let runtime = || {
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+    };
     let (workers, gateways) = (runtime(), runtime());
     let options = shm_server_options();
     let service = pages(&owner);
-    let _server = workers.block_on(ShmServer::bind(&socket(&room), options, owner.clone(), service)).unwrap();
+    let _server =
+        workers.block_on(ShmServer::bind(&socket(&room), options, owner.clone(), service)).unwrap();
     let (connection, data) = gateways.block_on(async {
         let connection = connect(&room).await;
         let data = fetch(&connection, &landings, 5).await;
@@ -147,7 +156,9 @@ async fn a_requester_that_never_releases_gets_copies_beyond_its_quota() {
         ] {
             let (room, owner, landings) = (tempfile::tempdir().unwrap(), arena(4), arena(4));
             let options = ShmServerOptions { quota, ..shm_server_options() };
-            let server = ShmServer::bind(&socket(&room), options, owner.clone(), pages(&owner)).await.unwrap();
+            let server = ShmServer::bind(&socket(&room), options, owner.clone(), pages(&owner))
+                .await
+                .unwrap();
             let (hoarder, other) = (connect(&room).await, connect(&room).await);
             let mut kept = Vec::new();
             for number in 0..8 {
@@ -156,7 +167,10 @@ async fn a_requester_that_never_releases_gets_copies_beyond_its_quota() {
                 kept.push(data);
             }
             // What was copied is let go of just after it has arrived.
-            eventually("the quota is in use", || owner.usage().leased_bytes == by_reference * page_bytes).await;
+            eventually("the quota is in use", || {
+                owner.usage().leased_bytes == by_reference * page_bytes
+            })
+            .await;
             assert_eq!(landings.usage().leased_bytes, (8 - by_reference) * page_bytes);
             // The quota is each connection's own.
             let data = fetch(&other, &landings, 9).await;
@@ -194,7 +208,9 @@ async fn short_replies_and_those_of_the_heap_are_copied() {
         let options = ShmServerOptions { copy_bytes_max: 1000, ..shm_server_options() };
         let _server = ShmServer::bind(&socket(&room), options, owner.clone(), serve).await.unwrap();
         let connection = connect(&room).await;
-        for (message, bytes, copied) in [("short", 1000, true), ("mixed", 20_011, true), ("long", 20_000, false)] {
+        for (message, bytes, copied) in
+            [("short", 1000, true), ("mixed", 20_011, true), ("long", 20_000, false)]
+        {
             let mut call = connection.call(message.into(), landing(&landings, bytes));
             let answer = collect(&mut call).await.unwrap();
             assert_eq!(answer.bytes().len(), bytes);
@@ -212,7 +228,8 @@ async fn connections_whose_memory_is_still_mapped_count_as_connections() {
     within_deadline(async {
         let (room, owner, landings) = (tempfile::tempdir().unwrap(), arena(1), arena(1));
         let options = ShmServerOptions { connections_max: 1, ..shm_server_options() };
-        let _server = ShmServer::bind(&socket(&room), options, owner.clone(), pages(&owner)).await.unwrap();
+        let _server =
+            ShmServer::bind(&socket(&room), options, owner.clone(), pages(&owner)).await.unwrap();
         let connection = connect(&room).await;
         let data = fetch(&connection, &landings, 1).await;
         drop(connection);
@@ -233,9 +250,12 @@ fn mappings(bytes: usize) -> usize {
     let is_one = |line: &&str| {
         let mut fields = line.split_whitespace();
         let (range, access) = (fields.next().unwrap_or(""), fields.next().unwrap_or(""));
-        let ends =
-            range.split_once('-').map(|(from, to)| [from, to].map(|end| usize::from_str_radix(end, 16).unwrap()));
-        access == "r--s" && line.contains("memfd:") && ends.is_some_and(|[from, to]| to - from == bytes)
+        let ends = range
+            .split_once('-')
+            .map(|(from, to)| [from, to].map(|end| usize::from_str_radix(end, 16).unwrap()));
+        access == "r--s"
+            && line.contains("memfd:")
+            && ends.is_some_and(|[from, to]| to - from == bytes)
     };
     maps.lines().filter(is_one).count()
 }
@@ -257,14 +277,18 @@ async fn all_connections_to_a_worker_share_one_mapping_of_its_memory() {
         drop(second);
         let [one, other] = data;
         drop(one);
-        eventually("the first connection's pin has ended", || owner.usage().leased_bytes == PAGE as u64).await;
+        eventually("the first connection's pin has ended", || {
+            owner.usage().leased_bytes == PAGE as u64
+        })
+        .await;
         reuse(&owner);
         assert!(mappings(bytes) == 1 && other.concat() == page(&[2]));
         drop(other);
         eventually("nothing is mapped", || mappings(bytes) == 0).await;
         // Another worker's memory is another mapping, though it may get the same inode number.
         let (elsewhere, neighbour) = (tempfile::tempdir().unwrap(), arena(extents));
-        let (_other_server, beside) = shm_pair(&elsewhere, pages(&neighbour), neighbour.clone()).await;
+        let (_other_server, beside) =
+            shm_pair(&elsewhere, pages(&neighbour), neighbour.clone()).await;
         let again = connect(&room).await;
         let data = [fetch(&beside, &landings, 3).await, fetch(&again, &landings, 4).await];
         assert_eq!(mappings(bytes), 2);
@@ -278,11 +302,16 @@ async fn a_peer_of_this_host_is_reached_over_shared_memory_and_over_tcp_when_tha
     within_deadline(async {
         let (room, owner, landings) = (tempfile::tempdir().unwrap(), arena(1), arena(1));
         let (options, service) = (shm_server_options(), pages(&owner));
-        let over_shm = ShmServer::bind(&socket(&room), options, owner.clone(), service.clone()).await.unwrap();
-        let ways = Ways { shm: Some(ShmWay::of_this_host(over_shm.path()).unwrap()), rails: Vec::new() };
-        let over_tcp = serve(service, TcpServerOptions { ways: ways.into(), ..server_options() }).await;
-        let transports: Vec<Arc<dyn Transport>> =
-            vec![Arc::new(ShmTransport::new(shm_options())), Arc::new(TcpTransport::new(crate::rig::options()))];
+        let over_shm =
+            ShmServer::bind(&socket(&room), options, owner.clone(), service.clone()).await.unwrap();
+        let ways =
+            Ways { shm: Some(ShmWay::of_this_host(over_shm.path()).unwrap()), rails: Vec::new() };
+        let over_tcp =
+            serve(service, TcpServerOptions { ways: ways.into(), ..server_options() }).await;
+        let transports: Vec<Arc<dyn Transport>> = vec![
+            Arc::new(ShmTransport::new(shm_options())),
+            Arc::new(TcpTransport::new(crate::rig::options())),
+        ];
         // Tests share two cores with others: the way up must not be given up early.
         let patient = PeerOptions { upgrade_wait: crate::rig::DEADLINE, ..PeerOptions::default() };
         let address = PeerAddress::named(over_tcp.local_addr(), "conformance");

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags,
 };
 use tempfile::TempDir;
 use tokio::io::Interest;
@@ -29,7 +30,8 @@ const ARENA: u64 = 1 << 20;
 type End = RawEnd<UnixStream>;
 
 fn memfd(bytes: u64, seals: SealFlags) -> OwnedFd {
-    let fd = rustix::fs::memfd_create("lies", MemfdFlags::ALLOW_SEALING | MemfdFlags::CLOEXEC).unwrap();
+    let fd =
+        rustix::fs::memfd_create("lies", MemfdFlags::ALLOW_SEALING | MemfdFlags::CLOEXEC).unwrap();
     rustix::fs::ftruncate(&fd, bytes).unwrap();
     rustix::fs::fcntl_add_seals(&fd, seals).unwrap();
     fd
@@ -50,7 +52,12 @@ async fn pass(end: &End, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) {
         if !descriptors.is_empty() {
             assert!(control.push(SendAncillaryMessage::ScmRights(descriptors)));
         }
-        Ok(rustix::net::sendmsg(&end.stream, &[IoSlice::new(bytes)], &mut control, SendFlags::DONTWAIT)?)
+        Ok(rustix::net::sendmsg(
+            &end.stream,
+            &[IoSlice::new(bytes)],
+            &mut control,
+            SendFlags::DONTWAIT,
+        )?)
     });
     assert_eq!(sent.await.unwrap(), bytes.len());
 }
@@ -137,7 +144,8 @@ async fn what_an_impostor_passes_is_not_looked_at() {
         let room = tempfile::tempdir().unwrap();
         let memory = memfd(ARENA, SealFlags::SHRINK);
         let (pipe, lifeline) = std::io::pipe().unwrap();
-        let (connection, _end) = meet(&room, b"a guess", &offer(ARENA, 8), &[memory.as_fd(), pipe.as_fd()]).await;
+        let (connection, _end) =
+            meet(&room, b"a guess", &offer(ARENA, 8), &[memory.as_fd(), pipe.as_fd()]).await;
         assert!(connection.err().unwrap().to_string().contains("secrets differ"));
         // Nobody has it: the kernel closed what was on its way.
         drop((pipe, _end));
@@ -160,7 +168,8 @@ async fn requester_cuts(lie: impl Fn(u64) -> Vec<(RawHeader, Vec<u8>)>) {
         let room = tempfile::tempdir().unwrap();
         let memory = memfd(ARENA, SealFlags::SHRINK);
         let (pipe, _lifeline) = std::io::pipe().unwrap();
-        let (connection, mut end) = meet(&room, raw::SECRET, &offer(ARENA, 2), &[memory.as_fd(), pipe.as_fd()]).await;
+        let (connection, mut end) =
+            meet(&room, raw::SECRET, &offer(ARENA, 2), &[memory.as_fd(), pipe.as_fd()]).await;
         let connection = connection.unwrap();
         let arena = arena(1);
         let mut call = connection.call("".into(), landing(&arena, PAGE));
@@ -185,12 +194,17 @@ async fn requester_cuts(lie: impl Fn(u64) -> Vec<(RawHeader, Vec<u8>)>) {
 }
 
 fn handed(id: u64, bytes: u64, segments: &[Vec<u8>]) -> (RawHeader, Vec<u8>) {
-    (raw::header(Kind::Part, id).data(bytes).placed().segments(segments.len() as u32), segments.concat())
+    (
+        raw::header(Kind::Part, id).data(bytes).placed().segments(segments.len() as u32),
+        segments.concat(),
+    )
 }
 
 #[tokio::test]
 async fn descriptors_outside_the_memory_cut_the_worker_off() {
-    for (address, bytes) in [(ARENA, 1), (ARENA - 1, 2), (0, 0), (u64::MAX, 1), (u64::MAX - 1, 2), (1 << 63, 9)] {
+    for (address, bytes) in
+        [(ARENA, 1), (ARENA - 1, 2), (0, 0), (u64::MAX, 1), (u64::MAX - 1, 2), (1 << 63, 9)]
+    {
         requester_cuts(|id| vec![handed(id, bytes.into(), &[segment(address, bytes, 1)])]).await;
     }
     // The second of two.
@@ -207,10 +221,19 @@ async fn descriptors_that_are_not_what_the_header_says_cut_the_worker_off() {
     // More than the landing that was lent.
     requester_cuts(|id| vec![handed(id, PAGE as u64 + 1, &[segment(0, PAGE as u32 + 1, 1)])]).await;
     // The same range of the landing twice.
-    requester_cuts(|id| vec![handed(id, 10, &[segment(0, 10, 1)]), handed(id, 10, &[segment(0, 10, 2)])]).await;
+    requester_cuts(|id| {
+        vec![handed(id, 10, &[segment(0, 10, 1)]), handed(id, 10, &[segment(0, 10, 2)])]
+    })
+    .await;
     // Memory where none can be named.
-    requester_cuts(|id| vec![(raw::header(Kind::Part, id).data(10).segments(1), segment(0, 10, 1))]).await;
-    requester_cuts(|id| vec![(raw::header(Kind::Wanted, id).lent(10).segments(1), segment(0, 10, 1))]).await;
+    requester_cuts(|id| {
+        vec![(raw::header(Kind::Part, id).data(10).segments(1), segment(0, 10, 1))]
+    })
+    .await;
+    requester_cuts(|id| {
+        vec![(raw::header(Kind::Wanted, id).lent(10).segments(1), segment(0, 10, 1))]
+    })
+    .await;
     requester_cuts(|id| vec![(raw::header(Kind::Release, id), vec![])]).await;
 }
 
@@ -231,20 +254,25 @@ async fn what_is_handed_over_is_the_workers_own_memory() {
     within_deadline(async {
         let room = tempfile::tempdir().unwrap();
         let memory = memfd(ARENA, SealFlags::SHRINK);
-        File::from(memory.try_clone().unwrap()).write_all_at(&pattern(1, 0, 100), ARENA - 100).unwrap();
+        File::from(memory.try_clone().unwrap())
+            .write_all_at(&pattern(1, 0, 100), ARENA - 100)
+            .unwrap();
         let (pipe, lifeline) = std::io::pipe().unwrap();
-        let (connection, mut end) = meet(&room, raw::SECRET, &offer(ARENA, 8), &[memory.as_fd(), pipe.as_fd()]).await;
+        let (connection, mut end) =
+            meet(&room, raw::SECRET, &offer(ARENA, 8), &[memory.as_fd(), pipe.as_fd()]).await;
         drop(pipe);
         let (connection, landings) = (connection.unwrap(), arena(1));
         let mut call = connection.call("".into(), landing(&landings, 100));
         let id = end.expect(Kind::Call).await.id;
-        let (part, body) = handed(id, 100, &[segment(ARENA - 40, 40, 77), segment(ARENA - 100, 60, 77)]);
+        let (part, body) =
+            handed(id, 100, &[segment(ARENA - 40, 40, 77), segment(ARENA - 100, 60, 77)]);
         end.send(&part.last(), &body).await;
         let Event::Part(part) = call.next().await.unwrap() else { panic!("a part is due") };
         assert_eq!(part.data, [pattern(1, 60, 40), pattern(1, 0, 60)]);
         let first = part.data[0].clone();
         drop((part, call));
-        // One piece is left, so nothing is released, and everything stays mapped without the connection.
+        // One piece is left, so nothing is released, and everything stays mapped without the
+        // connection.
         drop(connection);
         end.closed().await;
         assert!(rustix::io::write(&lifeline, b"x").is_ok());
@@ -271,7 +299,11 @@ async fn guest(room: &TempDir) -> Guest {
     Guest { end, memory, lifeline }
 }
 
-async fn listening(room: &TempDir, service: Arc<dyn Service>, arena: &verbs3_rdma::arena::Arena) -> ShmServer {
+async fn listening(
+    room: &TempDir,
+    service: Arc<dyn Service>,
+    arena: &verbs3_rdma::arena::Arena,
+) -> ShmServer {
     let options: ShmServerOptions = shm_server_options();
     ShmServer::bind(&socket(room), options, arena.clone(), service).await.unwrap()
 }
@@ -329,7 +361,9 @@ async fn server_cuts(lie: impl Fn(u32) -> Vec<RawHeader>) {
         }
         end.closed().await;
         // Cut off, and by what it was passed it still looks at the page.
-        let released = lie(pin).iter().any(|header| header.kind == Kind::Release as u8 && header.id == u64::from(pin));
+        let released = lie(pin)
+            .iter()
+            .any(|header| header.kind == Kind::Release as u8 && header.id == u64::from(pin));
         assert_eq!(owner.usage().leased_bytes == 0, released);
         drop(end);
         drop(guest(&room).await);
@@ -375,7 +409,8 @@ async fn a_part_that_is_taken_back_takes_its_pin_back() {
         let Guest { mut end, lifeline: _lifeline, .. } = guest(&room).await;
         end.send(&raw::header(Kind::Call, 1).lent(4 << 20).message(4), b"heap").await;
         let pinned = || owner.usage().leased_bytes / PAGE as u64;
-        // The first few may be on their way with the long one; those that are made while it is stuck are not.
+        // The first few may be on their way with the long one; those that are made while it is
+        // stuck are not.
         let mut calls = 0;
         loop {
             calls += 1;

@@ -1,4 +1,5 @@
-//! What the cases over shared memory are written in: a server with an arena of its own, and who connects to it.
+//! What the cases over shared memory are written in: a server with an arena of its own, and who
+//! connects to it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,8 +24,13 @@ pub fn socket(room: &TempDir) -> PathBuf {
     room.path().join("worker.sock")
 }
 
-pub async fn shm_pair(room: &TempDir, service: Arc<dyn Service>, arena: Arena) -> (ShmServer, Arc<dyn Connection>) {
-    let server = ShmServer::bind(&socket(room), shm_server_options(), arena, service).await.unwrap();
+pub async fn shm_pair(
+    room: &TempDir,
+    service: Arc<dyn Service>,
+    arena: Arena,
+) -> (ShmServer, Arc<dyn Connection>) {
+    let server =
+        ShmServer::bind(&socket(room), shm_server_options(), arena, service).await.unwrap();
     (server, connect(room).await)
 }
 

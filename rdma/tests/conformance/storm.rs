@@ -1,4 +1,5 @@
-//! Calls given up at any moment, over little memory: the replies of all others stay whole, and nothing is lost for good.
+//! Calls given up at any moment, over little memory: the replies of all others stay whole, and
+//! nothing is lost for good.
 
 use std::sync::Arc;
 
@@ -37,8 +38,9 @@ async fn answer(request: Incoming, mut reply: Reply, lent: Option<verbs3_rdma::l
 }
 
 pub async fn calls_given_up_at_any_moment_leave_the_others_whole(rig: Rig) {
-    let seed: u64 =
-        std::env::var("SEED").ok().map_or_else(rand::random, |text| text.parse().expect("SEED is a number"));
+    let seed: u64 = std::env::var("SEED")
+        .ok()
+        .map_or_else(rand::random, |text| text.parse().expect("SEED is a number"));
     println!("SEED={seed}");
     let (lender, servers) = (arena(2), arena(2));
     let lent = servers.clone();
@@ -66,7 +68,8 @@ pub async fn calls_given_up_at_any_moment_leave_the_others_whole(rig: Rig) {
     eventually("what was lent for pushes is back", || servers.usage().leased_bytes == 0).await;
 }
 
-/// Takes `patience` events, or all that come, and checks every byte at the end: later calls must not have changed one.
+/// Takes `patience` events, or all that come, and checks every byte at the end: later calls must
+/// not have changed one.
 async fn one_call(rig: &Rig, lender: &verbs3_rdma::arena::Arena, id: u64, patience: u64) {
     let bytes = PARTS as usize * PART_BYTES;
     let lent = loop {
@@ -79,7 +82,9 @@ async fn one_call(rig: &Rig, lender: &verbs3_rdma::arena::Arena, id: u64, patien
     let mut seen = Vec::new();
     for _ in 0..patience {
         match call.next().await.unwrap() {
-            Event::Wanted { bytes, .. } => call.push(&[pattern(id, 0, bytes as usize)]).await.unwrap(),
+            Event::Wanted { bytes, .. } => {
+                call.push(&[pattern(id, 0, bytes as usize)]).await.unwrap()
+            }
             Event::Part(part) => {
                 let last = part.last;
                 seen.push(part);

@@ -10,8 +10,8 @@ use verbs3_rdma::transport::{Event, PeerAddress, Service, Transport, TransportEr
 
 use crate::raw::{self, Kind, RawEnd, RawHeader, RawServer, raw_client};
 use crate::rig::{
-    CREDITS, PAGE, arena, collect, eventually, landing, options, pattern, serve, server_options, service,
-    within_deadline,
+    CREDITS, PAGE, arena, collect, eventually, landing, options, pattern, serve, server_options,
+    service, within_deadline,
 };
 
 fn silent() -> Arc<dyn Service> {
@@ -81,7 +81,8 @@ async fn nobody_listening_is_unreachable() {
         let server = serve(silent(), server_options()).await;
         let tcp = server.local_addr();
         server.shutdown().await;
-        let error = TcpTransport::new(options()).connect(&PeerAddress::from(tcp)).await.err().unwrap();
+        let error =
+            TcpTransport::new(options()).connect(&PeerAddress::from(tcp)).await.err().unwrap();
         assert!(matches!(error, TransportError::Unreachable { .. }), "{error}");
     })
     .await;
@@ -100,7 +101,8 @@ async fn a_handshake_that_stalls_is_cut_at_its_deadline() {
 
         let listener = tokio::net::TcpListener::bind(crate::rig::listen_address()).await.unwrap();
         let tcp = listener.local_addr().unwrap();
-        let error = TcpTransport::new(options.tcp).connect(&PeerAddress::from(tcp)).await.err().unwrap();
+        let error =
+            TcpTransport::new(options.tcp).connect(&PeerAddress::from(tcp)).await.err().unwrap();
         assert!(error.to_string().contains("deadline"), "{error}");
     })
     .await;
@@ -109,7 +111,8 @@ async fn a_handshake_that_stalls_is_cut_at_its_deadline() {
 #[tokio::test]
 async fn connections_and_half_open_handshakes_are_capped() {
     within_deadline(async {
-        let options = TcpServerOptions { connections_max: 1, handshakes_max: 1, ..server_options() };
+        let options =
+            TcpServerOptions { connections_max: 1, handshakes_max: 1, ..server_options() };
         let server = serve(silent(), options).await;
         let tcp = server.local_addr();
         let first = raw_client(tcp).await;
@@ -125,11 +128,16 @@ async fn connections_and_half_open_handshakes_are_capped() {
     .await;
 }
 
-/// Found by reading: whoever opened so many sockets kept every gateway out, again and again until each deadline.
+/// Found by reading: whoever opened so many sockets kept every gateway out, again and again until
+/// each deadline.
 #[tokio::test]
 async fn strangers_that_say_nothing_keep_no_requester_out() {
     within_deadline(async {
-        let mut options = TcpServerOptions { handshakes_max: 3, handshakes_per_address_max: 2, ..server_options() };
+        let mut options = TcpServerOptions {
+            handshakes_max: 3,
+            handshakes_per_address_max: 2,
+            ..server_options()
+        };
         // Longer than this test takes.
         options.tcp.calls.connect_deadline = Duration::from_secs(600);
         let server = serve(silent(), options).await;
@@ -177,7 +185,8 @@ async fn requester_cuts(lie: impl Fn(u64) -> Vec<(RawHeader, Vec<u8>)>) {
 async fn a_part_outside_the_landing_cuts_the_server_off() {
     let page = PAGE as u64;
     for (offset, bytes) in [(0, page + 1), (page, 1), (u64::MAX, 1), (1, u64::MAX)] {
-        requester_cuts(|id| vec![(raw::header(Kind::Part, id).at(offset).data(bytes), vec![])]).await;
+        requester_cuts(|id| vec![(raw::header(Kind::Part, id).at(offset).data(bytes), vec![])])
+            .await;
     }
 }
 
@@ -207,7 +216,8 @@ async fn frames_that_no_server_sends_cut_it_off() {
     requester_cuts(|_| vec![(raw::header(Kind::Hello, 0), vec![])]).await;
     requester_cuts(|id| vec![(raw::header(Kind::Part, id).message(u32::MAX), vec![])]).await;
     requester_cuts(|_| vec![(raw::header(Kind::Goodbye, 0).data(1), vec![])]).await;
-    // Data that is said to be in the landing already, where nothing but the stream could have put it.
+    // Data that is said to be in the landing already, where nothing but the stream could have put
+    // it.
     requester_cuts(|id| vec![(raw::header(Kind::Part, id).data(5).placed().last(), vec![])]).await;
     requester_cuts(|id| vec![(raw::header(Kind::Part, id).segments(1), vec![0; 16])]).await;
 }
@@ -349,7 +359,8 @@ async fn a_requester_that_cancels_without_reading_is_not_queued_for_without_boun
                 end.raw(&frames).await;
             }
         };
-        // Every cancel is answered; once nobody reads the answers, the server stops reading the questions.
+        // Every cancel is answered; once nobody reads the answers, the server stops reading the
+        // questions.
         let stuck = tokio::time::timeout(Duration::from_secs(4), flood).await;
         assert!(stuck.is_err());
         let other = raw_client(server.local_addr());

@@ -47,10 +47,16 @@ async fn connections_go_in_turn_over_the_threads_and_stay_there() {
         let transport = TcpTransport::new(self::options());
         let mut connections = Vec::new();
         for turn in 0..7 {
-            connections.push(transport.connect(&PeerAddress::from(server.local_addr())).await.unwrap());
+            connections
+                .push(transport.connect(&PeerAddress::from(server.local_addr())).await.unwrap());
             for (number, connection) in connections.iter().enumerate() {
                 let answer = collect(&mut connection.call("".into(), None)).await.unwrap();
-                assert_eq!(answer.messages, [format!("data-{}", number % 3)], "connection {number} of {}", turn + 1);
+                assert_eq!(
+                    answer.messages,
+                    [format!("data-{}", number % 3)],
+                    "connection {number} of {}",
+                    turn + 1
+                );
             }
         }
         server.shutdown().await;

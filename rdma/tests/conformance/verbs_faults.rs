@@ -1,4 +1,5 @@
-//! What a peer or a device does wrong over verbs, on real kernel verbs. Run in the VM; the device is soft-RoCE or soft-iWARP.
+//! What a peer or a device does wrong over verbs, on real kernel verbs. Run in the VM; the device
+//! is soft-RoCE or soft-iWARP.
 
 use std::process::Command;
 use std::sync::mpsc::sync_channel;
@@ -10,17 +11,22 @@ use prometheus::Registry;
 use verbs3_rdma::arena::Arena;
 use verbs3_rdma::calls::{CallOptions, Secret};
 use verbs3_rdma::transport::{Connection, Service, Transport, TransportError};
-use verbs3_rdma::verbs::{PinnedRuntime, VerbsOptions, VerbsServer, VerbsServerOptions, VerbsTransport};
+use verbs3_rdma::verbs::{
+    PinnedRuntime, VerbsOptions, VerbsServer, VerbsServerOptions, VerbsTransport,
+};
 
 use crate::placed::placed;
 use crate::rig::{
-    PAGE, arena, collect, eventually, landing, listen_address, pattern, service, verbs_options, within_deadline,
+    PAGE, arena, collect, eventually, landing, listen_address, pattern, service, verbs_options,
+    within_deadline,
 };
 
 const NEEDS: &str = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh";
 
 async fn served(options: VerbsOptions, owner: Arena, service: Arc<dyn Service>) -> VerbsServer {
-    VerbsServer::bind(listen_address(), VerbsServerOptions::new(options), owner, service).await.expect(NEEDS)
+    VerbsServer::bind(listen_address(), VerbsServerOptions::new(options), owner, service)
+        .await
+        .expect(NEEDS)
 }
 
 fn transport(options: VerbsOptions, arena: &Arena) -> VerbsTransport {
@@ -51,8 +57,8 @@ async fn reads(connection: &Arc<dyn Connection>, arena: &Arena) -> Result<(), Tr
     Ok(())
 }
 
-/// A worker that is stopped (SIGSTOP, a long page fault) before its WRITE, and goes on when its requester has long given up
-/// and lent the memory to somebody else.
+/// A worker that is stopped (SIGSTOP, a long page fault) before its WRITE, and goes on when its
+/// requester has long given up and lent the memory to somebody else.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh"]
 async fn verbs_a_late_write_does_not_touch_a_reused_landing() {
@@ -64,7 +70,8 @@ async fn verbs_a_late_write_does_not_touch_a_reused_landing() {
         let wait = Mutex::new(wait);
         let stopped = service(move |_, reply| {
             tell.send("begun").unwrap();
-            // Blocks the thread that drives this server's connection: nothing of it moves, no cancel is seen.
+            // Blocks the thread that drives this server's connection: nothing of it moves, no
+            // cancel is seen.
             wait.lock().unwrap().recv().unwrap();
             let (late, tell) = (late.clone(), tell.clone());
             async move {
@@ -79,12 +86,19 @@ async fn verbs_a_late_write_does_not_touch_a_reused_landing() {
         let arena = arena(4);
         let mut options = verbs_options();
         options.calls.cancel_ack_deadline = Duration::from_millis(200);
-        let connection = transport(options, &arena).connect_to(server.local_addr().unwrap(), None).await.unwrap();
+        let connection = transport(options, &arena)
+            .connect_to(server.local_addr().unwrap(), None)
+            .await
+            .unwrap();
         let mut call = connection.call("".into(), landing(&arena, 4 * PAGE));
         assert!(tokio::time::timeout(Duration::from_millis(50), call.next()).await.is_err());
         assert_eq!(hear.recv().unwrap(), "begun");
         drop(call);
-        assert_eq!(arena.usage().asked_bytes, (4 * PAGE) as u64, "in quarantine while the worker may write");
+        assert_eq!(
+            arena.usage().asked_bytes,
+            (4 * PAGE) as u64,
+            "in quarantine while the worker may write"
+        );
         eventually("the queue pair was destroyed", || arena.usage().leased_bytes == 0).await;
         // All of the arena is somebody else's now.
         let all = arena.usage().capacity_bytes as usize;
@@ -92,7 +106,10 @@ async fn verbs_a_late_write_does_not_touch_a_reused_landing() {
         go.send(()).unwrap();
         assert_eq!(hear.recv().unwrap(), "answered");
         tokio::time::sleep(Duration::from_millis(500)).await;
-        assert!(mine.concat() == pattern(5, 0, all), "a late WRITE changed memory that was lent anew");
+        assert!(
+            mine.concat() == pattern(5, 0, all),
+            "a late WRITE changed memory that was lent anew"
+        );
         drop(server);
     })
     .await;
@@ -124,7 +141,8 @@ async fn verbs_nobody_listening_is_unreachable() {
         let server = mebibytes().await;
         let address = server.local_addr().unwrap();
         server.shutdown().await;
-        let calls = CallOptions { connect_deadline: Duration::from_secs(10), ..verbs_options().calls };
+        let calls =
+            CallOptions { connect_deadline: Duration::from_secs(10), ..verbs_options().calls };
         let transport = transport(VerbsOptions { calls, ..verbs_options() }, &arena(1));
         let error = transport.connect_to(address, None).await.err().unwrap();
         assert!(matches!(error, TransportError::Unreachable { .. }), "{error}");
@@ -138,8 +156,15 @@ async fn verbs_an_idle_connection_lives_by_signs_of_life() {
     within_deadline(async {
         let server = mebibytes().await;
         let arena = arena(4);
-        let options = VerbsOptions { heartbeat: Duration::from_millis(50), receive_count: 4, ..verbs_options() };
-        let connection = transport(options, &arena).connect_to(server.local_addr().unwrap(), None).await.unwrap();
+        let options = VerbsOptions {
+            heartbeat: Duration::from_millis(50),
+            receive_count: 4,
+            ..verbs_options()
+        };
+        let connection = transport(options, &arena)
+            .connect_to(server.local_addr().unwrap(), None)
+            .await
+            .unwrap();
         // More of them than the peer has receive buffers, so their credits must have come back.
         tokio::time::sleep(Duration::from_secs(2)).await;
         assert!(connection.broken().is_none());
@@ -153,10 +178,12 @@ fn path_mtus() -> [i64; 2] {
     let registry = Registry::new();
     verbs3_rdma::metrics::register(&registry).unwrap();
     let families = registry.gather();
-    let family = families.iter().find(|family| family.name() == "verbs3_verbs_path_mtu_bytes").unwrap();
+    let family =
+        families.iter().find(|family| family.name() == "verbs3_verbs_path_mtu_bytes").unwrap();
     ["requester", "server"].map(|side| {
-        let of_side =
-            |metric: &&prometheus::proto::Metric| metric.get_label().iter().any(|label| label.value() == side);
+        let of_side = |metric: &&prometheus::proto::Metric| {
+            metric.get_label().iter().any(|label| label.value() == side)
+        };
         family.get_metric().iter().find(of_side).unwrap().get_gauge().get_value() as i64
     })
 }
@@ -172,7 +199,9 @@ async fn path_mtu_is_the_smaller_bound_of_both_sides() {
         });
         let memory = arena(8);
         let mut of_device = 0;
-        for (mine, theirs) in [(None, None), (Some(512), None), (None, Some(1024)), (Some(256), Some(2048))] {
+        for (mine, theirs) in
+            [(None, None), (Some(512), None), (None, Some(1024)), (Some(256), Some(2048))]
+        {
             let owner = arena(8);
             let data = pages(&owner, 1, 1 << 20);
             let serves = service(move |_, reply| {
@@ -181,9 +210,13 @@ async fn path_mtu_is_the_smaller_bound_of_both_sides() {
                     let _ = reply.last("".into(), 0, data).await;
                 }
             });
-            let server = served(VerbsOptions { path_mtu_max: theirs, ..verbs_options() }, owner, serves).await;
-            let transport = transport(VerbsOptions { path_mtu_max: mine, ..verbs_options() }, &memory);
-            let connection = transport.connect_to(server.local_addr().unwrap(), None).await.unwrap();
+            let server =
+                served(VerbsOptions { path_mtu_max: theirs, ..verbs_options() }, owner, serves)
+                    .await;
+            let transport =
+                transport(VerbsOptions { path_mtu_max: mine, ..verbs_options() }, &memory);
+            let connection =
+                transport.connect_to(server.local_addr().unwrap(), None).await.unwrap();
             // Whole packets in both directions: sides that differ could not talk.
             reads(&connection, &memory).await.unwrap();
             let bound = mine.into_iter().chain(theirs).min().map(i64::from);
@@ -202,8 +235,9 @@ async fn path_mtu_is_the_smaller_bound_of_both_sides() {
     .await;
 }
 
-/// In a process of its own: soft-RoCE and soft-iWARP can't take a device away from a process that has opened it, so the
-/// removal ends with the process. NICs whose drivers can (mlx5) get their device back within it; that is not shown here.
+/// In a process of its own: soft-RoCE and soft-iWARP can't take a device away from a process that
+/// has opened it, so the removal ends with the process. NICs whose drivers can (mlx5) get their
+/// device back within it; that is not shown here.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh"]
 async fn device_removal_ends_its_connections_and_gives_their_landings_back() {
@@ -226,7 +260,10 @@ async fn device_removal_ends_its_connections_and_gives_their_landings_back() {
         eventually("the connection says so", || connection.broken().is_some()).await;
         eventually("every landing is back", || arena.usage().leased_bytes == 0).await;
         assert!(transport.connect_to(address, None).await.is_err(), "connected without a device");
-        eventually("both sides say that it is away", || !transport.is_up() && server.local_addr().is_none()).await;
+        eventually("both sides say that it is away", || {
+            !transport.is_up() && server.local_addr().is_none()
+        })
+        .await;
         let _ = removal.try_wait();
     })
     .await;

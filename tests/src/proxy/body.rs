@@ -1,4 +1,5 @@
-//! Bodies on their way through the proxy: whole, cut, of another length, slow, or held in the middle.
+//! Bodies on their way through the proxy: whole, cut, of another length, slow, or held in the
+//! middle.
 
 use std::time::Duration;
 
@@ -76,7 +77,9 @@ async fn next((mut body, mut plan, mut rest): State) -> Option<(Result<Bytes, Er
         match std::mem::replace(&mut plan.then, Then::End) {
             Then::End | Then::Add(0) => return None,
             Then::Break => return Some((Err("cut by the proxy".into()), (body, plan, rest))),
-            Then::Add(more) => return Some((Ok(Bytes::from(vec![b'x'; more])), (body, plan, rest))),
+            Then::Add(more) => {
+                return Some((Ok(Bytes::from(vec![b'x'; more])), (body, plan, rest)));
+            }
             Then::Hold(faults) => {
                 faults.hold().await;
                 plan.left = usize::MAX;

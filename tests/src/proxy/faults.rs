@@ -45,7 +45,8 @@ pub enum Fault {
     Dropped,
     /// The store does what it is asked, and the connection is closed instead of an answer.
     AnswerLost,
-    /// The answer's body breaks off after so many bytes; of a PUT, the request's body, before the store has all of it.
+    /// The answer's body breaks off after so many bytes; of a PUT, the request's body, before the
+    /// store has all of it.
     BodyCut { after: usize },
     /// The answer is longer or shorter than it should be, and says so in Content-Length.
     OtherLength { by: i64 },
@@ -106,7 +107,8 @@ impl Default for Faults {
 }
 
 impl Faults {
-    /// The next `times` requests of this kind whose path contains `key` fail so. Rules are looked at in order.
+    /// The next `times` requests of this kind whose path contains `key` fail so. Rules are looked
+    /// at in order.
     pub fn next(&self, times: u64, op: Op, key: &str, fault: Fault) {
         self.state().rules.push_back(Rule { op, key: key.to_owned(), left: times, fault });
     }
@@ -138,7 +140,11 @@ impl Faults {
 
     /// Requests so far of this kind whose path contains `key`.
     pub fn seen(&self, op: Op, key: &str) -> usize {
-        self.state().seen.iter().filter(|seen| op.is(&seen.method) && seen.path.contains(key)).count()
+        self.state()
+            .seen
+            .iter()
+            .filter(|seen| op.is(&seen.method) && seen.path.contains(key))
+            .count()
     }
 
     /// The `traceparent` of those that had one.
@@ -148,7 +154,8 @@ impl Faults {
         seen.filter_map(|seen| seen.traceparent.clone()).collect()
     }
 
-    /// How many requests a fault was applied to: a test whose faults never struck has proved nothing.
+    /// How many requests a fault was applied to: a test whose faults never struck has proved
+    /// nothing.
     pub fn struck(&self) -> u64 {
         self.state().failed
     }
@@ -193,7 +200,9 @@ impl Drop for Held<'_> {
 
 impl State {
     fn choose(&mut self, method: &Method, path: &str) -> Option<Fault> {
-        if let Some(at) = self.rules.iter().position(|rule| rule.op.is(method) && path.contains(&rule.key)) {
+        if let Some(at) =
+            self.rules.iter().position(|rule| rule.op.is(method) && path.contains(&rule.key))
+        {
             let rule = &mut self.rules[at];
             rule.left -= 1;
             let fault = rule.fault.clone();
@@ -203,7 +212,8 @@ impl State {
             return Some(fault);
         }
         let random = self.random.as_mut()?;
-        let kinds: Vec<&Fault> = random.kinds.iter().filter(|(op, _)| op.is(method)).map(|(_, fault)| fault).collect();
+        let kinds: Vec<&Fault> =
+            random.kinds.iter().filter(|(op, _)| op.is(method)).map(|(_, fault)| fault).collect();
         if kinds.is_empty() || random.rng.random_range(0..100) >= random.percent {
             return None;
         }

@@ -1,4 +1,5 @@
-//! The coordinators, as workers and gateways see them: the leader's `Cluster`, what it has persisted, and the way there.
+//! The coordinators, as workers and gateways see them: the leader's `Cluster`, what it has
+//! persisted, and the way there.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -169,7 +170,8 @@ impl Control {
 
     async fn pass(&self) {
         let rare = self.rng.lock().random_bool(0.02);
-        let milliseconds = self.rng.lock().random_range(0..=self.slowness * if rare { 30 } else { 1 });
+        let milliseconds =
+            self.rng.lock().random_range(0..=self.slowness * if rare { 30 } else { 1 });
         sleep(Duration::from_millis(milliseconds)).await;
     }
 }

@@ -1,4 +1,5 @@
-//! A gateway: the real client of the tier, its map, and what a gateway does with it for a read and a write.
+//! A gateway: the real client of the tier, its map, and what a gateway does with it for a read and
+//! a write.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,7 +9,8 @@ use std::time::Duration;
 use prometheus::Registry;
 use tokio::time::sleep;
 use verbs3_client::{
-    Announced, Found, HealthOptions, OpenOutcome, OpenRequest, SpanItem, SpanRead, SpanRequest, Tier, TierOptions,
+    Announced, Found, HealthOptions, OpenOutcome, OpenRequest, SpanItem, SpanRead, SpanRequest,
+    Tier, TierOptions,
 };
 use verbs3_protocol::{ByteRange, Epoch, ObjectKey, Placement, Version, WorkerId, WriteOutcome};
 use verbs3_rdma::peer::Peer;
@@ -50,12 +52,23 @@ pub enum How {
 }
 
 impl Gateway {
-    pub fn new(index: usize, processes: &[Process], control: Arc<Control>, store: Arc<Store>, seed: u64) -> Self {
+    pub fn new(
+        index: usize,
+        processes: &[Process],
+        control: Arc<Control>,
+        store: Arc<Store>,
+        seed: u64,
+    ) -> Self {
         // Of those whose news take long, homes are asked by an old map.
         let news_take = Duration::from_millis([10, 100, 400][(seed as usize + index) % 3]);
-        let link = |process: &Process| Link::new(&process.id.0, process.place.clone(), seed ^ (index as u64) << 8);
+        let link = |process: &Process| {
+            Link::new(&process.id.0, process.place.clone(), seed ^ (index as u64) << 8)
+        };
         let links: Vec<Link> = processes.iter().map(link).collect();
-        let peers = processes.iter().zip(&links).map(|(process, link)| (process.id.clone(), link.peer.clone()));
+        let peers = processes
+            .iter()
+            .zip(&links)
+            .map(|(process, link)| (process.id.clone(), link.peer.clone()));
         let health = HealthOptions {
             rest_min: Duration::from_millis(50),
             rest_max: Duration::from_millis(200),
@@ -77,9 +90,24 @@ impl Gateway {
         // Its leases end by the same time as everything else.
         let start = tokio::time::Instant::now();
         let clock = Arc::new(move || start.elapsed());
-        let tier = Tier::with_clock(options, Placement::nobody(), HashMap::new(), arena(32), &Registry::new(), clock);
+        let tier = Tier::with_clock(
+            options,
+            Placement::nobody(),
+            HashMap::new(),
+            arena(32),
+            &Registry::new(),
+            clock,
+        );
         let tier = tier.unwrap();
-        Self { tier, peers: peers.collect(), links, control, store, follows: AtomicBool::new(true), news_take }
+        Self {
+            tier,
+            peers: peers.collect(),
+            links,
+            control,
+            store,
+            follows: AtomicBool::new(true),
+            news_take,
+        }
     }
 
     /// Takes over each map, until it is dropped.
@@ -98,7 +126,8 @@ impl Gateway {
         }
     }
 
-    /// Reads that were answered by leases, without asking a home; and leases that homes have recalled.
+    /// Reads that were answered by leases, without asking a home; and leases that homes have
+    /// recalled.
     pub fn leased(&self) -> (u64, u64) {
         (self.tier.leased(), self.tier.leases_recalled())
     }
@@ -140,14 +169,15 @@ impl Gateway {
             OpenOutcome::Ufs(answer) => panic!("{key}: the store said {answer:?}"),
             OpenOutcome::Bypass(_) => {
                 let version = self.store.get(key).await;
-                let seen = if is_deletion(version) { Seen::Nothing } else { Seen::Version(version) };
+                let seen =
+                    if is_deletion(version) { Seen::Nothing } else { Seen::Version(version) };
                 ReadEnd { seen, how: How::PastTheTier }
             }
         }
     }
 
-    /// Holds every byte against the version that the client was told of, up to where a body ends: whole, or cut because the version is gone
-    /// or the tier in trouble.
+    /// Holds every byte against the version that the client was told of, up to where a body ends:
+    /// whole, or cut because the version is gone or the tier in trouble.
     async fn body(&self, key: &str, object: &Arc<ObjectKey>, found: Found) -> u64 {
         let version = Arc::new(found.opened.attributes.version.clone());
         let number = number(&version);
@@ -169,7 +199,13 @@ impl Gateway {
             let start = u64::from(span.block.0) * u64::from(GEOMETRY.block_bytes);
             covered = start + u64::from(span.range.end);
             let (object, version) = (object.clone(), version.clone());
-            rest = Some(self.tier.read_span(SpanRequest { object, version, span, ahead_bytes: 0, trace: None }));
+            rest = Some(self.tier.read_span(SpanRequest {
+                object,
+                version,
+                span,
+                ahead_bytes: 0,
+                trace: None,
+            }));
         }
         assert_eq!(at as u64, version.bytes, "{key} version {number}: a body that is not whole");
         number

@@ -47,7 +47,8 @@ impl Key {
         self.promised.load(Ordering::SeqCst)
     }
 
-    /// Panics unless a read that began when `promised` was promised, and ends now, may have seen that.
+    /// Panics unless a read that began when `promised` was promised, and ends now, may have seen
+    /// that.
     pub fn check(&self, promised: u64, seen: &Seen, how: &str) {
         let begun = self.begun.load(Ordering::SeqCst);
         let name = &self.name;
@@ -64,7 +65,10 @@ impl Key {
             }
             Seen::Nothing => {
                 let may_be_absent = (promised..=begun).any(is_deletion);
-                assert!(may_be_absent, "{name}: STALE: absent, though {promised} to {begun} are there ({how})");
+                assert!(
+                    may_be_absent,
+                    "{name}: STALE: absent, though {promised} to {begun} are there ({how})"
+                );
             }
         }
     }

@@ -1,11 +1,13 @@
-//! Hundreds of short histories of concurrent writers and readers on several gateways, while workers are killed, stopped, restarted and
-//! drained, links are cut in one direction or both, and leaders are deposed: no read that starts after a write's
-//! acknowledgement sees an older version, no body mixes two.
+//! Hundreds of short histories of concurrent writers and readers on several gateways, while workers
+//! are killed, stopped, restarted and drained, links are cut in one direction or both, and leaders
+//! are deposed: no read that starts after a write's acknowledgement sees an older version, no body
+//! mixes two.
 //!
-//! Workers, the gateways' client of the tier, the leader's `Cluster` and the workers' `Tenure` are the real ones, in one thread whose time is
-//! virtual: leases run out in no time, and answers take as long as chance has it. What stands for the network, the
-//! store and the talk with the coordinators is in the modules here. `ROUNDS=` says how many, `SEED=` begins with the same choices (jitter
-//! within the components is their own).
+//! Workers, the gateways' client of the tier, the leader's `Cluster` and the workers' `Tenure` are
+//! the real ones, in one thread whose time is virtual: leases run out in no time, and answers take
+//! as long as chance has it. What stands for the network, the store and the talk with the
+//! coordinators is in the modules here. `ROUNDS=` says how many, `SEED=` begins with the same
+//! choices (jitter within the components is their own).
 #![allow(clippy::unwrap_used)]
 
 mod control;
@@ -26,7 +28,11 @@ const ROUNDS: usize = 200;
 
 /// One history, in a thread whose time is virtual.
 fn history(seed: u64) -> Summary {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build()
+        .unwrap();
     let summary = runtime.block_on(async { World::new(seed).run().await });
     // Tasks of processes that were killed are dropped with it.
     drop(runtime);
@@ -55,7 +61,9 @@ fn in_hundreds_of_histories_nobody_reads_less_than_was_acknowledged() {
     let sum = std::thread::scope(|scope| {
         let lanes: Vec<_> = (0..lanes).map(|_| scope.spawn(lane)).collect();
         let mut sum = Summary::default();
-        lanes.into_iter().for_each(|lane| sum.add(&lane.join().expect("a history had what can't be")));
+        lanes
+            .into_iter()
+            .for_each(|lane| sum.add(&lane.join().expect("a history had what can't be")));
         sum
     });
     println!("{rounds} histories: {sum:?}");

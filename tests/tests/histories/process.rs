@@ -1,4 +1,5 @@
-//! A worker's process: the real worker, and its talk with the coordinators as `cli` has it, without HTTP.
+//! A worker's process: the real worker, and its talk with the coordinators as `cli` has it, without
+//! HTTP.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,7 +10,9 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use verbs3_cache_worker::{Activation, Clock, Moment, NotedWrite, Worker, WorkerOptions};
-use verbs3_coordinator_client::api::{self, HeardWord, Incarnation, OPEN_WRITES_MAX, OpenWrite, Registration};
+use verbs3_coordinator_client::api::{
+    self, HeardWord, Incarnation, OPEN_WRITES_MAX, OpenWrite, Registration,
+};
 use verbs3_coordinator_client::tenure::{Duty, Tenure};
 use verbs3_protocol::{Epoch, Geometry, Placement, Volume, WorkerId};
 use verbs3_rdma::arena::{Arena, ArenaOptions};
@@ -30,8 +33,11 @@ pub fn volume() -> Volume {
 }
 
 pub fn arena(mebibytes: usize) -> Arena {
-    let options =
-        ArenaOptions { capacity_bytes: mebibytes << 20, cell_bytes_max: GEOMETRY.page_bytes as usize, populate: false };
+    let options = ArenaOptions {
+        capacity_bytes: mebibytes << 20,
+        cell_bytes_max: GEOMETRY.page_bytes as usize,
+        populate: false,
+    };
     Arena::map(options).unwrap()
 }
 
@@ -62,7 +68,15 @@ pub struct Process {
 impl Process {
     pub fn new(index: usize, control: Arc<Control>, store: Arc<Store>) -> Self {
         let (id, place) = (WorkerId(format!("worker-{index}")), Arc::default());
-        Self { id, index, control, store, place, goes_on: watch::Sender::new(true), start: Instant::now() }
+        Self {
+            id,
+            index,
+            control,
+            store,
+            place,
+            goes_on: watch::Sender::new(true),
+            start: Instant::now(),
+        }
     }
 
     pub fn is_running(&self) -> bool {
@@ -75,7 +89,11 @@ impl Process {
 
     pub fn launch(&self) {
         let retries = RetryLimits { attempts_max: 1, ..RetryLimits::default() };
-        let ufs = Ufs::new("main".into(), self.store.clone(), UfsLimits { retries, ..UfsLimits::default() });
+        let ufs = Ufs::new(
+            "main".into(),
+            self.store.clone(),
+            UfsLimits { retries, ..UfsLimits::default() },
+        );
         let volumes = HashMap::from([(volume(), (ufs, "bucket".to_owned()))]);
         let options = WorkerOptions {
             geometry: GEOMETRY,
@@ -89,8 +107,11 @@ impl Process {
             lease_quiet: Duration::ZERO,
             ..WorkerOptions::default()
         };
-        let clock = Virtual { start: self.start, offset: Duration::from_secs(1000 * self.index as u64) };
-        let worker = Worker::with_clock(options, arena(24), volumes, &Registry::new(), Arc::new(clock)).unwrap();
+        let clock =
+            Virtual { start: self.start, offset: Duration::from_secs(1000 * self.index as u64) };
+        let worker =
+            Worker::with_clock(options, arena(24), volumes, &Registry::new(), Arc::new(clock))
+                .unwrap();
         worker.follows_another();
         let (killed, leaves) = (CancellationToken::new(), CancellationToken::new());
         let tenant = Tenant {
@@ -209,7 +230,10 @@ impl Tenant {
                 self.worker.hold_lease(left);
             }
             Duty::Hear(words) => {
-                let hear = |word: api::RelayedWord| HeardWord { id: word.id, heard: self.worker.hear(&word.word) };
+                let hear = |word: api::RelayedWord| HeardWord {
+                    id: word.id,
+                    heard: self.worker.hear(&word.word),
+                };
                 let heard = words.into_iter().map(hear).collect();
                 self.tenure.heard(heard);
             }
@@ -217,8 +241,15 @@ impl Tenant {
     }
 
     fn activate(&mut self, activation: api::Activation) {
-        let api::Activation { membership, former, handed_over, open_writes, resumes, uncertain_ms, restarted } =
-            activation;
+        let api::Activation {
+            membership,
+            former,
+            handed_over,
+            open_writes,
+            resumes,
+            uncertain_ms,
+            restarted,
+        } = activation;
         let Some(map) = self.control.placement(&membership) else { return };
         let known = self.map.clone().filter(|known| known.epoch() == former.epoch);
         let former = known.or_else(|| self.control.placement(&former));
@@ -238,7 +269,10 @@ impl Tenant {
 }
 
 fn told(writes: Vec<NotedWrite>) -> Vec<OpenWrite> {
-    writes.into_iter().map(|noted| OpenWrite::new(noted.hash, noted.write, noted.remaining)).collect()
+    writes
+        .into_iter()
+        .map(|noted| OpenWrite::new(noted.hash, noted.write, noted.remaining))
+        .collect()
 }
 
 fn noted(writes: Vec<OpenWrite>) -> Vec<NotedWrite> {

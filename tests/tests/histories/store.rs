@@ -1,4 +1,5 @@
-//! A store whose objects are versions of bodies that say what they are. It takes its time, before it looks and after.
+//! A store whose objects are versions of bodies that say what they are. It takes its time, before
+//! it looks and after.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,8 +11,8 @@ use parking_lot::Mutex;
 use rand::RngExt;
 use rand::rngs::SmallRng;
 use s3s::dto::{
-    ETag, ETagCondition, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput, Range, StreamingBlob,
-    Timestamp,
+    ETag, ETagCondition, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput, Range,
+    StreamingBlob, Timestamp,
 };
 use s3s::{S3, S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 use tokio::time::sleep;
@@ -32,7 +33,11 @@ pub struct Store {
 impl Store {
     pub fn new(seed: u64) -> Self {
         let mut rng = seed::rng(seed, 1);
-        Self { versions: Mutex::default(), slowness: [2, 10, 40][rng.random_range(0..3)], rng: Mutex::new(rng) }
+        Self {
+            versions: Mutex::default(),
+            slowness: [2, 10, 40][rng.random_range(0..3)],
+            rng: Mutex::new(rng),
+        }
     }
 
     /// Becomes visible at some moment, and is answered at some later one.
@@ -52,13 +57,16 @@ impl Store {
 
     async fn pass(&self) {
         let rare = self.rng.lock().random_bool(0.02);
-        let milliseconds = self.rng.lock().random_range(0..=self.slowness * if rare { 30 } else { 1 });
+        let milliseconds =
+            self.rng.lock().random_range(0..=self.slowness * if rare { 30 } else { 1 });
         sleep(Duration::from_millis(milliseconds)).await;
     }
 
     fn find(&self, key: &str, condition: Option<&ETagCondition>) -> S3Result<u64> {
-        let version = self.versions.lock().get(key).copied().filter(|version| !is_deletion(*version));
-        let version = version.ok_or_else(|| error(S3ErrorCode::NoSuchKey, StatusCode::NOT_FOUND))?;
+        let version =
+            self.versions.lock().get(key).copied().filter(|version| !is_deletion(*version));
+        let version =
+            version.ok_or_else(|| error(S3ErrorCode::NoSuchKey, StatusCode::NOT_FOUND))?;
         match condition {
             Some(ETagCondition::ETag(etag)) if etag.value() != format!("v{version}") => {
                 Err(error(S3ErrorCode::PreconditionFailed, StatusCode::PRECONDITION_FAILED))
@@ -85,7 +93,10 @@ fn modified(version: u64) -> Timestamp {
 
 #[async_trait]
 impl S3 for Store {
-    async fn get_object(&self, req: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
+    async fn get_object(
+        &self,
+        req: S3Request<GetObjectInput>,
+    ) -> S3Result<S3Response<GetObjectOutput>> {
         let input = req.input;
         self.pass().await;
         let found = self.find(&input.key, input.if_match.as_ref());
@@ -99,10 +110,15 @@ impl S3 for Store {
                 let end = last.map_or(all.len(), |last| (last as usize + 1).min(all.len()));
                 (first as usize..end, Some(format!("bytes {first}-{}/{}", end - 1, all.len())))
             }
-            Some(_) => return Err(error(S3ErrorCode::InvalidRange, StatusCode::RANGE_NOT_SATISFIABLE)),
+            Some(_) => {
+                return Err(error(S3ErrorCode::InvalidRange, StatusCode::RANGE_NOT_SATISFIABLE));
+            }
         };
-        let chunks: Vec<Bytes> =
-            range.clone().step_by(32 << 10).map(|at| all.slice(at..(at + (32 << 10)).min(range.end))).collect();
+        let chunks: Vec<Bytes> = range
+            .clone()
+            .step_by(32 << 10)
+            .map(|at| all.slice(at..(at + (32 << 10)).min(range.end)))
+            .collect();
         let body = futures::stream::iter(chunks.into_iter().map(Ok::<_, std::io::Error>));
         Ok(S3Response::new(GetObjectOutput {
             content_length: Some(range.len() as i64),
@@ -114,7 +130,10 @@ impl S3 for Store {
         }))
     }
 
-    async fn head_object(&self, req: S3Request<HeadObjectInput>) -> S3Result<S3Response<HeadObjectOutput>> {
+    async fn head_object(
+        &self,
+        req: S3Request<HeadObjectInput>,
+    ) -> S3Result<S3Response<HeadObjectOutput>> {
         self.pass().await;
         let found = self.find(&req.input.key, req.input.if_match.as_ref());
         self.pass().await;

@@ -42,7 +42,18 @@ pub struct Summary {
 
 impl Summary {
     pub fn add(&mut self, other: &Self) {
-        let Self { acknowledged, failed, lost, known, asked, past_the_tier, leased, recalled, maps, troubles } = other;
+        let Self {
+            acknowledged,
+            failed,
+            lost,
+            known,
+            asked,
+            past_the_tier,
+            leased,
+            recalled,
+            maps,
+            troubles,
+        } = other;
         self.acknowledged += acknowledged;
         self.failed += failed;
         self.lost += lost;
@@ -205,7 +216,8 @@ impl World {
     /// For a while, and perhaps into the next one.
     async fn trouble(&mut self) {
         let what = ALL[self.rng.random_range(0..ALL.len())];
-        let (worker, gateway) = (self.rng.random_range(0..WORKERS), self.rng.random_range(0..GATEWAYS));
+        let (worker, gateway) =
+            (self.rng.random_range(0..WORKERS), self.rng.random_range(0..GATEWAYS));
         let ways = [(false, false), (true, false), (false, true)][self.rng.random_range(0..3)];
         let shared = self.shared.clone();
         let process = &shared.processes[worker];
@@ -220,10 +232,15 @@ impl World {
             Trouble::Depose => shared.control.depose(),
             Trouble::CutFromGateway => shared.gateways[gateway].links[worker].pass(ways.0, ways.1),
             Trouble::CutFromAllGateways => {
-                shared.gateways.iter().for_each(|gateway| gateway.links[worker].pass(ways.0, ways.1));
+                shared
+                    .gateways
+                    .iter()
+                    .for_each(|gateway| gateway.links[worker].pass(ways.0, ways.1));
             }
             Trouble::CutFromCoordinators => shared.control.ways[worker].pass(ways.0, ways.1),
-            Trouble::GatewayFollowsNot => shared.gateways[gateway].follows.store(false, Ordering::SeqCst),
+            Trouble::GatewayFollowsNot => {
+                shared.gateways[gateway].follows.store(false, Ordering::SeqCst)
+            }
             Trouble::Partition => self.partition(),
             Trouble::None => {}
         }
@@ -238,8 +255,9 @@ impl World {
     }
 
     fn partition(&mut self) {
-        let side =
-            |rng: &mut SmallRng, count: usize| -> Vec<bool> { (0..count).map(|_| rng.random_bool(0.5)).collect() };
+        let side = |rng: &mut SmallRng, count: usize| -> Vec<bool> {
+            (0..count).map(|_| rng.random_bool(0.5)).collect()
+        };
         let (workers, gateways) = (side(&mut self.rng, WORKERS), side(&mut self.rng, GATEWAYS));
         for (gateway, has_coordinators) in self.shared.gateways.iter().zip(gateways) {
             gateway.follows.store(has_coordinators, Ordering::SeqCst);
@@ -262,7 +280,10 @@ impl World {
             self.shared.control.drain(&process.id, false);
             self.shared.control.ways[index].pass(true, true);
         }
-        self.shared.gateways.iter().for_each(|gateway| gateway.follows.store(true, Ordering::SeqCst));
+        self.shared
+            .gateways
+            .iter()
+            .for_each(|gateway| gateway.follows.store(true, Ordering::SeqCst));
     }
 
     fn look_at_tasks(&mut self) {
@@ -317,15 +338,23 @@ impl Shared {
         }
     }
 
-    /// The writer goes away before the store has answered. It was announced: who reads while it may become visible asks the
-    /// store, so that what is visible is seen from then on, acknowledged or not.
-    async fn lose(&self, key: &Key, version: u64, announced: verbs3_client::Announced, rng: &mut SmallRng) {
+    /// The writer goes away before the store has answered. It was announced: who reads while it may
+    /// become visible asks the store, so that what is visible is seen from then on, acknowledged or
+    /// not.
+    async fn lose(
+        &self,
+        key: &Key,
+        version: u64,
+        announced: verbs3_client::Announced,
+        rng: &mut SmallRng,
+    ) {
         self.counts.lost.fetch_add(1, Ordering::Relaxed);
         let announced_at = Instant::now();
         drop(announced);
         milliseconds(rng, 0..UNCERTAIN.as_millis() as u64 / 3).await;
         self.store.put(&key.name, version).await;
-        // Leases are recalled by an announcement, and waited for by a report alone: nobody was told of this write.
+        // Leases are recalled by an announcement, and waited for by a report alone: nobody was told
+        // of this write.
         sleep_until(announced_at + LEASE).await;
         if announced_at.elapsed() < UNCERTAIN / 2 {
             key.promise(version);

@@ -1,5 +1,5 @@
-//! A coordinated cluster over etcd, each process on a host of its own: networks are cut, leaders and etcd die, clocks jump, and
-//! coherence holds all the time. Stage `cluster` of verbs3-test.
+//! A coordinated cluster over etcd, each process on a host of its own: networks are cut, leaders
+//! and etcd die, clocks jump, and coherence holds all the time. Stage `cluster` of verbs3-test.
 #![allow(clippy::unwrap_used)]
 
 mod preload;
@@ -81,7 +81,8 @@ fn cut_both(cluster: &mut Spread, some: &[String], others: &[String]) {
     cut(cluster, others, some);
 }
 
-/// Makes the trouble, waits until the cluster has taken the consequence that it must have, and ends the trouble.
+/// Makes the trouble, waits until the cluster has taken the consequence that it must have, and ends
+/// the trouble.
 async fn trouble(cluster: &mut Spread, history: &mut History, what: Trouble, rng: &mut SmallRng) {
     let (worker, gateway) = ([one_of(cluster, "worker", rng)], [one_of(cluster, "gateway", rng)]);
     let (coordinators, workers) = (cluster.hosts("coordinator"), cluster.hosts("worker"));
@@ -128,14 +129,18 @@ async fn trouble(cluster: &mut Spread, history: &mut History, what: Trouble, rng
             cluster.network.link(&worker[0], false).unwrap();
             cluster.status_shows(&is_left_out).await.unwrap();
         }
-        Trouble::LeaderFromEtcd | Trouble::LeaderDeafToEtcd | Trouble::LeaderFromWorkers | Trouble::KillLeader => {
+        Trouble::LeaderFromEtcd
+        | Trouble::LeaderDeafToEtcd
+        | Trouble::LeaderFromWorkers
+        | Trouble::KillLeader => {
             let leader = [cluster.leader(None).await.unwrap()];
             let taken_over = Takeover::begins();
             match what {
                 Trouble::LeaderFromEtcd => cut_both(cluster, &leader, &etcd),
                 Trouble::LeaderDeafToEtcd => cut(cluster, &etcd, &leader),
                 Trouble::KillLeader => cluster.kill(&leader[0]).unwrap(),
-                // It goes on to lead, and nobody has a lease: all ask the UFS, and stand by their map.
+                // It goes on to lead, and nobody has a lease: all ask the UFS, and stand by their
+                // map.
                 _ => cut_both(cluster, &leader, &workers),
             }
             if !matches!(what, Trouble::LeaderFromWorkers) {
@@ -151,21 +156,31 @@ async fn trouble(cluster: &mut Spread, history: &mut History, what: Trouble, rng
             cut_both(cluster, &follower, &etcd);
             cluster.kill(&worker[0]).unwrap();
             // Who asks it is told of a map that is not in force any more.
-            let lags = format!("coordinator http://{}:9500 is at map", cluster.network.address(&follower[0]).unwrap());
+            let lags = format!(
+                "coordinator http://{}:9500 is at map",
+                cluster.network.address(&follower[0]).unwrap()
+            );
             cluster.status_shows(&[is_left_out[0], is_left_out[1], &lags]).await.unwrap();
             history.run_for(SECOND).await;
             cluster.restart(&worker[0]).unwrap();
         }
         Trouble::KillEtcdAfterCompaction => {
-            let all =
-                cluster.ask_etcd("/v3/kv/range", r#"{"key":"AA==","range_end":"AA==","count_only":true}"#).unwrap();
+            let all = cluster
+                .ask_etcd("/v3/kv/range", r#"{"key":"AA==","range_end":"AA==","count_only":true}"#)
+                .unwrap();
             let revision = all["header"]["revision"].as_str().unwrap().to_owned();
-            cluster.ask_etcd("/v3/kv/compaction", &format!(r#"{{"revision":"{revision}","physical":true}}"#)).unwrap();
+            cluster
+                .ask_etcd(
+                    "/v3/kv/compaction",
+                    &format!(r#"{{"revision":"{revision}","physical":true}}"#),
+                )
+                .unwrap();
             cluster.kill("etcd").unwrap();
             // Past the leadership and every lease.
             history.run_for(3 * SECOND).await;
             cluster.restart("etcd").unwrap();
-            // Another map: whose watch of the store did not come back lags behind, which the status says in the end.
+            // Another map: whose watch of the store did not come back lags behind, which the status
+            // says in the end.
             cluster.status_shows(&["3 of 3 workers serve"]).await.unwrap();
             cluster.kill(&worker[0]).unwrap();
             cluster.status_shows(&is_left_out).await.unwrap();
@@ -204,17 +219,24 @@ impl Takeover {
         let next = cluster.leader(Some(before)).await.unwrap();
         let (took, starved) = (cluster.led_after(&next, self.began).unwrap(), self.starved.time());
         println!("    {next} leads {:.1} s after {before} did", took.as_secs_f64());
-        assert!(took <= 3 * LEADERSHIP + starved, "{next} led after {took:?}, of which {starved:?} nobody could run");
+        assert!(
+            took <= 3 * LEADERSHIP + starved,
+            "{next} led after {took:?}, of which {starved:?} nobody could run"
+        );
         next
     }
 }
 
-/// Of coordinators by more than they bear, of those who sign what stores take by less than these bear.
+/// Of coordinators by more than they bear, of those who sign what stores take by less than these
+/// bear.
 async fn clocks_jump(cluster: &mut Spread, history: &mut History) {
-    // Of a request that is signed before a jump, or whose skew is learnt across one, stores and gateways bear 15 minutes.
+    // Of a request that is signed before a jump, or whose skew is learnt across one, stores and
+    // gateways bear 15 minutes.
     for (coordinators, others) in [(3600, 400), (-86_400, -400), (0, 0)] {
         let before = refused_for_their_time(cluster).await;
-        for (role, seconds) in [("coordinator", coordinators), ("worker", others), ("gateway-0", others)] {
+        for (role, seconds) in
+            [("coordinator", coordinators), ("worker", others), ("gateway-0", others)]
+        {
             cluster.set_clock(role, &format!("{seconds:+}s")).unwrap();
         }
         history.run_for(SECOND).await;
@@ -238,7 +260,9 @@ async fn has_jumped(cluster: &Spread, role: &str, seconds: i32) {
     for name in cluster.hosts(role) {
         let is_ahead = async || match cluster.clock_ahead(&name).await {
             Ok(ahead) if (ahead - f64::from(seconds)).abs() < 60.0 => Ok(()),
-            other => Err(format!("the clock of {name} is ahead by {other:?} seconds instead of {seconds}")),
+            other => Err(format!(
+                "the clock of {name} is ahead by {other:?} seconds instead of {seconds}"
+            )),
         };
         eventually(60 * SECOND, is_ahead).await.unwrap();
     }
@@ -247,7 +271,8 @@ async fn has_jumped(cluster: &Spread, role: &str, seconds: i32) {
 async fn refused_for_their_time(cluster: &Spread) -> f64 {
     let mut refused = 0.0;
     for name in cluster.hosts("coordinator") {
-        refused += cluster.metrics(&name).await.unwrap().sum("verbs3_coordinator_unproven_total", &[]);
+        refused +=
+            cluster.metrics(&name).await.unwrap().sum("verbs3_coordinator_unproven_total", &[]);
     }
     refused
 }
@@ -260,7 +285,8 @@ async fn reads_see_acknowledged_writes_while_networks_are_cut() {
     }
     let seed = seed::from_environment();
     let mut rng = seed::rng(seed, 77);
-    let mut cluster = Spread::start(Size { coordinators: 2, workers: 3, gateways: 3 }).await.unwrap();
+    let mut cluster =
+        Spread::start(Size { coordinators: 2, workers: 3, gateways: 3 }).await.unwrap();
     let bucket = "partitions";
     cluster.make_bucket(bucket).await.unwrap();
     let mut history = History::start(&cluster.gateways, bucket, seed, Writes::MayFail);
@@ -284,7 +310,10 @@ async fn reads_see_acknowledged_writes_while_networks_are_cut() {
     summary.bound_by(rounds);
     for worker in cluster.hosts("worker") {
         let metrics = cluster.metrics(&worker).await.unwrap();
-        println!("{worker}: disk full {}", metrics.sum("verbs3_disk_errors_total", &["kind=\"full\""]));
+        println!(
+            "{worker}: disk full {}",
+            metrics.sum("verbs3_disk_errors_total", &["kind=\"full\""])
+        );
     }
 }
 
@@ -305,9 +334,16 @@ async fn version_seen(gateway: &Gateway, bucket: &str, key: &str) -> Option<u64>
 }
 
 async fn write_version(gateway: &Gateway, bucket: &str, key: &str, version: u64) {
-    let put = gateway.client.put_object().bucket(bucket).key(key).metadata("version", version.to_string());
+    let put = gateway
+        .client
+        .put_object()
+        .bucket(bucket)
+        .key(key)
+        .metadata("version", version.to_string());
     let written = put.body(content::body(key, version, 5000).into()).send().await;
-    written.unwrap_or_else(|error| panic!("{key} version {version} through {}: {error:?}", gateway.endpoint));
+    written.unwrap_or_else(|error| {
+        panic!("{key} version {version} through {}: {error:?}", gateway.endpoint)
+    });
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -317,7 +353,8 @@ async fn a_gateway_that_is_cut_from_a_worker_writes_by_way_of_the_coordinators()
         return;
     }
     let seed = seed::from_environment();
-    let mut cluster = Spread::start_patient(Size { coordinators: 2, workers: 3, gateways: 3 }).await.unwrap();
+    let mut cluster =
+        Spread::start_patient(Size { coordinators: 2, workers: 3, gateways: 3 }).await.unwrap();
     let bucket = "relays";
     cluster.make_bucket(bucket).await.unwrap();
     let gateways = cluster.gateways.clone();
@@ -344,22 +381,37 @@ async fn a_gateway_that_is_cut_from_a_worker_writes_by_way_of_the_coordinators()
     }
     let relayed = async |cluster: &Spread, kind: &str| {
         let metrics = cluster.metrics("gateway-0").await.unwrap();
-        metrics.sum("verbs3_client_relays_total", &[&format!("kind=\"{kind}\""), "outcome=\"done\""])
+        metrics
+            .sum("verbs3_client_relays_total", &[&format!("kind=\"{kind}\""), "outcome=\"done\""])
     };
-    let (announced, reported) = (relayed(&cluster, "announce").await, relayed(&cluster, "report").await);
+    let (announced, reported) =
+        (relayed(&cluster, "announce").await, relayed(&cluster, "report").await);
     println!("{announced} announcements and {reported} reports of 48 writes were relayed");
-    assert!(announced >= 2.0 && reported >= 2.0, "no key has worker-0 for its home, or it was reached");
-    let heard = cluster.metrics("worker-0").await.unwrap().sum("verbs3_worker_relayed_total", &["outcome=\"done\""]);
+    assert!(
+        announced >= 2.0 && reported >= 2.0,
+        "no key has worker-0 for its home, or it was reached"
+    );
+    let heard = cluster
+        .metrics("worker-0")
+        .await
+        .unwrap()
+        .sum("verbs3_worker_relayed_total", &["outcome=\"done\""]);
     assert!(heard >= announced + reported, "{heard}");
 
-    // Many keys in one message; then writers and readers at once, while the leader dies in the middle of it.
+    // Many keys in one message; then writers and readers at once, while the leader dies in the
+    // middle of it.
     let name = |key: &String| ObjectIdentifier::builder().key(key).build().unwrap();
     let all = Delete::builder().set_objects(Some(keys.iter().map(name).collect())).build().unwrap();
     let deleted = gateway.client.delete_objects().bucket(bucket).delete(all).send().await.unwrap();
     assert_eq!(deleted.errors(), []);
     for key in &keys {
         for reader in &gateways {
-            assert_eq!(version_seen(reader, bucket, key).await, None, "{key} through {}", reader.endpoint);
+            assert_eq!(
+                version_seen(reader, bucket, key).await,
+                None,
+                "{key} through {}",
+                reader.endpoint
+            );
         }
     }
     let mut history = History::start(&gateways, bucket, seed, Writes::Succeed);
@@ -375,7 +427,8 @@ async fn a_gateway_that_is_cut_from_a_worker_writes_by_way_of_the_coordinators()
     summary.bound_by(1);
     let metrics = cluster.metrics("gateway-0").await.unwrap();
     assert_eq!(metrics.sum("verbs3_client_report_failures_total", &[]), 0.0);
-    let told = cluster.log("gateway-0").matches("is told of writes by way of the coordinators").count();
+    let told =
+        cluster.log("gateway-0").matches("is told of writes by way of the coordinators").count();
     assert_eq!(told, 1, "once for each worker, not for each write");
 }
 
@@ -385,10 +438,12 @@ async fn who_takes_anothers_name_is_told_so_and_disturbs_nobody() {
     if !hosts::alone("who_takes_anothers_name_is_told_so_and_disturbs_nobody") {
         return;
     }
-    let mut cluster = Spread::start(Size { coordinators: 2, workers: 2, gateways: 1 }).await.unwrap();
+    let mut cluster =
+        Spread::start(Size { coordinators: 2, workers: 2, gateways: 1 }).await.unwrap();
     let gateway = cluster.gateways[0].clone();
     cluster.make_bucket("names").await.unwrap();
-    let before = cluster.status_shows(&["2 of 2 workers serve", "cluster tests: well"]).await.unwrap();
+    let before =
+        cluster.status_shows(&["2 of 2 workers serve", "cluster tests: well"]).await.unwrap();
 
     // A worker with the id of another, on another host.
     let address = |cluster: &Spread, host: &str| cluster.network.address(host).unwrap().to_string();
@@ -397,22 +452,32 @@ async fn who_takes_anothers_name_is_told_so_and_disturbs_nobody() {
     let (config, _disk) = config.split_once("[[worker.disk").unwrap();
     cluster.launch_other("gateway-0", "worker-9", &config.replace(&theirs, &here)).unwrap();
     let told = format!("worker id worker-0 is held by another process, at {theirs}:9400");
-    let is_told = async || if cluster.log("worker-9").contains(&told) { Ok(()) } else { Err(cluster.log("worker-9")) };
+    let is_told = async || {
+        if cluster.log("worker-9").contains(&told) { Ok(()) } else { Err(cluster.log("worker-9")) }
+    };
     eventually(180 * SECOND, is_told).await.unwrap();
     assert_eq!(gist(&cluster.status_shows(&["cluster tests: well"]).await.unwrap()), gist(&before));
 
-    // A coordinator of another cluster, and one of this name with another secret, at this cluster's prefix.
+    // A coordinator of another cluster, and one of this name with another secret, at this cluster's
+    // prefix.
     let etcd = cluster.etcd().unwrap();
     for (name, shared) in [
-        ("coordinator-8", "name = \"others\"\nsecret = \"a secret of at least sixteen characters\""),
+        (
+            "coordinator-8",
+            "name = \"others\"\nsecret = \"a secret of at least sixteen characters\"",
+        ),
         ("coordinator-9", "name = \"tests\"\nsecret = \"another secret of sixteen characters\""),
     ] {
         let section = coordinator_section(&here, &etcd, PREFIX);
-        let config = format!("[cluster]\n{shared}\ncoordinators = [\"http://{here}:9500\"]\n{section}");
+        let config =
+            format!("[cluster]\n{shared}\ncoordinators = [\"http://{here}:9500\"]\n{section}");
         cluster.launch_other("gateway-0", name, &config).unwrap();
         assert_eq!(cluster.ended(name).await.unwrap(), Some(1), "{}", cluster.log(name));
         let log = cluster.log(name);
-        assert!(log.contains("belongs to cluster") && log.contains("a prefix or folder of its own"), "{log}");
+        assert!(
+            log.contains("belongs to cluster") && log.contains("a prefix or folder of its own"),
+            "{log}"
+        );
     }
     assert_eq!(gist(&cluster.status_shows(&["cluster tests: well"]).await.unwrap()), gist(&before));
     let body = content::body("k", 1, 5000);
@@ -425,11 +490,18 @@ async fn status_says_what_is_wrong_and_what_to_do() {
     if !hosts::alone("status_says_what_is_wrong_and_what_to_do") {
         return;
     }
-    let mut cluster = Spread::start(Size { coordinators: 2, workers: 3, gateways: 1 }).await.unwrap();
+    let mut cluster =
+        Spread::start(Size { coordinators: 2, workers: 3, gateways: 1 }).await.unwrap();
     cluster.status_shows(&["cluster tests: well"]).await.unwrap();
 
     cluster.kill("worker-1").unwrap();
-    let gone = ["NOT WELL", "2 of 3 workers serve", "MISSING", "worker-1 at", "verbs3 worker forget worker-1"];
+    let gone = [
+        "NOT WELL",
+        "2 of 3 workers serve",
+        "MISSING",
+        "worker-1 at",
+        "verbs3 worker forget worker-1",
+    ];
     cluster.status_shows(&gone).await.unwrap();
     assert_eq!(cluster.status().await.unwrap().0, Some(1));
     let (status, said) = cluster.command(&["worker", "forget", "worker-1"]).await.unwrap();
@@ -450,8 +522,13 @@ async fn status_says_what_is_wrong_and_what_to_do() {
     cluster.status_shows(&["cluster tests: well"]).await.unwrap();
 
     cluster.kill("etcd").unwrap();
-    let why =
-        ["led by nobody", "2 workers in map", "the store at etcd", "Reads go on with the last map", "see to etcd"];
+    let why = [
+        "led by nobody",
+        "2 workers in map",
+        "the store at etcd",
+        "Reads go on with the last map",
+        "see to etcd",
+    ];
     cluster.status_shows(&why).await.unwrap();
     assert_eq!(cluster.status().await.unwrap().0, Some(1));
     // It loses whoever led, and gives nobody a lease.

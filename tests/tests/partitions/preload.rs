@@ -1,5 +1,5 @@
-//! A preload job whose leader, worker and store of progress die in the middle of it: it ends complete, and the UFS sends again only
-//! what died with the worker.
+//! A preload job whose leader, worker and store of progress die in the middle of it: it ends
+//! complete, and the UFS sends again only what died with the worker.
 
 use std::process::Output;
 use std::time::Duration;
@@ -18,7 +18,8 @@ const BANDWIDTH: usize = 5 << 19;
 async fn job(cluster: &Spread) -> serde_json::Value {
     let mut found = None;
     let ask = async || {
-        let (status, said) = cluster.command(&["preload", "show", "night", "--json"]).await.unwrap();
+        let (status, said) =
+            cluster.command(&["preload", "show", "night", "--json"]).await.unwrap();
         found = said.lines().find_map(|line| serde_json::from_str(line).ok());
         if found.is_some() { Ok(()) } else { Err(format!("{status:?}: {said}")) }
     };
@@ -30,13 +31,17 @@ fn number(value: &serde_json::Value, name: &str) -> u64 {
     value[name].as_u64().unwrap()
 }
 
-/// Waits until so much of the whole, in hundredths, was gone through since the job was taken up last.
+/// Waits until so much of the whole, in hundredths, was gone through since the job was taken up
+/// last.
 async fn is_through(cluster: &Spread, hundredths: usize) {
     for _ in 0..6000 {
         let job = job(cluster).await;
         let counters = &job["counters"];
         let through = number(counters, "bytes_loaded") + number(counters, "bytes_held");
-        assert!(job["state"] == "running" || job["state"] == "queued", "it ended before the next trouble: {job}");
+        assert!(
+            job["state"] == "running" || job["state"] == "queued",
+            "it ended before the next trouble: {job}"
+        );
         if through >= (hundredths * OBJECTS * BYTES / 100) as u64 {
             return;
         }
@@ -58,7 +63,8 @@ async fn sent_by_store(cluster: &Spread) -> f64 {
     cluster.metrics("store").await.unwrap().sum("verbs3_gateway_body_bytes_sent_total", &[])
 }
 
-/// Kills the leader, a worker with its disk, and etcd, each in the middle of the job. What the worker had loaded.
+/// Kills the leader, a worker with its disk, and etcd, each in the middle of the job. What the
+/// worker had loaded.
 async fn leader_worker_and_etcd_die(cluster: &mut Spread) -> f64 {
     is_through(cluster, 20).await;
     let leader = cluster.leader(None).await.unwrap();
@@ -79,10 +85,14 @@ async fn leader_worker_and_etcd_die(cluster: &mut Spread) -> f64 {
     // So that the stream has more than one line.
     is_through(cluster, 65).await;
     cluster.kill("etcd").unwrap();
-    // Who leads no more tells nothing more: the stream ends by itself, and does not say that the job is over.
+    // Who leads no more tells nothing more: the stream ends by itself, and does not say that the
+    // job is over.
     let lines = tokio::time::timeout(180 * SECOND, streamed).await.unwrap().unwrap().unwrap();
     assert!(lines.len() >= 2, "{lines:?}");
-    assert!(lines.iter().all(|line| line["id"] == "night" && line["state"] == "running"), "{lines:?}");
+    assert!(
+        lines.iter().all(|line| line["id"] == "night" && line["state"] == "running"),
+        "{lines:?}"
+    );
     assert!(cluster.log(&next).contains("leads no more"));
     cluster.restart("etcd").unwrap();
     lost
@@ -98,27 +108,49 @@ fn is_complete(output: &Output) {
     // Once by the other coordinator, and once when etcd was there again.
     assert!(number(&job, "resumed") >= 2, "{job}");
     let counters = &job["counters"];
-    assert_eq!((number(counters, "objects_checked"), number(counters, "objects_compared")), (40, 40), "{job}");
-    assert_eq!((number(counters, "objects_missing"), number(counters, "bytes_missing")), (0, 0), "{job}");
+    assert_eq!(
+        (number(counters, "objects_checked"), number(counters, "objects_compared")),
+        (40, 40),
+        "{job}"
+    );
+    assert_eq!(
+        (number(counters, "objects_missing"), number(counters, "bytes_missing")),
+        (0, 0),
+        "{job}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "makes networks: stage cluster of verbs3-test"]
 async fn a_job_ends_complete_though_leader_worker_and_etcd_die_in_the_middle_of_it() {
-    if !hosts::alone("preload::a_job_ends_complete_though_leader_worker_and_etcd_die_in_the_middle_of_it") {
+    if !hosts::alone(
+        "preload::a_job_ends_complete_though_leader_worker_and_etcd_die_in_the_middle_of_it",
+    ) {
         return;
     }
-    let mut cluster = Spread::start_patient(Size { coordinators: 2, workers: 3, gateways: 1 }).await.unwrap();
+    let mut cluster =
+        Spread::start_patient(Size { coordinators: 2, workers: 3, gateways: 1 }).await.unwrap();
     cluster.make_bucket("set").await.unwrap();
     let client = cluster.gateways[0].client.clone();
     let keys: Vec<String> = (0..OBJECTS).map(|number| format!("k{number:03}")).collect();
     for key in &keys {
-        let put = client.put_object().bucket("set").key(key).body(content::body(key, 1, BYTES).into());
+        let put =
+            client.put_object().bucket("set").key(key).body(content::body(key, 1, BYTES).into());
         put.send().await.unwrap();
     }
     let sent_before = sent_by_store(&cluster).await;
     let bandwidth = format!("{BANDWIDTH}B");
-    let words = ["preload", "s3://set/k", "--id", "night", "--bandwidth", &bandwidth, "--verify", "--follow", "--json"];
+    let words = [
+        "preload",
+        "s3://set/k",
+        "--id",
+        "night",
+        "--bandwidth",
+        &bandwidth,
+        "--verify",
+        "--follow",
+        "--json",
+    ];
     let following = tokio::spawn(cluster.begin(&words).unwrap().wait_with_output());
     let is_there = async || match cluster.command(&["preload", "ls"]).await.unwrap() {
         (_, said) if said.contains("night") || following.is_finished() => Ok(()),
@@ -131,13 +163,18 @@ async fn a_job_ends_complete_though_leader_worker_and_etcd_die_in_the_middle_of_
     let output = tokio::time::timeout(300 * SECOND, following).await.unwrap().unwrap().unwrap();
     is_complete(&output);
 
-    // Everything once, again what died with a worker and its disk, and what was under way at each death: no more than a second's worth.
+    // Everything once, again what died with a worker and its disk, and what was under way at each
+    // death: no more than a second's worth.
     let (sent, whole) = (sent_by_store(&cluster).await - sent_before, (OBJECTS * BYTES) as f64);
     println!("the store sent {sent} bytes for {whole}, of which {lost} were lost with a worker");
     assert!(sent >= whole, "less than all was loaded");
-    assert!(sent <= whole + lost + (3 * BANDWIDTH) as f64, "{sent} bytes for {whole} and {lost} lost ones");
+    assert!(
+        sent <= whole + lost + (3 * BANDWIDTH) as f64,
+        "{sent} bytes for {whole} and {lost} lost ones"
+    );
 
-    // It is all there: reads are not the store's affair any more, but for one that a slow machine may have hedged.
+    // It is all there: reads are not the store's affair any more, but for one that a slow machine
+    // may have hedged.
     for key in &keys {
         let answer = client.get_object().bucket("set").key(key).send().await.unwrap();
         let bytes = answer.body.collect().await.unwrap().into_bytes();

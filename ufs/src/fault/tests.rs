@@ -22,7 +22,8 @@ async fn bench(faults: Faults) -> Bench {
     let bucket = CreateBucketInput { bucket: "bkt".into(), ..Default::default() };
     store.create_bucket(request(http::Method::PUT, bucket)).await.unwrap();
     FaultyStore::new(store.clone(), Faults::default()).replace("bkt", "k", TEXT).await.unwrap();
-    let retries = RetryLimits { pause: Duration::from_millis(1), budget_max: 10_000, ..Default::default() };
+    let retries =
+        RetryLimits { pause: Duration::from_millis(1), budget_max: 10_000, ..Default::default() };
     let limits = UfsLimits { retries, ..Default::default() };
     let ufs = Ufs::new("faulty".into(), Arc::new(FaultyStore::new(store, faults.clone())), limits);
     let etag = ufs.head(wanted(None)).await.map(|head| head.etag.unwrap()).unwrap_or_default();
@@ -53,7 +54,10 @@ async fn each_fault_of_a_read_is_told_for_what_it_is() {
     assert!(matches!(read(&bench).await, Err(UfsError::Untrusted { .. })));
     bench.faults.next(FaultyOp::Get, Fault::OtherEtag);
     assert!(matches!(read(&bench).await, Err(UfsError::Changed { .. })));
-    bench.faults.next(FaultyOp::Get, Fault::Refused { status: 503, code: "SlowDown", retry_after: Some(99) });
+    bench.faults.next(
+        FaultyOp::Get,
+        Fault::Refused { status: 503, code: "SlowDown", retry_after: Some(99) },
+    );
     let patient = read(&bench).await.unwrap_err();
     assert_eq!(patient.answer().unwrap().retry_after(), Some(Duration::from_secs(99)));
     bench.faults.next(FaultyOp::Get, Fault::AnswerLost);
@@ -85,7 +89,8 @@ async fn whatever_fails_a_read_gives_the_right_bytes_or_an_error() {
         Fault::AnswerLost,
         Fault::Refused { status: 500, code: "InternalError", retry_after: None },
     ];
-    let faults = Faults::seeded(seed, 50, kinds.into_iter().map(|fault| (FaultyOp::Get, fault)).collect());
+    let faults =
+        Faults::seeded(seed, 50, kinds.into_iter().map(|fault| (FaultyOp::Get, fault)).collect());
     let bench = bench(faults).await;
     let (mut right, mut failed) = (0, 0);
     for _ in 0..300 {
@@ -104,10 +109,14 @@ async fn whatever_fails_a_read_gives_the_right_bytes_or_an_error() {
 async fn a_write_whose_answer_is_lost_took_effect_and_one_that_is_refused_did_not() {
     let bench = bench(Faults::default()).await;
     let delete = || {
-        let input = DeleteObjectInput { bucket: "bkt".into(), key: "k".into(), ..Default::default() };
+        let input =
+            DeleteObjectInput { bucket: "bkt".into(), key: "k".into(), ..Default::default() };
         bench.ufs.s3().delete_object(request(http::Method::DELETE, input))
     };
-    bench.faults.next(FaultyOp::Delete, Fault::Refused { status: 503, code: "SlowDown", retry_after: None });
+    bench.faults.next(
+        FaultyOp::Delete,
+        Fault::Refused { status: 503, code: "SlowDown", retry_after: None },
+    );
     assert!(delete().await.is_err());
     assert_eq!(read(&bench).await.unwrap(), b"2345");
     bench.faults.next(FaultyOp::Delete, Fault::AnswerLost);

@@ -1,4 +1,5 @@
-//! Answers that contradict the request, each refused for its own reason, beside those that must pass.
+//! Answers that contradict the request, each refused for its own reason, beside those that must
+//! pass.
 #![allow(clippy::unwrap_used)]
 use super::*;
 use http::{HeaderName, HeaderValue};
@@ -16,23 +17,35 @@ fn wanted(range: Option<(u64, u64)>) -> ReadObject {
 }
 
 fn map(pairs: &[(&'static str, &str)]) -> HeaderMap {
-    pairs.iter().map(|(k, v)| (HeaderName::from_static(k), HeaderValue::from_str(v).unwrap())).collect()
+    pairs
+        .iter()
+        .map(|(k, v)| (HeaderName::from_static(k), HeaderValue::from_str(v).unwrap()))
+        .collect()
 }
 
-fn get(range: Option<(u64, u64)>, status: u16, pairs: &[(&'static str, &str)]) -> Result<Plan, Refusal> {
+fn get(
+    range: Option<(u64, u64)>,
+    status: u16,
+    pairs: &[(&'static str, &str)],
+) -> Result<Plan, Refusal> {
     check_get(&wanted(range), StatusCode::from_u16(status).unwrap(), map(pairs), 100)
 }
 
 #[test]
 fn a_range_that_was_honoured_is_taken_whole() {
-    let plan = get(Some((2, 5)), 206, &[("etag", "\"a\""), ("content-range", "bytes 2-5/10"), ("content-length", "4")]);
+    let plan = get(
+        Some((2, 5)),
+        206,
+        &[("etag", "\"a\""), ("content-range", "bytes 2-5/10"), ("content-length", "4")],
+    );
     let plan = plan.unwrap();
     assert_eq!((plan.range, plan.skip, plan.to_end, plan.head.bytes), (2..6, 0, true, 10));
 }
 
 #[test]
 fn a_range_past_the_end_is_cut_to_the_object() {
-    let plan = get(Some((8, 99)), 206, &[("etag", "\"a\""), ("content-range", "bytes 8-9/10")]).unwrap();
+    let plan =
+        get(Some((8, 99)), 206, &[("etag", "\"a\""), ("content-range", "bytes 8-9/10")]).unwrap();
     assert_eq!(plan.range, 8..10);
 }
 
@@ -66,7 +79,11 @@ fn a_version_id_must_be_the_one_that_was_asked() {
         if let Some(sent) = sent {
             headers.insert("x-amz-version-id", HeaderValue::from_str(sent).unwrap());
         }
-        check_head(&ReadObject { version_id: Some(asked.into()), ..wanted(None) }, StatusCode::OK, headers)
+        check_head(
+            &ReadObject { version_id: Some(asked.into()), ..wanted(None) },
+            StatusCode::OK,
+            headers,
+        )
     };
     assert!(check("v1", Some("v1")).is_ok());
     assert!(check("null", None).is_ok());
@@ -83,7 +100,10 @@ fn answers_that_contradict_themselves_are_refused() {
         ("other range", get(range, 206, &[etag, ("content-range", "bytes 3-5/10")])),
         ("shorter range", get(range, 206, &[etag, ("content-range", "bytes 2-4/10")])),
         ("longer range", get(range, 206, &[etag, ("content-range", "bytes 2-6/10")])),
-        ("length of another", get(range, 206, &[etag, ("content-range", "bytes 2-5/10"), ("content-length", "5")])),
+        (
+            "length of another",
+            get(range, 206, &[etag, ("content-range", "bytes 2-5/10"), ("content-length", "5")]),
+        ),
         ("unknown total", get(range, 206, &[etag, ("content-range", "bytes 2-5/*")])),
         ("past its total", get(range, 206, &[etag, ("content-range", "bytes 2-5/5")])),
         ("signs", get(range, 206, &[etag, ("content-range", "bytes +2-5/10")])),
@@ -102,7 +122,10 @@ fn answers_that_contradict_themselves_are_refused() {
 fn two_etags_are_none() {
     let mut headers = map(&[("etag", "\"a\""), ("content-length", "10")]);
     headers.append("etag", HeaderValue::from_static("\"b\""));
-    assert!(matches!(check_get(&wanted(None), StatusCode::OK, headers, 0), Err(Refusal::Untrusted(_))));
+    assert!(matches!(
+        check_get(&wanted(None), StatusCode::OK, headers, 0),
+        Err(Refusal::Untrusted(_))
+    ));
 }
 
 #[test]
@@ -115,16 +138,24 @@ fn a_weak_etag_can_not_be_asked_for() {
 #[test]
 fn a_head_keeps_weak_and_missing_etags_as_they_are() {
     let any = ReadObject { if_match: None, ..wanted(None) };
-    let sent = [("content-length", "3"), ("last-modified", "Thu, 01 Jan 1970 00:01:00 GMT"), ("etag", "W/\"a\"")];
+    let sent = [
+        ("content-length", "3"),
+        ("last-modified", "Thu, 01 Jan 1970 00:01:00 GMT"),
+        ("etag", "W/\"a\""),
+    ];
     let weak = check_head(&any, StatusCode::OK, map(&sent)).unwrap();
-    assert_eq!((weak.etag.as_deref(), weak.bytes, weak.last_modified), (Some("W/\"a\""), 3, Some(60)));
+    assert_eq!(
+        (weak.etag.as_deref(), weak.bytes, weak.last_modified),
+        (Some("W/\"a\""), 3, Some(60))
+    );
     let none = check_head(&any, StatusCode::OK, map(&sent[..2])).unwrap();
     assert_eq!(none.etag, None);
 }
 
 proptest! {
     #[test]
-    fn any_content_range_is_parsed_or_refused_but_never_past_its_total(text in "bytes [0-9]{1,20}-[0-9]{1,20}/[0-9*]{1,20}|\\PC*") {
+    fn any_content_range_is_parsed_or_refused_but_never_past_its_total(text in "bytes \
+        [0-9]{1,20}-[0-9]{1,20}/[0-9*]{1,20}|\\PC*") {
         if let Ok((first, last, total)) = parse_content_range(&text) {
             prop_assert!(first <= last && last < total);
         }

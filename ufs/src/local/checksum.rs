@@ -1,5 +1,5 @@
-//! Digests of bodies: the MD5 behind ETags, S3's checksums, and what follows from those of parts. Verifies claims, and
-//! reads no request by itself.
+//! Digests of bodies: the MD5 behind ETags, S3's checksums, and what follows from those of parts.
+//! Verifies claims, and reads no request by itself.
 
 use std::fmt;
 
@@ -29,12 +29,19 @@ pub enum ChecksumKind {
 }
 
 impl Algorithm {
-    pub const ALL: [Algorithm; 5] =
-        [Algorithm::Crc32, Algorithm::Crc32c, Algorithm::Crc64Nvme, Algorithm::Sha1, Algorithm::Sha256];
+    pub const ALL: [Algorithm; 5] = [
+        Algorithm::Crc32,
+        Algorithm::Crc32c,
+        Algorithm::Crc64Nvme,
+        Algorithm::Sha1,
+        Algorithm::Sha256,
+    ];
 
     pub fn parse(name: &str) -> S3Result<Self> {
         let known = Algorithm::ALL.into_iter().find(|a| a.name().eq_ignore_ascii_case(name));
-        known.ok_or_else(|| s3_error!(InvalidRequest, "Checksum algorithm provided is unsupported: {name}"))
+        known.ok_or_else(|| {
+            s3_error!(InvalidRequest, "Checksum algorithm provided is unsupported: {name}")
+        })
     }
 
     pub fn name(self) -> &'static str {
@@ -75,9 +82,14 @@ impl Algorithm {
         }
     }
 
-    /// What a multipart upload's checksum is if the client does not say (S3 user guide, "Checking object integrity").
+    /// What a multipart upload's checksum is if the client does not say (S3 user guide, "Checking
+    /// object integrity").
     pub fn default_kind(self) -> ChecksumKind {
-        if self == Algorithm::Crc64Nvme { ChecksumKind::FullObject } else { ChecksumKind::Composite }
+        if self == Algorithm::Crc64Nvme {
+            ChecksumKind::FullObject
+        } else {
+            ChecksumKind::Composite
+        }
     }
 
     pub fn allows(self, kind: ChecksumKind) -> bool {
@@ -97,7 +109,10 @@ impl ChecksumKind {
         match name {
             s3s::dto::ChecksumType::FULL_OBJECT => Ok(ChecksumKind::FullObject),
             s3s::dto::ChecksumType::COMPOSITE => Ok(ChecksumKind::Composite),
-            _ => Err(s3_error!(InvalidRequest, "Value for x-amz-checksum-type header is invalid: {name}")),
+            _ => Err(s3_error!(
+                InvalidRequest,
+                "Value for x-amz-checksum-type header is invalid: {name}"
+            )),
         }
     }
 
@@ -161,7 +176,10 @@ impl Checksums {
         for algorithm in claimed.algorithms() {
             if self.get(algorithm) != claimed.get(algorithm) {
                 let name = algorithm.name();
-                return Err(s3_error!(BadDigest, "The {name} you specified did not match the calculated checksum."));
+                return Err(s3_error!(
+                    BadDigest,
+                    "The {name} you specified did not match the calculated checksum."
+                ));
             }
         }
         Ok(())
@@ -278,7 +296,11 @@ pub fn multipart_etag<'a>(md5s: impl ExactSizeIterator<Item = &'a [u8; 16]>) -> 
 }
 
 /// The object's checksum from its parts' (size and checksum each). `None` if a part lacks one.
-pub fn multipart_checksum(algorithm: Algorithm, kind: ChecksumKind, parts: &[(u64, Option<String>)]) -> Option<String> {
+pub fn multipart_checksum(
+    algorithm: Algorithm,
+    kind: ChecksumKind,
+    parts: &[(u64, Option<String>)],
+) -> Option<String> {
     let mut digests = Vec::with_capacity(parts.len());
     for (size, value) in parts {
         digests.push((*size, STANDARD.decode(value.as_ref()?).ok()?));
@@ -287,7 +309,8 @@ pub fn multipart_checksum(algorithm: Algorithm, kind: ChecksumKind, parts: &[(u6
         (ChecksumKind::FullObject, Some(crc)) => {
             let as_u64 = |b: &[u8]| b.iter().fold(0u64, |n, byte| n << 8 | u64::from(*byte));
             let sums = digests.iter().map(|(size, d)| (*size, as_u64(d)));
-            let (_, sum) = sums.reduce(|(_, a), (size, b)| (0, checksum_combine(crc, a, b, size)))?;
+            let (_, sum) =
+                sums.reduce(|(_, a), (size, b)| (0, checksum_combine(crc, a, b, size)))?;
             Some(STANDARD.encode(&sum.to_be_bytes()[8 - algorithm.digest_len()..]))
         }
         (ChecksumKind::FullObject, None) => None,

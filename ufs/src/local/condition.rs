@@ -1,4 +1,5 @@
-//! Conditional requests and ranges, as pure functions. RFC 9110 sections 13.2.2 and 14.1.2, with S3's answers.
+//! Conditional requests and ranges, as pure functions. RFC 9110 sections 13.2.2 and 14.1.2, with
+//! S3's answers.
 
 use std::ops::Range as ByteRange;
 
@@ -27,8 +28,12 @@ impl ReadConditions {
     /// `If-Match` outranks `If-Unmodified-Since`, and `If-None-Match` outranks `If-Modified-Since`.
     pub fn judge(&self, etag: &str, modified_s: i64) -> Verdict {
         match (&self.if_match, &self.if_unmodified_since) {
-            (Some(wanted), _) if !matches(wanted, etag, Strength::Strong) => return Verdict::Failed("If-Match"),
-            (None, Some(since)) if modified_s > seconds(since) => return Verdict::Failed("If-Unmodified-Since"),
+            (Some(wanted), _) if !matches(wanted, etag, Strength::Strong) => {
+                return Verdict::Failed("If-Match");
+            }
+            (None, Some(since)) if modified_s > seconds(since) => {
+                return Verdict::Failed("If-Unmodified-Since");
+            }
             _ => {}
         }
         match (&self.if_none_match, &self.if_modified_since) {
@@ -49,10 +54,14 @@ impl ReadConditions {
 }
 
 pub fn precondition_failed(which: &str) -> S3Error {
-    s3_error!(PreconditionFailed, "At least one of the pre-conditions you specified did not hold: {which}")
+    s3_error!(
+        PreconditionFailed,
+        "At least one of the pre-conditions you specified did not hold: {which}"
+    )
 }
 
-/// A 304 has no body, and the headers that a cache needs to renew what it has (RFC 9110 section 15.4.5).
+/// A 304 has no body, and the headers that a cache needs to renew what it has (RFC 9110 section
+/// 15.4.5).
 pub fn not_modified(etag: &str, modified: &Timestamp) -> S3Error {
     let mut error = S3Error::with_message(S3ErrorCode::NotModified, "Not Modified");
     error.set_status_code(StatusCode::NOT_MODIFIED);
@@ -72,7 +81,8 @@ pub fn not_modified(etag: &str, modified: &Timestamp) -> S3Error {
 
 /// Cuts a range to an object's size. `Err` is 416 with the size.
 pub fn resolve_range(range: &Range, size: u64) -> S3Result<ByteRange<u64>> {
-    // A suffix of an empty object would be an empty range, which S3 refuses like any other range of it.
+    // A suffix of an empty object would be an empty range, which S3 refuses like any other range of
+    // it.
     match range.check(size) {
         Ok(bytes) if !bytes.is_empty() => Ok(bytes),
         _ => {
@@ -135,8 +145,10 @@ fn matches(condition: &ETagCondition, etag: &str, strength: Strength) -> bool {
     if matches!((&strength, wanted), (Strength::Strong, ETag::Weak(_))) {
         return false;
     }
-    // s3s reads a list such as `"a", "b"` as one tag with quotes inside; a tag of ours never holds a quote.
-    let each = wanted.value().split(',').map(|one| one.trim().trim_start_matches("W/").trim_matches('"'));
+    // s3s reads a list such as `"a", "b"` as one tag with quotes inside; a tag of ours never holds
+    // a quote.
+    let each =
+        wanted.value().split(',').map(|one| one.trim().trim_start_matches("W/").trim_matches('"'));
     each.into_iter().any(|one| one == etag)
 }
 

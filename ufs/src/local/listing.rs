@@ -1,5 +1,5 @@
-//! Pages of ordered keys: prefix, delimiter, start and limit over the index, by seeking past every common prefix instead
-//! of walking it. Also how keys are written in XML. Knows no S3 operation.
+//! Pages of ordered keys: prefix, delimiter, start and limit over the index, by seeking past every
+//! common prefix instead of walking it. Also how keys are written in XML. Knows no S3 operation.
 
 use std::ops::Bound;
 
@@ -8,7 +8,10 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::DeserializeOwned;
 
-use super::index::{BUCKET_HEAD, BucketId, Entry, IndexError, OBJECTS, Table, UPLOAD_TAIL, UPLOADS, View, object_key};
+use super::index::{
+    BUCKET_HEAD, BucketId, Entry, IndexError, OBJECTS, Table, UPLOAD_TAIL, UPLOADS, View,
+    object_key,
+};
 
 /// What to list. An empty delimiter is none.
 #[derive(Debug, Clone)]
@@ -31,8 +34,9 @@ pub enum Start {
 }
 
 impl Start {
-    /// A marker that a client chose, or was given as `NextMarker`. One that is a common prefix of this very listing
-    /// stands for all that it covers; otherwise a listing by `NextMarker` would never get past it.
+    /// A marker that a client chose, or was given as `NextMarker`. One that is a common prefix of
+    /// this very listing stands for all that it covers; otherwise a listing by `NextMarker` would
+    /// never get past it.
     pub fn from_marker(marker: &str, prefix: &str, delimiter: &str) -> Self {
         if marker.is_empty() {
             return Start::First;
@@ -129,8 +133,12 @@ pub fn list<T: DeserializeOwned>(
     query: &Query<'_>,
 ) -> Result<Page<T>, IndexError> {
     let mut page = Page { items: Vec::new(), next: None, rows: 0 };
-    let Some(from) = first_row(space, bucket, query).filter(|_| query.max > 0) else { return Ok(page) };
-    let scan = |from: Bound<&Vec<u8>>| view.scan::<T>(space.table(), space.what(), bucket, from.map(Vec::as_slice));
+    let Some(from) = first_row(space, bucket, query).filter(|_| query.max > 0) else {
+        return Ok(page);
+    };
+    let scan = |from: Bound<&Vec<u8>>| {
+        view.scan::<T>(space.table(), space.what(), bucket, from.map(Vec::as_slice))
+    };
     let mut rows = scan(from.as_ref())?;
     let mut next = Start::First;
     while let Some(row) = rows.next_entry()? {
@@ -164,9 +172,13 @@ fn first_row(space: Space, bucket: BucketId, query: &Query<'_>) -> Option<Bound<
     let at_prefix = Bound::Included(object_key(bucket, query.prefix.as_bytes()));
     Some(match &query.start {
         Start::First => at_prefix,
-        Start::AfterKey(key) | Start::AfterUpload(key, _) if key.as_str() < query.prefix => at_prefix,
+        Start::AfterKey(key) | Start::AfterUpload(key, _) if key.as_str() < query.prefix => {
+            at_prefix
+        }
         Start::AfterKey(key) => space.past(bucket, key),
-        Start::AfterUpload(key, id) => Bound::Excluded(super::index::upload_key(bucket, key.as_bytes(), id)),
+        Start::AfterUpload(key, id) => {
+            Bound::Excluded(super::index::upload_key(bucket, key.as_bytes(), id))
+        }
         Start::AfterPrefix(done) => {
             let after = successor(done);
             Bound::Included(object_key(bucket, after.as_slice().max(query.prefix.as_bytes())))
@@ -184,7 +196,8 @@ fn common_prefix<'k>(key: &'k str, prefix: &str, delimiter: &str) -> Option<&'k 
     Some(&key[..prefix.len() + at + delimiter.len()])
 }
 
-/// The least byte string above everything that begins with `prefix`, which is not empty and, being UTF-8, holds no 0xff.
+/// The least byte string above everything that begins with `prefix`, which is not empty and, being
+/// UTF-8, holds no 0xff.
 fn successor(prefix: &str) -> Vec<u8> {
     let mut out = prefix.as_bytes().to_vec();
     if let Some(last) = out.last_mut() {
@@ -194,11 +207,13 @@ fn successor(prefix: &str) -> Vec<u8> {
 }
 
 /// What `encoding-type=url` leaves alone.
-const LISTED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'*').remove(b'/');
+const LISTED: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'*').remove(b'/');
 
 /// Writes a key as a listing with `encoding-type=url` does.
 ///
-/// AWS writes a space as `+`, we write `%20`: every client decodes that, while botocore's decoder leaves `+` as it is.
+/// AWS writes a space as `+`, we write `%20`: every client decodes that, while botocore's decoder
+/// leaves `+` as it is.
 pub fn url_encode(key: &str) -> String {
     utf8_percent_encode(key, LISTED).to_string()
 }

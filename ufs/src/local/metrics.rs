@@ -1,6 +1,8 @@
-//! What one embedded store holds, and how near it is to its bounds: name, labels and meaning in one table.
+//! What one embedded store holds, and how near it is to its bounds: name, labels and meaning in one
+//! table.
 //!
-//! Owns the values. Counters count as things happen; gauges are sampled when somebody asks. Does not serve them.
+//! Owns the values. Counters count as things happen; gauges are sampled when somebody asks. Does
+//! not serve them.
 
 use std::sync::{Arc, Weak};
 
@@ -34,29 +36,36 @@ macro_rules! table {
 
 table! {
     commits: IntCounter, "verbs3_ufs_local_commits_total", "Commits of an embedded store's index.";
-    changes: IntCounter, "verbs3_ufs_local_changes_total", "Changes in them: many share one commit.";
+    changes: IntCounter, "verbs3_ufs_local_changes_total",
+        "Changes in them: many share one commit.";
     commit_failures: IntCounter, "verbs3_ufs_local_commit_failures_total",
         "Commits that failed; their writes were refused.";
-    changes_queued: IntGauge, "verbs3_ufs_local_changes_queued", "Changes that wait for the next commit.";
+    changes_queued: IntGauge, "verbs3_ufs_local_changes_queued",
+        "Changes that wait for the next commit.";
     changes_queued_max: IntGauge, "verbs3_ufs_local_changes_queued_max",
         "The bound of that queue; beyond it writers wait outside.";
     readers: IntGauge, "verbs3_ufs_local_readers",
-        "Bodies and copies being read: each holds at most one file open and two pieces of read_chunk_bytes.";
+        "Bodies and copies being read: each holds at most one file open and two pieces of \
+        read_chunk_bytes.";
     writers: IntGauge, "verbs3_ufs_local_writers",
-        "Blob files being written, or written and not yet committed: each holds at most two pieces of write_chunk_bytes.";
+        "Blob files being written, or written and not yet committed: each holds at most two pieces \
+        of write_chunk_bytes.";
     index_bytes: IntGauge, "verbs3_ufs_local_index_bytes", "Size of the index's file.";
-    index_cache_bytes_max: IntGauge, "verbs3_ufs_local_index_cache_bytes_max", "Memory that the index may cache in.";
+    index_cache_bytes_max: IntGauge, "verbs3_ufs_local_index_cache_bytes_max",
+        "Memory that the index may cache in.";
     objects: IntGauge, "verbs3_ufs_local_objects", "Objects of all buckets.";
-    uploads: IntGauge, "verbs3_ufs_local_uploads", "Multipart uploads that are neither completed nor aborted.";
+    uploads: IntGauge, "verbs3_ufs_local_uploads",
+        "Multipart uploads that are neither completed nor aborted.";
     parts: IntGauge, "verbs3_ufs_local_parts", "Parts of such uploads.";
     blobs: IntGauge, "verbs3_ufs_local_blobs", "Files that hold bytes of objects and parts.";
     garbage: IntGauge, "verbs3_ufs_local_blobs_garbage",
-        "Files that nothing refers to any more and that are not removed yet: readers hold them, or their turn is to come.";
+        "Files that nothing refers to any more and that are not removed yet: readers hold them, or \
+        their turn is to come.";
 }
 
 impl LocalStore {
-    /// Shows this store's metrics in `registry`, under [`LocalOptions::name`](super::LocalOptions::name). Does not keep the
-    /// store open.
+    /// Shows this store's metrics in `registry`, under
+    /// [`LocalOptions::name`](super::LocalOptions::name). Does not keep the store open.
     pub fn register(&self, registry: &Registry) -> Result<(), prometheus::Error> {
         let metrics = self.inner.metrics.clone();
         registry.register(Box::new(LocalCollector { store: Arc::downgrade(&self.inner), metrics }))
@@ -91,7 +100,9 @@ fn sample(store: &Inner, metrics: &LocalMetrics) {
     set(&metrics.index_cache_bytes_max, options.index_cache_bytes as u64);
     match std::fs::metadata(store.index_path()) {
         Ok(file) => set(&metrics.index_bytes, file.len()),
-        Err(error) => tracing::debug!(%error, "the size of the local store's index could not be read"),
+        Err(error) => {
+            tracing::debug!(%error, "the size of the local store's index could not be read")
+        }
     }
     match store.rows() {
         Ok(rows) => {
@@ -105,6 +116,8 @@ fn sample(store: &Inner, metrics: &LocalMetrics) {
                 set(gauge, rows);
             }
         }
-        Err(error) => tracing::debug!(%error, "the rows of the local store's index could not be counted"),
+        Err(error) => {
+            tracing::debug!(%error, "the rows of the local store's index could not be counted")
+        }
     }
 }

@@ -8,9 +8,10 @@
 //!   data/<gen>/<n/4096>/<n>  blobs: one plain file per PUT body or part, written once
 //! ```
 //!
-//! An object is its index record and nothing else: a blob file that no record names does not exist for anybody. A write
-//! makes its blob durable first and commits the record second, so an object is visible whole or not at all. Keys never
-//! become file names, so every key that S3 allows is allowed here.
+//! An object is its index record and nothing else: a blob file that no record names does not exist
+//! for anybody. A write makes its blob durable first and commits the record second, so an object is
+//! visible whole or not at all. Keys never become file names, so every key that S3 allows is
+//! allowed here.
 //!
 //! It does not authenticate, does not version objects and enforces no access control lists.
 

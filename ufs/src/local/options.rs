@@ -1,9 +1,11 @@
-//! What the embedded store can be told, and why it may refuse to open. Does not read configuration files.
+//! What the embedded store can be told, and why it may refuse to open. Does not read configuration
+//! files.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// S3's largest single PUT and largest source of one copy (S3 user guide, "Amazon S3 multipart upload limits").
+/// S3's largest single PUT and largest source of one copy (S3 user guide, "Amazon S3 multipart
+/// upload limits").
 pub const PUT_BYTES_MAX: u64 = 5 * 1024 * 1024 * 1024;
 /// S3's smallest part that is not the last one (same source).
 pub const PART_BYTES_MIN: u64 = 5 * 1024 * 1024;
@@ -17,8 +19,9 @@ pub struct LocalOptions {
     pub name: String,
     /// The region that `HeadBucket` names.
     pub region: String,
-    /// Unfinished multipart uploads older than this are aborted, at open and hourly while uploads are started. `None`
-    /// keeps them until they are aborted or completed, as S3 does without a lifecycle rule.
+    /// Unfinished multipart uploads older than this are aborted, at open and hourly while uploads
+    /// are started. `None` keeps them until they are aborted or completed, as S3 does without a
+    /// lifecycle rule.
     pub multipart_ttl: Option<Duration>,
     /// The most entries in one page of any listing, whatever the request asks for. S3's is 1000.
     pub list_page_max: usize,
@@ -28,7 +31,8 @@ pub struct LocalOptions {
     pub part_bytes_min: u64,
     /// Bytes read from a blob file at a time; a body holds at most two such pieces in memory.
     pub read_chunk_bytes: usize,
-    /// Bytes of a body gathered before they are hashed and written; a body holds at most two such pieces in memory.
+    /// Bytes of a body gathered before they are hashed and written; a body holds at most two such
+    /// pieces in memory.
     pub write_chunk_bytes: usize,
     /// Memory for the index's page cache, in bytes.
     pub index_cache_bytes: usize,
@@ -36,8 +40,9 @@ pub struct LocalOptions {
     pub commit_queue_max: usize,
     /// Index changes that share one commit, at most.
     pub commit_batch_max: usize,
-    /// Whether an acknowledged write survives a power loss (`fsync` of blob, folder and index). `false` still survives
-    /// `kill -9`, because the page cache outlives the process; it is meant for tests and throw-away data.
+    /// Whether an acknowledged write survives a power loss (`fsync` of blob, folder and index).
+    /// `false` still survives `kill -9`, because the page cache outlives the process; it is meant
+    /// for tests and throw-away data.
     pub sync: bool,
 }
 
@@ -114,7 +119,10 @@ pub enum LocalError {
         root: PathBuf,
     },
     /// The folder is not a store, or one of another version.
-    #[error("{path} says {found:?}, not {expected:?}; choose an empty folder, or the release that wrote it")]
+    #[error(
+        "{path} says {found:?}, not {expected:?}; choose an empty folder, or the release that \
+        wrote it"
+    )]
     Format {
         /// The marker file.
         path: PathBuf,

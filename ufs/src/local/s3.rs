@@ -1,29 +1,43 @@
-//! The store as an [`s3s::S3`]: which operation is done where. What is not here stays at the trait's default, which is
-//! NotImplemented.
+//! The store as an [`s3s::S3`]: which operation is done where. What is not here stays at the
+//! trait's default, which is NotImplemented.
 
 use http::StatusCode;
 use s3s::dto::*;
 use s3s::{S3, S3Request, S3Response, S3Result};
 
 use super::ops::absent::{Configuration, refuse_read, require_bucket};
-use super::ops::{acl, attributes, bucket, copy, delete, list, multipart, part, read, tagging, upload_list, write};
+use super::ops::{
+    acl, attributes, bucket, copy, delete, list, multipart, part, read, tagging, upload_list, write,
+};
 use super::store::LocalStore;
 
 #[async_trait::async_trait]
 impl S3 for LocalStore {
-    async fn create_bucket(&self, req: S3Request<CreateBucketInput>) -> S3Result<S3Response<CreateBucketOutput>> {
+    async fn create_bucket(
+        &self,
+        req: S3Request<CreateBucketInput>,
+    ) -> S3Result<S3Response<CreateBucketOutput>> {
         bucket::create(self, req).await
     }
 
-    async fn delete_bucket(&self, req: S3Request<DeleteBucketInput>) -> S3Result<S3Response<DeleteBucketOutput>> {
+    async fn delete_bucket(
+        &self,
+        req: S3Request<DeleteBucketInput>,
+    ) -> S3Result<S3Response<DeleteBucketOutput>> {
         bucket::delete(self, req).await
     }
 
-    async fn head_bucket(&self, req: S3Request<HeadBucketInput>) -> S3Result<S3Response<HeadBucketOutput>> {
+    async fn head_bucket(
+        &self,
+        req: S3Request<HeadBucketInput>,
+    ) -> S3Result<S3Response<HeadBucketOutput>> {
         bucket::head(self, req).await
     }
 
-    async fn list_buckets(&self, req: S3Request<ListBucketsInput>) -> S3Result<S3Response<ListBucketsOutput>> {
+    async fn list_buckets(
+        &self,
+        req: S3Request<ListBucketsInput>,
+    ) -> S3Result<S3Response<ListBucketsOutput>> {
         bucket::list(self, req).await
     }
 
@@ -41,35 +55,59 @@ impl S3 for LocalStore {
         bucket::versioning(self, req).await
     }
 
-    async fn get_object(&self, req: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
+    async fn get_object(
+        &self,
+        req: S3Request<GetObjectInput>,
+    ) -> S3Result<S3Response<GetObjectOutput>> {
         read::get_object(self, req).await
     }
 
-    async fn head_object(&self, req: S3Request<HeadObjectInput>) -> S3Result<S3Response<HeadObjectOutput>> {
+    async fn head_object(
+        &self,
+        req: S3Request<HeadObjectInput>,
+    ) -> S3Result<S3Response<HeadObjectOutput>> {
         read::head_object(self, req).await
     }
 
-    async fn put_object(&self, req: S3Request<PutObjectInput>) -> S3Result<S3Response<PutObjectOutput>> {
+    async fn put_object(
+        &self,
+        req: S3Request<PutObjectInput>,
+    ) -> S3Result<S3Response<PutObjectOutput>> {
         write::put_object(self, req).await
     }
 
-    async fn copy_object(&self, req: S3Request<CopyObjectInput>) -> S3Result<S3Response<CopyObjectOutput>> {
+    async fn copy_object(
+        &self,
+        req: S3Request<CopyObjectInput>,
+    ) -> S3Result<S3Response<CopyObjectOutput>> {
         copy::copy_object(self, req).await
     }
 
-    async fn delete_object(&self, req: S3Request<DeleteObjectInput>) -> S3Result<S3Response<DeleteObjectOutput>> {
+    async fn delete_object(
+        &self,
+        req: S3Request<DeleteObjectInput>,
+    ) -> S3Result<S3Response<DeleteObjectOutput>> {
         delete::delete_object(self, req).await
     }
 
-    async fn delete_objects(&self, req: S3Request<DeleteObjectsInput>) -> S3Result<S3Response<DeleteObjectsOutput>> {
+    async fn delete_objects(
+        &self,
+        req: S3Request<DeleteObjectsInput>,
+    ) -> S3Result<S3Response<DeleteObjectsOutput>> {
         delete::delete_objects(self, req).await
     }
 
-    async fn list_objects(&self, req: S3Request<ListObjectsInput>) -> S3Result<S3Response<ListObjectsOutput>> {
+    async fn list_objects(
+        &self,
+        req: S3Request<ListObjectsInput>,
+    ) -> S3Result<S3Response<ListObjectsOutput>> {
         list::list_objects(self, req).await
     }
 
-    async fn list_objects_v2(&self, req: S3Request<ListObjectsV2Input>) -> S3Result<S3Response<ListObjectsV2Output>> {
+    async fn list_objects_v2(
+        &self,
+        req: S3Request<ListObjectsV2Input>,
+    ) -> S3Result<S3Response<ListObjectsV2Output>> {
         list::list_objects_v2(self, req).await
     }
 
@@ -101,7 +139,10 @@ impl S3 for LocalStore {
         multipart::abort(self, req).await
     }
 
-    async fn upload_part(&self, req: S3Request<UploadPartInput>) -> S3Result<S3Response<UploadPartOutput>> {
+    async fn upload_part(
+        &self,
+        req: S3Request<UploadPartInput>,
+    ) -> S3Result<S3Response<UploadPartOutput>> {
         part::upload_part(self, req).await
     }
 
@@ -112,7 +153,10 @@ impl S3 for LocalStore {
         part::upload_part_copy(self, req).await
     }
 
-    async fn list_parts(&self, req: S3Request<ListPartsInput>) -> S3Result<S3Response<ListPartsOutput>> {
+    async fn list_parts(
+        &self,
+        req: S3Request<ListPartsInput>,
+    ) -> S3Result<S3Response<ListPartsOutput>> {
         part::list_parts(self, req).await
     }
 
@@ -172,23 +216,38 @@ impl S3 for LocalStore {
         attributes::get_object_attributes(self, req).await
     }
 
-    async fn get_bucket_acl(&self, req: S3Request<GetBucketAclInput>) -> S3Result<S3Response<GetBucketAclOutput>> {
+    async fn get_bucket_acl(
+        &self,
+        req: S3Request<GetBucketAclInput>,
+    ) -> S3Result<S3Response<GetBucketAclOutput>> {
         acl::get_bucket_acl(self, req).await
     }
 
-    async fn get_object_acl(&self, req: S3Request<GetObjectAclInput>) -> S3Result<S3Response<GetObjectAclOutput>> {
+    async fn get_object_acl(
+        &self,
+        req: S3Request<GetObjectAclInput>,
+    ) -> S3Result<S3Response<GetObjectAclOutput>> {
         acl::get_object_acl(self, req).await
     }
 
-    async fn put_bucket_acl(&self, req: S3Request<PutBucketAclInput>) -> S3Result<S3Response<PutBucketAclOutput>> {
+    async fn put_bucket_acl(
+        &self,
+        req: S3Request<PutBucketAclInput>,
+    ) -> S3Result<S3Response<PutBucketAclOutput>> {
         acl::put_bucket_acl(self, req).await
     }
 
-    async fn put_object_acl(&self, req: S3Request<PutObjectAclInput>) -> S3Result<S3Response<PutObjectAclOutput>> {
+    async fn put_object_acl(
+        &self,
+        req: S3Request<PutObjectAclInput>,
+    ) -> S3Result<S3Response<PutObjectAclOutput>> {
         acl::put_object_acl(self, req).await
     }
 
-    async fn get_bucket_cors(&self, req: S3Request<GetBucketCorsInput>) -> S3Result<S3Response<GetBucketCorsOutput>> {
+    async fn get_bucket_cors(
+        &self,
+        req: S3Request<GetBucketCorsInput>,
+    ) -> S3Result<S3Response<GetBucketCorsOutput>> {
         refuse_read(self, req.input.bucket, Configuration::Cors).await
     }
 
@@ -292,7 +351,10 @@ impl S3 for LocalStore {
         req: S3Request<DeleteBucketReplicationInput>,
     ) -> S3Result<S3Response<DeleteBucketReplicationOutput>> {
         require_bucket(self, req.input.bucket).await?;
-        Ok(S3Response::with_status(DeleteBucketReplicationOutput::default(), StatusCode::NO_CONTENT))
+        Ok(S3Response::with_status(
+            DeleteBucketReplicationOutput::default(),
+            StatusCode::NO_CONTENT,
+        ))
     }
 
     async fn delete_public_access_block(
@@ -300,7 +362,10 @@ impl S3 for LocalStore {
         req: S3Request<DeletePublicAccessBlockInput>,
     ) -> S3Result<S3Response<DeletePublicAccessBlockOutput>> {
         require_bucket(self, req.input.bucket).await?;
-        Ok(S3Response::with_status(DeletePublicAccessBlockOutput::default(), StatusCode::NO_CONTENT))
+        Ok(S3Response::with_status(
+            DeletePublicAccessBlockOutput::default(),
+            StatusCode::NO_CONTENT,
+        ))
     }
 
     async fn delete_bucket_encryption(
@@ -316,6 +381,9 @@ impl S3 for LocalStore {
         req: S3Request<DeleteBucketOwnershipControlsInput>,
     ) -> S3Result<S3Response<DeleteBucketOwnershipControlsOutput>> {
         require_bucket(self, req.input.bucket).await?;
-        Ok(S3Response::with_status(DeleteBucketOwnershipControlsOutput::default(), StatusCode::NO_CONTENT))
+        Ok(S3Response::with_status(
+            DeleteBucketOwnershipControlsOutput::default(),
+            StatusCode::NO_CONTENT,
+        ))
     }
 }

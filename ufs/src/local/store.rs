@@ -1,5 +1,5 @@
-//! The open store: its folder, its index, its threads, and the look-ups that every operation begins with.
-//! Operations themselves are in [`ops`](super::ops).
+//! The open store: its folder, its index, its threads, and the look-ups that every operation begins
+//! with. Operations themselves are in [`ops`](super::ops).
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
@@ -13,8 +13,8 @@ use s3s::{S3Error, S3Result, s3_error};
 
 use super::blob::{BlobDir, PinGuard, Pins, Reclaim, Reclaimer, sweep_generation, sync_dir};
 use super::index::{
-    BucketRecord, CommitLimits, Committer, IndexError, LayoutRecord, ObjectRecord, RowCounts, Tx, TxError, View,
-    open_database,
+    BucketRecord, CommitLimits, Committer, IndexError, LayoutRecord, ObjectRecord, RowCounts, Tx,
+    TxError, View, open_database,
 };
 use super::metrics::LocalMetrics;
 use super::options::{LocalError, LocalOptions};
@@ -70,7 +70,8 @@ pub(super) struct Found {
 }
 
 impl LocalStore {
-    /// Opens a store, making it if the folder is empty, and clears up after a process that was killed. Blocks.
+    /// Opens a store, making it if the folder is empty, and clears up after a process that was
+    /// killed. Blocks.
     ///
     /// # Errors
     /// When the folder is not a store, is open elsewhere, or cannot be read and written.
@@ -82,8 +83,10 @@ impl LocalStore {
         let lock = lock_root(&root)?;
         check_format(&root, options.sync)?;
         let path = root.join(INDEX);
-        let index_error = |e: redb::Error| LocalError::Index { path: path.clone(), source: Box::new(e) };
-        let db = open_database(&path, options.index_cache_bytes, options.sync).map_err(|e| index_error(e.into()))?;
+        let index_error =
+            |e: redb::Error| LocalError::Index { path: path.clone(), source: Box::new(e) };
+        let db = open_database(&path, options.index_cache_bytes, options.sync)
+            .map_err(|e| index_error(e.into()))?;
         let generation = begin_generation(&db).map_err(&index_error)?;
         if options.sync {
             sync_dir(&root).map_err(io_error("sync", &root))?;
@@ -100,13 +103,25 @@ impl LocalStore {
         let thread = |name| move |source| LocalError::Thread { name, source };
         let reclaimer = Reclaimer::start(db.clone(), dir.clone(), pins.clone(), reclaim.clone())
             .map_err(thread("local-reclaim"))?;
-        let limits = CommitLimits { queue_max: options.commit_queue_max, batch_max: options.commit_batch_max };
+        let limits = CommitLimits {
+            queue_max: options.commit_queue_max,
+            batch_max: options.commit_batch_max,
+        };
         let metrics = Arc::new(LocalMetrics::new(&options.name));
-        let committer =
-            Committer::start(db.clone(), &limits, reclaim, metrics.clone()).map_err(thread("local-commit"))?;
+        let committer = Committer::start(db.clone(), &limits, reclaim, metrics.clone())
+            .map_err(thread("local-commit"))?;
         let expired_ms = AtomicI64::new(0);
-        let inner =
-            Inner { committer, _reclaimer: reclaimer, db, dir, pins, options, expired_ms, metrics, _lock: lock };
+        let inner = Inner {
+            committer,
+            _reclaimer: reclaimer,
+            db,
+            dir,
+            pins,
+            options,
+            expired_ms,
+            metrics,
+            _lock: lock,
+        };
         Ok(LocalStore { inner: Arc::new(inner) })
     }
 
@@ -129,7 +144,9 @@ impl LocalStore {
     ) -> S3Result<T> {
         let inner = self.inner.clone();
         let task = tokio::task::spawn_blocking(move || work(&inner));
-        task.await.map_err(|e| s3_error!(e, InternalError, "an operation of the local store was cut short"))?
+        task.await.map_err(|e| {
+            s3_error!(e, InternalError, "an operation of the local store was cut short")
+        })?
     }
 
     /// Changes the index; see [`Committer::commit`].
@@ -222,14 +239,19 @@ fn begin_generation(db: &Database) -> Result<Generation, redb::Error> {
     Ok(Generation { current, swept })
 }
 
-/// Removes what earlier processes wrote but did not commit. Only the generations since the last start are looked at, so
-/// this takes as long as the last run wrote, not as long as the store is large.
+/// Removes what earlier processes wrote but did not commit. Only the generations since the last
+/// start are looked at, so this takes as long as the last run wrote, not as long as the store is
+/// large.
 fn sweep(db: &Database, dir: &BlobDir, generation: &Generation) -> io::Result<()> {
     for old in generation.swept..generation.current {
         let view = View::new(db.begin_read().map_err(io::Error::other)?);
         let removed = sweep_generation(dir, old, &view)?;
         if removed > 0 {
-            tracing::info!(removed, generation = old, "removed uncommitted blobs of an earlier process");
+            tracing::info!(
+                removed,
+                generation = old,
+                "removed uncommitted blobs of an earlier process"
+            );
         }
     }
     Ok(())
@@ -261,8 +283,8 @@ fn lock_root(root: &Path) -> Result<File, LocalError> {
     }
 }
 
-/// Holds the marker against this release, or writes it into an empty folder. It is written beside and renamed, so that
-/// a crash leaves either none or a whole one.
+/// Holds the marker against this release, or writes it into an empty folder. It is written beside
+/// and renamed, so that a crash leaves either none or a whole one.
 fn check_format(root: &Path, sync: bool) -> Result<(), LocalError> {
     let path = root.join("FORMAT");
     match fs::read_to_string(&path) {
@@ -288,6 +310,9 @@ fn check_format(root: &Path, sync: bool) -> Result<(), LocalError> {
     }
 }
 
-fn io_error<'a>(action: &'static str, path: &'a Path) -> impl Fn(io::Error) -> LocalError + use<'a> {
+fn io_error<'a>(
+    action: &'static str,
+    path: &'a Path,
+) -> impl Fn(io::Error) -> LocalError + use<'a> {
     move |source| LocalError::Io { action, path: path.to_owned(), source }
 }

@@ -1,5 +1,5 @@
-//! Keys of white space alone. The SDK takes them for missing; S3 does not. Owns the way around: the SDK is given a stand-in, and
-//! the request's path gets the key back before it is signed.
+//! Keys of white space alone. The SDK takes them for missing; S3 does not. Owns the way around: the
+//! SDK is given a stand-in, and the request's path gets the key back before it is signed.
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
@@ -31,7 +31,8 @@ pub(super) fn put_key_back(uri: &str) -> Option<String> {
 }
 
 fn restore_key(uri: &str, key: &str) -> Option<String> {
-    let (path, query) = uri.split_once('?').map_or((uri, None), |(path, query)| (path, Some(query)));
+    let (path, query) =
+        uri.split_once('?').map_or((uri, None), |(path, query)| (path, Some(query)));
     let before = path.strip_suffix(STAND_IN)?;
     let query = query.map_or_else(String::new, |query| format!("?{query}"));
     Some(format!("{before}{}{query}", utf8_percent_encode(key, NON_ALPHANUMERIC)))
@@ -76,7 +77,11 @@ mod tests {
     #[test]
     fn the_key_comes_back_where_the_stand_in_was() {
         for (uri, key, wanted) in [
-            ("http://h/b/verbs3-blank-key?x-id=PutObject", "  ", "http://h/b/%20%20?x-id=PutObject"),
+            (
+                "http://h/b/verbs3-blank-key?x-id=PutObject",
+                "  ",
+                "http://h/b/%20%20?x-id=PutObject",
+            ),
             ("http://b.h/verbs3-blank-key", "\t", "http://b.h/%09"),
             ("http://h/b/verbs3-blank-key", "\u{3000}", "http://h/b/%E3%80%80"),
         ] {

@@ -1,6 +1,7 @@
-//! Headers of a client's request that the typed input loses or changes, as the store gets them: metadata that is not plain ASCII,
-//! checksums of algorithms that the typed input has no field for, and the word that a checksum comes. Owns the choice; decides
-//! nothing about rights, so that no header is here that could change one.
+//! Headers of a client's request that the typed input loses or changes, as the store gets them:
+//! metadata that is not plain ASCII, checksums of algorithms that the typed input has no field for,
+//! and the word that a checksum comes. Owns the choice; decides nothing about rights, so that no
+//! header is here that could change one.
 
 use std::borrow::Cow;
 
@@ -8,7 +9,8 @@ use http::HeaderMap;
 
 use super::listen::ExtraHeaders;
 
-/// Checksums that neither s3s nor `s3s_aws` know. Their values were checked by the caller, or are the store's to check.
+/// Checksums that neither s3s nor `s3s_aws` know. Their values were checked by the caller, or are
+/// the store's to check.
 const CHECKSUMS: [&str; 5] = [
     "x-amz-checksum-md5",
     "x-amz-checksum-sha512",
@@ -17,21 +19,26 @@ const CHECKSUMS: [&str; 5] = [
     "x-amz-checksum-xxhash128",
 ];
 
-/// Metadata as the client wrote it. s3s decodes encoded words (RFC 2047), and the store would keep and answer other bytes.
+/// Metadata as the client wrote it. s3s decodes encoded words (RFC 2047), and the store would keep
+/// and answer other bytes.
 pub(super) fn metadata_headers(headers: &HeaderMap) -> ExtraHeaders {
     let written = headers.iter().filter(|(name, _)| name.as_str().starts_with("x-amz-meta-"));
-    let written = written.filter_map(|(name, value)| Some((name, std::str::from_utf8(value.as_bytes()).ok()?)));
+    let written = written
+        .filter_map(|(name, value)| Some((name, std::str::from_utf8(value.as_bytes()).ok()?)));
     written
         .filter(|(_, value)| !value.is_ascii() || value.contains("=?"))
         .map(|(name, value)| (Cow::from(name.as_str().to_owned()), value.to_owned()))
         .collect()
 }
 
-/// What goes with the checksums of an upload. `known`: the typed input has one. Ceph RGW 20.2 keeps a checksum only if
-/// `x-amz-sdk-checksum-algorithm` comes with it; the SDK sets that header only for checksums that it computes.
+/// What goes with the checksums of an upload. `known`: the typed input has one. Ceph RGW 20.2 keeps
+/// a checksum only if `x-amz-sdk-checksum-algorithm` comes with it; the SDK sets that header only
+/// for checksums that it computes.
 pub(super) fn checksum_headers(headers: &HeaderMap, known: bool) -> ExtraHeaders {
-    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
-    let mut passed: ExtraHeaders = CHECKSUMS.iter().filter_map(|&name| Some((Cow::from(name), text(name)?))).collect();
+    let text =
+        |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let mut passed: ExtraHeaders =
+        CHECKSUMS.iter().filter_map(|&name| Some((Cow::from(name), text(name)?))).collect();
     if (known || !passed.is_empty())
         && let Some(algorithm) = text("x-amz-sdk-checksum-algorithm")
     {
@@ -40,8 +47,8 @@ pub(super) fn checksum_headers(headers: &HeaderMap, known: bool) -> ExtraHeaders
     passed
 }
 
-/// A part's type, which the typed input has no field for. Without one the SDK says application/octet-stream, and Ceph RGW 20.2 keeps
-/// what is said of a part for reads of that part.
+/// A part's type, which the typed input has no field for. Without one the SDK says
+/// application/octet-stream, and Ceph RGW 20.2 keeps what is said of a part for reads of that part.
 pub(super) fn part_type_header(headers: &HeaderMap) -> (Cow<'static, str>, String) {
     let kind = headers.get("content-type").and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     ("content-type".into(), kind.to_owned())
@@ -55,7 +62,10 @@ mod tests {
     use super::*;
 
     fn map(pairs: &[(&'static str, &'static [u8])]) -> HeaderMap {
-        pairs.iter().map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_bytes(value).unwrap())).collect()
+        pairs
+            .iter()
+            .map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_bytes(value).unwrap()))
+            .collect()
     }
 
     #[test]
@@ -76,8 +86,12 @@ mod tests {
     fn an_algorithm_goes_only_with_a_checksum() {
         let named = map(&[("x-amz-sdk-checksum-algorithm", b"CRC32")]);
         assert!(checksum_headers(&named, false).is_empty());
-        assert_eq!(checksum_headers(&named, true), [("x-amz-sdk-checksum-algorithm".into(), "CRC32".to_owned())]);
-        let other = map(&[("x-amz-sdk-checksum-algorithm", b"SHA512"), ("x-amz-checksum-sha512", b"AA==")]);
+        assert_eq!(
+            checksum_headers(&named, true),
+            [("x-amz-sdk-checksum-algorithm".into(), "CRC32".to_owned())]
+        );
+        let other =
+            map(&[("x-amz-sdk-checksum-algorithm", b"SHA512"), ("x-amz-checksum-sha512", b"AA==")]);
         assert_eq!(checksum_headers(&other, false).len(), 2);
     }
 }

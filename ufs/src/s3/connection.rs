@@ -1,7 +1,8 @@
-//! Connections to a store: how many, how long they may take, and TLS. Wraps the SDK's HTTP client; knows no S3.
+//! Connections to a store: how many, how long they may take, and TLS. Wraps the SDK's HTTP client;
+//! knows no S3.
 //!
-//! The SDK's own read timeout counts the time that a request's body takes, so it would cut every long upload. Here the clock
-//! runs only while it is the store that is waited for.
+//! The SDK's own read timeout counts the time that a request's body takes, so it would cut every
+//! long upload. Here the clock runs only while it is the store that is waited for.
 
 use std::io;
 use std::pin::Pin;
@@ -12,7 +13,8 @@ use std::time::Duration;
 use aws_smithy_http_client::tls::{Provider, TlsContext, TrustStore, rustls_provider::CryptoMode};
 use aws_smithy_http_client::{Builder, Connector};
 use aws_smithy_runtime_api::client::http::{
-    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient, SharedHttpConnector,
+    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient,
+    SharedHttpConnector,
 };
 use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
 use aws_smithy_runtime_api::client::result::ConnectorError;
@@ -30,7 +32,8 @@ use super::{ConnectError, Deadlines, S3Options};
 /// All places are taken. Told from other timeouts because the remedy differs.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "all {limit} connections are in use and none came free within {waited_ms} ms; raise connections_max or slow down"
+    "all {limit} connections are in use and none came free within {waited_ms} ms; raise \
+    connections_max or slow down"
 )]
 pub(super) struct NoPlace {
     limit: usize,
@@ -41,12 +44,19 @@ pub(super) struct NoPlace {
 pub(super) fn client(options: &S3Options, tls: bool) -> Result<SharedHttpClient, ConnectError> {
     let trust = match &options.ca_file {
         Some(path) => TrustStore::empty().with_pem_certificate(certificates(path)?),
-        // Credentials services are reached by TLS even where the store is not, but not by machines without certificates.
+        // Credentials services are reached by TLS even where the store is not, but not by machines
+        // without certificates.
         None => TrustStore::default().with_native_roots(
-            tls || !matches!(options.credentials, super::Credentials::Static { .. } | super::Credentials::Anonymous),
+            tls || !matches!(
+                options.credentials,
+                super::Credentials::Static { .. } | super::Credentials::Anonymous
+            ),
         ),
     };
-    let context = TlsContext::builder().with_trust_store(trust).build().expect("a trust store is all it takes");
+    let context = TlsContext::builder()
+        .with_trust_store(trust)
+        .build()
+        .expect("a trust store is all it takes");
     let keep_alive = options.deadlines.keep_alive;
     let idle_max = options.connections_max;
     let inner = Builder::new().build_with_connector_fn(move |settings, _| {
@@ -57,10 +67,14 @@ pub(super) fn client(options: &S3Options, tls: bool) -> Result<SharedHttpClient,
         if let Some(settings) = settings {
             connector = connector.connector_settings(settings.clone());
         }
-        connector.tls_provider(Provider::Rustls(CryptoMode::AwsLc)).tls_context(context.clone()).build()
+        connector
+            .tls_provider(Provider::Rustls(CryptoMode::AwsLc))
+            .tls_context(context.clone())
+            .build()
     });
     let places = Arc::new(Semaphore::new(options.connections_max.clamp(1, Semaphore::MAX_PERMITS)));
-    let limits = Limits { places, places_max: options.connections_max.max(1), deadlines: options.deadlines };
+    let limits =
+        Limits { places, places_max: options.connections_max.max(1), deadlines: options.deadlines };
     Ok(SharedHttpClient::new(LimitedClient { inner, limits: Arc::new(limits) }))
 }
 
@@ -99,7 +113,11 @@ struct LimitedConnector {
 }
 
 impl HttpClient for LimitedClient {
-    fn http_connector(&self, settings: &HttpConnectorSettings, components: &RuntimeComponents) -> SharedHttpConnector {
+    fn http_connector(
+        &self,
+        settings: &HttpConnectorSettings,
+        components: &RuntimeComponents,
+    ) -> SharedHttpConnector {
         let inner = self.inner.http_connector(settings, components);
         SharedHttpConnector::new(LimitedConnector { inner, limits: self.limits.clone() })
     }
@@ -110,15 +128,24 @@ impl HttpConnector for LimitedConnector {
         let (inner, limits) = (self.inner.clone(), self.limits.clone());
         HttpConnectorFuture::new(async move {
             let deadlines = limits.deadlines;
-            let Ok(permit) = timeout(deadlines.connect, limits.places.clone().acquire_owned()).await else {
-                let error = NoPlace { limit: limits.places_max, waited_ms: deadlines.connect.as_millis() };
+            let Ok(permit) =
+                timeout(deadlines.connect, limits.places.clone().acquire_owned()).await
+            else {
+                let error =
+                    NoPlace { limit: limits.places_max, waited_ms: deadlines.connect.as_millis() };
                 return Err(ConnectorError::timeout(error.into()));
             };
             let permit = permit.expect("the semaphore is never closed");
             let mut response = answer(inner, request, deadlines).await?;
             let body = std::mem::replace(response.body_mut(), SdkBody::taken());
             let timer = Box::pin(sleep_until(Instant::now()));
-            let body = Answer { inner: body, idle: deadlines.idle, timer, armed: false, permit: Some(permit) };
+            let body = Answer {
+                inner: body,
+                idle: deadlines.idle,
+                timer,
+                armed: false,
+                permit: Some(permit),
+            };
             *response.body_mut() = SdkBody::from_body_1_x(body);
             Ok(response)
         })
@@ -131,11 +158,14 @@ async fn answer(
     mut request: HttpRequest,
     deadlines: Deadlines,
 ) -> Result<HttpResponse, ConnectorError> {
-    let progress = Arc::new(Mutex::new(Progress { moved: Instant::now(), waits_for_client: false }));
-    // A body in memory is taken at once, and stays one: it may be sent again on a fresh connection if its own was stale.
+    let progress =
+        Arc::new(Mutex::new(Progress { moved: Instant::now(), waits_for_client: false }));
+    // A body in memory is taken at once, and stays one: it may be sent again on a fresh connection
+    // if its own was stale.
     if request.body().bytes().is_none() {
         let body = std::mem::replace(request.body_mut(), SdkBody::taken());
-        *request.body_mut() = SdkBody::from_body_1_x(Watched { inner: body, progress: progress.clone() });
+        *request.body_mut() =
+            SdkBody::from_body_1_x(Watched { inner: body, progress: progress.clone() });
     }
     // The connection itself has a deadline of its own, in the connector's settings.
     let answer_max = deadlines.connect + deadlines.answer;
@@ -184,7 +214,8 @@ impl Body for Watched {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
         let frame = Pin::new(&mut self.inner).poll_frame(cx);
-        *self.progress.lock() = Progress { moved: Instant::now(), waits_for_client: frame.is_pending() };
+        *self.progress.lock() =
+            Progress { moved: Instant::now(), waits_for_client: frame.is_pending() };
         frame
     }
 

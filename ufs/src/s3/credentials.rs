@@ -1,4 +1,5 @@
-//! Where a store's credentials come from, and the providers that renew them. Secrets never reach `Debug` output.
+//! Where a store's credentials come from, and the providers that renew them. Secrets never reach
+//! `Debug` output.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -36,8 +37,9 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Where a store's credentials come from. All but the first three are read again, or fetched anew, before they run out.
-/// Endpoints are `http://host:port` or `https://…`; `None` is AWS's own, or what the SDK's environment variables and files say.
+/// Where a store's credentials come from. All but the first three are read again, or fetched anew,
+/// before they run out. Endpoints are `http://host:port` or `https://…`; `None` is AWS's own, or
+/// what the SDK's environment variables and files say.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Credentials {
     /// Requests are not signed.
@@ -95,15 +97,24 @@ pub(super) async fn provider(
         Credentials::Static { access_key_id, secret_access_key, session_token } => {
             let token = session_token.as_ref().map(|token| token.0.clone());
             let secret = secret_access_key.0.clone();
-            let fixed =
-                aws_credential_types::Credentials::new(access_key_id, secret, token, None, "verbs3 configuration");
+            let fixed = aws_credential_types::Credentials::new(
+                access_key_id,
+                secret,
+                token,
+                None,
+                "verbs3 configuration",
+            );
             SharedCredentialsProvider::new(fixed)
         }
-        Credentials::Environment => SharedCredentialsProvider::new(EnvironmentVariableCredentialsProvider::new()),
+        Credentials::Environment => {
+            SharedCredentialsProvider::new(EnvironmentVariableCredentialsProvider::new())
+        }
         Credentials::Profile { file, profile } => {
             let mut builder = ProfileFileCredentialsProvider::builder().configure(&config());
             if let Some(file) = file {
-                let files = EnvConfigFiles::builder().with_file(EnvConfigFileKind::Credentials, file).build();
+                let files = EnvConfigFiles::builder()
+                    .with_file(EnvConfigFileKind::Credentials, file)
+                    .build();
                 builder = builder.profile_files(files);
             }
             if let Some(profile) = profile {
@@ -124,13 +135,15 @@ pub(super) async fn provider(
             let mut client = imds::Client::builder().configure(&config());
             if let Some(endpoint) = endpoint {
                 check_endpoint(Some(endpoint))?;
-                let wrong = |reason: Box<dyn std::error::Error + Send + Sync>| ConnectError::Endpoint {
-                    endpoint: endpoint.clone(),
-                    reason: reason.to_string(),
-                };
+                let wrong =
+                    |reason: Box<dyn std::error::Error + Send + Sync>| ConnectError::Endpoint {
+                        endpoint: endpoint.clone(),
+                        reason: reason.to_string(),
+                    };
                 client = client.endpoint(endpoint).map_err(wrong)?;
             }
-            let builder = ImdsCredentialsProvider::builder().configure(&config()).imds_client(client.build());
+            let builder =
+                ImdsCredentialsProvider::builder().configure(&config()).imds_client(client.build());
             SharedCredentialsProvider::new(builder.build())
         }
         Credentials::AssumeRole { role_arn, session_name, external_id, base, sts_endpoint } => {
@@ -138,14 +151,19 @@ pub(super) async fn provider(
                 return Ok(None);
             };
             let config = sts(region, http, sts_endpoint.as_deref()).await?;
-            let mut builder = AssumeRoleProvider::builder(role_arn).session_name(session_name).configure(&config);
+            let mut builder =
+                AssumeRoleProvider::builder(role_arn).session_name(session_name).configure(&config);
             if let Some(id) = external_id {
                 builder = builder.external_id(&id.0);
             }
             SharedCredentialsProvider::new(builder.build_from_provider(base).await)
         }
         Credentials::DefaultChain => {
-            let chain = DefaultCredentialsChain::builder().configure(config()).region(region.clone()).build().await;
+            let chain = DefaultCredentialsChain::builder()
+                .configure(config())
+                .region(region.clone())
+                .build()
+                .await;
             SharedCredentialsProvider::new(chain)
         }
     };
@@ -153,9 +171,16 @@ pub(super) async fn provider(
 }
 
 /// How AWS's token service is reached.
-async fn sts(region: Region, http: SharedHttpClient, endpoint: Option<&str>) -> Result<SdkConfig, ConnectError> {
+async fn sts(
+    region: Region,
+    http: SharedHttpClient,
+    endpoint: Option<&str>,
+) -> Result<SdkConfig, ConnectError> {
     check_endpoint(endpoint)?;
-    let loader = aws_config::defaults(BehaviorVersion::latest()).region(region).http_client(http).no_credentials();
+    let loader = aws_config::defaults(BehaviorVersion::latest())
+        .region(region)
+        .http_client(http)
+        .no_credentials();
     Ok(match endpoint {
         Some(endpoint) => loader.endpoint_url(endpoint).load().await,
         None => loader.load().await,
@@ -174,17 +199,30 @@ impl WebIdentity {
     async fn exchange(&self) -> provider::Result {
         // Kubernetes replaces the file before its token runs out: it is read each time.
         let token = tokio::fs::read_to_string(&self.token_file).await.map_err(|source| {
-            let text = format!("token file {}: {source}; is it mounted?", self.token_file.display());
+            let text =
+                format!("token file {}: {source}; is it mounted?", self.token_file.display());
             CredentialsError::provider_error(text)
         })?;
         let request = self.client.assume_role_with_web_identity().role_arn(&self.role_arn);
-        let request = request.role_session_name(&self.session_name).web_identity_token(token.trim_end());
+        let request =
+            request.role_session_name(&self.session_name).web_identity_token(token.trim_end());
         let answer = request.send().await.map_err(CredentialsError::provider_error)?;
-        let given =
-            answer.credentials.ok_or_else(|| CredentialsError::unhandled("sts answered without credentials"))?;
-        let expires = given.expiration.try_into().map_err(|_| CredentialsError::unhandled("sts gave no valid end"))?;
-        let (key, secret, token) = (given.access_key_id, given.secret_access_key, given.session_token);
-        Ok(aws_credential_types::Credentials::new(key, secret, Some(token), Some(expires), "web identity"))
+        let given = answer
+            .credentials
+            .ok_or_else(|| CredentialsError::unhandled("sts answered without credentials"))?;
+        let expires = given
+            .expiration
+            .try_into()
+            .map_err(|_| CredentialsError::unhandled("sts gave no valid end"))?;
+        let (key, secret, token) =
+            (given.access_key_id, given.secret_access_key, given.session_token);
+        Ok(aws_credential_types::Credentials::new(
+            key,
+            secret,
+            Some(token),
+            Some(expires),
+            "web identity",
+        ))
     }
 }
 
@@ -219,7 +257,8 @@ mod tests {
     }
 
     fn http() -> SharedHttpClient {
-        let options = crate::s3::S3Options::new(Some("http://127.0.0.1:1".into()), "us-east-1", fixed());
+        let options =
+            crate::s3::S3Options::new(Some("http://127.0.0.1:1".into()), "us-east-1", fixed());
         crate::s3::connection::client(&options, false).unwrap()
     }
 
@@ -244,8 +283,17 @@ mod tests {
     async fn a_profile_file_is_read_and_read_again() {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         writeln!(file, "[team]\naws_access_key_id = FIRST\naws_secret_access_key = s").unwrap();
-        let from = Credentials::Profile { file: Some(file.path().to_owned()), profile: Some("team".into()) };
-        let given = provider(&from, "us-east-1", http()).await.unwrap().unwrap().provide_credentials().await.unwrap();
+        let from = Credentials::Profile {
+            file: Some(file.path().to_owned()),
+            profile: Some("team".into()),
+        };
+        let given = provider(&from, "us-east-1", http())
+            .await
+            .unwrap()
+            .unwrap()
+            .provide_credentials()
+            .await
+            .unwrap();
         assert_eq!(given.access_key_id(), "FIRST");
     }
 }

@@ -1,6 +1,6 @@
-//! The SDK's interceptor: hands raw answers to `capture`, bounds what is read of answers that are not object data, adds
-//! headers that the typed request can't carry, and keeps the framing of uploads out of `Content-Encoding`. Decides nothing about
-//! errors.
+//! The SDK's interceptor: hands raw answers to `capture`, bounds what is read of answers that are
+//! not object data, adds headers that the typed request can't carry, and keeps the framing of
+//! uploads out of `Content-Encoding`. Decides nothing about errors.
 
 use std::borrow::Cow;
 
@@ -31,7 +31,8 @@ const DOCUMENT_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Operations whose body is data of any length.
 const DATA: [&str; 3] = ["GetObject", "GetObjectTorrent", "SelectObjectContent"];
 
-/// Operations whose successful answers are kept as documents too: what the SDK does not know of them would be lost.
+/// Operations whose successful answers are kept as documents too: what the SDK does not know of
+/// them would be lost.
 const WHOLE: [&str; 1] = ["GetObjectAttributes"];
 
 /// Headers that one call wants on its request; an empty value takes the SDK's own one away.
@@ -54,8 +55,8 @@ impl Intercept for Listen {
         "verbs3"
     }
 
-    /// A client's wish for a checksum after its body (`x-amz-sdk-checksum-algorithm`, without a value) is otherwise ignored
-    /// by an SDK that adds checksums only where they are required.
+    /// A client's wish for a checksum after its body (`x-amz-sdk-checksum-algorithm`, without a
+    /// value) is otherwise ignored by an SDK that adds checksums only where they are required.
     fn modify_before_retry_loop(
         &self,
         context: &mut BeforeTransmitInterceptorContextMut<'_>,
@@ -91,7 +92,8 @@ impl Intercept for Listen {
             && request.body().bytes().is_some_and(<[u8]>::is_empty)
             && !request.headers().contains_key("content-length")
         {
-            // The HTTP client says nothing of an empty body; Ceph answers UploadPartCopy without a length by 411.
+            // The HTTP client says nothing of an empty body; Ceph answers UploadPartCopy without a
+            // length by 411.
             request.headers_mut().insert("content-length", "0");
         }
         if let Some(uri) = put_key_back(context.request().uri()) {
@@ -109,8 +111,9 @@ impl Intercept for Listen {
         Ok(())
     }
 
-    /// The SDK writes lists as several headers of one name (its framing beside the object's `Content-Encoding`, the names of
-    /// attributes), and signs them as one list. Stores that look at one of them (Ceph RGW) find the signature wrong.
+    /// The SDK writes lists as several headers of one name (its framing beside the object's
+    /// `Content-Encoding`, the names of attributes), and signs them as one list. Stores that look
+    /// at one of them (Ceph RGW) find the signature wrong.
     ///
     /// What the signature need not cover is added here, behind it: trace context.
     fn modify_before_transmit(
@@ -121,8 +124,9 @@ impl Intercept for Listen {
     ) -> Result<(), BoxError> {
         let headers = context.request_mut().headers_mut();
         let repeated = headers.iter().filter(|(name, _)| headers.get_all(name).nth(1).is_some());
-        let lists: Vec<(String, String)> =
-            repeated.map(|(name, _)| (name.to_owned(), headers.get_all(name).collect::<Vec<_>>().join(","))).collect();
+        let lists: Vec<(String, String)> = repeated
+            .map(|(name, _)| (name.to_owned(), headers.get_all(name).collect::<Vec<_>>().join(",")))
+            .collect();
         for (name, list) in lists {
             headers.try_insert(name, list)?;
         }
@@ -142,7 +146,8 @@ impl Intercept for Listen {
         let response = context.response_mut();
         let encoding = response.headers().get("content-encoding").map(str::to_owned);
         if let Some(kept) = encoding.and_then(|encoding| without_framing(&encoding)) {
-            // Ceph RGW up to 18.2 keeps the framing of an upload as the object's encoding, which no client could undo.
+            // Ceph RGW up to 18.2 keeps the framing of an upload as the object's encoding, which no
+            // client could undo.
             response.headers_mut().remove("content-encoding");
             if !kept.is_empty() {
                 response.headers_mut().try_insert("content-encoding", kept)?;
@@ -166,7 +171,8 @@ impl Intercept for Listen {
     ) -> Result<(), BoxError> {
         let response = context.response();
         if context.output_or_error().is_ok() {
-            let kept = cfg.load::<Metadata>().is_some_and(|metadata| WHOLE.contains(&metadata.name()));
+            let kept =
+                cfg.load::<Metadata>().is_some_and(|metadata| WHOLE.contains(&metadata.name()));
             if let Some(body) = response.body().bytes().filter(|_| kept) {
                 note_body(body);
             }
@@ -190,7 +196,8 @@ fn is_data(cfg: &ConfigBag) -> bool {
 fn note_answer(response: &HttpResponse) -> Result<(), BoxError> {
     let mut headers = HeaderMap::new();
     for (name, value) in response.headers().iter_bytes() {
-        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::from_bytes(value)) {
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::from_bytes(value))
+        {
             headers.append(name, value);
         }
     }
@@ -199,13 +206,14 @@ fn note_answer(response: &HttpResponse) -> Result<(), BoxError> {
     Ok(())
 }
 
-/// A content encoding without `aws-chunked`, which says how an upload was framed and not how the object is encoded. `None`: it
-/// was not there.
+/// A content encoding without `aws-chunked`, which says how an upload was framed and not how the
+/// object is encoded. `None`: it was not there.
 pub(super) fn without_framing(encoding: &str) -> Option<String> {
     let tokens = || encoding.split(',').map(str::trim);
     let is_framing = |token: &str| token.eq_ignore_ascii_case("aws-chunked");
     tokens().any(is_framing).then(|| {
-        let kept: Vec<&str> = tokens().filter(|token| !token.is_empty() && !is_framing(token)).collect();
+        let kept: Vec<&str> =
+            tokens().filter(|token| !token.is_empty() && !is_framing(token)).collect();
         kept.join(",")
     })
 }

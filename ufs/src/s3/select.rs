@@ -1,5 +1,5 @@
-//! SelectObjectContent: its answer is a stream of events, and an error may be one of them. Owns the reading of such an error, whose
-//! code and message `s3s_aws` loses.
+//! SelectObjectContent: its answer is a stream of events, and an error may be one of them. Owns the
+//! reading of such an error, whose code and message `s3s_aws` loses.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -65,7 +65,8 @@ fn events(
     SharedStream(Mutex::new(Box::pin(events)))
 }
 
-/// S3 sends code and message as headers of the event ("Response messages", S3 reference, SelectObjectContent).
+/// S3 sends code and message as headers of the event ("Response messages", S3 reference,
+/// SelectObjectContent).
 fn event_error(error: SdkError<EventError, RawMessage>) -> S3Error {
     let header = |name: &str| match error.raw_response() {
         Some(RawMessage::Decoded(message)) => {

@@ -1,5 +1,6 @@
-//! A remote store as an [`S3`]: `s3s_aws::Proxy`, with what it loses put back. On success the raw answer is among the
-//! response's extensions; an error has the store's own status, headers and document, or says that no answer came.
+//! A remote store as an [`S3`]: `s3s_aws::Proxy`, with what it loses put back. On success the raw
+//! answer is among the response's extensions; an error has the store's own status, headers and
+//! document, or says that no answer came.
 
 use std::error::Error as StdErrorTrait;
 
@@ -30,8 +31,8 @@ pub(super) struct RemoteStore {
     trailing_checksums: bool,
 }
 
-/// Whether an upload comes with its checksum. One that is named without a value has to be computed on the way, and can be sent only
-/// after the body.
+/// Whether an upload comes with its checksum. One that is named without a value has to be computed
+/// on the way, and can be sent only after the body.
 macro_rules! has_checksum {
     ($input:expr) => {
         [
@@ -78,14 +79,18 @@ impl RemoteStore {
         call: impl Future<Output = S3Result<S3Response<T>>>,
     ) -> S3Result<S3Response<T>> {
         let result = self.pass(headers, call).await;
-        // A store that refused the request before its body failed has the say, unless it only saw the connection break.
+        // A store that refused the request before its body failed has the say, unless it only saw
+        // the connection break.
         match (result, body_error.take()) {
             (Ok(_), Some(error)) | (Err(_), Some(error)) => Err(error),
             (result, None) => result,
         }
     }
 
-    async fn put(&self, mut req: S3Request<PutObjectInput>) -> S3Result<S3Response<PutObjectOutput>> {
+    async fn put(
+        &self,
+        mut req: S3Request<PutObjectInput>,
+    ) -> S3Result<S3Response<PutObjectOutput>> {
         let announced = req.input.content_length.or_else(|| decoded_length(&req.headers));
         let input = &mut req.input;
         let (body, error) = upload_body(&mut input.body, announced).await?;
@@ -94,7 +99,8 @@ impl RemoteStore {
         if !self.trailing_checksums && !has_checksum!(input) {
             input.checksum_algorithm = None;
         }
-        // The SDK would call an object of no type application/octet-stream; what it is then called is the store's choice.
+        // The SDK would call an object of no type application/octet-stream; what it is then called
+        // is the store's choice.
         let untyped = input.content_type.is_none();
         let mut headers = checksum_headers(&req.headers, has_checksum!(input));
         headers.extend(metadata_headers(&req.headers));
@@ -102,7 +108,10 @@ impl RemoteStore {
         self.upload(headers, error, self.proxy.put_object(req)).await
     }
 
-    async fn put_part(&self, mut req: S3Request<UploadPartInput>) -> S3Result<S3Response<UploadPartOutput>> {
+    async fn put_part(
+        &self,
+        mut req: S3Request<UploadPartInput>,
+    ) -> S3Result<S3Response<UploadPartOutput>> {
         let announced = req.input.content_length.or_else(|| decoded_length(&req.headers));
         let input = &mut req.input;
         let (body, error) = upload_body(&mut input.body, announced).await?;
@@ -123,7 +132,10 @@ impl RemoteStore {
         self.pass(metadata_headers(&req.headers), self.proxy.create_multipart_upload(req)).await
     }
 
-    async fn copy(&self, req: S3Request<CopyObjectInput>) -> S3Result<S3Response<CopyObjectOutput>> {
+    async fn copy(
+        &self,
+        req: S3Request<CopyObjectInput>,
+    ) -> S3Result<S3Response<CopyObjectOutput>> {
         self.pass(metadata_headers(&req.headers), self.proxy.copy_object(req)).await
     }
 
@@ -135,28 +147,40 @@ impl RemoteStore {
         self.pass(Vec::new(), call).await
     }
 
-    async fn get(&self, mut req: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
-        // Set in the input, the SDK would check the body itself; the client does, from the headers that it gets.
+    async fn get(
+        &self,
+        mut req: S3Request<GetObjectInput>,
+    ) -> S3Result<S3Response<GetObjectOutput>> {
+        // Set in the input, the SDK would check the body itself; the client does, from the headers
+        // that it gets.
         let mode = req.input.checksum_mode.take();
         let mut headers = weak_condition(&mut req.input.if_match);
         headers.extend(mode.map(|mode| ("x-amz-checksum-mode".into(), mode.as_str().to_owned())));
         self.pass(headers, self.proxy.get_object(req)).await
     }
 
-    async fn head(&self, mut req: S3Request<HeadObjectInput>) -> S3Result<S3Response<HeadObjectOutput>> {
+    async fn head(
+        &self,
+        mut req: S3Request<HeadObjectInput>,
+    ) -> S3Result<S3Response<HeadObjectOutput>> {
         let headers = weak_condition(&mut req.input.if_match);
-        self.pass(headers, self.proxy.head_object(req)).await.map_err(|error| named(error, S3ErrorCode::NoSuchKey))
+        self.pass(headers, self.proxy.head_object(req))
+            .await
+            .map_err(|error| named(error, S3ErrorCode::NoSuchKey))
     }
 
-    async fn location(&self, req: S3Request<GetBucketLocationInput>) -> S3Result<S3Response<GetBucketLocationOutput>> {
+    async fn location(
+        &self,
+        req: S3Request<GetBucketLocationInput>,
+    ) -> S3Result<S3Response<GetBucketLocationOutput>> {
         let mut response = self.pass(Vec::new(), self.proxy.get_bucket_location(req)).await?;
         // An empty element is how the oldest region is written, not a region of its own.
         response.output.location_constraint.take_if(|region| region.as_str().is_empty());
         Ok(response)
     }
 
-    /// Not through the proxy: it fails on an empty ETag, with which Ceph RGW answers the completion of an upload that is complete
-    /// already. An ETag that is none is left out.
+    /// Not through the proxy: it fails on an empty ETag, with which Ceph RGW answers the completion
+    /// of an upload that is complete already. An ETag that is none is left out.
     async fn complete(
         &self,
         req: S3Request<CompleteMultipartUploadInput>,
@@ -192,7 +216,8 @@ impl RemoteStore {
         self.pass(Vec::new(), call).await
     }
 
-    /// Not through the proxy: it fails on answers whose markers are empty, as some stores send them for a first page.
+    /// Not through the proxy: it fails on answers whose markers are empty, as some stores send them
+    /// for a first page.
     async fn parts(&self, req: S3Request<ListPartsInput>) -> S3Result<S3Response<ListPartsOutput>> {
         let input = req.input;
         let call = async {
@@ -258,7 +283,9 @@ where
     T::Target: RequestId + RequestIdExt,
 {
     let mut headers = HeaderMap::new();
-    for (name, id) in [("x-amz-request-id", output.request_id()), ("x-amz-id-2", output.extended_request_id())] {
+    for (name, id) in
+        [("x-amz-request-id", output.request_id()), ("x-amz-id-2", output.extended_request_id())]
+    {
         if let Some(value) = id.and_then(|id| HeaderValue::from_str(id).ok()) {
             headers.insert(HeaderName::from_static(name), value);
         }
@@ -286,17 +313,21 @@ async fn upload_body(
     Ok((StreamingBlob::new(upload), error))
 }
 
-/// `aws-chunked` says how the client's request was framed. It is not how the object is encoded, and the SDK adds its own.
+/// `aws-chunked` says how the client's request was framed. It is not how the object is encoded, and
+/// the SDK adds its own.
 fn without_aws_chunked(encoding: &mut Option<ContentEncoding>) {
     if let Some(kept) = encoding.as_deref().and_then(without_framing) {
         *encoding = Some(kept).filter(|kept| !kept.is_empty());
     }
 }
 
-/// The conversion to the SDK's input makes a weak etag strong, and a condition that must fail would hold.
+/// The conversion to the SDK's input makes a weak etag strong, and a condition that must fail would
+/// hold.
 fn weak_condition(if_match: &mut Option<ETagCondition>) -> ExtraHeaders {
     match if_match.take() {
-        Some(ETagCondition::ETag(ETag::Weak(value))) => vec![("if-match".into(), format!("W/\"{value}\""))],
+        Some(ETagCondition::ETag(ETag::Weak(value))) => {
+            vec![("if-match".into(), format!("W/\"{value}\""))]
+        }
         other => {
             *if_match = other;
             Vec::new()
@@ -324,8 +355,12 @@ fn faithful(mut error: S3Error, raw: Option<RawAnswer>) -> S3Error {
     let Some(raw) = raw else { return no_answer(&error) };
     if !is_error(&raw) {
         let reason = cause(&error);
-        let failure = RemoteFailure::Unintelligible(format!("{} with a body that is not S3: {reason}", raw.status));
-        let mut broken = s3_error!(InternalError, "the object store's answer could not be understood");
+        let failure = RemoteFailure::Unintelligible(format!(
+            "{} with a body that is not S3: {reason}",
+            raw.status
+        ));
+        let mut broken =
+            s3_error!(InternalError, "the object store's answer could not be understood");
         broken.set_source(Box::new(failure));
         return broken;
     }
@@ -367,7 +402,8 @@ fn code_of(status: StatusCode) -> S3ErrorCode {
     }
 }
 
-/// No answer came: the store is out of reach, or too slow, or all places to it are taken; or the request can't be sent.
+/// No answer came: the store is out of reach, or too slow, or all places to it are taken; or the
+/// request can't be sent.
 fn no_answer(error: &S3Error) -> S3Error {
     let source = error.source();
     let Some(source) = source else {
@@ -386,9 +422,15 @@ fn no_answer(error: &S3Error) -> S3Error {
     let mut unavailable = if find::<NoPlace>(source).is_some() {
         s3_error!(SlowDown, "too many requests to the object store are under way; try again")
     } else if connector.is_some_and(ConnectorError::is_timeout) {
-        s3_error!(ServiceUnavailable, "the object store behind this endpoint did not answer in time; try again")
+        s3_error!(
+            ServiceUnavailable,
+            "the object store behind this endpoint did not answer in time; try again"
+        )
     } else {
-        s3_error!(ServiceUnavailable, "the object store behind this endpoint can't be reached; try again")
+        s3_error!(
+            ServiceUnavailable,
+            "the object store behind this endpoint can't be reached; try again"
+        )
     };
     let mut headers = HeaderMap::new();
     headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));

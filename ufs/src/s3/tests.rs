@@ -8,9 +8,15 @@ fn options(endpoint: Option<&str>) -> S3Options {
 
 #[tokio::test]
 async fn endpoints_that_can_not_work_are_refused() {
-    for bad in
-        ["", "127.0.0.1:9000", "ftp://host", "http://", "http://host/?x=1", "https://user:hush@host", "http://a b"]
-    {
+    for bad in [
+        "",
+        "127.0.0.1:9000",
+        "ftp://host",
+        "http://",
+        "http://host/?x=1",
+        "https://user:hush@host",
+        "http://a b",
+    ] {
         let error = connect(options(Some(bad))).await.err().unwrap();
         assert!(matches!(error, ConnectError::Endpoint { .. }), "{bad}: {error}");
         assert!(!error.to_string().contains("hush"));
@@ -21,13 +27,25 @@ async fn endpoints_that_can_not_work_are_refused() {
 #[tokio::test]
 async fn certificates_that_can_not_be_read_are_refused_and_do_not_panic() {
     let mut file = tempfile::NamedTempFile::new().unwrap();
-    let with = |path: &std::path::Path| S3Options { ca_file: Some(path.to_owned()), ..options(Some("https://host")) };
-    for text in ["", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "-----BEGIN CERTIFICATE-----\n"]
-    {
+    let with = |path: &std::path::Path| S3Options {
+        ca_file: Some(path.to_owned()),
+        ..options(Some("https://host"))
+    };
+    for text in [
+        "",
+        "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+        "-----BEGIN CERTIFICATE-----\n",
+    ] {
         std::io::Write::write_all(&mut file.as_file_mut(), text.as_bytes()).unwrap();
-        assert!(matches!(connect(with(file.path())).await, Err(ConnectError::CaFile { .. })), "{text}");
+        assert!(
+            matches!(connect(with(file.path())).await, Err(ConnectError::CaFile { .. })),
+            "{text}"
+        );
     }
-    assert!(matches!(connect(with("/no/such/file".as_ref())).await, Err(ConnectError::CaFile { .. })));
+    assert!(matches!(
+        connect(with("/no/such/file".as_ref())).await,
+        Err(ConnectError::CaFile { .. })
+    ));
 }
 
 #[tokio::test]

@@ -1,5 +1,5 @@
-//! Bodies on their way through the SDK: a request's, held to its announced length and with its own error kept apart from the
-//! store's, and an answer's, bounded in length.
+//! Bodies on their way through the SDK: a request's, held to its announced length and with its own
+//! error kept apart from the store's, and an answer's, bounded in length.
 
 use std::io;
 use std::pin::Pin;
@@ -20,7 +20,8 @@ use s3s::{S3Error, S3ErrorCode, StdError, s3_error};
 pub(super) struct BodyError(Arc<Mutex<Option<StdError>>>);
 
 impl BodyError {
-    /// The body's error as the client should see it: its own if it is one of S3's, else "incomplete".
+    /// The body's error as the client should see it: its own if it is one of S3's, else
+    /// "incomplete".
     pub(super) fn take(&self) -> Option<S3Error> {
         self.0.lock().take().map(as_s3)
     }
@@ -30,7 +31,8 @@ fn as_s3(error: StdError) -> S3Error {
     match error.downcast::<S3Error>() {
         Ok(error) => *error,
         Err(error) => {
-            let mut incomplete = s3_error!(IncompleteBody, "the request's body could not be read to its end");
+            let mut incomplete =
+                s3_error!(IncompleteBody, "the request's body could not be read to its end");
             incomplete.set_source(error);
             incomplete
         }
@@ -46,8 +48,9 @@ async fn ends_at_once(body: &mut StreamingBlob) -> Result<(), S3Error> {
     Ok(())
 }
 
-/// A request's body that carries exactly `length` bytes or fails. Its failure cuts the connection to the store before the
-/// request is complete, so that nothing is stored: the last piece is handed on only when the body has ended without error.
+/// A request's body that carries exactly `length` bytes or fails. Its failure cuts the connection
+/// to the store before the request is complete, so that nothing is stored: the last piece is handed
+/// on only when the body has ended without error.
 pub(super) struct Upload {
     inner: StreamingBlob,
     /// Bytes not yet handed on; what the store is told.
@@ -60,16 +63,26 @@ pub(super) struct Upload {
 
 impl Upload {
     /// Wraps a body. Fails if neither the request nor the body knows its length.
-    pub(super) async fn new(mut inner: StreamingBlob, announced: Option<i64>) -> Result<(Self, BodyError), S3Error> {
+    pub(super) async fn new(
+        mut inner: StreamingBlob,
+        announced: Option<i64>,
+    ) -> Result<(Self, BodyError), S3Error> {
         let known = inner.remaining_length().exact().map(|length| length as u64);
-        let announced =
-            announced.map(u64::try_from).transpose().map_err(|_| s3_error!(InvalidArgument, "negative length"))?;
+        let announced = announced
+            .map(u64::try_from)
+            .transpose()
+            .map_err(|_| s3_error!(InvalidArgument, "negative length"))?;
         let left = match (announced, known) {
             (Some(announced), Some(known)) if announced != known => {
-                return Err(s3_error!(IncompleteBody, "{announced} bytes were announced and {known} come"));
+                return Err(s3_error!(
+                    IncompleteBody,
+                    "{announced} bytes were announced and {known} come"
+                ));
             }
             (Some(length), _) | (None, Some(length)) => length,
-            (None, None) => return Err(s3_error!(MissingContentLength, "the body's length must be known")),
+            (None, None) => {
+                return Err(s3_error!(MissingContentLength, "the body's length must be known"));
+            }
         };
         let error = BodyError::default();
         if left == 0 {
@@ -99,7 +112,10 @@ impl Stream for Upload {
             match ready!(Pin::new(&mut this.inner).poll_next(cx)) {
                 Some(Ok(bytes)) if bytes.is_empty() => {}
                 Some(Ok(bytes)) if bytes.len() as u64 > this.left - held => {
-                    return this.fail(s3_error!(IncompleteBody, "the body goes on after its announced length").into());
+                    return this.fail(
+                        s3_error!(IncompleteBody, "the body goes on after its announced length")
+                            .into(),
+                    );
                 }
                 Some(Ok(bytes)) if bytes.len() as u64 == this.left => this.last = Some(bytes),
                 Some(Ok(bytes)) => {
@@ -108,8 +124,10 @@ impl Stream for Upload {
                 }
                 Some(Err(error)) => return this.fail(error),
                 None if this.left > held => {
-                    let message = format!("the body ended {} bytes before its announced length", this.left);
-                    return this.fail(S3Error::with_message(S3ErrorCode::IncompleteBody, message).into());
+                    let message =
+                        format!("the body ended {} bytes before its announced length", this.left);
+                    return this
+                        .fail(S3Error::with_message(S3ErrorCode::IncompleteBody, message).into());
                 }
                 None => {
                     this.ended = true;
@@ -153,13 +171,16 @@ impl Body for Cut {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        let Some(frame) = ready!(Pin::new(&mut self.inner).poll_frame(cx)?) else { return Poll::Ready(None) };
+        let Some(frame) = ready!(Pin::new(&mut self.inner).poll_frame(cx)?) else {
+            return Poll::Ready(None);
+        };
         let Ok(mut data) = frame.into_data() else { return Poll::Ready(None) };
         if data.len() > self.left {
             if !self.quietly {
-                return Poll::Ready(Some(
-                    Err(io::Error::other("the store's answer is longer than any of S3's").into()),
-                ));
+                return Poll::Ready(Some(Err(io::Error::other(
+                    "the store's answer is longer than any of S3's",
+                )
+                .into())));
             }
             data.truncate(self.left);
             if data.is_empty() {
@@ -192,7 +213,8 @@ mod tests {
     }
 
     async fn run(pieces: Vec<Piece>, length: i64) -> (String, Option<S3Error>) {
-        let (mut upload, error) = Upload::new(StreamingBlob::wrap(stream::iter(pieces)), Some(length)).await.unwrap();
+        let (mut upload, error) =
+            Upload::new(StreamingBlob::wrap(stream::iter(pieces)), Some(length)).await.unwrap();
         let mut text = String::new();
         while let Some(piece) = upload.next().await {
             match piece {
@@ -226,7 +248,10 @@ mod tests {
     #[tokio::test]
     async fn a_body_where_none_was_announced_is_refused() {
         let some = StreamingBlob::wrap(stream::iter([piece("0")]));
-        assert_eq!(Upload::new(some, Some(0)).await.err().unwrap().code().as_str(), "IncompleteBody");
+        assert_eq!(
+            Upload::new(some, Some(0)).await.err().unwrap().code().as_str(),
+            "IncompleteBody"
+        );
         let none = StreamingBlob::wrap(stream::iter([piece("")]));
         assert!(Upload::new(none, Some(0)).await.is_ok());
     }
@@ -234,8 +259,14 @@ mod tests {
     #[tokio::test]
     async fn a_body_without_a_length_or_with_two_is_refused() {
         let unknown = || StreamingBlob::wrap(stream::iter([piece("01")]));
-        assert_eq!(Upload::new(unknown(), None).await.err().unwrap().code().as_str(), "MissingContentLength");
+        assert_eq!(
+            Upload::new(unknown(), None).await.err().unwrap().code().as_str(),
+            "MissingContentLength"
+        );
         let known = StreamingBlob::from(s3s::Body::from(Bytes::from_static(b"01")));
-        assert_eq!(Upload::new(known, Some(3)).await.err().unwrap().code().as_str(), "IncompleteBody");
+        assert_eq!(
+            Upload::new(known, Some(3)).await.err().unwrap().code().as_str(),
+            "IncompleteBody"
+        );
     }
 }

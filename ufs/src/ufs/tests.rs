@@ -21,12 +21,18 @@ struct Scripted {
 
 #[async_trait::async_trait]
 impl S3 for Scripted {
-    async fn get_object(&self, req: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
+    async fn get_object(
+        &self,
+        req: S3Request<GetObjectInput>,
+    ) -> S3Result<S3Response<GetObjectOutput>> {
         self.asked.lock().push(req.input);
-        let step = self.steps.lock().pop_front().expect("more requests than the script has answers");
+        let step =
+            self.steps.lock().pop_front().expect("more requests than the script has answers");
         match step {
             Step::Bytes(text) => Ok(S3Response::new(GetObjectOutput {
-                body: Some(StreamingBlob::wrap(futures::stream::iter([Ok::<_, std::io::Error>(Bytes::from(text))]))),
+                body: Some(StreamingBlob::wrap(futures::stream::iter([Ok::<_, std::io::Error>(
+                    Bytes::from(text),
+                )]))),
                 content_length: Some(text.len() as i64),
                 e_tag: Some(ETag::Strong("a".into())),
                 ..Default::default()
@@ -36,8 +42,12 @@ impl S3 for Scripted {
         }
     }
 
-    async fn head_object(&self, _: S3Request<HeadObjectInput>) -> S3Result<S3Response<HeadObjectOutput>> {
-        let mut response = S3Response::new(HeadObjectOutput { content_length: Some(7), ..Default::default() });
+    async fn head_object(
+        &self,
+        _: S3Request<HeadObjectInput>,
+    ) -> S3Result<S3Response<HeadObjectOutput>> {
+        let mut response =
+            S3Response::new(HeadObjectOutput { content_length: Some(7), ..Default::default() });
         response.headers.insert("x-vendor", "1".parse().unwrap());
         Ok(response)
     }
@@ -58,13 +68,21 @@ fn limits() -> UfsLimits {
 }
 
 fn ufs(limits: UfsLimits, steps: impl IntoIterator<Item = Step>) -> (Ufs, Arc<Scripted>) {
-    let store = Arc::new(Scripted { steps: Mutex::new(steps.into_iter().collect()), ..Default::default() });
+    let store =
+        Arc::new(Scripted { steps: Mutex::new(steps.into_iter().collect()), ..Default::default() });
     (Ufs::with_randomness("main".into(), store.clone(), limits, Arc::new(|| 0.5)), store)
 }
 
 fn wanted() -> ReadObject {
     let (bucket, key) = ("b".into(), "k".into());
-    ReadObject { bucket, key, version_id: None, if_match: Some("\"a\"".into()), range: Some(0..=3), checksums: true }
+    ReadObject {
+        bucket,
+        key,
+        version_id: None,
+        if_match: Some("\"a\"".into()),
+        range: Some(0..=3),
+        checksums: true,
+    }
 }
 
 async fn text(stream: ObjectStream) -> String {
@@ -87,15 +105,20 @@ async fn a_read_sends_its_condition_and_cuts_what_was_not_asked_for() {
 #[tokio::test]
 async fn a_head_keeps_headers_that_it_does_not_know() {
     let head = ufs(limits(), []).0.head(ReadObject { if_match: None, ..wanted() }).await.unwrap();
-    assert_eq!((head.bytes, head.etag, &head.headers["x-vendor"]), (7, None, &"1".parse().unwrap()));
+    assert_eq!(
+        (head.bytes, head.etag, &head.headers["x-vendor"]),
+        (7, None, &"1".parse().unwrap())
+    );
 }
 
 #[tokio::test]
 async fn a_store_in_trouble_is_asked_again_within_bounds() {
-    let (ufs_, store) = ufs(limits(), [Step::Error(slow_down), Step::Error(slow_down), Step::Bytes("0123")]);
+    let (ufs_, store) =
+        ufs(limits(), [Step::Error(slow_down), Step::Error(slow_down), Step::Bytes("0123")]);
     assert_eq!(text(ufs_.read(wanted()).await.unwrap()).await, "0123");
     assert_eq!(store.asked.lock().len(), 3);
-    let (ufs, store) = ufs(limits(), [Step::Error(slow_down), Step::Error(slow_down), Step::Error(slow_down)]);
+    let (ufs, store) =
+        ufs(limits(), [Step::Error(slow_down), Step::Error(slow_down), Step::Error(slow_down)]);
     let error = ufs.read(wanted()).await.err().unwrap();
     assert_eq!(error.answer().unwrap().status, StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(store.asked.lock().len(), 3);
@@ -104,7 +127,8 @@ async fn a_store_in_trouble_is_asked_again_within_bounds() {
 #[tokio::test]
 async fn all_reads_share_one_retry_budget() {
     let retries = RetryLimits { budget_max: 1, budget_per_second: 0.0, ..limits().retries };
-    let (ufs, store) = ufs(UfsLimits { retries, ..limits() }, (0..3).map(|_| Step::Error(slow_down)));
+    let (ufs, store) =
+        ufs(UfsLimits { retries, ..limits() }, (0..3).map(|_| Step::Error(slow_down)));
     assert!(ufs.read(wanted()).await.is_err());
     assert_eq!(store.asked.lock().len(), 2);
     assert!(ufs.read(wanted()).await.is_err());
@@ -114,7 +138,10 @@ async fn all_reads_share_one_retry_budget() {
 #[tokio::test]
 async fn an_answer_that_is_final_is_not_asked_for_again() {
     let (ufs, store) = ufs(limits(), [Step::Error(|| s3_error!(NoSuchKey))]);
-    assert_eq!(ufs.read(wanted()).await.err().unwrap().answer().unwrap().status, StatusCode::NOT_FOUND);
+    assert_eq!(
+        ufs.read(wanted()).await.err().unwrap().answer().unwrap().status,
+        StatusCode::NOT_FOUND
+    );
     assert_eq!(store.asked.lock().len(), 1);
 }
 
@@ -134,9 +161,15 @@ async fn silence_before_the_first_byte_ends_at_the_deadline() {
 
 #[tokio::test]
 async fn a_read_holds_its_place_until_its_body_has_ended() {
-    let (ufs, _) = ufs(UfsLimits { requests_in_flight_max: 1, ..limits() }, (0..2).map(|_| Step::Bytes("0123")));
+    let (ufs, _) = ufs(
+        UfsLimits { requests_in_flight_max: 1, ..limits() },
+        (0..2).map(|_| Step::Bytes("0123")),
+    );
     let mut first = ufs.read(wanted()).await.unwrap();
-    assert!(matches!(ufs.read(wanted()).await, Err(UfsError::Throttled { limit: 1, waited_ms: 20, .. })));
+    assert!(matches!(
+        ufs.read(wanted()).await,
+        Err(UfsError::Throttled { limit: 1, waited_ms: 20, .. })
+    ));
     while first.body.next().await.is_some() {}
     assert_eq!(text(ufs.read(wanted()).await.unwrap()).await, "0123");
 }
@@ -145,7 +178,8 @@ async fn a_read_holds_its_place_until_its_body_has_ended() {
 async fn a_store_that_is_down_is_not_asked_until_a_probe_succeeds() {
     let open_for = Duration::from_millis(20);
     let circuit = CircuitLimits { failures_max: 2, open_for, open_for_max: open_for };
-    let steps = [Step::Error(slow_down), Step::Error(slow_down), Step::Bytes("0123"), Step::Bytes("0123")];
+    let steps =
+        [Step::Error(slow_down), Step::Error(slow_down), Step::Bytes("0123"), Step::Bytes("0123")];
     let (ufs, store) = ufs(UfsLimits { circuit, ..limits() }, steps);
     assert!(matches!(ufs.read(wanted()).await, Err(UfsError::Unreachable { .. })));
     assert_eq!((store.asked.lock().len(), ufs.circuit()), (2, CircuitState::Open));
@@ -153,7 +187,9 @@ async fn a_store_that_is_down_is_not_asked_until_a_probe_succeeds() {
         loop {
             match ufs.read(wanted()).await {
                 Ok(stream) => break text(stream).await,
-                Err(UfsError::Unreachable { .. }) => tokio::time::sleep(Duration::from_millis(5)).await,
+                Err(UfsError::Unreachable { .. }) => {
+                    tokio::time::sleep(Duration::from_millis(5)).await
+                }
                 Err(error) => panic!("{error}"),
             }
         }
@@ -164,7 +200,8 @@ async fn a_store_that_is_down_is_not_asked_until_a_probe_succeeds() {
 
 #[tokio::test]
 async fn a_probe_that_is_dropped_leaves_room_for_another() {
-    let circuit = CircuitLimits { failures_max: 1, open_for: Duration::ZERO, open_for_max: Duration::ZERO };
+    let circuit =
+        CircuitLimits { failures_max: 1, open_for: Duration::ZERO, open_for_max: Duration::ZERO };
     let retries = RetryLimits { attempts_max: 1, ..Default::default() };
     let steps = [Step::Error(slow_down), Step::Silence, Step::Bytes("0123")];
     let (ufs, store) = ufs(UfsLimits { circuit, retries, ..limits() }, steps);

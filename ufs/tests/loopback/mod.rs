@@ -1,5 +1,5 @@
-//! Stores on 127.0.0.1 for the S3 client to talk to: an s3s server over any store, and a raw server that says what it is told
-//! and notes what it hears.
+//! Stores on 127.0.0.1 for the S3 client to talk to: an s3s server over any store, and a raw server
+//! that says what it is told and notes what it hears.
 #![allow(clippy::unwrap_used, dead_code)]
 
 use std::net::SocketAddr;
@@ -21,15 +21,21 @@ pub const KEY: &str = "AKIDTEST";
 pub const SECRET: &str = "not-much-of-a-secret";
 
 pub fn options(address: SocketAddr) -> S3Options {
-    let credentials =
-        Credentials::Static { access_key_id: KEY.into(), secret_access_key: Secret::new(SECRET), session_token: None };
+    let credentials = Credentials::Static {
+        access_key_id: KEY.into(),
+        secret_access_key: Secret::new(SECRET),
+        session_token: None,
+    };
     let deadlines = Deadlines {
         connect: Duration::from_secs(2),
         answer: Duration::from_secs(5),
         idle: Duration::from_secs(5),
         ..Deadlines::default()
     };
-    S3Options { deadlines, ..S3Options::new(Some(format!("http://{address}")), "us-east-1", credentials) }
+    S3Options {
+        deadlines,
+        ..S3Options::new(Some(format!("http://{address}")), "us-east-1", credentials)
+    }
 }
 
 /// An s3s server over a store, which checks signatures, and counts PUT and POST requests.
@@ -90,7 +96,8 @@ pub struct Heard {
     pub cut: bool,
 }
 
-/// Answers each request with the next of `answers`; an empty one says nothing and waits for the client to hang up.
+/// Answers each request with the next of `answers`; an empty one says nothing and waits for the
+/// client to hang up.
 pub struct Raw {
     pub address: SocketAddr,
     pub heard: mpsc::UnboundedReceiver<Heard>,
@@ -142,7 +149,9 @@ async fn talk(
         let length = head
             .lines()
             .find_map(|line| {
-                line.to_ascii_lowercase().strip_prefix("content-length:").map(|n| n.trim().parse().unwrap())
+                line.to_ascii_lowercase()
+                    .strip_prefix("content-length:")
+                    .map(|n| n.trim().parse().unwrap())
             })
             .unwrap_or(0);
         let mut cut = false;

@@ -1,4 +1,5 @@
-//! What the typed interface would lose on its way to a store or back: checksums' algorithms, metadata outside ASCII, documents, events.
+//! What the typed interface would lose on its way to a store or back: checksums' algorithms,
+//! metadata outside ASCII, documents, events.
 
 use crc_fast::{CrcAlgorithm, checksum};
 use futures::TryStreamExt;
@@ -22,7 +23,10 @@ async fn checksums_go_with_their_algorithm_and_metadata_as_written() {
     client.put_object(known).await.unwrap();
     let head = raw.heard.recv().await.unwrap().head.to_ascii_lowercase();
     assert!(head.contains("x-amz-sdk-checksum-algorithm: crc32\r\n"), "{head}");
-    assert!(head.contains("x-amz-checksum-crc32: nhcmhg==\r\n") && !head.contains("x-amz-trailer"), "{head}");
+    assert!(
+        head.contains("x-amz-checksum-crc32: nhcmhg==\r\n") && !head.contains("x-amz-trailer"),
+        "{head}"
+    );
     assert_eq!(head.matches("x-amz-meta-note").count(), 2, "once sent and once signed: {head}");
     assert!(head.contains("x-amz-meta-note: =?utf-8?b?w6k=?=\r\n"), "{head}");
 
@@ -63,9 +67,12 @@ async fn a_part_has_the_type_that_its_client_gave_it_or_none() {
 
 #[tokio::test]
 async fn attributes_keep_their_document() {
-    let document = "<GetObjectAttributesResponse><ETag>abc</ETag><Odd>1</Odd></GetObjectAttributesResponse>";
-    let raw = Raw::saying(vec![answer("200 OK", "content-type: application/xml\r\n", document)]).await;
-    let input = GetObjectAttributesInput { bucket: "bkt".into(), key: "k".into(), ..Default::default() };
+    let document =
+        "<GetObjectAttributesResponse><ETag>abc</ETag><Odd>1</Odd></GetObjectAttributesResponse>";
+    let raw =
+        Raw::saying(vec![answer("200 OK", "content-type: application/xml\r\n", document)]).await;
+    let input =
+        GetObjectAttributesInput { bucket: "bkt".into(), key: "k".into(), ..Default::default() };
     let (result, seen) = observe(raw.client().await.get_object_attributes(req(input))).await;
     assert!(result.is_ok());
     assert_eq!(seen.unwrap().body, document.as_bytes());
@@ -93,8 +100,16 @@ fn message(headers: &[(&str, &str)], payload: &[u8]) -> Vec<u8> {
 
 #[tokio::test]
 async fn an_error_among_the_events_of_a_select_keeps_code_and_message() {
-    let event = [(":message-type", "event"), (":event-type", "Records"), (":content-type", "application/octet-stream")];
-    let error = [(":message-type", "error"), (":error-code", "OverMaxRecordSize"), (":error-message", "too long")];
+    let event = [
+        (":message-type", "event"),
+        (":event-type", "Records"),
+        (":content-type", "application/octet-stream"),
+    ];
+    let error = [
+        (":message-type", "error"),
+        (":error-code", "OverMaxRecordSize"),
+        (":error-message", "too long"),
+    ];
     let body = [message(&event, b"1,2\n"), message(&error, b"")].concat();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let client = connect(options(listener.local_addr().unwrap())).await.unwrap();
@@ -110,8 +125,14 @@ async fn an_error_among_the_events_of_a_select_keeps_code_and_message() {
     let request = SelectObjectContentRequest {
         expression: "select * from s3object".into(),
         expression_type: ExpressionType::from_static(ExpressionType::SQL),
-        input_serialization: InputSerialization { csv: Some(CSVInput::default()), ..Default::default() },
-        output_serialization: OutputSerialization { csv: Some(CSVOutput::default()), ..Default::default() },
+        input_serialization: InputSerialization {
+            csv: Some(CSVInput::default()),
+            ..Default::default()
+        },
+        output_serialization: OutputSerialization {
+            csv: Some(CSVOutput::default()),
+            ..Default::default()
+        },
         request_progress: None,
         scan_range: None,
     };

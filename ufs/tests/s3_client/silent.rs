@@ -25,14 +25,21 @@ fn expect_unavailable(error: &S3Error, code: &str, reason: &str) {
 async fn a_closed_port_is_an_explained_503() {
     let free = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let client = connect(options(free)).await.unwrap();
-    expect_unavailable(&client.get_object(get("k")).await.err().unwrap(), "ServiceUnavailable", "refused");
+    expect_unavailable(
+        &client.get_object(get("k")).await.err().unwrap(),
+        "ServiceUnavailable",
+        "refused",
+    );
 }
 
 #[tokio::test]
 async fn a_store_that_says_nothing_is_an_explained_503() {
     let raw = Raw::saying(vec![String::new()]).await;
-    let deadlines =
-        Deadlines { connect: Duration::from_millis(200), answer: Duration::from_millis(300), ..Default::default() };
+    let deadlines = Deadlines {
+        connect: Duration::from_millis(200),
+        answer: Duration::from_millis(300),
+        ..Default::default()
+    };
     let client = connect(S3Options { deadlines, ..options(raw.address) }).await.unwrap();
     expect_unavailable(
         &client.get_object(get("k")).await.err().unwrap(),
@@ -52,16 +59,23 @@ async fn a_connection_cut_before_the_answer_is_an_explained_503() {
 async fn more_requests_than_connections_wait_and_are_then_slowed_down() {
     let raw = Raw::saying(vec![answer("200 OK", "", "text"), answer("200 OK", "", "text")]).await;
     let deadlines = Deadlines { connect: Duration::from_secs(1), ..Default::default() };
-    let client = connect(S3Options { deadlines, connections_max: 1, ..options(raw.address) }).await.unwrap();
+    let client =
+        connect(S3Options { deadlines, connections_max: 1, ..options(raw.address) }).await.unwrap();
     let held = client.get_object(get("k")).await.unwrap();
-    expect_unavailable(&client.get_object(get("k")).await.err().unwrap(), "SlowDown", "connections_max");
+    expect_unavailable(
+        &client.get_object(get("k")).await.err().unwrap(),
+        "SlowDown",
+        "connections_max",
+    );
     drop(held);
     assert!(client.get_object(get("k")).await.is_ok());
 }
 
 #[tokio::test]
 async fn a_body_that_falls_silent_ends_in_an_error() {
-    let raw = Raw::saying(vec!["HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n0123".into(), String::new()]).await;
+    let raw =
+        Raw::saying(vec!["HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n0123".into(), String::new()])
+            .await;
     let deadlines = Deadlines { idle: Duration::from_millis(500), ..Default::default() };
     let client = connect(S3Options { deadlines, ..options(raw.address) }).await.unwrap();
     let mut body = client.get_object(get("k")).await.unwrap().output.body.unwrap();
@@ -71,11 +85,14 @@ async fn a_body_that_falls_silent_ends_in_an_error() {
 
 #[tokio::test]
 async fn a_cut_body_is_truncated_and_not_short() {
-    let answer = "HTTP/1.1 200 OK\r\netag: \"e\"\r\ncontent-length: 9\r\nconnection: close\r\n\r\n0123".to_owned();
+    let answer =
+        "HTTP/1.1 200 OK\r\netag: \"e\"\r\ncontent-length: 9\r\nconnection: close\r\n\r\n0123"
+            .to_owned();
     let raw = Raw::saying(vec![answer]).await;
     let ufs = Ufs::new("main".into(), raw.client().await, UfsLimits::default());
     let (bucket, key) = ("bkt".into(), "k".into());
-    let wanted = ReadObject { bucket, key, version_id: None, if_match: None, range: None, checksums: false };
+    let wanted =
+        ReadObject { bucket, key, version_id: None, if_match: None, range: None, checksums: false };
     let mut body = ufs.read(wanted).await.unwrap().body;
     assert_eq!(body.next().await.unwrap().unwrap(), "0123");
     assert!(matches!(body.next().await, Some(Err(UfsError::Truncated { got: 4, want: 9, .. }))));

@@ -43,7 +43,12 @@ pub async fn reads_follow_rfc_9110_precedence(s3: &dyn S3, bucket: &str) {
         (412, read(&|i| (i.if_match, i.if_none_match) = (tag("x"), tag(&etag)))),
         (304, read(&|i| (i.if_match, i.if_none_match) = (tag(&etag), tag(&etag)))),
         // Conditions come before ranges.
-        (304, read(&|i| (i.if_none_match, i.range) = (tag(&etag), Some(Range::parse("bytes=9-").unwrap())))),
+        (
+            304,
+            read(&|i| {
+                (i.if_none_match, i.range) = (tag(&etag), Some(Range::parse("bytes=9-").unwrap()))
+            }),
+        ),
     ];
     for (at, (want, input)) in cases.into_iter().enumerate() {
         let head = HeadObjectInput {
@@ -70,17 +75,27 @@ pub async fn not_modified_carries_etag_and_date(s3: &dyn S3, bucket: &str) {
 }
 
 pub async fn a_put_that_must_create_does_not_overwrite(s3: &dyn S3, bucket: &str) {
-    let create = |bytes| PutObjectInput { if_none_match: Some(ETagCondition::Any), ..put_input(bucket, "k", bytes) };
+    let create = |bytes| PutObjectInput {
+        if_none_match: Some(ETagCondition::Any),
+        ..put_input(bucket, "k", bytes)
+    };
     s3.put_object(req(create(b"first"))).await.unwrap();
-    assert_eq!(refusal(s3.put_object(req(create(b"second"))).await), ("PreconditionFailed".to_owned(), 412));
+    assert_eq!(
+        refusal(s3.put_object(req(create(b"second"))).await),
+        ("PreconditionFailed".to_owned(), 412)
+    );
     assert_eq!(get(s3, bucket, "k").await.unwrap(), b"first");
 }
 
 pub async fn a_put_that_must_replace_wants_the_right_etag(s3: &dyn S3, bucket: &str) {
-    let replace = |etag: &str| PutObjectInput { if_match: tag(etag), ..put_input(bucket, "k", b"new") };
+    let replace =
+        |etag: &str| PutObjectInput { if_match: tag(etag), ..put_input(bucket, "k", b"new") };
     assert_eq!(refusal(s3.put_object(req(replace("x"))).await), ("NoSuchKey".to_owned(), 404));
     let etag = put(s3, bucket, "k", b"old").await;
-    assert_eq!(refusal(s3.put_object(req(replace("x"))).await), ("PreconditionFailed".to_owned(), 412));
+    assert_eq!(
+        refusal(s3.put_object(req(replace("x"))).await),
+        ("PreconditionFailed".to_owned(), 412)
+    );
     assert_eq!(get(s3, bucket, "k").await.unwrap(), b"old");
     s3.put_object(req(replace(&etag))).await.unwrap();
     assert_eq!(get(s3, bucket, "k").await.unwrap(), b"new");
@@ -89,7 +104,10 @@ pub async fn a_put_that_must_replace_wants_the_right_etag(s3: &dyn S3, bucket: &
 pub async fn one_of_many_creating_puts_wins(s3: &dyn S3, bucket: &str) {
     let puts = (0..16u64).map(|n| async move {
         let bytes = content(n, 2_000);
-        let input = PutObjectInput { if_none_match: Some(ETagCondition::Any), ..put_input(bucket, "k", &bytes) };
+        let input = PutObjectInput {
+            if_none_match: Some(ETagCondition::Any),
+            ..put_input(bucket, "k", &bytes)
+        };
         (n, refusal(s3.put_object(req(input)).await).1)
     });
     let results = futures::future::join_all(puts).await;
@@ -101,9 +119,16 @@ pub async fn one_of_many_creating_puts_wins(s3: &dyn S3, bucket: &str) {
 
 pub async fn a_conditional_delete_wants_the_right_etag(s3: &dyn S3, bucket: &str) {
     let etag = put(s3, bucket, "k", b"1").await;
-    let input =
-        |if_match| DeleteObjectInput { bucket: bucket.to_owned(), key: "k".to_owned(), if_match, ..Default::default() };
-    assert_eq!(refusal(s3.delete_object(req(input(tag("x")))).await), ("PreconditionFailed".to_owned(), 412));
+    let input = |if_match| DeleteObjectInput {
+        bucket: bucket.to_owned(),
+        key: "k".to_owned(),
+        if_match,
+        ..Default::default()
+    };
+    assert_eq!(
+        refusal(s3.delete_object(req(input(tag("x")))).await),
+        ("PreconditionFailed".to_owned(), 412)
+    );
     assert_eq!(get(s3, bucket, "k").await.unwrap(), b"1");
     s3.delete_object(req(input(tag(&etag)))).await.unwrap();
     assert_eq!(refusal(get(s3, bucket, "k").await), ("NoSuchKey".to_owned(), 404));

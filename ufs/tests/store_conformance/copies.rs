@@ -31,7 +31,11 @@ async fn put_rich(s3: &dyn S3, bucket: &str, key: &str, bytes: &[u8]) {
 }
 
 async fn tags(s3: &dyn S3, bucket: &str, key: &str) -> Vec<(String, String)> {
-    let input = GetObjectTaggingInput { bucket: bucket.to_owned(), key: key.to_owned(), ..Default::default() };
+    let input = GetObjectTaggingInput {
+        bucket: bucket.to_owned(),
+        key: key.to_owned(),
+        ..Default::default()
+    };
     let tags = s3.get_object_tagging(req(input)).await.unwrap().output.tag_set;
     tags.into_iter().map(|t| (t.key.unwrap(), t.value.unwrap())).collect()
 }
@@ -82,7 +86,8 @@ pub async fn directives_replace_metadata_and_tags(s3: &dyn S3, bucket: &str) {
     let want = [("a".to_owned(), "1".to_owned()), ("b".to_owned(), "2".to_owned())];
     assert_eq!(tags(s3, bucket, "copy").await, want);
     // Without the directive, what the request says of metadata is ignored.
-    let ignored = CopyObjectInput { content_type: Some("x/y".to_owned()), ..copy_input(bucket, "k", "copy") };
+    let ignored =
+        CopyObjectInput { content_type: Some("x/y".to_owned()), ..copy_input(bucket, "k", "copy") };
     s3.copy_object(req(ignored)).await.unwrap();
     let head = s3.head_object(req(head_input(bucket, "copy"))).await.unwrap().output;
     assert_eq!(head.content_type.as_deref(), Some("text/plain"));
@@ -93,10 +98,12 @@ pub async fn conditions_on_the_source_answer_412(s3: &dyn S3, bucket: &str) {
     let tag = |value: &str| Some(ETagCondition::ETag(ETag::Strong(value.to_owned())));
     let wrong = CopyObjectInput { copy_source_if_match: tag("x"), ..copy_input(bucket, "k", "c") };
     assert_eq!(refusal(s3.copy_object(req(wrong)).await), ("PreconditionFailed".to_owned(), 412));
-    let same = CopyObjectInput { copy_source_if_none_match: tag(&etag), ..copy_input(bucket, "k", "c") };
+    let same =
+        CopyObjectInput { copy_source_if_none_match: tag(&etag), ..copy_input(bucket, "k", "c") };
     assert_eq!(refusal(s3.copy_object(req(same)).await), ("PreconditionFailed".to_owned(), 412));
     assert_eq!(refusal(get(s3, bucket, "c").await), ("NoSuchKey".to_owned(), 404));
-    let right = CopyObjectInput { copy_source_if_match: tag(&etag), ..copy_input(bucket, "k", "c") };
+    let right =
+        CopyObjectInput { copy_source_if_match: tag(&etag), ..copy_input(bucket, "k", "c") };
     s3.copy_object(req(right)).await.unwrap();
 }
 

@@ -45,7 +45,11 @@ pub async fn a_delimiter_rolls_keys_up_and_counts_prefixes(s3: &dyn S3, bucket: 
     assert_eq!(names(&two.contents.unwrap()), ["a"]);
     assert_eq!(prefixes(two.common_prefixes), ["b/"]);
     assert_eq!(two.is_truncated, Some(true));
-    let rest = list(s3, ListObjectsV2Input { continuation_token: two.next_continuation_token, ..input.clone() }).await;
+    let rest = list(
+        s3,
+        ListObjectsV2Input { continuation_token: two.next_continuation_token, ..input.clone() },
+    )
+    .await;
     assert_eq!(names(&rest.contents.unwrap()), ["c"]);
     assert_eq!(prefixes(rest.common_prefixes), ["d/"]);
 
@@ -59,7 +63,8 @@ pub async fn pages_join_to_the_whole_listing(s3: &dyn S3, bucket: &str) {
     for max in [1, 7, 22, 23, 24] {
         let (mut token, mut seen) = (None, Vec::new());
         loop {
-            let input = ListObjectsV2Input { max_keys: Some(max), continuation_token: token, ..v2(bucket) };
+            let input =
+                ListObjectsV2Input { max_keys: Some(max), continuation_token: token, ..v2(bucket) };
             let page = list(s3, input).await;
             let names = names(&page.contents.unwrap());
             assert!(!names.is_empty() && names.len() <= max as usize);
@@ -95,11 +100,13 @@ pub async fn version_one_pages_by_next_marker(s3: &dyn S3, bucket: &str) {
         }
     }
     assert_eq!(seen, ["a", "b/", "c/", "d"]);
-    let plain = ListObjectsInput { bucket: bucket.to_owned(), max_keys: Some(2), ..Default::default() };
+    let plain =
+        ListObjectsInput { bucket: bucket.to_owned(), max_keys: Some(2), ..Default::default() };
     let plain = s3.list_objects(req(plain)).await.unwrap().output;
     let owner = plain.contents.as_ref().unwrap()[0].owner.clone();
     assert!(owner.is_some(), "version one always tells the owner");
-    let next = ListObjectsInput { bucket: bucket.to_owned(), marker: some("b/1"), ..Default::default() };
+    let next =
+        ListObjectsInput { bucket: bucket.to_owned(), marker: some("b/1"), ..Default::default() };
     let next = s3.list_objects(req(next)).await.unwrap().output;
     assert_eq!(names(&next.contents.unwrap()), ["b/2", "c/1", "d"]);
 }
@@ -119,9 +126,15 @@ pub async fn start_after_is_exclusive(s3: &dyn S3, bucket: &str) {
 pub async fn zero_keys_are_never_truncated(s3: &dyn S3, bucket: &str) {
     fill(s3, bucket, &["a"]).await;
     let page = list(s3, ListObjectsV2Input { max_keys: Some(0), ..v2(bucket) }).await;
-    assert_eq!((page.key_count, page.is_truncated, page.next_continuation_token), (Some(0), Some(false), None));
+    assert_eq!(
+        (page.key_count, page.is_truncated, page.next_continuation_token),
+        (Some(0), Some(false), None)
+    );
     let negative = ListObjectsV2Input { max_keys: Some(-1), ..v2(bucket) };
-    assert_eq!(refusal(s3.list_objects_v2(req(negative)).await), ("InvalidArgument".to_owned(), 400));
+    assert_eq!(
+        refusal(s3.list_objects_v2(req(negative)).await),
+        ("InvalidArgument".to_owned(), 400)
+    );
     let many = list(s3, ListObjectsV2Input { max_keys: Some(100_000), ..v2(bucket) }).await;
     assert_eq!(many.max_keys, Some(1000));
 }
@@ -133,27 +146,45 @@ pub async fn url_encoding_round_trips(s3: &dyn S3, bucket: &str) {
     let page = list(s3, ListObjectsV2Input { encoding_type: url.clone(), ..v2(bucket) }).await;
     assert_eq!(names(&page.contents.unwrap()), ["a%20b%2Bc%25d/%C3%A9", "p%20q/1"]);
     assert_eq!(page.encoding_type, url);
-    let rolled = ListObjectsV2Input { encoding_type: url, delimiter: some("/"), prefix: some("p "), ..v2(bucket) };
+    let rolled = ListObjectsV2Input {
+        encoding_type: url,
+        delimiter: some("/"),
+        prefix: some("p "),
+        ..v2(bucket)
+    };
     let rolled = list(s3, rolled).await;
     assert_eq!(prefixes(rolled.common_prefixes), ["p%20q/"]);
     assert_eq!(rolled.prefix.as_deref(), Some("p%20"));
-    let other = ListObjectsV2Input { encoding_type: Some("base64".to_owned().into()), ..v2(bucket) };
+    let other =
+        ListObjectsV2Input { encoding_type: Some("base64".to_owned().into()), ..v2(bucket) };
     assert_eq!(refusal(s3.list_objects_v2(req(other)).await), ("InvalidArgument".to_owned(), 400));
 }
 
 pub async fn a_bad_token_is_an_invalid_argument(s3: &dyn S3, bucket: &str) {
     for token in ["!", "", "eg"] {
         let input = ListObjectsV2Input { continuation_token: some(token), ..v2(bucket) };
-        assert_eq!(refusal(s3.list_objects_v2(req(input)).await), ("InvalidArgument".to_owned(), 400), "{token}");
+        assert_eq!(
+            refusal(s3.list_objects_v2(req(input)).await),
+            ("InvalidArgument".to_owned(), 400),
+            "{token}"
+        );
     }
 }
 
 pub async fn every_object_is_a_null_version(s3: &dyn S3, bucket: &str) {
     fill(s3, bucket, &["a", "b/1", "c"]).await;
-    let input = ListObjectVersionsInput { bucket: bucket.to_owned(), max_keys: Some(2), ..Default::default() };
+    let input = ListObjectVersionsInput {
+        bucket: bucket.to_owned(),
+        max_keys: Some(2),
+        ..Default::default()
+    };
     let page = s3.list_object_versions(req(input.clone())).await.unwrap().output;
-    let first: Vec<_> = page.versions.unwrap().into_iter().map(|v| (v.key, v.version_id, v.is_latest)).collect();
-    assert_eq!(first, [(some("a"), some("null"), Some(true)), (some("b/1"), some("null"), Some(true))]);
+    let first: Vec<_> =
+        page.versions.unwrap().into_iter().map(|v| (v.key, v.version_id, v.is_latest)).collect();
+    assert_eq!(
+        first,
+        [(some("a"), some("null"), Some(true)), (some("b/1"), some("null"), Some(true))]
+    );
     assert_eq!(page.is_truncated, Some(true));
     let next = ListObjectVersionsInput {
         key_marker: page.next_key_marker,
@@ -169,6 +200,9 @@ pub async fn owners_are_fetched_on_request(s3: &dyn S3, bucket: &str) {
     fill(s3, bucket, &["a"]).await;
     let without = list(s3, v2(bucket)).await.contents.unwrap();
     assert_eq!(without[0].owner, None);
-    let with = list(s3, ListObjectsV2Input { fetch_owner: Some(true), ..v2(bucket) }).await.contents.unwrap();
+    let with = list(s3, ListObjectsV2Input { fetch_owner: Some(true), ..v2(bucket) })
+        .await
+        .contents
+        .unwrap();
     assert!(with[0].owner.as_ref().is_some_and(|o| o.id.is_some()));
 }

@@ -1,6 +1,8 @@
-//! What any object store behind verbs3 has to do, as functions over `&dyn S3` and an empty bucket of their own.
+//! What any object store behind verbs3 has to do, as functions over `&dyn S3` and an empty bucket
+//! of their own.
 //!
-//! [`cases!`] names every case once; a store's own test file expands it. Nothing here knows the store under test.
+//! [`cases!`] names every case once; a store's own test file expands it. Nothing here knows the
+//! store under test.
 #![allow(clippy::unwrap_used, dead_code)]
 
 pub mod buckets;
@@ -18,7 +20,8 @@ use std::panic::AssertUnwindSafe;
 
 use futures::FutureExt;
 
-/// Makes one test of each case; `$store` is an async function that gives a guard with a `store()` of `&dyn S3`.
+/// Makes one test of each case; `$store` is an async function that gives a guard with a `store()`
+/// of `&dyn S3`.
 macro_rules! cases {
     ($store:path, $exceptions:expr; $($module:ident :: { $($case:ident),* $(,)? }),* $(,)?) => {
         $(mod $module {
@@ -50,7 +53,9 @@ pub type Exception = (&'static str, &'static str);
 
 /// Runs a case. An exception has to fail: one that passes by now is to be taken away.
 pub async fn hold(case: &str, exceptions: &[Exception], run: impl Future<Output = ()>) {
-    let Some((_, why)) = exceptions.iter().find(|(name, _)| *name == case) else { return run.await };
+    let Some((_, why)) = exceptions.iter().find(|(name, _)| *name == case) else {
+        return run.await;
+    };
     let ended = AssertUnwindSafe(run).catch_unwind().await;
     assert!(ended.is_err(), "{case} passes, although {why}; take the exception away");
 }

@@ -1,4 +1,5 @@
-//! Listings held against a sorted map, with random keys, prefixes, delimiters and page sizes. Rerun one with `SEED=`.
+//! Listings held against a sorted map, with random keys, prefixes, delimiters and page sizes. Rerun
+//! one with `SEED=`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +18,12 @@ fn word(rng: &mut StdRng, max: usize) -> String {
 }
 
 /// What a listing should hold: names in order, true for common prefixes.
-fn model(keys: &BTreeMap<String, usize>, prefix: &str, delimiter: &str, after: &str) -> Vec<(String, bool)> {
+fn model(
+    keys: &BTreeMap<String, usize>,
+    prefix: &str,
+    delimiter: &str,
+    after: &str,
+) -> Vec<(String, bool)> {
     let mut out = BTreeSet::new();
     let rolled = |key: &str| {
         let rest = key.strip_prefix(prefix)?;
@@ -37,8 +43,10 @@ fn model(keys: &BTreeMap<String, usize>, prefix: &str, delimiter: &str, after: &
 async fn listed(s3: &dyn S3, first: ListObjectsV2Input, max: usize) -> Vec<(String, bool)> {
     let (mut out, mut token) = (Vec::new(), None);
     loop {
-        let page = list(s3, ListObjectsV2Input { continuation_token: token, ..first.clone() }).await;
-        let mut items: Vec<_> = names(&page.contents.unwrap_or_default()).into_iter().map(|k| (k, false)).collect();
+        let page =
+            list(s3, ListObjectsV2Input { continuation_token: token, ..first.clone() }).await;
+        let mut items: Vec<_> =
+            names(&page.contents.unwrap_or_default()).into_iter().map(|k| (k, false)).collect();
         items.extend(prefixes(page.common_prefixes).into_iter().map(|p| (p, true)));
         items.sort();
         assert!(items.len() <= max);
@@ -86,7 +94,10 @@ pub async fn random_listings_agree_with_a_sorted_map(s3: &dyn S3, bucket: &str) 
             };
             let got = listed(s3, input, max).await;
             let want = model(&keys, &prefix, delimiter, &after);
-            assert_eq!(got, want, "prefix {prefix:?} delimiter {delimiter:?} after {after:?} pages of {max}");
+            assert_eq!(
+                got, want,
+                "prefix {prefix:?} delimiter {delimiter:?} after {after:?} pages of {max}"
+            );
         }
     }
 }

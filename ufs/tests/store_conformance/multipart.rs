@@ -1,4 +1,5 @@
-//! Cases about objects uploaded in parts. Parts are of S3's smallest size, so that any store accepts them.
+//! Cases about objects uploaded in parts. Parts are of S3's smallest size, so that any store
+//! accepts them.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -11,7 +12,8 @@ use super::vocabulary::*;
 const PART: usize = 5 * 1024 * 1024;
 
 pub async fn the_etag_is_that_of_s3(s3: &dyn S3, bucket: &str) {
-    // Known answers, from another implementation of MD5: md5(md5(5 MiB of zeroes) + md5("tail")), md5(md5("abc")).
+    // Known answers, from another implementation of MD5: md5(md5(5 MiB of zeroes) + md5("tail")),
+    // md5(md5("abc")).
     let etag = put_in_parts(s3, bucket, "k", &[&vec![0; PART], b"tail"]).await;
     assert_eq!(etag, "47693b6aafc99e607a33f321da4dc903-2");
     let one = put_in_parts(s3, bucket, "one", &[b"abc"]).await;
@@ -35,7 +37,11 @@ pub async fn parts_join_in_order_of_their_numbers(s3: &dyn S3, bucket: &str) {
     let a = upload_part(s3, bucket, "k", &id, 3, &first).await;
     upload_part(s3, bucket, "k", &id, 5, b"left out").await;
     let b = upload_part(s3, bucket, "k", &id, 7, &second).await;
-    assert_eq!(refusal(get(s3, bucket, "k").await), ("NoSuchKey".to_owned(), 404), "not visible before completion");
+    assert_eq!(
+        refusal(get(s3, bucket, "k").await),
+        ("NoSuchKey".to_owned(), 404),
+        "not visible before completion"
+    );
     complete(s3, bucket, "k", &id, &[a, b, c]).await.unwrap();
 
     let whole = [first, second, third].concat();
@@ -45,7 +51,8 @@ pub async fn parts_join_in_order_of_their_numbers(s3: &dyn S3, bucket: &str) {
     assert_eq!(head.content_type.as_deref(), Some("text/x"));
     assert_eq!(head.metadata.unwrap()["m"], "v");
     let (start, end) = (PART - 3, PART + 3);
-    let (_, _, across) = get_range(s3, bucket, "k", &format!("bytes={start}-{}", end - 1)).await.unwrap();
+    let (_, _, across) =
+        get_range(s3, bucket, "k", &format!("bytes={start}-{}", end - 1)).await.unwrap();
     assert_eq!(across, whole[start..end]);
     let (_, _, tail) = get_range(s3, bucket, "k", "bytes=-80").await.unwrap();
     assert_eq!(tail, whole[whole.len() - 80..]);
@@ -80,7 +87,8 @@ pub async fn wrong_completions_change_nothing(s3: &dyn S3, bucket: &str) {
     let two = upload_part(s3, bucket, "k", &id, 2, b"two").await;
     let wrong_tag = CompletedPart { e_tag: Some(ETag::Strong("0".repeat(32))), ..one.clone() };
     let absent = CompletedPart { part_number: Some(9), ..two.clone() };
-    let wrong_sum = CompletedPart { checksum_crc64nvme: Some("AAAAAAAAAAA=".to_owned()), ..two.clone() };
+    let wrong_sum =
+        CompletedPart { checksum_crc64nvme: Some("AAAAAAAAAAA=".to_owned()), ..two.clone() };
     let cases = [
         (vec![wrong_tag], "InvalidPart"),
         (vec![one.clone(), absent], "InvalidPart"),
@@ -93,8 +101,14 @@ pub async fn wrong_completions_change_nothing(s3: &dyn S3, bucket: &str) {
         assert_eq!(refusal(complete(s3, bucket, "k", &id, &parts).await), (want.to_owned(), 400));
     }
     let parts = [one, two];
-    let sized = CompleteMultipartUploadInput { mpu_object_size: Some(1), ..complete_input(bucket, "k", &id, &parts) };
-    assert_eq!(refusal(s3.complete_multipart_upload(req(sized)).await), ("InvalidRequest".to_owned(), 400));
+    let sized = CompleteMultipartUploadInput {
+        mpu_object_size: Some(1),
+        ..complete_input(bucket, "k", &id, &parts)
+    };
+    assert_eq!(
+        refusal(s3.complete_multipart_upload(req(sized)).await),
+        ("InvalidRequest".to_owned(), 400)
+    );
     assert_eq!(get(s3, bucket, "k").await.unwrap(), b"before");
     complete(s3, bucket, "k", &id, &parts).await.unwrap();
     assert_eq!(get(s3, bucket, "k").await.unwrap().len(), PART + 3);
@@ -117,7 +131,11 @@ pub async fn an_unknown_upload_is_no_such_upload(s3: &dyn S3, bucket: &str) {
     assert_eq!(refusal(s3.upload_part(req(part_input(bucket, "other", &id, 1, b"1"))).await), want);
     assert_eq!(refusal(complete(s3, bucket, "other", &id, &[part]).await), want);
     for id in ["x", "", &"f".repeat(32)] {
-        assert_eq!(refusal(s3.upload_part(req(part_input(bucket, "k", id, 1, b"1"))).await), want, "{id}");
+        assert_eq!(
+            refusal(s3.upload_part(req(part_input(bucket, "k", id, 1, b"1"))).await),
+            want,
+            "{id}"
+        );
         let abort = AbortMultipartUploadInput {
             bucket: bucket.to_owned(),
             key: "k".to_owned(),
@@ -142,7 +160,10 @@ pub async fn an_aborted_upload_leaves_nothing(s3: &dyn S3, bucket: &str) {
         ..Default::default()
     };
     s3.abort_multipart_upload(req(abort)).await.unwrap();
-    assert_eq!(refusal(complete(s3, bucket, "k", &id, &[part]).await), ("NoSuchUpload".to_owned(), 404));
+    assert_eq!(
+        refusal(complete(s3, bucket, "k", &id, &[part]).await),
+        ("NoSuchUpload".to_owned(), 404)
+    );
     assert_eq!(refusal(get(s3, bucket, "k").await), ("NoSuchKey".to_owned(), 404));
     let uploads = ListMultipartUploadsInput { bucket: bucket.to_owned(), ..Default::default() };
     let uploads = s3.list_multipart_uploads(req(uploads)).await.unwrap().output;
@@ -153,7 +174,10 @@ pub async fn a_part_is_replaced_by_a_later_one_of_its_number(s3: &dyn S3, bucket
     let id = start_upload(s3, bucket, "k").await;
     let old = upload_part(s3, bucket, "k", &id, 1, b"old").await;
     let new = upload_part(s3, bucket, "k", &id, 1, b"newer").await;
-    assert_eq!(refusal(complete(s3, bucket, "k", &id, &[old]).await), ("InvalidPart".to_owned(), 400));
+    assert_eq!(
+        refusal(complete(s3, bucket, "k", &id, &[old]).await),
+        ("InvalidPart".to_owned(), 400)
+    );
     complete(s3, bucket, "k", &id, &[new]).await.unwrap();
     assert_eq!(get(s3, bucket, "k").await.unwrap(), b"newer");
 }
@@ -175,15 +199,22 @@ pub async fn crcs_of_parts_combine_to_that_of_the_object(s3: &dyn S3, bucket: &s
             ..Default::default()
         };
         let id = s3.create_multipart_upload(req(input)).await.unwrap().output.upload_id.unwrap();
-        let parts =
-            [upload_part(s3, bucket, "k", &id, 1, &first).await, upload_part(s3, bucket, "k", &id, 2, &second).await];
+        let parts = [
+            upload_part(s3, bucket, "k", &id, 1, &first).await,
+            upload_part(s3, bucket, "k", &id, 2, &second).await,
+        ];
         let wrong = CompleteMultipartUploadInput {
             checksum_crc32: Some("AAAAAA==".to_owned()),
             ..complete_input(bucket, "k", &id, &parts)
         };
-        assert_eq!(refusal(s3.complete_multipart_upload(req(wrong)).await), ("BadDigest".to_owned(), 400));
+        assert_eq!(
+            refusal(s3.complete_multipart_upload(req(wrong)).await),
+            ("BadDigest".to_owned(), 400)
+        );
         let done = complete(s3, bucket, "k", &id, &parts).await.unwrap();
-        let got = [done.checksum_crc32, done.checksum_crc32c, done.checksum_crc64nvme].into_iter().flatten();
+        let got = [done.checksum_crc32, done.checksum_crc32c, done.checksum_crc64nvme]
+            .into_iter()
+            .flatten();
         assert_eq!(got.collect::<Vec<_>>(), [want], "{algorithm}");
         assert_eq!(done.checksum_type.as_ref().map(ChecksumType::as_str), Some("FULL_OBJECT"));
     }
@@ -200,17 +231,26 @@ pub async fn composite_checksums_are_hashes_of_hashes(s3: &dyn S3, bucket: &str)
     assert_eq!(created.checksum_type.as_ref().map(ChecksumType::as_str), Some("COMPOSITE"));
     let id = created.upload_id.unwrap();
     let first = content(1, PART);
-    let parts =
-        [upload_part(s3, bucket, "k", &id, 1, &first).await, upload_part(s3, bucket, "k", &id, 2, b"tail").await];
+    let parts = [
+        upload_part(s3, bucket, "k", &id, 1, &first).await,
+        upload_part(s3, bucket, "k", &id, 2, b"tail").await,
+    ];
     let done = complete(s3, bucket, "k", &id, &parts).await.unwrap();
     let hashes = [Sha256::checksum(&first), Sha256::checksum(b"tail")].concat();
-    assert_eq!(done.checksum_sha256, Some(format!("{}-2", STANDARD.encode(Sha256::checksum(&hashes)))));
+    assert_eq!(
+        done.checksum_sha256,
+        Some(format!("{}-2", STANDARD.encode(Sha256::checksum(&hashes))))
+    );
     let full = CreateMultipartUploadInput {
         checksum_type: Some(ChecksumType::from_static(ChecksumType::FULL_OBJECT)),
         ..input()
     };
     let refused = s3.create_multipart_upload(req(full)).await;
-    assert_eq!(refusal(refused), ("InvalidRequest".to_owned(), 400), "a SHA of the whole cannot come from the parts");
+    assert_eq!(
+        refusal(refused),
+        ("InvalidRequest".to_owned(), 400),
+        "a SHA of the whole cannot come from the parts"
+    );
 }
 
 pub async fn completion_keeps_conditions(s3: &dyn S3, bucket: &str) {

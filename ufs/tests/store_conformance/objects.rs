@@ -13,7 +13,8 @@ use super::vocabulary::*;
 
 pub async fn bytes_and_attributes_come_back(s3: &dyn S3, bucket: &str) {
     let bytes = content(1, 700_001);
-    let expires = Timestamp::parse(TimestampFormat::HttpDate, "Wed, 21 Oct 2026 07:28:00 GMT").unwrap();
+    let expires =
+        Timestamp::parse(TimestampFormat::HttpDate, "Wed, 21 Oct 2026 07:28:00 GMT").unwrap();
     let metadata: HashMap<_, _> = [("color".to_owned(), "blue".to_owned())].into();
     let input = PutObjectInput {
         cache_control: Some("max-age=5".to_owned()),
@@ -46,7 +47,10 @@ pub async fn bytes_and_attributes_come_back(s3: &dyn S3, bucket: &str) {
     assert_eq!(got.website_redirect_location.as_deref(), Some("/else"));
     assert_eq!(got.e_tag, Some(ETag::Strong(md5)));
     assert_eq!((head.content_length, &head.e_tag), (got.content_length, &got.e_tag));
-    assert_eq!((head.metadata, head.last_modified), (got.metadata.clone(), got.last_modified.clone()));
+    assert_eq!(
+        (head.metadata, head.last_modified),
+        (got.metadata.clone(), got.last_modified.clone())
+    );
     assert_eq!(head.content_type, got.content_type);
     let modified = time::OffsetDateTime::from(got.last_modified.clone().unwrap());
     assert_eq!(modified.nanosecond(), 0);
@@ -61,7 +65,11 @@ pub async fn an_empty_object_is_an_object(s3: &dyn S3, bucket: &str) {
     assert_eq!(head.content_length, Some(0));
     assert_eq!(head.content_type.as_deref(), Some("binary/octet-stream"));
     for range in ["bytes=0-", "bytes=0-0", "bytes=-5"] {
-        assert_eq!(refusal(get_range(s3, bucket, "empty", range).await), ("InvalidRange".to_owned(), 416), "{range}");
+        assert_eq!(
+            refusal(get_range(s3, bucket, "empty", range).await),
+            ("InvalidRange".to_owned(), 416),
+            "{range}"
+        );
     }
 }
 
@@ -69,7 +77,11 @@ pub async fn an_absent_key_says_no_such_key(s3: &dyn S3, bucket: &str) {
     let want = ("NoSuchKey".to_owned(), 404);
     assert_eq!(refusal(get(s3, bucket, "absent").await), want);
     assert_eq!(refusal(s3.head_object(req(head_input(bucket, "absent"))).await), want);
-    let tags = GetObjectTaggingInput { bucket: bucket.to_owned(), key: "absent".to_owned(), ..Default::default() };
+    let tags = GetObjectTaggingInput {
+        bucket: bucket.to_owned(),
+        key: "absent".to_owned(),
+        ..Default::default()
+    };
     assert_eq!(refusal(s3.get_object_tagging(req(tags)).await), want);
 }
 
@@ -141,9 +153,16 @@ pub async fn ranges_are_cut_as_rfc_9110_says(s3: &dyn S3, bucket: &str) {
     ];
     for (range, want) in cases {
         let (status, content_range, got) = get_range(s3, bucket, "k", range).await.unwrap();
-        assert_eq!((status, content_range), (206, format!("bytes {}-{}/600000", want.start, want.end - 1)), "{range}");
+        assert_eq!(
+            (status, content_range),
+            (206, format!("bytes {}-{}/600000", want.start, want.end - 1)),
+            "{range}"
+        );
         assert!(got == bytes[want], "{range}: other bytes");
-        let input = HeadObjectInput { range: Some(Range::parse(range).unwrap()), ..head_input(bucket, "k") };
+        let input = HeadObjectInput {
+            range: Some(Range::parse(range).unwrap()),
+            ..head_input(bucket, "k")
+        };
         let head = s3.head_object(req(input)).await.unwrap();
         assert_eq!(head.status.map(|s| s.as_u16()), Some(206));
         assert_eq!(head.output.content_length, Some(got.len() as i64));
@@ -162,12 +181,22 @@ pub async fn ranges_past_the_end_answer_416_with_the_size(s3: &dyn S3, bucket: &
 pub async fn a_short_or_long_body_stores_nothing(s3: &dyn S3, bucket: &str) {
     put(s3, bucket, "k", b"before").await;
     for length in [4_999, 5_001, 0] {
-        let input = PutObjectInput { content_length: Some(length), ..put_input(bucket, "k", &content(3, 5_000)) };
+        let input = PutObjectInput {
+            content_length: Some(length),
+            ..put_input(bucket, "k", &content(3, 5_000))
+        };
         let refused = s3.put_object(req(input)).await;
         assert_eq!(refusal(refused), ("IncompleteBody".to_owned(), 400), "{length}");
-        let mut chunked = req(PutObjectInput { content_length: None, ..put_input(bucket, "k", &content(3, 5_000)) });
+        let mut chunked = req(PutObjectInput {
+            content_length: None,
+            ..put_input(bucket, "k", &content(3, 5_000))
+        });
         chunked.headers.insert("x-amz-decoded-content-length", length.into());
-        assert_eq!(refusal(s3.put_object(chunked).await), ("IncompleteBody".to_owned(), 400), "{length}");
+        assert_eq!(
+            refusal(s3.put_object(chunked).await),
+            ("IncompleteBody".to_owned(), 400),
+            "{length}"
+        );
     }
     let broken = futures::stream::iter(vec![
         Ok(bytes::Bytes::from_static(b"half")),
@@ -234,7 +263,11 @@ pub async fn every_checksum_is_kept_and_returned_on_request(s3: &dyn S3, bucket:
 
     let ranged = GetObjectInput { range: Some(Range::parse("bytes=0-9").unwrap()), ..with };
     let ranged = s3.get_object(req(ranged)).await.unwrap().output;
-    assert_eq!((ranged.checksum_sha256, ranged.checksum_type), (None, None), "a piece has no checksum of the whole");
+    assert_eq!(
+        (ranged.checksum_sha256, ranged.checksum_type),
+        (None, None),
+        "a piece has no checksum of the whole"
+    );
 }
 
 pub async fn an_object_without_checksum_gets_crc64nvme(s3: &dyn S3, bucket: &str) {
@@ -249,7 +282,11 @@ pub async fn an_object_without_checksum_gets_crc64nvme(s3: &dyn S3, bucket: &str
 
 pub async fn deleting_is_idempotent(s3: &dyn S3, bucket: &str) {
     put(s3, bucket, "k", b"1").await;
-    let input = || DeleteObjectInput { bucket: bucket.to_owned(), key: "k".to_owned(), ..Default::default() };
+    let input = || DeleteObjectInput {
+        bucket: bucket.to_owned(),
+        key: "k".to_owned(),
+        ..Default::default()
+    };
     for _ in 0..2 {
         let response = s3.delete_object(req(input())).await.unwrap();
         assert_eq!(response.status.map_or(204, |s| s.as_u16()), 204);
@@ -280,18 +317,27 @@ pub async fn a_batch_delete_reports_each_key(s3: &dyn S3, bucket: &str) {
     for key in ["a", "b", "c", "d"] {
         put(s3, bucket, key, b"1").await;
     }
-    let input = batch(bucket, &[("a", None), ("absent", None), ("c", Some("null")), ("d", Some("other"))], false);
+    let input = batch(
+        bucket,
+        &[("a", None), ("absent", None), ("c", Some("null")), ("d", Some("other"))],
+        false,
+    );
     let output = s3.delete_objects(req(input)).await.unwrap().output;
     let deleted: Vec<_> = output.deleted.unwrap().into_iter().map(|d| d.key.unwrap()).collect();
     assert_eq!(deleted, ["a", "absent", "c"]);
-    let errors: Vec<_> = output.errors.unwrap().into_iter().map(|e| (e.key.unwrap(), e.code.unwrap())).collect();
+    let errors: Vec<_> =
+        output.errors.unwrap().into_iter().map(|e| (e.key.unwrap(), e.code.unwrap())).collect();
     assert_eq!(errors, [("d".to_owned(), "NoSuchVersion".to_owned())]);
     assert_eq!(keys(s3, bucket).await, ["b", "d"]);
 }
 
 pub async fn a_quiet_batch_delete_reports_errors_only(s3: &dyn S3, bucket: &str) {
     put(s3, bucket, "a", b"1").await;
-    let output = s3.delete_objects(req(batch(bucket, &[("a", None), ("b", Some("x"))], true))).await.unwrap().output;
+    let output = s3
+        .delete_objects(req(batch(bucket, &[("a", None), ("b", Some("x"))], true)))
+        .await
+        .unwrap()
+        .output;
     assert_eq!(output.deleted.unwrap_or_default(), []);
     assert_eq!(output.errors.unwrap().len(), 1);
     let none = s3.delete_objects(req(batch(bucket, &[], true))).await;
@@ -300,16 +346,25 @@ pub async fn a_quiet_batch_delete_reports_errors_only(s3: &dyn S3, bucket: &str)
 
 pub async fn the_null_version_is_the_only_one(s3: &dyn S3, bucket: &str) {
     put(s3, bucket, "k", b"1").await;
-    let version = |v: &str| GetObjectInput { version_id: Some(v.to_owned()), ..get_input(bucket, "k") };
+    let version =
+        |v: &str| GetObjectInput { version_id: Some(v.to_owned()), ..get_input(bucket, "k") };
     s3.get_object(req(version("null"))).await.unwrap();
-    assert_eq!(refusal(s3.get_object(req(version("abc"))).await), ("NoSuchVersion".to_owned(), 404));
+    assert_eq!(
+        refusal(s3.get_object(req(version("abc"))).await),
+        ("NoSuchVersion".to_owned(), 404)
+    );
 }
 
 pub async fn aws_chunked_is_not_stored_as_an_encoding(s3: &dyn S3, bucket: &str) {
-    for (given, want) in
-        [("aws-chunked", None), ("aws-chunked,gzip", Some("gzip")), ("gzip, aws-chunked", Some("gzip"))]
-    {
-        let input = PutObjectInput { content_encoding: Some(given.to_owned()), ..put_input(bucket, "k", b"1") };
+    for (given, want) in [
+        ("aws-chunked", None),
+        ("aws-chunked,gzip", Some("gzip")),
+        ("gzip, aws-chunked", Some("gzip")),
+    ] {
+        let input = PutObjectInput {
+            content_encoding: Some(given.to_owned()),
+            ..put_input(bucket, "k", b"1")
+        };
         s3.put_object(req(input)).await.unwrap();
         let head = s3.head_object(req(head_input(bucket, "k"))).await.unwrap().output;
         assert_eq!(head.content_encoding.as_deref(), want, "{given}");

@@ -6,7 +6,8 @@ use s3s::dto::*;
 use super::vocabulary::*;
 
 fn set(pairs: &[(&str, &str)]) -> Tagging {
-    let tag = |(k, v): &(&str, &str)| Tag { key: Some((*k).to_owned()), value: Some((*v).to_owned()) };
+    let tag =
+        |(k, v): &(&str, &str)| Tag { key: Some((*k).to_owned()), value: Some((*v).to_owned()) };
     Tagging { tag_set: pairs.iter().map(tag).collect() }
 }
 
@@ -24,7 +25,11 @@ fn put_tags(bucket: &str, key: &str, tagging: Tagging) -> PutObjectTaggingInput 
 }
 
 async fn tags(s3: &dyn S3, bucket: &str, key: &str) -> Tagging {
-    let input = GetObjectTaggingInput { bucket: bucket.to_owned(), key: key.to_owned(), ..Default::default() };
+    let input = GetObjectTaggingInput {
+        bucket: bucket.to_owned(),
+        key: key.to_owned(),
+        ..Default::default()
+    };
     Tagging { tag_set: s3.get_object_tagging(req(input)).await.unwrap().output.tag_set }
 }
 
@@ -36,7 +41,11 @@ pub async fn object_tags_are_put_read_and_deleted(s3: &dyn S3, bucket: &str) {
     assert_eq!(tags(s3, bucket, "k").await, wanted);
     let got = s3.get_object(req(get_input(bucket, "k"))).await.unwrap().output;
     assert_eq!((got.tag_count, got.e_tag.unwrap().value()), (Some(2), etag.as_str()));
-    let delete = DeleteObjectTaggingInput { bucket: bucket.to_owned(), key: "k".to_owned(), ..Default::default() };
+    let delete = DeleteObjectTaggingInput {
+        bucket: bucket.to_owned(),
+        key: "k".to_owned(),
+        ..Default::default()
+    };
     s3.delete_object_tagging(req(delete)).await.unwrap();
     assert_eq!(tags(s3, bucket, "k").await, set(&[]));
     let absent = s3.put_object_tagging(req(put_tags(bucket, "absent", set(&[])))).await;
@@ -44,7 +53,10 @@ pub async fn object_tags_are_put_read_and_deleted(s3: &dyn S3, bucket: &str) {
 }
 
 pub async fn tags_come_with_a_put(s3: &dyn S3, bucket: &str) {
-    let input = PutObjectInput { tagging: Some("a=1+2&b%20c=%C3%A9&d".to_owned()), ..put_input(bucket, "k", b"1") };
+    let input = PutObjectInput {
+        tagging: Some("a=1+2&b%20c=%C3%A9&d".to_owned()),
+        ..put_input(bucket, "k", b"1")
+    };
     s3.put_object(req(input)).await.unwrap();
     assert_eq!(tags(s3, bucket, "k").await, set(&[("a", "1 2"), ("b c", "é"), ("d", "")]));
     put(s3, bucket, "k", b"2").await;
@@ -96,11 +108,20 @@ pub async fn only_private_acls_are_accepted(s3: &dyn S3, bucket: &str) {
         ..Default::default()
     };
     s3.put_object_acl(req(input("private"))).await.unwrap();
-    assert_eq!(refusal(s3.put_object_acl(req(input("public-read"))).await), ("NotImplemented".to_owned(), 501));
-    let get = GetObjectAclInput { bucket: bucket.to_owned(), key: "k".to_owned(), ..Default::default() };
+    assert_eq!(
+        refusal(s3.put_object_acl(req(input("public-read"))).await),
+        ("NotImplemented".to_owned(), 501)
+    );
+    let get =
+        GetObjectAclInput { bucket: bucket.to_owned(), key: "k".to_owned(), ..Default::default() };
     let acl = s3.get_object_acl(req(get)).await.unwrap().output;
-    assert_eq!(acl.grants.unwrap()[0].permission.as_ref().map(Permission::as_str), Some("FULL_CONTROL"));
-    let public =
-        PutObjectInput { acl: Some(ObjectCannedACL::from_static("public-read")), ..put_input(bucket, "p", b"") };
+    assert_eq!(
+        acl.grants.unwrap()[0].permission.as_ref().map(Permission::as_str),
+        Some("FULL_CONTROL")
+    );
+    let public = PutObjectInput {
+        acl: Some(ObjectCannedACL::from_static("public-read")),
+        ..put_input(bucket, "p", b"")
+    };
     assert_eq!(refusal(s3.put_object(req(public)).await), ("NotImplemented".to_owned(), 501));
 }

@@ -47,7 +47,9 @@ pub async fn uploads_are_listed_in_pages(s3: &dyn S3, bucket: &str) {
                 ..Default::default()
             };
             let page = s3.list_multipart_uploads(req(input)).await.unwrap().output;
-            seen.extend(page.uploads.unwrap().into_iter().map(|u| (u.key.unwrap(), u.upload_id.unwrap())));
+            seen.extend(
+                page.uploads.unwrap().into_iter().map(|u| (u.key.unwrap(), u.upload_id.unwrap())),
+            );
             markers = (page.next_key_marker, page.next_upload_id_marker);
             if page.is_truncated != Some(true) {
                 break;
@@ -56,8 +58,11 @@ pub async fn uploads_are_listed_in_pages(s3: &dyn S3, bucket: &str) {
         seen.sort();
         assert_eq!(seen, want, "pages of {max}");
     }
-    let after =
-        ListMultipartUploadsInput { bucket: bucket.to_owned(), key_marker: Some("a".to_owned()), ..Default::default() };
+    let after = ListMultipartUploadsInput {
+        bucket: bucket.to_owned(),
+        key_marker: Some("a".to_owned()),
+        ..Default::default()
+    };
     let after = s3.list_multipart_uploads(req(after)).await.unwrap().output.uploads.unwrap();
     let after: Vec<_> = after.into_iter().map(|u| u.key.unwrap()).collect();
     assert_eq!(after, ["a/b", "b"], "a key marker alone skips all uploads of the key");
@@ -83,7 +88,13 @@ pub async fn uploads_roll_up_at_a_delimiter(s3: &dyn S3, bucket: &str) {
     };
     let next = s3.list_multipart_uploads(req(next)).await.unwrap().output;
     assert_eq!(prefixes(next.common_prefixes), ["c/"]);
-    let under =
-        ListMultipartUploadsInput { bucket: bucket.to_owned(), prefix: Some("a/".to_owned()), ..Default::default() };
-    assert_eq!(s3.list_multipart_uploads(req(under)).await.unwrap().output.uploads.unwrap().len(), 2);
+    let under = ListMultipartUploadsInput {
+        bucket: bucket.to_owned(),
+        prefix: Some("a/".to_owned()),
+        ..Default::default()
+    };
+    assert_eq!(
+        s3.list_multipart_uploads(req(under)).await.unwrap().output.uploads.unwrap().len(),
+        2
+    );
 }

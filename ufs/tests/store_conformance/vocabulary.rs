@@ -13,7 +13,8 @@ pub fn req<T>(input: T) -> S3Request<T> {
 
 /// A body that arrives in pieces of 1000 bytes and does not announce its length.
 pub fn body(bytes: &[u8]) -> StreamingBlob {
-    let pieces: Vec<_> = bytes.chunks(1000).map(|c| Ok::<_, std::io::Error>(Bytes::copy_from_slice(c))).collect();
+    let pieces: Vec<_> =
+        bytes.chunks(1000).map(|c| Ok::<_, std::io::Error>(Bytes::copy_from_slice(c))).collect();
     StreamingBlob::wrap(futures::stream::iter(pieces))
 }
 
@@ -77,8 +78,14 @@ pub async fn get(s3: &dyn S3, bucket: &str, key: &str) -> S3Result<Vec<u8>> {
     read_body(output.body).await
 }
 
-pub async fn get_range(s3: &dyn S3, bucket: &str, key: &str, range: &str) -> S3Result<(u16, String, Vec<u8>)> {
-    let input = GetObjectInput { range: Some(Range::parse(range).unwrap()), ..get_input(bucket, key) };
+pub async fn get_range(
+    s3: &dyn S3,
+    bucket: &str,
+    key: &str,
+    range: &str,
+) -> S3Result<(u16, String, Vec<u8>)> {
+    let input =
+        GetObjectInput { range: Some(Range::parse(range).unwrap()), ..get_input(bucket, key) };
     let response = s3.get_object(req(input)).await?;
     let status = response.status.map_or(0, |s| s.as_u16());
     let content_range = response.output.content_range.unwrap_or_default();
@@ -89,7 +96,8 @@ pub async fn get_range(s3: &dyn S3, bucket: &str, key: &str, range: &str) -> S3R
 }
 
 pub async fn delete(s3: &dyn S3, bucket: &str, key: &str) -> S3Result<()> {
-    let input = DeleteObjectInput { bucket: bucket.to_owned(), key: key.to_owned(), ..Default::default() };
+    let input =
+        DeleteObjectInput { bucket: bucket.to_owned(), key: key.to_owned(), ..Default::default() };
     s3.delete_object(req(input)).await.map(drop)
 }
 
@@ -112,7 +120,11 @@ pub fn prefixes(prefixes: Option<CommonPrefixList>) -> Vec<String> {
 }
 
 pub async fn start_upload(s3: &dyn S3, bucket: &str, key: &str) -> String {
-    let input = CreateMultipartUploadInput { bucket: bucket.to_owned(), key: key.to_owned(), ..Default::default() };
+    let input = CreateMultipartUploadInput {
+        bucket: bucket.to_owned(),
+        key: key.to_owned(),
+        ..Default::default()
+    };
     s3.create_multipart_upload(req(input)).await.unwrap().output.upload_id.unwrap()
 }
 
@@ -128,12 +140,25 @@ pub fn part_input(bucket: &str, key: &str, id: &str, number: i32, bytes: &[u8]) 
     }
 }
 
-pub async fn upload_part(s3: &dyn S3, bucket: &str, key: &str, id: &str, number: i32, bytes: &[u8]) -> CompletedPart {
-    let output = s3.upload_part(req(part_input(bucket, key, id, number, bytes))).await.unwrap().output;
+pub async fn upload_part(
+    s3: &dyn S3,
+    bucket: &str,
+    key: &str,
+    id: &str,
+    number: i32,
+    bytes: &[u8],
+) -> CompletedPart {
+    let output =
+        s3.upload_part(req(part_input(bucket, key, id, number, bytes))).await.unwrap().output;
     CompletedPart { e_tag: output.e_tag, part_number: Some(number), ..Default::default() }
 }
 
-pub fn complete_input(bucket: &str, key: &str, id: &str, parts: &[CompletedPart]) -> CompleteMultipartUploadInput {
+pub fn complete_input(
+    bucket: &str,
+    key: &str,
+    id: &str,
+    parts: &[CompletedPart],
+) -> CompleteMultipartUploadInput {
     CompleteMultipartUploadInput {
         bucket: bucket.to_owned(),
         key: key.to_owned(),

@@ -12,7 +12,9 @@ fn at_epoch(own: &Arc<AtomicU64>) -> TestWorker {
     let script: Script = Box::new(move |request, reply| {
         let own = Epoch(own.load(Ordering::SeqCst));
         match &request {
-            Request::Open(open) if open.epoch != own => refuses(RefusalKind::WrongEpoch(own))(request, reply),
+            Request::Open(open) if open.epoch != own => {
+                refuses(RefusalKind::WrongEpoch(own))(request, reply)
+            }
             _ => honest(request, reply),
         }
     });
@@ -21,7 +23,9 @@ fn at_epoch(own: &Arc<AtomicU64>) -> TestWorker {
 
 fn tier_at(epoch: u64, worker: &TestWorker, options: TierOptions) -> Arc<Tier> {
     let options = TierOptions { coordinated: true, ..options };
-    let tier = Tier::new(options, Placement::nobody(), HashMap::new(), arena(16 << 20), &Registry::new()).unwrap();
+    let tier =
+        Tier::new(options, Placement::nobody(), HashMap::new(), arena(16 << 20), &Registry::new())
+            .unwrap();
     adopt(&tier, epoch, worker);
     tier
 }
@@ -33,7 +37,8 @@ fn adopt(tier: &Tier, epoch: u64, worker: &TestWorker) {
 }
 
 fn waits(tier: &Tier) -> [u64; 3] {
-    ["agreed", "late", "skipped"].map(|outcome| tier.metrics.map_waits.with_label_values(&[outcome]).get())
+    ["agreed", "late", "skipped"]
+        .map(|outcome| tier.metrics.map_waits.with_label_values(&[outcome]).get())
 }
 
 fn is_found(outcome: &OpenOutcome) -> bool {
@@ -76,7 +81,11 @@ async fn a_worker_that_has_yet_to_follow_or_is_between_two_maps_is_asked_again_s
         let began = Instant::now();
         let request = request(&tier, None);
         let (outcome, ()) = tokio::join!(tier.open(&request), follow);
-        assert!(is_found(&outcome) && began.elapsed() < Duration::from_millis(420), "{:?}", began.elapsed());
+        assert!(
+            is_found(&outcome) && began.elapsed() < Duration::from_millis(420),
+            "{:?}",
+            began.elapsed()
+        );
         assert!((3..=8).contains(&worker.asked().len()), "asked {} times", worker.asked().len());
         assert_eq!(waits(&tier), [1, 0, 0]);
     }

@@ -28,12 +28,19 @@ pub(super) fn worker(id: &str, world: &Arc<World>) -> TestWorker {
                 _ => (own, world.strays.load(Ordering::SeqCst)),
             };
             let answer = match request {
-                Request::Standing if stray > 0 => Reply::Standing { epoch: Epoch(stray), leased: true },
-                Request::Standing => Reply::Standing { epoch: own, leased: !world.unleased.load(Ordering::SeqCst) },
-                _ if asked != own => {
-                    Reply::Refused(Refusal { kind: RefusalKind::WrongEpoch(own), reason: "test".into() })
+                Request::Standing if stray > 0 => {
+                    Reply::Standing { epoch: Epoch(stray), leased: true }
                 }
-                _ if world.unleased.load(Ordering::SeqCst) => Reply::Unleased { generation: Generation(1) },
+                Request::Standing => {
+                    Reply::Standing { epoch: own, leased: !world.unleased.load(Ordering::SeqCst) }
+                }
+                _ if asked != own => Reply::Refused(Refusal {
+                    kind: RefusalKind::WrongEpoch(own),
+                    reason: "test".into(),
+                }),
+                _ if world.unleased.load(Ordering::SeqCst) => {
+                    Reply::Unleased { generation: Generation(1) }
+                }
                 _ => Reply::Done { generation: Generation(1), lease: Lease::default() },
             };
             Box::pin(async move {
@@ -49,7 +56,8 @@ pub(super) fn world(epoch: u64) -> Arc<World> {
 
 pub(super) fn following() -> Arc<Tier> {
     let options = TierOptions { coordinated: true, ..options() };
-    Tier::new(options, Placement::nobody(), HashMap::new(), arena(16 << 20), &Registry::new()).unwrap()
+    Tier::new(options, Placement::nobody(), HashMap::new(), arena(16 << 20), &Registry::new())
+        .unwrap()
 }
 
 pub(super) fn adopt(tier: &Tier, epoch: u64, workers: &[&TestWorker]) {
@@ -63,7 +71,11 @@ fn epochs_reported(worker: &TestWorker) -> Vec<u64> {
     let asked = worker.asked();
     asked
         .iter()
-        .filter_map(|request| if let Request::Report(report) = request { Some(report.epoch.0) } else { None })
+        .filter_map(
+            |request| {
+                if let Request::Report(report) = request { Some(report.epoch.0) } else { None }
+            },
+        )
         .collect()
 }
 
@@ -181,14 +193,18 @@ async fn an_invalidation_counts_only_where_the_home_has_the_same_map() {
     let a = worker("a", &world);
     let invalidate = async |tier: &Tier| {
         let both = [Invalid::Keys(keys(1)), Invalid::Prefix("k".to_owned())];
-        let [keys, prefix] = both.map(|invalid| async move { tier.invalidate(&volume(), &invalid, SECOND).await });
+        let [keys, prefix] =
+            both.map(|invalid| async move { tier.invalidate(&volume(), &invalid, SECOND).await });
         (keys.await, prefix.await)
     };
     // The worker has got a list with one more worker, which may be the home by now.
     let fixed = tier(&[&a]);
     adopt(&following, 1, &[&a]);
     for tier in [&fixed, &following] {
-        assert!(matches!(invalidate(tier).await, (Err(TendError::Away { .. }), Err(TendError::Away { .. }))));
+        assert!(matches!(
+            invalidate(tier).await,
+            (Err(TendError::Away { .. }), Err(TendError::Away { .. }))
+        ));
     }
     world.epoch.store(1, Ordering::SeqCst);
     for tier in [&fixed, &following] {

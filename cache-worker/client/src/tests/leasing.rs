@@ -7,7 +7,9 @@ use super::*;
 use crate::{Found, OpenOutcome, OpenRequest};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use tokio::sync::watch;
-use verbs3_protocol::{Attributes, ByteRange, Generation, Lease, Open, Opened, Recalled, Recalls, WriteOutcome};
+use verbs3_protocol::{
+    Attributes, ByteRange, Generation, Lease, Open, Opened, Recalled, Recalls, WriteOutcome,
+};
 
 const BYTES: u64 = 3 * (1 << 20);
 
@@ -45,7 +47,8 @@ fn home_of(versions_gone: bool, mute: bool) -> Arc<Home> {
 impl Home {
     fn opened(&self, open: &Open, may_hold: bool) -> (Reply, Vec<Bytes>) {
         let version = self.version.load(Ordering::SeqCst);
-        let wanted = open.want.and_then(|want| want.resolve(BYTES)).filter(|range| range.start < 1 << 20);
+        let wanted =
+            open.want.and_then(|want| want.resolve(BYTES)).filter(|range| range.start < 1 << 20);
         let piece = wanted.map(|range| {
             let end = range.end.min(1 << 20).min(range.start + u64::from(open.piece_bytes_max));
             piece(range.start as u32, end as u32)
@@ -53,7 +56,8 @@ impl Home {
         let (piece, data) = piece.unzip();
         let milliseconds = if may_hold { self.milliseconds.load(Ordering::SeqCst) } else { 0 };
         let version = Version { etag: format!("\"v{version}\""), bytes: BYTES, version_id: None };
-        let attributes = Attributes { version, last_modified: None, headers: vec![], checksums_known: false };
+        let attributes =
+            Attributes { version, last_modified: None, headers: vec![], checksums_known: false };
         let opened = Opened {
             attributes,
             generation: Generation(0),
@@ -70,7 +74,9 @@ impl Home {
         }
         self.dropped.send_modify(|dropped| *dropped = (*dropped).max(asked.through));
         let mut recalled = self.recalled.subscribe();
-        let recalled = recalled.wait_for(|recalled| recalled.through != asked.through || asked.life != 7).await;
+        let recalled = recalled
+            .wait_for(|recalled| recalled.through != asked.through || asked.life != 7)
+            .await;
         Reply::Recalled(recalled.unwrap().clone())
     }
 
@@ -127,7 +133,11 @@ async fn head(tier: &Arc<Tier>) -> String {
 }
 
 fn opens_asked(worker: &TestWorker) -> usize {
-    worker.asked().iter().filter(|request| matches!(request, Request::Open(_) | Request::OpenBy(..))).count()
+    worker
+        .asked()
+        .iter()
+        .filter(|request| matches!(request, Request::Open(_) | Request::OpenBy(..)))
+        .count()
 }
 
 fn reads_asked(worker: &TestWorker) -> usize {
@@ -161,7 +171,11 @@ async fn where_a_home_would_grant_it_is_polled_and_then_not_asked_any_more() {
 }
 
 fn holder_of(request: &Request) -> Option<(u64, u32)> {
-    if let Request::OpenBy(_, holder) = request { Some((holder.id.0, holder.answered)) } else { None }
+    if let Request::OpenBy(_, holder) = request {
+        Some((holder.id.0, holder.answered))
+    } else {
+        None
+    }
 }
 
 #[tokio::test]
@@ -175,7 +189,11 @@ async fn once_a_recall_is_acknowledged_the_home_is_asked_and_hears_how_often_it_
         home.recall(if all { vec![] } else { vec![key] }, all).await;
         assert_eq!(head(&tier).await, "\"v2\"");
         assert_eq!(a.asked().iter().filter_map(holder_of).next_back(), Some((tier.gateway, 2)));
-        assert_eq!((head(&tier).await.as_str(), opens_asked(&a)), ("\"v2\"", 3), "and is leased again");
+        assert_eq!(
+            (head(&tier).await.as_str(), opens_asked(&a)),
+            ("\"v2\"", 3),
+            "and is leased again"
+        );
         tier.shutdown().await;
     }
 }
@@ -264,7 +282,11 @@ async fn a_few_bytes_of_the_first_block_come_from_the_home_and_others_by_spans_a
         assert_eq!(found.covered, covered, "{want:?}");
         let bytes = super::opening::all(found).await;
         assert!(bytes == content(covered.start as u32, covered.end as u32), "{want:?}");
-        assert_eq!((opens_asked(&a) - before.0, reads_asked(&a) - before.1), (opens, reads), "{want:?}");
+        assert_eq!(
+            (opens_asked(&a) - before.0, reads_asked(&a) - before.1),
+            (opens, reads),
+            "{want:?}"
+        );
     }
     tier.shutdown().await;
 }
@@ -302,7 +324,9 @@ async fn a_process_that_wants_no_leases_polls_nobody() {
     let home = home();
     let a = worker(&home);
     let options = TierOptions { coordinated: true, leases_max: 0, ..options() };
-    let tier = Tier::new(options, Placement::nobody(), HashMap::new(), arena(16 << 20), &Registry::new()).unwrap();
+    let tier =
+        Tier::new(options, Placement::nobody(), HashMap::new(), arena(16 << 20), &Registry::new())
+            .unwrap();
     adopt(&tier, 7, &[&a]);
     head(&tier).await;
     head(&tier).await;

@@ -101,10 +101,17 @@ async fn an_open_gives_attributes_and_the_first_bytes_in_one_call() {
 async fn ranges_without_bytes_in_the_first_block_give_attributes_alone() {
     let a = TestWorker::new("a", opens(BYTES));
     let tier = tier(&[&a]);
-    for want in [None, Some(ByteRange::From { first: 2 << 20, last: None }), Some(ByteRange::Suffix { bytes: 10 })] {
+    for want in [
+        None,
+        Some(ByteRange::From { first: 2 << 20, last: None }),
+        Some(ByteRange::Suffix { bytes: 10 }),
+    ] {
         let found = found(&tier, want).await;
         assert_eq!(found.opened.attributes.version.bytes, BYTES);
-        assert!(found.covered.is_empty() && found.rest.is_none() && found.data.is_empty(), "{want:?}");
+        assert!(
+            found.covered.is_empty() && found.rest.is_none() && found.data.is_empty(),
+            "{want:?}"
+        );
     }
 }
 
@@ -134,7 +141,9 @@ async fn attributes_are_never_asked_of_another_worker_than_the_home() {
 async fn an_arena_whose_cells_hold_no_page_is_refused_at_the_start() {
     let a = TestWorker::new("a", silent());
     let placement = Placement::new(Epoch(1), vec![Member::new(a.id.clone(), 1.0)], 1).unwrap();
-    let arena = Arena::map(ArenaOptions { capacity_bytes: 8 << 20, cell_bytes_max: 4096, populate: false }).unwrap();
+    let arena =
+        Arena::map(ArenaOptions { capacity_bytes: 8 << 20, cell_bytes_max: 4096, populate: false })
+            .unwrap();
     let peers = HashMap::from([(a.id.clone(), a.peer.clone())]);
     let made = crate::Tier::new(options(), placement, peers, arena, &Registry::new());
     assert!(made.err().unwrap().to_string().contains("cell_bytes_max"));
@@ -145,7 +154,10 @@ async fn a_silent_home_costs_one_deadline() {
     let a = TestWorker::new("a", silent());
     let tier = tier(&[&a]);
     let began = tokio::time::Instant::now();
-    assert!(matches!(tier.open(&request(&tier, None)).await, OpenOutcome::Bypass(BypassReason::Workers)));
+    assert!(matches!(
+        tier.open(&request(&tier, None)).await,
+        OpenOutcome::Bypass(BypassReason::Workers)
+    ));
     assert!(began.elapsed() < tier.options.first_progress + SECOND);
 }
 
@@ -159,10 +171,14 @@ async fn answers_of_the_ufs_are_passed_on() {
     });
     let a = TestWorker::new("a", script);
     let tier = tier(&[&a]);
-    assert!(matches!(tier.open(&request(&tier, None)).await, OpenOutcome::Absent(absent) if absent.answer == answer));
+    assert!(
+        matches!(tier.open(&request(&tier, None)).await, OpenOutcome::Absent(absent) if absent.answer == answer)
+    );
     let a = TestWorker::new("a", refuses(RefusalKind::Ufs(answer.clone())));
     let tier = super::tier(&[&a]);
-    assert!(matches!(tier.open(&request(&tier, None)).await, OpenOutcome::Ufs(got) if got == answer));
+    assert!(
+        matches!(tier.open(&request(&tier, None)).await, OpenOutcome::Ufs(got) if got == answer)
+    );
 }
 
 #[tokio::test]
@@ -190,5 +206,8 @@ async fn a_weak_version_is_refused() {
     });
     let a = TestWorker::new("a", script);
     let tier = tier(&[&a]);
-    assert!(matches!(tier.open(&request(&tier, None)).await, OpenOutcome::Bypass(BypassReason::Workers)));
+    assert!(matches!(
+        tier.open(&request(&tier, None)).await,
+        OpenOutcome::Bypass(BypassReason::Workers)
+    ));
 }

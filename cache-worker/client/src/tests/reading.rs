@@ -130,7 +130,8 @@ async fn corrupted_bytes_are_never_handed_out_and_are_forgotten_at_their_worker(
             let (piece, data) = piece(start + PAGE, end);
             let mut bad = data[0].to_vec();
             *bad.last_mut().unwrap() ^= 1;
-            let _ = reply.last(Reply::Data(piece).encode(), u64::from(PAGE), vec![bad.into()]).await;
+            let _ =
+                reply.last(Reply::Data(piece).encode(), u64::from(PAGE), vec![bad.into()]).await;
         })
     });
     let (a, b) = (TestWorker::new("a", corrupt), TestWorker::new("b", honest()));
@@ -172,7 +173,8 @@ async fn a_busy_worker_is_passed_over_without_a_mark_against_it() {
 
 #[tokio::test]
 async fn a_version_that_is_gone_is_said_so_and_asked_of_nobody_else() {
-    let (a, b) = (TestWorker::new("a", refuses(RefusalKind::VersionGone)), TestWorker::new("b", honest()));
+    let (a, b) =
+        (TestWorker::new("a", refuses(RefusalKind::VersionGone)), TestWorker::new("b", honest()));
     let tier = tier(&[&a, &b]);
     assert!(matches!(drain(&mut read(&tier, "a", 0)).await.1, SpanItem::VersionGone));
     assert!(b.asked().is_empty());
@@ -214,7 +216,10 @@ async fn a_worker_that_rests_is_not_asked_and_is_tried_again_by_itself() {
     let a = TestWorker::with_faults("a", Faults::none().refuse_connects(1), honest());
     let tier = tier(&[&a]);
     for _ in 0..3 {
-        assert!(matches!(drain(&mut read(&tier, "a", 0)).await.1, SpanItem::Bypass(BypassReason::Workers)));
+        assert!(matches!(
+            drain(&mut read(&tier, "a", 0)).await.1,
+            SpanItem::Bypass(BypassReason::Workers)
+        ));
     }
     assert_eq!((tier.metrics.rests.get(), tier.workers_up()), (1, (0, 1)));
     // Longer than the rests of the worker here and of its peer below.

@@ -22,7 +22,12 @@ struct Coordinators {
 
 #[async_trait]
 impl Relay for Coordinators {
-    async fn relay(&self, worker: &WorkerId, word: &Word, wait: Duration) -> Result<Relayed, RelayError> {
+    async fn relay(
+        &self,
+        worker: &WorkerId,
+        word: &Word,
+        wait: Duration,
+    ) -> Result<Relayed, RelayError> {
         self.asked.lock().push((worker.clone(), word.clone()));
         if self.never {
             std::future::pending::<()>().await;
@@ -73,7 +78,13 @@ async fn a_home_that_is_silent_is_told_by_way_of_the_coordinators() {
     assert_eq!(coordinators.carried(), [("announce", 7), ("report", 7)]);
     let writes = coordinators.writes();
     assert_eq!(writes[0], writes[1]);
-    assert!(coordinators.asked.lock().iter().all(|(worker, word)| worker.0 == "a" && word.keys() == keys(1)));
+    assert!(
+        coordinators
+            .asked
+            .lock()
+            .iter()
+            .all(|(worker, word)| worker.0 == "a" && word.keys() == keys(1))
+    );
     assert_eq!((tier.metrics.writes_open.get(), tier.metrics.announce_failures.get()), (0, 0));
 }
 
@@ -130,7 +141,12 @@ async fn a_home_that_is_reached_again_is_told_directly_again() {
 #[tokio::test(start_paused = true)]
 async fn what_the_coordinators_can_not_do_at_once_is_tried_until_they_can() {
     let away = || Err(RelayError("no coordinator leads".into()));
-    let coordinators = Coordinators::saying([away(), Ok(Relayed::Silent), Ok(Relayed::NoLease), Ok(Relayed::Full)]);
+    let coordinators = Coordinators::saying([
+        away(),
+        Ok(Relayed::Silent),
+        Ok(Relayed::NoLease),
+        Ok(Relayed::Full),
+    ]);
     let tier = relaying(&coordinators, 8);
     let a = TestWorker::new("a", silent());
     adopt(&tier, 7, &[&a]);
@@ -148,7 +164,10 @@ async fn a_home_that_nobody_reaches_stops_the_write_and_both_reasons_are_told() 
     let error = write(&tier).await.unwrap_err();
     assert!(matches!(error, CoherenceError::HomeUnreachable { .. }), "{error}");
     let told = error.to_string();
-    assert!(told.contains("it was silent; by way of the coordinators: the worker did not answer"), "{told}");
+    assert!(
+        told.contains("it was silent; by way of the coordinators: the worker did not answer"),
+        "{told}"
+    );
     assert!(began.elapsed() <= tier.options.announce_deadline + SECOND, "{:?}", began.elapsed());
 }
 
@@ -169,7 +188,9 @@ async fn a_word_that_arrives_after_the_map_moved_is_said_again_under_the_next_on
         adopt(&tier, 8, &[&b]);
         writing.await.unwrap().unwrap();
         assert_eq!(reports(&b), [WriteOutcome::Done]);
-        assert!(coordinators.carried().iter().all(|(kind, epoch)| (*kind, *epoch) == ("announce", 7)));
+        assert!(
+            coordinators.carried().iter().all(|(kind, epoch)| (*kind, *epoch) == ("announce", 7))
+        );
     }
 }
 
@@ -214,15 +235,26 @@ async fn a_home_that_refuses_stops_the_write_by_whichever_way() {
 
 #[tokio::test(start_paused = true)]
 async fn a_report_for_which_a_home_has_no_place_is_said_again_by_whichever_way() {
-    let busy = || Ok(Relayed::Heard(Heard::Refused(Refusal { kind: RefusalKind::Busy, reason: "test".into() })));
+    let busy = || {
+        Ok(Relayed::Heard(Heard::Refused(Refusal {
+            kind: RefusalKind::Busy,
+            reason: "test".into(),
+        })))
+    };
     let coordinators = Coordinators::saying([Ok(Relayed::Heard(Heard::Done)), busy(), busy()]);
     let tier = relaying(&coordinators, 8);
     let a = TestWorker::new("a", silent());
     adopt(&tier, 7, &[&a]);
     write(&tier).await.unwrap();
-    assert_eq!(coordinators.carried(), [("announce", 7), ("report", 7), ("report", 7), ("report", 7)]);
+    assert_eq!(
+        coordinators.carried(),
+        [("announce", 7), ("report", 7), ("report", 7), ("report", 7)]
+    );
     // Not for ever.
-    coordinators.say.lock().extend(std::iter::once(Ok(Relayed::Heard(Heard::Done))).chain((0..1000).map(|_| busy())));
+    coordinators
+        .say
+        .lock()
+        .extend(std::iter::once(Ok(Relayed::Heard(Heard::Done))).chain((0..1000).map(|_| busy())));
     let error = write(&tier).await.unwrap_err();
     assert!(matches!(error, CoherenceError::HomeUnreachable { .. }), "{error}");
 }
@@ -237,7 +269,10 @@ async fn messages_that_are_relayed_at_once_are_bounded() {
         let writing: Vec<_> = (0..5).map(|_| tokio::spawn(write_of(tier.clone()))).collect();
         tokio::time::sleep(AFTER + SECOND / 4).await;
         settle().await;
-        assert_eq!((coordinators.carried().len() as i64, tier.metrics.relaying.get()), (at_once, at_once));
+        assert_eq!(
+            (coordinators.carried().len() as i64, tier.metrics.relaying.get()),
+            (at_once, at_once)
+        );
         for writing in writing {
             assert!(writing.await.unwrap().is_err());
         }
@@ -288,8 +323,10 @@ async fn writes_to_a_home_that_is_gone_leave_the_way_around_to_others() {
 #[tokio::test(start_paused = true)]
 async fn a_report_that_the_home_can_not_acknowledge_yet_is_relayed_again() {
     let busy = Refusal { kind: RefusalKind::Busy, reason: "leases".into() };
-    let coordinators =
-        Coordinators::saying([Ok(Relayed::Heard(Heard::Done)), Ok(Relayed::Heard(Heard::Refused(busy.clone())))]);
+    let coordinators = Coordinators::saying([
+        Ok(Relayed::Heard(Heard::Done)),
+        Ok(Relayed::Heard(Heard::Refused(busy.clone()))),
+    ]);
     let tier = relaying(&coordinators, 8);
     let a = TestWorker::new("a", silent());
     adopt(&tier, 7, &[&a]);

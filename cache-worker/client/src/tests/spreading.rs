@@ -1,4 +1,5 @@
-//! Hot blocks: reads are spread over their workers, and whatever these do, the bytes are right and the UFS is not asked.
+//! Hot blocks: reads are spread over their workers, and whatever these do, the bytes are right and
+//! the UFS is not asked.
 
 use super::opening::{BYTES, all, opens, request};
 use super::reading::{END, read};
@@ -34,7 +35,8 @@ fn lacks(pages: u32) -> Script {
             if pages > 0 {
                 send(&mut reply, start, start, pages * PAGE).await;
             }
-            let refused = Reply::Refused(Refusal { kind: RefusalKind::NotHeld, reason: "test".into() });
+            let refused =
+                Reply::Refused(Refusal { kind: RefusalKind::NotHeld, reason: "test".into() });
             let _ = reply.last(refused.encode(), 0, vec![]).await;
         })
     })
@@ -86,7 +88,8 @@ async fn of_two_workers_the_one_with_fewer_bytes_to_send_is_asked() {
     };
     let on_owner = busy(&tier, "a");
     assert!((0..50).all(|_| drawn() == "replica"));
-    let (on_b, on_c) = (Due::new(worker_of(&tier, "b"), 2 << 20), Due::new(worker_of(&tier, "c"), 2 << 20));
+    let (on_b, on_c) =
+        (Due::new(worker_of(&tier, "b"), 2 << 20), Due::new(worker_of(&tier, "c"), 2 << 20));
     assert!((0..50).all(|_| drawn() == "owner"));
     drop((on_owner, on_b, on_c));
     // What reads have asked for is returned with them, however they end.
@@ -107,7 +110,11 @@ async fn what_a_replica_does_not_hold_comes_from_the_owner_from_the_byte_where_i
         let _busy = busy(&tier, "a");
         reads_well(&tier).await;
         assert_eq!(asked_as_replica(&b), 1);
-        assert!(matches!(&a.asked()[..], [Request::Read(read)] if read.start == pages * PAGE), "{:?}", a.asked());
+        assert!(
+            matches!(&a.asked()[..], [Request::Read(read)] if read.start == pages * PAGE),
+            "{:?}",
+            a.asked()
+        );
         assert_eq!(tier.metrics.spread_back.get(), 1);
     }
 }
@@ -178,20 +185,28 @@ async fn of_a_hot_first_block_the_home_gives_attributes_and_a_replica_the_bytes(
     };
     let from = |first, last| ByteRange::From { first, last };
     let block = 1u64 << 20;
-    for (want, covered) in
-        [(ByteRange::All, 0..block), (from(70_000, None), 70_000..block), (from(5, Some(4 * block)), 5..block)]
-    {
+    for (want, covered) in [
+        (ByteRange::All, 0..block),
+        (from(70_000, None), 70_000..block),
+        (from(5, Some(4 * block)), 5..block),
+    ] {
         let found = open(want).await;
         assert_eq!((found.covered.clone(), found.data.len()), (covered.clone(), 0));
         assert!(all(found).await == content(covered.start as u32, covered.end as u32), "{want:?}");
     }
     assert_eq!(asked_as_replica(&b), 3);
-    let wants: Vec<_> =
-        a.asked().iter().map(|request| matches!(request, Request::Open(open) if open.piece_bytes_max == 0)).collect();
+    let wants: Vec<_> = a
+        .asked()
+        .iter()
+        .map(|request| matches!(request, Request::Open(open) if open.piece_bytes_max == 0))
+        .collect();
     assert_eq!(wants, [true; 3], "only attributes are asked of the home");
     // Where the bytes are few, or are in another block, or it is not known where, all is as ever.
-    for want in [from(5, Some(u64::from(SPREAD_BYTES_MIN) - 1)), from(block, None), ByteRange::Suffix { bytes: BYTES }]
-    {
+    for want in [
+        from(5, Some(u64::from(SPREAD_BYTES_MIN) - 1)),
+        from(block, None),
+        ByteRange::Suffix { bytes: BYTES },
+    ] {
         open(want).await;
     }
     assert_eq!(b.asked().len(), 3);
@@ -214,16 +229,22 @@ async fn a_read_that_begins_elsewhere_than_in_the_homes_bytes_is_owed_the_body_o
     let later = ByteRange::From { first: 1 << 20, last: None };
     for (want, body) in [(Some(ByteRange::All), 8), (Some(later), 8), (None, 0)] {
         let outcome = tier.open(&request(&tier, want)).await;
-        assert!(matches!(&outcome, OpenOutcome::Ufs(answer) if answer.body.len() == body), "{want:?}");
+        assert!(
+            matches!(&outcome, OpenOutcome::Ufs(answer) if answer.body.len() == body),
+            "{want:?}"
+        );
     }
-    let asks_for_bytes = |request: &Request| matches!(request, Request::Open(open) if open.piece_bytes_max > 0);
+    let asks_for_bytes =
+        |request: &Request| matches!(request, Request::Open(open) if open.piece_bytes_max > 0);
     assert!(!a.asked().iter().any(asks_for_bytes));
 }
 
-/// Its disk had the pages and could not give them; the UFS, whom a replica once asked then, had another version.
+/// Its disk had the pages and could not give them; the UFS, whom a replica once asked then, had
+/// another version.
 #[tokio::test]
 async fn a_replica_that_says_the_version_is_gone_leaves_it_to_the_owner() {
-    let (a, b) = (TestWorker::new("a", honest()), TestWorker::new("b", refuses(RefusalKind::VersionGone)));
+    let (a, b) =
+        (TestWorker::new("a", honest()), TestWorker::new("b", refuses(RefusalKind::VersionGone)));
     let tier = tier(&[&a, &b]);
     heat(&tier, 2);
     let busy_owner = busy(&tier, "a");
@@ -247,6 +268,8 @@ async fn a_range_past_the_end_of_a_hot_object_has_no_bytes() {
     heat(&tier, 2);
     let _busy = busy(&tier, "a");
     let want = ByteRange::From { first: 400_000, last: None };
-    let OpenOutcome::Found(found) = tier.open(&request(&tier, Some(want))).await else { panic!("not found") };
+    let OpenOutcome::Found(found) = tier.open(&request(&tier, Some(want))).await else {
+        panic!("not found")
+    };
     assert!(found.covered.is_empty() && found.rest.is_none() && b.asked().is_empty());
 }

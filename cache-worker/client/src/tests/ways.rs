@@ -1,4 +1,5 @@
-//! Connections that break under a call: the same worker is asked again over the next way, within the request.
+//! Connections that break under a call: the same worker is asked again over the next way, within
+//! the request.
 
 use super::opening::{BYTES, all, opens, request};
 use super::reading::{END, read};
@@ -26,7 +27,10 @@ async fn a_span_goes_on_at_the_same_worker_and_no_byte_is_asked_twice_that_was_v
         // What the first bytes really came over.
         let first = if nth == 1 { TransportKind::Tcp } else { TransportKind::Verbs };
         assert_eq!(span.origin().map(|(_, kind)| kind), Some(first));
-        assert_eq!((b.asked().len(), tier.metrics.failovers.get(), tier.workers_up()), (0, 0, (2, 2)));
+        assert_eq!(
+            (b.asked().len(), tier.metrics.failovers.get(), tier.workers_up()),
+            (0, 0, (2, 2))
+        );
         assert_eq!(tier.metrics.repeats.with_label_values(&["read"]).get(), 1);
         drop(span);
         settle().await;
@@ -59,7 +63,9 @@ async fn a_connection_that_breaks_under_many_reads_loses_none() {
     let tier = tier(&[&a]);
     let mut spans: Vec<_> = (0..16).map(|_| read(&tier, "a", 0)).collect();
     let all = futures::future::join_all(spans.iter_mut().map(drain)).await;
-    assert!(all.iter().all(|(bytes, end)| *bytes == content(0, END) && matches!(end, SpanItem::End)));
+    assert!(
+        all.iter().all(|(bytes, end)| *bytes == content(0, END) && matches!(end, SpanItem::End))
+    );
     assert_eq!(tier.workers_up(), (1, 1));
 }
 
@@ -68,7 +74,8 @@ async fn an_open_is_asked_again_and_its_rest_goes_on_over_the_next_way() {
     for nth in 1..=2 {
         let a = breaks_at(nth, opens(BYTES));
         let tier = tier(&[&a]);
-        let OpenOutcome::Found(found) = tier.open(&request(&tier, Some(ByteRange::All))).await else {
+        let OpenOutcome::Found(found) = tier.open(&request(&tier, Some(ByteRange::All))).await
+        else {
             panic!("not found");
         };
         let first = if nth == 1 { TransportKind::Tcp } else { TransportKind::Verbs };

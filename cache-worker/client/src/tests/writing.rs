@@ -16,7 +16,11 @@ pub(super) fn reports(worker: &TestWorker) -> Vec<WriteOutcome> {
     let asked = worker.asked();
     asked
         .iter()
-        .filter_map(|request| if let Request::Report(report) = request { Some(report.outcome) } else { None })
+        .filter_map(
+            |request| {
+                if let Request::Report(report) = request { Some(report.outcome) } else { None }
+            },
+        )
         .collect()
 }
 
@@ -24,7 +28,9 @@ fn announced_keys(worker: &TestWorker) -> Vec<String> {
     let asked = worker.asked();
     asked
         .iter()
-        .flat_map(|request| if let Request::Announce(it) = request { it.keys.clone() } else { vec![] })
+        .flat_map(
+            |request| if let Request::Announce(it) = request { it.keys.clone() } else { vec![] },
+        )
         .collect()
 }
 
@@ -37,7 +43,13 @@ async fn every_key_is_announced_to_its_own_home_in_one_message_each() {
     let mut told = [announced_keys(&a), announced_keys(&b)].concat();
     for (worker, keys) in [("a", announced_keys(&a)), ("b", announced_keys(&b))] {
         let home = |key: &String| {
-            tier.map.load().home(&ObjectKey { volume: volume(), key: key.clone() }).unwrap().id.0.clone()
+            tier.map
+                .load()
+                .home(&ObjectKey { volume: volume(), key: key.clone() })
+                .unwrap()
+                .id
+                .0
+                .clone()
         };
         assert!(keys.iter().all(|key| home(key) == worker));
     }
@@ -57,8 +69,15 @@ async fn of_a_batch_only_the_keys_that_nobody_knows_of_stay_uncertain() {
     let announced = tier.announce(&volume(), &keys(100)).await.unwrap();
     let lost = keys(3);
     tier.report_batch(announced, &lost).await.unwrap();
-    let home =
-        |key: &String| tier.map.load().home(&ObjectKey { volume: volume(), key: key.clone() }).unwrap().id.0.clone();
+    let home = |key: &String| {
+        tier.map
+            .load()
+            .home(&ObjectKey { volume: volume(), key: key.clone() })
+            .unwrap()
+            .id
+            .0
+            .clone()
+    };
     let (mut uncertain, mut done) = (Vec::new(), Vec::new());
     for worker in [&a, &b] {
         for request in worker.asked() {
@@ -86,7 +105,10 @@ async fn one_home_that_can_not_be_told_stops_the_write_and_the_others_are_freed(
     let (a, b) = (TestWorker::new("a", honest()), TestWorker::new("b", silent()));
     let tier = tier(&[&a, &b]);
     let error = tier.announce(&volume(), &keys(100)).await.err().unwrap();
-    assert!(matches!(&error, CoherenceError::HomeUnreachable { worker, .. } if worker.0 == "b"), "{error}");
+    assert!(
+        matches!(&error, CoherenceError::HomeUnreachable { worker, .. } if worker.0 == "b"),
+        "{error}"
+    );
     tier.shutdown().await;
     assert_eq!(reports(&a), [WriteOutcome::Refused]);
     assert_eq!(tier.metrics.writes_open.get(), 0);
@@ -97,13 +119,17 @@ async fn a_home_that_refuses_stops_the_write() {
     for kind in [RefusalKind::Busy, RefusalKind::WrongEpoch(Epoch(2))] {
         let a = TestWorker::new("a", refuses(kind));
         let tier = tier(&[&a]);
-        assert!(matches!(tier.announce(&volume(), &keys(1)).await, Err(CoherenceError::HomeRefused { .. })));
+        assert!(matches!(
+            tier.announce(&volume(), &keys(1)).await,
+            Err(CoherenceError::HomeRefused { .. })
+        ));
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_connection_is_tried_again_for_announcements_and_reports() {
-    let a = TestWorker::with_faults("a", Faults::none().refuse_connects(3).drop_at_event(1), honest());
+    let a =
+        TestWorker::with_faults("a", Faults::none().refuse_connects(3).drop_at_event(1), honest());
     let tier = tier(&[&a]);
     let announced = tier.announce(&volume(), &keys(1)).await.unwrap();
     a.faults.drop_at_event(1);
@@ -191,7 +217,8 @@ async fn a_report_that_finds_no_place_is_said_again_until_there_is_one() {
         let left = left.clone();
         move |request, reply| {
             let spend = |left: u64| left.checked_sub(1);
-            let (order, is_report) = (std::sync::atomic::Ordering::SeqCst, matches!(request, Request::Report(_)));
+            let (order, is_report) =
+                (std::sync::atomic::Ordering::SeqCst, matches!(request, Request::Report(_)));
             let answer = match is_report && left.fetch_update(order, order, spend).is_ok() {
                 true => Reply::Refused(Refusal { kind: RefusalKind::Busy, reason: "test".into() }),
                 false => Reply::Done { generation: Generation(1), lease: Lease::default() },
@@ -212,7 +239,10 @@ async fn a_report_that_finds_no_place_is_said_again_until_there_is_one() {
     let began = tokio::time::Instant::now();
     let error = tier.report(announced, WriteOutcome::Unknown).await.unwrap_err();
     assert!(matches!(error, CoherenceError::HomeRefused { .. }), "{error}");
-    assert!(began.elapsed() <= tier.options.report_deadline && began.elapsed() > tier.options.report_deadline / 2);
+    assert!(
+        began.elapsed() <= tier.options.report_deadline
+            && began.elapsed() > tier.options.report_deadline / 2
+    );
 }
 
 /// The transports' frames hold 64 KiB, and a batch delete may name a thousand keys of 1 KiB.
@@ -228,7 +258,11 @@ async fn long_keys_are_told_in_several_messages() {
 }
 
 fn entries(count: usize) -> Vec<ListedEntry> {
-    let shown = Shown { etag: Some(format!("\"{:032}\"", 0)), bytes: Some(u64::MAX), last_modified_ms: Some(i64::MIN) };
+    let shown = Shown {
+        etag: Some(format!("\"{:032}\"", 0)),
+        bytes: Some(u64::MAX),
+        last_modified_ms: Some(i64::MIN),
+    };
     keys(count).into_iter().map(|key| ListedEntry { key, shown: Some(shown.clone()) }).collect()
 }
 

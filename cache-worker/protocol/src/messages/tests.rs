@@ -26,10 +26,14 @@ fn a_request_survives_the_wire() {
 
 #[test]
 fn an_open_keeps_its_trace_and_an_announcement_has_none() {
-    let context = TraceContext { trace: u128::MAX, span: 7, sampled: true, state: Some("a=1".into()) };
+    let context =
+        TraceContext { trace: u128::MAX, span: 7, sampled: true, state: Some("a=1".into()) };
     let Request::Open(inner) = open() else { panic!("not an open") };
     let traced = open().traced(Some(&context));
-    assert_eq!(Request::decode(&traced.encode()).unwrap(), Request::Traced(context.clone(), Question::Open(inner)));
+    assert_eq!(
+        Request::decode(&traced.encode()).unwrap(),
+        Request::Traced(context.clone(), Question::Open(inner))
+    );
     assert_eq!(open().traced(None), open());
     assert_eq!(Request::Standing.traced(Some(&context)), Request::Standing);
 }
@@ -45,7 +49,11 @@ fn trailing_bytes_are_refused() {
 fn every_truncation_is_refused() {
     let bytes = open().encode();
     for length in 0..bytes.len() {
-        assert!(Request::decode(&bytes[..length]).is_err(), "accepted {length} of {} bytes", bytes.len());
+        assert!(
+            Request::decode(&bytes[..length]).is_err(),
+            "accepted {length} of {} bytes",
+            bytes.len()
+        );
     }
 }
 
@@ -67,8 +75,10 @@ fn ranges_resolve_as_http_says() {
 #[test]
 fn a_listing_contradicts_another_etag_length_or_time_and_nothing_that_it_leaves_out() {
     let version = Version { etag: "\"a\"".into(), bytes: 7, version_id: None };
-    let known = Attributes { version, last_modified: Some(100), headers: vec![], checksums_known: false };
-    let same = Shown { etag: Some("\"a\"".into()), bytes: Some(7), last_modified_ms: Some(100_000) };
+    let known =
+        Attributes { version, last_modified: Some(100), headers: vec![], checksums_known: false };
+    let same =
+        Shown { etag: Some("\"a\"".into()), bytes: Some(7), last_modified_ms: Some(100_000) };
     let at = |ms| Shown { last_modified_ms: Some(ms), ..same.clone() };
     for agrees in [same.clone(), Shown::default(), at(100_999), at(99_001)] {
         assert!(!agrees.contradicts(&known), "{agrees:?}");

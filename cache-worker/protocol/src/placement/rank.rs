@@ -7,19 +7,26 @@ use siphasher::sip::SipHasher13;
 
 use super::{Member, SLOTS};
 
-/// Slots that a worker may own, as a multiple of its share. Promised is 1.15; whole slots take the rest.
+/// Slots that a worker may own, as a multiple of its share. Promised is 1.15; whole slots take the
+/// rest.
 const LOAD_MAX: f64 = 1.14;
 
-/// Candidates of a slot that are looked at first, on average. With fewer than two dozen the few that have no room, or share
-/// the owner's zone, would often leave none; each more costs a logarithm.
+/// Candidates of a slot that are looked at first, on average. With fewer than two dozen the few
+/// that have no room, or share the owner's zone, would often leave none; each more costs a
+/// logarithm.
 const LISTED: f64 = 24.0;
 
 /// `SLOTS × ranks` indexes into `members`, of which at least `ranks` own slots.
 pub(super) fn table(members: &[Member], ranks: usize) -> Vec<u16> {
-    let candidates: Vec<Candidate> =
-        members.iter().enumerate().filter(|(_, member)| !member.draining).map(Candidate::new).collect();
+    let candidates: Vec<Candidate> = members
+        .iter()
+        .enumerate()
+        .filter(|(_, member)| !member.draining)
+        .map(Candidate::new)
+        .collect();
     let weights: f64 = candidates.iter().map(|candidate| candidate.weight).sum();
-    let mut room: Vec<u32> = candidates.iter().map(|candidate| slots_max(candidate.weight / weights)).collect();
+    let mut room: Vec<u32> =
+        candidates.iter().map(|candidate| slots_max(candidate.weight / weights)).collect();
     let zones = zones(members, &candidates);
     let costs = Costs::new(&candidates, weights);
 
@@ -40,8 +47,8 @@ pub(super) fn table(members: &[Member], ranks: usize) -> Vec<u16> {
     table
 }
 
-/// The slot's workers out of `listed`, with their costs and in the order of the candidates. `false`: who should come next may
-/// be one that is not listed.
+/// The slot's workers out of `listed`, with their costs and in the order of the candidates.
+/// `false`: who should come next may be one that is not listed.
 fn choose(
     listed: &[(u64, usize)],
     all: bool,
@@ -77,11 +84,11 @@ fn choose(
     true
 }
 
-/// What a slot costs at each candidate. With a thousand of them nearly all are far from being the cheapest, and are told by
-/// an integer comparison instead of a logarithm.
+/// What a slot costs at each candidate. With a thousand of them nearly all are far from being the
+/// cheapest, and are told by an integer comparison instead of a logarithm.
 struct Costs {
-    /// All weights are the same: the random number turned round is the cost, which orders as its logarithm does. A member of
-    /// another weight then changes the scale of costs, not their order.
+    /// All weights are the same: the random number turned round is the cost, which orders as its
+    /// logarithm does. A member of another weight then changes the scale of costs, not their order.
     equal: bool,
     /// Costs from here on are not cheap.
     cheap_below: u64,
@@ -102,11 +109,16 @@ impl Costs {
         // The cheapest of exponential variates has the sum of their rates as its rate.
         let below = LISTED / weights;
         let random_min = |candidate: &Candidate| {
-            // A cost is -ln(u) / weight, and 1 - u is no more than -ln(u). A little lower, for what rounding may do.
+            // A cost is -ln(u) / weight, and 1 - u is no more than -ln(u). A little lower, for what
+            // rounding may do.
             let uniform_min = 1.0 - (below * candidate.weight * (1.0 + 1e-9) + 1e-12);
             ((uniform_min.max(0.0) * (1u64 << 52) as f64) as u64).saturating_sub(2) << 12
         };
-        Self { equal, cheap_below: below.to_bits(), random_min: candidates.iter().map(random_min).collect() }
+        Self {
+            equal,
+            cheap_below: below.to_bits(),
+            random_min: candidates.iter().map(random_min).collect(),
+        }
     }
 
     /// Those that cost less than `cheap_below`.
@@ -194,23 +206,26 @@ fn cheapest(listed: &[(u64, usize)], may: impl Fn(usize) -> bool) -> Option<usiz
     best.map(|(_, at)| at)
 }
 
-/// The finaliser of SplitMix64 (Steele, Lea & Flood 2014): every bit of the input changes about half of the output's.
+/// The finaliser of SplitMix64 (Steele, Lea & Flood 2014): every bit of the input changes about
+/// half of the output's.
 fn mixed(mut bits: u64) -> u64 {
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     bits ^ (bits >> 31)
 }
 
-/// An exponential variate with rate `weight` (the smallest of several falls to each in proportion to its rate), as bits that
-/// order as the number does.
+/// An exponential variate with rate `weight` (the smallest of several falls to each in proportion
+/// to its rate), as bits that order as the number does.
 fn exponential(random: u64, weight: f64) -> u64 {
-    // 52 random bits and a half, which a double holds: never 0, whose logarithm is infinite, and never 1, whose is 0.
+    // 52 random bits and a half, which a double holds: never 0, whose logarithm is infinite, and
+    // never 1, whose is 0.
     let uniform = ((random >> 12) as f64 + 0.5) / (1u64 << 52) as f64;
     (-ln(uniform) / weight).to_bits()
 }
 
-/// The natural logarithm of a normal number in (0, 1), to 10 digits. Not the platform's, whose last digits differ from library
-/// to library: IEEE 754 fixes the result of every operation that is used here.
+/// The natural logarithm of a normal number in (0, 1), to 10 digits. Not the platform's, whose last
+/// digits differ from library to library: IEEE 754 fixes the result of every operation that is used
+/// here.
 fn ln(x: f64) -> f64 {
     const LN_2: f64 = std::f64::consts::LN_2;
     let bits = x.to_bits();
@@ -218,8 +233,11 @@ fn ln(x: f64) -> f64 {
     // In [0.5, 1).
     let mantissa = f64::from_bits((bits & 0x000f_ffff_ffff_ffff) | 0x3fe0_0000_0000_0000);
     // ln m = 2 artanh((m - 1) / (m + 1)), around √½ so that the argument is small.
-    let (mantissa, exponent) =
-        if mantissa < std::f64::consts::FRAC_1_SQRT_2 { (mantissa * 2.0, exponent - 1) } else { (mantissa, exponent) };
+    let (mantissa, exponent) = if mantissa < std::f64::consts::FRAC_1_SQRT_2 {
+        (mantissa * 2.0, exponent - 1)
+    } else {
+        (mantissa, exponent)
+    };
     let z = (mantissa - 1.0) / (mantissa + 1.0);
     let square = z * z;
     let mut series = 0.0;
@@ -235,19 +253,37 @@ mod tests {
 
     #[test]
     fn the_logarithm_is_one() {
-        for x in [1e-16, 1e-9, 0.01, 0.3, 0.5, 0.7, std::f64::consts::FRAC_1_SQRT_2, 0.75, 0.999_999, 1.0 - 1e-15] {
+        for x in [
+            1e-16,
+            1e-9,
+            0.01,
+            0.3,
+            0.5,
+            0.7,
+            std::f64::consts::FRAC_1_SQRT_2,
+            0.75,
+            0.999_999,
+            1.0 - 1e-15,
+        ] {
             let error = (ln(x) - x.ln()).abs();
             assert!(error < 1e-10 * x.ln().abs().max(1e-6), "ln {x}: {} and {}", ln(x), x.ln());
         }
     }
 
-    /// What is listed first must be all that is cheap, or a release would place slots elsewhere than another.
+    /// What is listed first must be all that is cheap, or a release would place slots elsewhere
+    /// than another.
     #[test]
     fn what_is_cheap_is_listed_and_nothing_else() {
-        for weights in [vec![1.0; 200], (0..200).map(|at| 0.3 + f64::from(at % 7)).collect::<Vec<_>>()] {
-            let members = weights.iter().enumerate().map(|(at, &w)| Member::new(crate::WorkerId(format!("w{at}")), w));
+        for weights in
+            [vec![1.0; 200], (0..200).map(|at| 0.3 + f64::from(at % 7)).collect::<Vec<_>>()]
+        {
+            let members = weights
+                .iter()
+                .enumerate()
+                .map(|(at, &w)| Member::new(crate::WorkerId(format!("w{at}")), w));
             let members: Vec<Member> = members.collect();
-            let candidates: Vec<Candidate> = members.iter().enumerate().map(Candidate::new).collect();
+            let candidates: Vec<Candidate> =
+                members.iter().enumerate().map(Candidate::new).collect();
             let costs = Costs::new(&candidates, weights.iter().sum());
             let (mut cheap, mut all, mut count) = (Vec::new(), Vec::new(), 0);
             for slot in 0..2000 {
@@ -264,14 +300,19 @@ mod tests {
     #[test]
     fn costs_order_as_the_numbers_do() {
         let cost = |random: u64| exponential(random << 12, 0.3);
-        assert!(cost(0) > cost(1) && cost(1) > cost(1 << 40) && cost(1 << 40) > cost((1 << 52) - 1));
+        assert!(
+            cost(0) > cost(1) && cost(1) > cost(1 << 40) && cost(1 << 40) > cost((1 << 52) - 1)
+        );
     }
 
     #[test]
     fn rooms_hold_all_slots() {
         for weights in [vec![1.0; 7], vec![1.0, 3.0, 0.001], vec![1.0; 1000]] {
             let sum: f64 = weights.iter().sum();
-            assert!(weights.iter().map(|weight| slots_max(weight / sum) as usize).sum::<usize>() >= SLOTS);
+            assert!(
+                weights.iter().map(|weight| slots_max(weight / sum) as usize).sum::<usize>()
+                    >= SLOTS
+            );
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The workers of a hot block: its slot's, and as many more as it takes. The same everywhere, without anybody being told who they are.
+//! The workers of a hot block: its slot's, and as many more as it takes. The same everywhere,
+//! without anybody being told who they are.
 //!
 //! Owns no load and no count: how many workers a block has is the coordinator's to say.
 
@@ -10,10 +11,12 @@ use super::Placement;
 use crate::ids::Slot;
 
 impl Placement {
-    /// `workers` of a slot as indexes into [`Placement::members`], the owner first: those that the map ranks, then the ones whose
-    /// random number, divided by their weight, is the lowest. As many as there are that own slots, and one at least if there is a map.
+    /// `workers` of a slot as indexes into [`Placement::members`], the owner first: those that the
+    /// map ranks, then the ones whose random number, divided by their weight, is the lowest. As
+    /// many as there are that own slots, and one at least if there is a map.
     ///
-    /// Costs a hash for each member if the map does not rank as many: for a few hundred blocks, whenever list or map change.
+    /// Costs a hash for each member if the map does not rank as many: for a few hundred blocks,
+    /// whenever list or map change.
     pub fn spread(&self, slot: Slot, workers: usize) -> Vec<u16> {
         if self.members.is_empty() {
             return Vec::new();
@@ -24,10 +27,13 @@ impl Placement {
         if found.len() == workers {
             return found;
         }
-        let others = (0..).zip(&self.members).filter(|(at, member)| !member.draining && !ranked.contains(at));
+        let others = (0..)
+            .zip(&self.members)
+            .filter(|(at, member)| !member.draining && !ranked.contains(at));
         let mut costs: Vec<(f64, u16)> = others
             .map(|(at, member)| {
-                let mut hasher = SipHasher13::new_with_keys(0x7665_7262_7333_0004, 0x686f_7462_6c6f_636b);
+                let mut hasher =
+                    SipHasher13::new_with_keys(0x7665_7262_7333_0004, 0x686f_7462_6c6f_636b);
                 hasher.write_u16(slot.0);
                 hasher.write(member.id.0.as_bytes());
                 // Division rounds in the same way everywhere.
@@ -59,12 +65,16 @@ mod tests {
 
     fn map(count: usize, ranks: usize, without: Option<usize>) -> Placement {
         let members = (0..count).filter(|n| Some(*n) != without);
-        let members = members.map(|n| Member::new(WorkerId(format!("w{n:03}")), if n == 0 { 3.0 } else { 1.0 }));
+        let members = members
+            .map(|n| Member::new(WorkerId(format!("w{n:03}")), if n == 0 { 3.0 } else { 1.0 }));
         Placement::new(Epoch(1), members.collect(), ranks).unwrap()
     }
 
     fn ids(map: &Placement, slot: u16, workers: usize) -> Vec<String> {
-        map.spread(Slot(slot), workers).iter().map(|&at| map.members()[usize::from(at)].id.0.clone()).collect()
+        map.spread(Slot(slot), workers)
+            .iter()
+            .map(|&at| map.members()[usize::from(at)].id.0.clone())
+            .collect()
     }
 
     #[test]
@@ -76,7 +86,11 @@ mod tests {
             assert_eq!(map.spread(Slot(slot), 2), owners);
             let six = map.spread(Slot(slot), 6);
             assert_eq!((&six[..2], six.iter().collect::<HashSet<_>>().len()), (owners, 6));
-            assert_eq!(map.spread(Slot(slot), 5), six[..5], "more workers change none of the fewer");
+            assert_eq!(
+                map.spread(Slot(slot), 5),
+                six[..5],
+                "more workers change none of the fewer"
+            );
             assert_eq!(map.spread(Slot(slot), 20)[..6], six);
         }
     }
@@ -89,7 +103,10 @@ mod tests {
         let mut members: Vec<Member> = map(4, 1, None).members().to_vec();
         members[2].draining = true;
         let map = Placement::new(Epoch(1), members, 1).unwrap();
-        assert!((0..500).all(|slot| !map.spread(Slot(slot), 4).contains(&2)), "a worker that drains");
+        assert!(
+            (0..500).all(|slot| !map.spread(Slot(slot), 4).contains(&2)),
+            "a worker that drains"
+        );
     }
 
     #[test]
@@ -106,7 +123,8 @@ mod tests {
             had += 1;
             kept += u32::from(before == after);
         }
-        // Three of 22 parts, three times: somewhat more than a third; with equal weights it would be 3 of 20.
+        // Three of 22 parts, three times: somewhat more than a third; with equal weights it would
+        // be 3 of 20.
         let share = f64::from(heavy) / slots().count() as f64;
         assert!((0.25..0.45).contains(&share), "{share}");
         assert!(f64::from(kept) > 0.9 * f64::from(had), "{kept} of {had}");

@@ -3,7 +3,11 @@ use super::*;
 use proptest::prelude::*;
 
 fn members(weights: &[f64]) -> Vec<Member> {
-    weights.iter().enumerate().map(|(i, &weight)| Member::new(WorkerId(format!("w{i}")), weight)).collect()
+    weights
+        .iter()
+        .enumerate()
+        .map(|(i, &weight)| Member::new(WorkerId(format!("w{i}")), weight))
+        .collect()
 }
 
 fn map_of(members: Vec<Member>) -> Placement {
@@ -27,7 +31,10 @@ fn imbalance(map: &Placement) -> f64 {
     let mut owned = vec![0u32; map.members().len()];
     slots().for_each(|slot| owned[usize::from(map.owners(slot)[0])] += 1);
     let weights: f64 = map.members().iter().map(|member| member.weight).sum();
-    let ratios = owned.iter().zip(map.members()).map(|(&owned, member)| f64::from(owned) / (member.weight / weights));
+    let ratios = owned
+        .iter()
+        .zip(map.members())
+        .map(|(&owned, member)| f64::from(owned) / (member.weight / weights));
     ratios.fold(0.0, f64::max) / SLOTS as f64
 }
 
@@ -68,7 +75,10 @@ fn replicas_stand_in_different_zones() {
     let map = Placement::new(Epoch(1), members, 4).unwrap();
     for slot in slots() {
         let zone = |rank: usize| map.members()[usize::from(map.owners(slot)[rank])].zone.as_str();
-        assert!(zone(0) != zone(1) && zone(1) != zone(2) && zone(0) != zone(2), "three racks, three replicas");
+        assert!(
+            zone(0) != zone(1) && zone(1) != zone(2) && zone(0) != zone(2),
+            "three racks, three replicas"
+        );
         let distinct: std::collections::BTreeSet<_> = map.owners(slot).iter().collect();
         assert_eq!(distinct.len(), 4, "the fourth is another worker at least");
     }
@@ -82,7 +92,9 @@ fn a_draining_worker_owns_nothing_and_the_others_keep_theirs() {
     let after = map_of(drained);
     assert_eq!(after.members().len(), 5);
     assert!(slots().all(|slot| after.owners(slot).iter().all(|&at| at != 2)));
-    let kept = |slot: &Slot| before.owner(*slot).id == after.owner(*slot).id || before.owner(*slot).id.0 == "w2";
+    let kept = |slot: &Slot| {
+        before.owner(*slot).id == after.owner(*slot).id || before.owner(*slot).id.0 == "w2"
+    };
     assert!(slots().all(|slot| kept(&slot)));
     assert_eq!(
         Placement::new(Epoch(1), vec![Member { draining: true, ..members(&[1.0])[0].clone() }], 1),
@@ -97,7 +109,11 @@ fn a_static_epoch_is_that_of_its_members_weights_and_ranks() {
     let mut reversed = three.clone();
     reversed.reverse();
     assert_eq!(epoch(&three, 2), epoch(&reversed, 2));
-    assert_eq!(epoch(&three, 3), epoch(&three, 9), "more ranks than members are as many as members");
+    assert_eq!(
+        epoch(&three, 3),
+        epoch(&three, 9),
+        "more ranks than members are as many as members"
+    );
     let changed = |change: fn(&mut Member)| {
         let mut changed = three.clone();
         change(&mut changed[0]);
@@ -127,14 +143,25 @@ fn maps_and_static_epochs_stay_as_they_are() {
         hasher.finish()
     };
     let zoned = members(&[1.0, 3.0, 2.0, 0.7]).into_iter().enumerate();
-    let zoned = zoned.map(|(at, member)| Member { zone: format!("z{}", at / 2), ..member }).collect::<Vec<_>>();
+    let zoned = zoned
+        .map(|(at, member)| Member { zone: format!("z{}", at / 2), ..member })
+        .collect::<Vec<_>>();
     assert_eq!(
-        (digest(&map(&[1.0; 3])), digest(&map_of(zoned.clone())), Placement::static_epoch(&zoned, 2)),
+        (
+            digest(&map(&[1.0; 3])),
+            digest(&map_of(zoned.clone())),
+            Placement::static_epoch(&zoned, 2)
+        ),
         (2_537_868_371_229_468_420, 5_684_357_835_780_551_997, Epoch(12_138_047_722_992_691_845))
     );
     let many = members(&[1.0; 120]).into_iter().enumerate();
-    let many = many.map(|(at, member)| Member { zone: format!("z{}", at % 6), ..member }).collect::<Vec<_>>();
-    let mixed = many.iter().enumerate().map(|(at, member)| Member { weight: 1.0 + (at % 3) as f64, ..member.clone() });
+    let many = many
+        .map(|(at, member)| Member { zone: format!("z{}", at % 6), ..member })
+        .collect::<Vec<_>>();
+    let mixed = many
+        .iter()
+        .enumerate()
+        .map(|(at, member)| Member { weight: 1.0 + (at % 3) as f64, ..member.clone() });
     assert_eq!(
         (digest(&map_of(many.clone())), digest(&map_of(mixed.collect()))),
         (1_368_510_996_911_833_037, 9_569_488_122_440_954_982)
@@ -151,7 +178,10 @@ fn the_order_of_the_list_does_not_matter() {
 #[test]
 fn replicas_are_different_workers() {
     let map = map(&[1.0; 3]);
-    assert!(slots().all(|slot| map.owners(slot).len() == 2 && map.owners(slot)[0] != map.owners(slot)[1]));
+    assert!(
+        slots()
+            .all(|slot| map.owners(slot).len() == 2 && map.owners(slot)[0] != map.owners(slot)[1])
+    );
 }
 
 #[test]
@@ -159,7 +189,10 @@ fn bad_lists_are_refused() {
     assert_eq!(Placement::new(Epoch(1), vec![], 1), Err(PlacementError::NoWorkers));
     let twice = vec![members(&[1.0])[0].clone(), members(&[1.0])[0].clone()];
     assert!(matches!(Placement::new(Epoch(1), twice, 1), Err(PlacementError::Duplicate(_))));
-    assert!(matches!(Placement::new(Epoch(1), members(&[0.0]), 1), Err(PlacementError::Weight { .. })));
+    assert!(matches!(
+        Placement::new(Epoch(1), members(&[0.0]), 1),
+        Err(PlacementError::Weight { .. })
+    ));
 }
 
 #[test]

@@ -24,7 +24,8 @@ fn up_to(ms: u64) -> Age {
 /// A check that began at 10 ms under generation 1.
 fn running() -> (Checks, Sent) {
     let checks = Checks::new(10);
-    let Joined::Sends(_, sent) = checks.join(KEY, plan(PLAIN), &asking(10, Age::Any, 1), at(10)) else {
+    let Joined::Sends(_, sent) = checks.join(KEY, plan(PLAIN), &asking(10, Age::Any, 1), at(10))
+    else {
         panic!("nobody sends")
     };
     (checks, sent)
@@ -33,7 +34,9 @@ fn running() -> (Checks, Sent) {
 /// Whether a reader gets the answer of the running check, and not of the next.
 async fn takes_running(asking: Asking, needs: Needs) -> bool {
     let (checks, sent) = running();
-    let Joined::Waits(mut waiting) = checks.join(KEY, plan(needs), &asking, asking.arrived) else { panic!("sends") };
+    let Joined::Waits(mut waiting) = checks.join(KEY, plan(needs), &asking, asking.arrived) else {
+        panic!("sends")
+    };
     sent.answer.send_replace(Some(Arc::new(Outcome::Uncertain)));
     waiting.borrow_and_update().is_some()
 }
@@ -43,10 +46,19 @@ async fn a_check_is_joined_only_by_those_who_may_have_its_answer() {
     assert!(takes_running(asking(20, up_to(10), 1), PLAIN).await);
     assert!(takes_running(asking(1000, Age::Any, 1), PLAIN).await);
     assert!(!takes_running(asking(21, up_to(10), 1), PLAIN).await, "too old");
-    assert!(!takes_running(asking(10, Age::AlwaysAsk, 1), PLAIN).await, "sent before the reader came");
+    assert!(
+        !takes_running(asking(10, Age::AlwaysAsk, 1), PLAIN).await,
+        "sent before the reader came"
+    );
     assert!(!takes_running(asking(10, Age::Any, 2), PLAIN).await, "a write has passed");
-    assert!(!takes_running(asking(10, Age::Any, 1), Needs { checksums: true, ..PLAIN }).await, "lacks checksums");
-    assert!(!takes_running(asking(10, Age::Any, 1), Needs { error_body: true, ..PLAIN }).await, "lacks a body");
+    assert!(
+        !takes_running(asking(10, Age::Any, 1), Needs { checksums: true, ..PLAIN }).await,
+        "lacks checksums"
+    );
+    assert!(
+        !takes_running(asking(10, Age::Any, 1), Needs { error_body: true, ..PLAIN }).await,
+        "lacks a body"
+    );
 }
 
 #[tokio::test]
@@ -75,7 +87,10 @@ async fn a_next_check_that_nobody_waits_for_is_not_sent() {
     let (checks, _sent) = running();
     drop(checks.join(KEY, plan(PLAIN), &asking(20, Age::AlwaysAsk, 1), at(20)));
     assert!(checks.next(KEY, at(30), || Generation(1)).is_none());
-    assert!(matches!(checks.join(KEY, plan(PLAIN), &asking(30, Age::Any, 1), at(30)), Joined::Sends(..)));
+    assert!(matches!(
+        checks.join(KEY, plan(PLAIN), &asking(30, Age::Any, 1), at(30)),
+        Joined::Sends(..)
+    ));
 }
 
 #[tokio::test]
@@ -83,7 +98,13 @@ async fn checks_are_bounded() {
     let checks = Checks::new(1);
     let first = checks.join(KEY, plan(PLAIN), &asking(10, Age::Any, 1), at(10));
     assert!(matches!(first, Joined::Sends(..)));
-    assert!(matches!(checks.join(AttributesKey(8), plan(PLAIN), &asking(10, Age::Any, 1), at(10)), Joined::Full));
+    assert!(matches!(
+        checks.join(AttributesKey(8), plan(PLAIN), &asking(10, Age::Any, 1), at(10)),
+        Joined::Full
+    ));
     checks.abandon(KEY);
-    assert!(matches!(checks.join(AttributesKey(8), plan(PLAIN), &asking(10, Age::Any, 1), at(10)), Joined::Sends(..)));
+    assert!(matches!(
+        checks.join(AttributesKey(8), plan(PLAIN), &asking(10, Age::Any, 1), at(10)),
+        Joined::Sends(..)
+    ));
 }

@@ -60,7 +60,11 @@ enum Event {
 }
 
 fn events() -> impl Strategy<Value = Vec<Event>> {
-    let outcome = prop_oneof![Just(WriteOutcome::Done), Just(WriteOutcome::Refused), Just(WriteOutcome::Unknown)];
+    let outcome = prop_oneof![
+        Just(WriteOutcome::Done),
+        Just(WriteOutcome::Refused),
+        Just(WriteOutcome::Unknown)
+    ];
     let event = prop_oneof![
         3 => (0..KEYS, 0..3u64, 0..40u64).prop_map(|(key, write, ms)| Event::Announce { key, write, ms }),
         1 => (0..KEYS, 0..3u64, 0..60u64).prop_map(|(key, write, ms)| Event::Inherit { key, write, ms }),
@@ -93,7 +97,8 @@ impl Truth {
     fn opens(&mut self, write: u64, now: u64, remaining: u64, uncertain: u64) {
         self.open.retain(|_, open| open.end > now);
         let open = self.open.entry(write).or_default();
-        *open = Open { end: open.end.max(now + remaining), uncertain: open.uncertain.max(uncertain) };
+        *open =
+            Open { end: open.end.max(now + remaining), uncertain: open.uncertain.max(uncertain) };
     }
 }
 
@@ -106,9 +111,10 @@ struct Asked {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
-    /// Whatever the order of announcements, reports, expiries, checks and their late answers: what may be answered from
-    /// the cache was asked after the last news of its key, and never while a write is open. One slot for all keys is the
-    /// hardest case for everything else: keys then disturb each other, and only cost checks.
+    /// Whatever the order of announcements, reports, expiries, checks and their late answers: what
+    /// may be answered from the cache was asked after the last news of its key, and never while a
+    /// write is open. One slot for all keys is the hardest case for everything else: keys then
+    /// disturb each other, and only cost checks.
     #[test]
     fn nothing_older_than_the_last_news_is_answered(events in events(), slots in prop_oneof![Just(1usize), Just(64)]) {
         let coherence = coherence(slots, 1000);
@@ -157,7 +163,8 @@ proptest! {
                     if nth < asked.len() {
                         let answer = asked.swap_remove(nth);
                         if coherence.holds(hash(answer.key), answer.generation, now) {
-                            prop_assert!(answer.at > truth[answer.key].news, "an old answer was kept");
+                            prop_assert!(answer.at > truth[answer.key].news,
+                                "an old answer was kept");
                             cache.insert(answer.key, answer);
                         }
                     }
@@ -214,19 +221,28 @@ fn a_key_named_twice_takes_one_place() {
 
 #[test]
 fn a_write_of_unknown_outcome_is_open_for_its_whole_time_from_then_on() {
-    let (coherence, at) = (coherence(16, 2), |ms| Moment::default().after(Duration::from_millis(ms)));
+    let (coherence, at) =
+        (coherence(16, 2), |ms| Moment::default().after(Duration::from_millis(ms)));
     // No renewal came through, and the table is full.
     coherence.announce(&[hash(0)], write(1), Duration::from_millis(40), at(0)).unwrap();
-    coherence.inherit(hash(1), write(1), (Duration::from_millis(40), UNCERTAIN_MAX), at(0)).unwrap();
-    coherence.report(&[hash(0), hash(1)], write(1), WriteOutcome::Unknown, UNCERTAIN_MAX, at(39)).unwrap();
+    coherence
+        .inherit(hash(1), write(1), (Duration::from_millis(40), UNCERTAIN_MAX), at(0))
+        .unwrap();
+    coherence
+        .report(&[hash(0), hash(1)], write(1), WriteOutcome::Unknown, UNCERTAIN_MAX, at(39))
+        .unwrap();
     let open = |ms| [0, 1].map(|key| coherence.admit(hash(key), at(ms)).is_err());
-    assert_eq!([open(78), open(79), open(88), open(89)], [[true, true], [false, true], [false, true], [false, false]]);
+    assert_eq!(
+        [open(78), open(79), open(88), open(89)],
+        [[true, true], [false, true], [false, true], [false, false]]
+    );
 }
 
 #[test]
 fn a_report_of_unknown_outcome_that_found_no_place_finds_one_later() {
     let (coherence, now) = (coherence(16, 1), Moment::default());
-    let report = || coherence.report(&[hash(1)], write(2), WriteOutcome::Unknown, UNCERTAIN_MAX, now);
+    let report =
+        || coherence.report(&[hash(1)], write(2), WriteOutcome::Unknown, UNCERTAIN_MAX, now);
     coherence.announce(&[hash(0)], write(1), UNCERTAIN_MAX, now).unwrap();
     assert_eq!(report(), Err(TooManyWrites));
     coherence.report(&[hash(0)], write(1), WriteOutcome::Done, UNCERTAIN_MAX, now).unwrap();
@@ -249,7 +265,10 @@ fn a_write_that_was_lost_sight_of_leaves_a_doubt_and_its_end_makes_void() {
     table.sweep(at(69));
     assert!(table.holds(hash(1), learnt, at(69)) && table.doubts() == 1);
     table.sweep(at(70));
-    assert!(!table.holds(hash(1), learnt, at(70)), "it was learnt while the write could still come");
+    assert!(
+        !table.holds(hash(1), learnt, at(70)),
+        "it was learnt while the write could still come"
+    );
     assert_eq!((table.doubted_age(hash(1)), table.doubts()), (None, 0));
 }
 

@@ -1,7 +1,8 @@
 //! The gateways that hold leases: what is recalled of each, and how much of that it has dropped.
 //!
-//! Recalls are numbered over all holders, and never anew in the life of a process: what a holder says of an earlier number can't be
-//! taken for a later one, whatever was forgotten of it meanwhile.
+//! Recalls are numbered over all holders, and never anew in the life of a process: what a holder
+//! says of an earlier number can't be taken for a later one, whatever was forgotten of it
+//! meanwhile.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -50,7 +51,8 @@ impl Holders {
         Self { known: HashMap::new(), holders_max, number: 0, closed: false }
     }
 
-    /// The number under which the holder is to drop this key. One that is not known is never told: its lease ends.
+    /// The number under which the holder is to drop this key. One that is not known is never told:
+    /// its lease ends.
     pub(super) fn recall(&mut self, holder: HolderId, hash: KeyHash) -> u64 {
         self.number += 1;
         if let Some(known) = self.known.get_mut(&holder) {
@@ -79,15 +81,17 @@ impl Holders {
         self.known.get(&holder).is_some_and(|known| known.dropped >= recall)
     }
 
-    /// How far it has dropped what was recalled, and the news. One that polls anew knows of no number, and is not told again what it
-    /// has dropped long ago: it would ask without end.
+    /// How far it has dropped what was recalled, and the news. One that polls anew knows of no
+    /// number, and is not told again what it has dropped long ago: it would ask without end.
     pub(super) fn poll(
         &mut self,
         holder: HolderId,
         through: u64,
         now: Moment,
     ) -> Result<(u64, watch::Receiver<u64>), TooMany> {
-        if self.closed || (!self.known.contains_key(&holder) && self.known.len() >= self.holders_max) {
+        if self.closed
+            || (!self.known.contains_key(&holder) && self.known.len() >= self.holders_max)
+        {
             return Err(TooMany);
         }
         let known = self.known.entry(holder).or_insert_with(|| Known {
@@ -154,7 +158,12 @@ pub(crate) struct Poll<'a> {
 }
 
 impl<'a> Poll<'a> {
-    pub(super) fn new(holders: &'a Mutex<Holders>, holder: HolderId, through: u64, news: watch::Receiver<u64>) -> Self {
+    pub(super) fn new(
+        holders: &'a Mutex<Holders>,
+        holder: HolderId,
+        through: u64,
+        news: watch::Receiver<u64>,
+    ) -> Self {
         Self { holders, holder, through, news }
     }
 

@@ -26,7 +26,8 @@ fn key(key: u64) -> Concerned {
     Concerned::Keys(vec![hash(key)])
 }
 
-/// A gateway as the table has to fear it: it reads on from whatever it holds, until its end or until it hears otherwise.
+/// A gateway as the table has to fear it: it reads on from whatever it holds, until its end or
+/// until it hears otherwise.
 #[derive(Default)]
 struct Gateway {
     /// The end of each lease, and whether what it is on has changed since.
@@ -76,8 +77,9 @@ fn poll(grants: &Grants, holder: u64, gateway: &mut Gateway, lost: bool, ms: u64
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
-    /// Whatever the order of grants, recalls, polls whose answers come or are lost, and time: nothing is called settled while a
-    /// gateway may read on from what has changed; and when all have polled, nothing is waited for.
+    /// Whatever the order of grants, recalls, polls whose answers come or are lost, and time:
+    /// nothing is called settled while a gateway may read on from what has changed; and when all
+    /// have polled, nothing is waited for.
     #[test]
     fn nothing_is_settled_while_a_holder_may_read_on(events in events()) {
         let grants = grants(1000);
@@ -93,7 +95,8 @@ proptest! {
                     let end = ms + long;
                     if grants.grant(hash(key), (HolderId(holder), at(end)), at(ms), || true).is_ok() {
                         let held = gateways[holder as usize].holds.entry(key).or_insert((end, false));
-                        prop_assert!(!held.1 || held.0 <= ms, "granted anew while the former one is still read from");
+                        prop_assert!(!held.1 || held.0 <= ms,
+                            "granted anew while the former one is still read from");
                         *held = (held.0.max(end), false);
                     }
                 }
@@ -115,7 +118,8 @@ proptest! {
             for number in 0..KEYS {
                 let old = gateways.iter().filter_map(|gateway| gateway.holds.get(&number));
                 let until = old.filter(|held| held.1 && held.0 > ms).map(|held| at(held.0)).max();
-                prop_assert!(grants.outstanding(&key(number), at(ms)) >= until, "key {number} at {ms}");
+                prop_assert!(grants.outstanding(&key(number), at(ms)) >= until,
+                    "key {number} at {ms}");
                 any = any.max(until);
             }
             prop_assert!(grants.outstanding(&Concerned::All, at(ms)) >= any);
@@ -162,7 +166,10 @@ fn a_raise_between_the_judgement_and_the_grant_is_seen_by_one_of_them() {
 fn what_is_not_acknowledged_is_said_again_and_another_process_word_counts_for_nothing() {
     let grants = grants(10);
     let poll = |through| grants.poll(HolderId(1), through, at(0)).unwrap().answer(7, at(0));
-    assert_eq!(poll(0), verbs3_protocol::Recalled { life: 7, through: 0, keys: vec![], all: false });
+    assert_eq!(
+        poll(0),
+        verbs3_protocol::Recalled { life: 7, through: 0, keys: vec![], all: false }
+    );
     grants.grant(hash(0), (HolderId(1), at(50)), at(0), || true).unwrap();
     // A number that this process has not given.
     poll(1000);
@@ -198,11 +205,15 @@ fn a_holder_with_too_many_recalls_is_told_to_drop_all() {
 #[test]
 fn what_is_full_grants_no_more_and_has_room_again_when_something_is_over() {
     let grants = grants(2);
-    let grant = |number, ms| grants.grant(hash(number), (HolderId(1), at(ms + 10)), at(ms), || true);
+    let grant =
+        |number, ms| grants.grant(hash(number), (HolderId(1), at(ms + 10)), at(ms), || true);
     assert_eq!([grant(0, 0), grant(1, 0), grant(2, 0)], [Ok(()), Ok(()), Err(Ungranted::Full)]);
     grants.sweep(at(10));
     assert_eq!((grant(2, 10), grants.size().0), (Ok(()), 1));
-    assert_eq!(grants.grant(hash(3), (HolderId(1), at(50)), at(10), || false), Err(Ungranted::Void));
+    assert_eq!(
+        grants.grant(hash(3), (HolderId(1), at(50)), at(10), || false),
+        Err(Ungranted::Void)
+    );
     assert_eq!(grants.size().0, 1);
 }
 
@@ -213,7 +224,9 @@ async fn who_waits_goes_on_when_the_holder_has_dropped_it_or_its_lease_is_over()
         let now = clock.now();
         let waiting = key(0);
         grants.poll(HolderId(1), 0, now).unwrap();
-        grants.grant(hash(0), (HolderId(1), now.after(Duration::from_secs(1))), now, || true).unwrap();
+        grants
+            .grant(hash(0), (HolderId(1), now.after(Duration::from_secs(1))), now, || true)
+            .unwrap();
         grants.recall(&[hash(0)]);
         let settled = grants.settled(&waiting, &*clock);
         tokio::pin!(settled);
@@ -234,7 +247,9 @@ async fn who_waits_goes_on_when_the_holder_has_dropped_it_or_its_lease_is_over()
 async fn a_poll_hears_of_a_recall_at_once_and_of_the_end() {
     let grants = grants(10);
     let mut poll = grants.poll(HolderId(1), 0, at(0)).unwrap();
-    assert!(grants.is_polled_by(HolderId(1), at(60_000)) && !grants.is_polled_by(HolderId(2), at(0)));
+    assert!(
+        grants.is_polled_by(HolderId(1), at(60_000)) && !grants.is_polled_by(HolderId(2), at(0))
+    );
     grants.grant(hash(0), (HolderId(1), at(50)), at(0), || true).unwrap();
     {
         let recalled = poll.recalled();
@@ -245,11 +260,16 @@ async fn a_poll_hears_of_a_recall_at_once_and_of_the_end() {
     }
     let through = poll.answer(7, at(0)).through;
     drop(poll);
-    assert!(grants.is_polled_by(HolderId(1), at(900)) && !grants.is_polled_by(HolderId(1), at(1000)));
+    assert!(
+        grants.is_polled_by(HolderId(1), at(900)) && !grants.is_polled_by(HolderId(1), at(1000))
+    );
     let mut poll = grants.poll(HolderId(1), through, at(1000)).unwrap();
     grants.close();
     poll.recalled().await;
-    assert!(!grants.is_polled_by(HolderId(1), at(1000)) && grants.poll(HolderId(1), 0, at(1000)).is_err());
+    assert!(
+        !grants.is_polled_by(HolderId(1), at(1000))
+            && grants.poll(HolderId(1), 0, at(1000)).is_err()
+    );
 }
 
 #[tokio::test]

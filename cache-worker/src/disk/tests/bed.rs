@@ -30,7 +30,13 @@ pub(super) struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { capacity: 2 << 20, segment: SEGMENT, age_max: None, pages_max: u64::MAX, rules: HashMap::new() }
+        Self {
+            capacity: 2 << 20,
+            segment: SEGMENT,
+            age_max: None,
+            pages_max: u64::MAX,
+            rules: HashMap::new(),
+        }
     }
 }
 
@@ -43,10 +49,13 @@ impl Bed {
     pub(super) fn open(medium: impl Medium + 'static, options: &Options) -> Self {
         let metrics = DiskMetrics::new(&Registry::new()).unwrap();
         let default_rule = Rule { bytes_max: None, age_max: options.age_max };
-        let mut index = Index::new(options.capacity, options.segment, default_rule, options.rules.clone());
+        let mut index =
+            Index::new(options.capacity, options.segment, default_rule, options.rules.clone());
         index.pages_max = options.pages_max;
         let path = Path::new("/simulated");
-        let folder = Folder::open(path, FOLDER, Box::new(medium), index, FolderMetrics::new(&metrics, path)).unwrap();
+        let folder =
+            Folder::open(path, FOLDER, Box::new(medium), index, FolderMetrics::new(&metrics, path))
+                .unwrap();
         Self { folder, metrics }
     }
 
@@ -55,7 +64,12 @@ impl Bed {
     }
 
     pub(super) fn write_as(&self, page: &Page, volume: u64, now_s: u32) -> Written {
-        self.folder.write(PageHeader { volume, ..page.header() }, &page.content(), &|_| false, now_s)
+        self.folder.write(
+            PageHeader { volume, ..page.header() },
+            &page.content(),
+            &|_| false,
+            now_s,
+        )
     }
 
     /// Whether the page is there. Panics if it is, and is wrong.
@@ -91,7 +105,9 @@ impl Page {
     }
 
     pub(super) fn content(&self) -> Vec<u8> {
-        let word = |at: u64| (at + 1).wrapping_mul(self.number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1).to_le_bytes();
+        let word = |at: u64| {
+            (at + 1).wrapping_mul(self.number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1).to_le_bytes()
+        };
         let words = u64::from(self.length).div_ceil(8);
         let mut content: Vec<u8> = (0..words).flat_map(word).collect();
         content.truncate(self.length as usize);
@@ -123,7 +139,8 @@ impl Page {
     }
 }
 
-/// A medium whose process is killed at a given call that changes something: that one and all after it are not made.
+/// A medium whose process is killed at a given call that changes something: that one and all after
+/// it are not made.
 pub(super) struct Dying<M> {
     medium: M,
     left: std::sync::atomic::AtomicI64,

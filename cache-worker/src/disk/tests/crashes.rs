@@ -1,4 +1,5 @@
-//! Random writes, reads, pins, crashes and faults: what is served afterwards is right, whatever happened.
+//! Random writes, reads, pins, crashes and faults: what is served afterwards is right, whatever
+//! happened.
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -17,18 +18,20 @@ enum End {
 }
 
 fn seed() -> u64 {
-    let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random::<u64>);
+    let seed = std::env::var("SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok())
+        .unwrap_or_else(rand::random::<u64>);
     println!("SEED={seed}");
     seed
 }
 
 /// Schedules of one run of the tests; SCHEDULES=n for more.
 fn schedules() -> u64 {
-    std::env::var("SCHEDULES").ok().and_then(|count| count.parse().ok()).unwrap_or(if cfg!(debug_assertions) {
-        15
-    } else {
-        300
-    })
+    std::env::var("SCHEDULES")
+        .ok()
+        .and_then(|count| count.parse().ok())
+        .unwrap_or(if cfg!(debug_assertions) { 15 } else { 300 })
 }
 
 /// More pages than fit, so that slots are used again all the time.
@@ -42,7 +45,10 @@ fn whatever_a_crash_leaves_every_page_served_is_right() {
         let mut rng = StdRng::seed_from_u64(seed ^ schedule.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let medium = Simulated::new(rng.random());
         for life in 0..4u32 {
-            medium.set_faults(Faults { io_per_mille: [0, 0, 20][rng.random_range(0..3)], ..Faults::default() });
+            medium.set_faults(Faults {
+                io_per_mille: [0, 0, 20][rng.random_range(0..3)],
+                ..Faults::default()
+            });
             let bed = Bed::open(medium.clone(), &Options::default());
             served += read_all(&bed, life);
             for _ in 0..rng.random_range(0..400) {
@@ -50,7 +56,9 @@ fn whatever_a_crash_leaves_every_page_served_is_right() {
             }
             corrupt += bed.corrupt();
             drop(bed);
-            match [End::Killed, End::PowerCut, End::BitsFlipped, End::Misdirected][rng.random_range(0..4)] {
+            match [End::Killed, End::PowerCut, End::BitsFlipped, End::Misdirected]
+                [rng.random_range(0..4)]
+            {
                 End::Killed => {}
                 End::PowerCut => medium.cut_power(),
                 End::BitsFlipped => medium.flip_bits(20),
@@ -61,7 +69,10 @@ fn whatever_a_crash_leaves_every_page_served_is_right() {
         served += read_all(&Bed::open(medium, &Options::default()), 9);
     }
     // Else the test looks away.
-    assert!(served > 5000 && corrupt > 100, "{served} pages served after restarts, {corrupt} found corrupt");
+    assert!(
+        served > 5000 && corrupt > 100,
+        "{served} pages served after restarts, {corrupt} found corrupt"
+    );
 }
 
 fn step(bed: &Bed, medium: &Simulated, rng: &mut StdRng, now_s: u32) {
@@ -109,7 +120,8 @@ fn a_killed_process_loses_nothing_that_it_had_written_and_finds_nothing_corrupt(
     }
 }
 
-/// The call at which a process is killed is chosen in turn: no step of a write leaves a slot that lies.
+/// The call at which a process is killed is chosen in turn: no step of a write leaves a slot that
+/// lies.
 #[test]
 fn a_kill_between_any_two_calls_of_a_reused_slot_leaves_no_page_that_lies() {
     // One segment of 8 KiB slots, all of them in use, and one page more.
@@ -120,7 +132,8 @@ fn a_kill_between_any_two_calls_of_a_reused_slot_leaves_no_page_that_lies() {
         let bed = Bed::open(medium.clone(), &options());
         let slots = (0..100)
             .take_while(|&number| {
-                bed.write(&page(number), 1) == Written::Done && bed.folder.held().0.pages == number + 1
+                bed.write(&page(number), 1) == Written::Done
+                    && bed.folder.held().0.pages == number + 1
             })
             .count() as u64;
         assert!((20..40).contains(&slots), "{slots}");
@@ -129,7 +142,8 @@ fn a_kill_between_any_two_calls_of_a_reused_slot_leaves_no_page_that_lies() {
         bed.write(&page(1000), 2);
         drop(bed);
         let bed = Bed::open(medium, &options());
-        let there = (0..=slots).chain([1000]).filter(|&number| bed.serves(&page(number), 3)).count() as u64;
+        let there =
+            (0..=slots).chain([1000]).filter(|&number| bed.serves(&page(number), 3)).count() as u64;
         assert_eq!(bed.corrupt(), 0, "dies at call {dies_at}");
         assert!(there >= slots - 1, "{there} of {slots} left, dies at call {dies_at}");
     }

@@ -1,4 +1,5 @@
-//! Pins: acknowledged when they would outlive a restart, and ended by an evict whatever is being written.
+//! Pins: acknowledged when they would outlive a restart, and ended by an evict whatever is being
+//! written.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -40,7 +41,8 @@ fn is_pinned(medium: &Simulated, page: &Page) -> bool {
     bed.folder.heat(page.key(), 2).expect("the page is there after a restart").1
 }
 
-/// What waited behind a hung write was once dropped with the pages that waited, and had been called pinned.
+/// What waited behind a hung write was once dropped with the pages that waited, and had been called
+/// pinned.
 #[tokio::test]
 async fn pins_that_wait_for_a_writer_that_hangs_are_written_when_it_goes_on() {
     let (medium, pages) = (Simulated::new(1), [Page::of(0), Page::of(1)]);
@@ -77,7 +79,8 @@ async fn a_pin_counts_only_if_its_header_is_written() {
     assert_eq!(disk.pin([page.key()], later()).taken(), 0, "there is nobody left who writes");
 }
 
-/// An evict whose page's header was written anew meanwhile took it for another page, did nothing, and was called done.
+/// An evict whose page's header was written anew meanwhile took it for another page, did nothing,
+/// and was called done.
 #[test]
 fn an_evict_that_meets_the_writing_of_a_pin_leaves_nothing() {
     for pin_first in [false, true] {
@@ -92,7 +95,8 @@ fn an_evict_that_meets_the_writing_of_a_pin_leaves_nothing() {
             let first = if pin_first { scope.spawn(pin) } else { scope.spawn(evict) };
             assert!(gated.has_waiting(1, LONG));
             let second = if pin_first { scope.spawn(evict) } else { scope.spawn(pin) };
-            // It gets as far as it may meanwhile: to its own write, or to where it waits for the other.
+            // It gets as far as it may meanwhile: to its own write, or to where it waits for the
+            // other.
             gated.has_waiting(2, Duration::from_millis(300));
             gated.open();
             let (first, second) = (first.join().unwrap(), second.join().unwrap());
@@ -100,11 +104,15 @@ fn an_evict_that_meets_the_writing_of_a_pin_leaves_nothing() {
         });
         assert!(evicted && !bed.folder.holds(page.key(), 2), "pin first: {pin_first}");
         let after = Bed::open(medium, &Options::default());
-        assert!(!after.folder.holds(page.key(), 2), "a restart finds it again; pin first: {pin_first}");
+        assert!(
+            !after.folder.holds(page.key(), 2),
+            "a restart finds it again; pin first: {pin_first}"
+        );
     }
 }
 
-/// An evict once waited, without an end, for the pin of whatever page was with a device that hung; each held a thread.
+/// An evict once waited, without an end, for the pin of whatever page was with a device that hung;
+/// each held a thread.
 #[test]
 fn an_evict_does_not_wait_for_a_folder_that_hangs() {
     let (hung, well) = (Gated::new(Simulated::new(1)), Gated::new(Simulated::new(2)));

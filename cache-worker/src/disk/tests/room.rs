@@ -50,7 +50,9 @@ fn pages_of_age_are_not_served_and_leave() {
     let bed = Bed::open(Simulated::new(1), &Options { age_max, ..Options::default() });
     bed.write(&page(1), 1000);
     bed.write(&page(2), 1050);
-    assert!(bed.serves(&page(1), 1100) && !bed.serves(&page(1), 1101) && bed.serves(&page(2), 1101));
+    assert!(
+        bed.serves(&page(1), 1100) && !bed.serves(&page(1), 1101) && bed.serves(&page(2), 1101)
+    );
     bed.folder.look_over(1101, 1000);
     assert_eq!(bed.folder.held().0.pages, 1);
     // A clock that was set back makes nothing older.
@@ -60,7 +62,8 @@ fn pages_of_age_are_not_served_and_leave() {
 #[test]
 fn a_pinned_page_outlives_everything_and_a_restart_until_its_time() {
     let medium = Simulated::new(1);
-    let options = Options { capacity: SEGMENT, age_max: Some(Duration::from_secs(10)), ..Options::default() };
+    let options =
+        Options { capacity: SEGMENT, age_max: Some(Duration::from_secs(10)), ..Options::default() };
     let bed = Bed::open(medium.clone(), &options);
     bed.write(&page(1), 1000);
     assert!(bed.folder.pin(page(1).key(), 5000) && !bed.folder.pin(page(2).key(), 5000));
@@ -110,7 +113,9 @@ fn a_volume_over_its_quota_gives_up_its_own_pages() {
         assert_eq!(bed.write_as(&page(number), 7, 1), Written::Done);
         assert!(bed.serves(&page(100), 1), "its hot page stays");
     }
-    let count = |bed: &Bed, range: std::ops::Range<u64>| range.filter(|&number| bed.serves(&page(number), 1)).count();
+    let count = |bed: &Bed, range: std::ops::Range<u64>| {
+        range.filter(|&number| bed.serves(&page(number), 1)).count()
+    };
     assert_eq!((count(&bed, 0..40), count(&bed, 100..200)), (40, 10));
     // The quota is of its place on disk, and holds after a restart.
     let bed = Bed::open(medium, &options);
@@ -122,7 +127,8 @@ fn a_volume_over_its_quota_gives_up_its_own_pages() {
 
 #[test]
 fn another_width_takes_the_segment_that_was_unused_for_longest() {
-    let bed = Bed::open(Simulated::new(1), &Options { capacity: 4 * SEGMENT, ..Options::default() });
+    let bed =
+        Bed::open(Simulated::new(1), &Options { capacity: 4 * SEGMENT, ..Options::default() });
     let wide = |number: u64| Page { number: 10_000 + number, length: 16 << 10 };
     for number in 0..4 * SLOTS {
         bed.write(&page(number), 1);
@@ -131,7 +137,8 @@ fn another_width_takes_the_segment_that_was_unused_for_longest() {
     for number in 1..200 {
         assert_eq!(bed.write(&wide(number), 100 + number as u32), Written::Done);
     }
-    // What nobody asks for any more makes place for what comes now, segment by segment, but for the last.
+    // What nobody asks for any more makes place for what comes now, segment by segment, but for the
+    // last.
     let wide_ones = (0..200).filter(|&number| bed.serves(&wide(number), 300)).count();
     assert!(wide_ones >= 30, "{wide_ones}");
     let (held, _) = bed.folder.held();
@@ -149,7 +156,10 @@ fn a_smaller_capacity_removes_segments_at_the_next_start() {
     let bed = Bed::open(medium, &Options { capacity: 2 * SEGMENT, ..Options::default() });
     let (held, _) = bed.folder.held();
     assert_eq!((before.file_bytes, held.file_bytes), (8 * SEGMENT, 2 * SEGMENT));
-    assert!((0..8 * SLOTS).filter(|&number| bed.serves(&page(number), 1)).count() as u64 >= 2 * SLOTS - 6);
+    assert!(
+        (0..8 * SLOTS).filter(|&number| bed.serves(&page(number), 1)).count() as u64
+            >= 2 * SLOTS - 6
+    );
     assert_eq!(bed.write(&page(9999), 1), Written::Done);
 }
 

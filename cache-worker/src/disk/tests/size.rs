@@ -90,9 +90,15 @@ fn a_small_object_costs_the_index_less_than_200_bytes() {
         let path = std::path::Path::new("/tables");
         let index = Index::new(1 << 40, SEGMENT, Rule::default(), Default::default());
         let began = std::time::Instant::now();
-        let folder = Folder::open(path, FOLDER, Box::new(medium), index, FolderMetrics::new(&metrics, path)).unwrap();
+        let folder =
+            Folder::open(path, FOLDER, Box::new(medium), index, FolderMetrics::new(&metrics, path))
+                .unwrap();
         let (held, index_bytes) = folder.held();
-        println!("{pages} objects: {} bytes of index each, found in {:?}", index_bytes / pages, began.elapsed());
+        println!(
+            "{pages} objects: {} bytes of index each, found in {:?}",
+            index_bytes / pages,
+            began.elapsed()
+        );
         assert_eq!(held.pages, pages);
         assert!(index_bytes / pages < 200, "{} bytes a page of {pages}", index_bytes / pages);
     }

@@ -33,16 +33,25 @@ impl Worker {
         self.filler.disk().is_some_and(|disk| disk.holds(key))
     }
 
-    /// Waits until the pages, which are in memory or there already, are on disk; then pins them if that is asked, and waits until the
-    /// pins would outlive a restart.
-    pub(super) async fn settle_on_disk(&self, target: &Target, warm: &Warm, pages: Range<u16>) -> Result<(), Failure> {
-        let Some(disk) = self.filler.disk().filter(|_| warm.tier == WarmTier::Disk) else { return Ok(()) };
+    /// Waits until the pages, which are in memory or there already, are on disk; then pins them if
+    /// that is asked, and waits until the pins would outlive a restart.
+    pub(super) async fn settle_on_disk(
+        &self,
+        target: &Target,
+        warm: &Warm,
+        pages: Range<u16>,
+    ) -> Result<(), Failure> {
+        let Some(disk) = self.filler.disk().filter(|_| warm.tier == WarmTier::Disk) else {
+            return Ok(());
+        };
         let keys = || pages.clone().map(|page| target.digest.page(warm.block, page));
         let began = Instant::now();
         let mut offered: Option<Instant> = None;
         while !keys().all(|key| disk.holds(key)) {
             if began.elapsed() > WRITTEN_WITHIN {
-                return Err(Failure::Busy("the disk tier does not take the pages: it is full, slow, or resting"));
+                return Err(Failure::Busy(
+                    "the disk tier does not take the pages: it is full, slow, or resting",
+                ));
             }
             if offered.is_none_or(|at| at.elapsed() >= OFFER_EVERY) {
                 offered = Some(Instant::now());
@@ -54,12 +63,15 @@ impl Worker {
         }
         if warm.pin_until_ms > 0 {
             let until = UNIX_EPOCH + Duration::from_millis(warm.pin_until_ms);
-            let (pins, wanted) = (disk.pin(keys(), Some(until)), u64::from(pages.end - pages.start));
+            let (pins, wanted) =
+                (disk.pin(keys(), Some(until)), u64::from(pages.end - pages.start));
             if pins.taken() < wanted {
                 return Err(Failure::Busy("pages were given up before they could be pinned"));
             }
             if pins.written(WRITTEN_WITHIN.saturating_sub(began.elapsed())).await < wanted {
-                return Err(Failure::Busy("the disk tier does not write the pins: it fails, is slow, or rests"));
+                return Err(Failure::Busy(
+                    "the disk tier does not write the pins: it fails, is slow, or rests",
+                ));
             }
         }
         Ok(())

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use verbs3_protocol::{
-    Announce, BlockIndex, ByteRange, CacheVerdict, Epoch, Forget, Geometry, Listed, ListedEntry, ObjectKey, Open,
-    Opened, Piece, Read, RefusalKind, Reply as Message, Report, Request, Shown, Version, Volume, WriteId, WriteOutcome,
+    Announce, BlockIndex, ByteRange, CacheVerdict, Epoch, Forget, Geometry, Listed, ListedEntry,
+    ObjectKey, Open, Opened, Piece, Read, RefusalKind, Reply as Message, Report, Request, Shown,
+    Version, Volume, WriteId, WriteOutcome,
 };
 use verbs3_rdma::arena::{Arena, ArenaOptions};
 use verbs3_rdma::inprocess::{Faults, InProcess, Mode};
@@ -98,7 +99,11 @@ pub(super) fn version(stored: &Stored) -> Version {
 }
 
 pub(super) fn map(mebibytes: usize) -> Arena {
-    let options = ArenaOptions { capacity_bytes: mebibytes << 20, cell_bytes_max: PAGE as usize, populate: false };
+    let options = ArenaOptions {
+        capacity_bytes: mebibytes << 20,
+        cell_bytes_max: PAGE as usize,
+        populate: false,
+    };
     Arena::map(options).unwrap()
 }
 
@@ -141,15 +146,26 @@ impl Bed {
     }
 
     /// A worker in front of a store that was there before it.
-    pub(super) fn before(store: Arc<Store>, mode: Mode, mebibytes: usize, options: WorkerOptions) -> Self {
+    pub(super) fn before(
+        store: Arc<Store>,
+        mode: Mode,
+        mebibytes: usize,
+        options: WorkerOptions,
+    ) -> Self {
         let (clock, arena) = (Arc::new(ManualClock::default()), map(mebibytes));
         let retries = RetryLimits { attempts_max: 1, ..RetryLimits::default() };
         let limits = UfsLimits { retries, ..UfsLimits::default() };
         let ufs = Ufs::new("main".into(), store.clone(), limits);
         let volumes = HashMap::from([(volume(), (ufs, "bucket".to_owned()))]);
         let dyn_clock: Arc<dyn Clock> = clock.clone();
-        let worker =
-            Worker::with_clock(options, arena.clone(), volumes, &prometheus::Registry::new(), dyn_clock).unwrap();
+        let worker = Worker::with_clock(
+            options,
+            arena.clone(),
+            volumes,
+            &prometheus::Registry::new(),
+            dyn_clock,
+        )
+        .unwrap();
         let connection = InProcess::connection(worker.clone(), mode);
         Self { worker, store, clock, arena, landings: map(128), connection }
     }
@@ -159,7 +175,8 @@ impl Bed {
         let bed = Self::new(Mode::Share);
         bed.store.put("k", stored.clone());
         for pages in pages {
-            bed.read(read("k", stored, 1, (pages.start * PAGE) as u32..(pages.end * PAGE) as u32)).await;
+            bed.read(read("k", stored, 1, (pages.start * PAGE) as u32..(pages.end * PAGE) as u32))
+                .await;
         }
         bed
     }
@@ -178,7 +195,10 @@ impl Bed {
             }
             _ => Vec::new(),
         };
-        let landing = self.connection.wants_landing().then(|| Landing::lease(&self.landings, &segments).unwrap());
+        let landing = self
+            .connection
+            .wants_landing()
+            .then(|| Landing::lease(&self.landings, &segments).unwrap());
         self.connection.call(request.encode(), landing)
     }
 
@@ -196,12 +216,26 @@ impl Bed {
 
     pub(super) async fn announce(&self, key: &str, write: WriteId, uncertain_ms: u64) -> Got {
         let keys = vec![key.to_owned()];
-        self.ask(Request::Announce(Announce { volume: volume(), keys, write, epoch: Epoch(1), uncertain_ms })).await
+        self.ask(Request::Announce(Announce {
+            volume: volume(),
+            keys,
+            write,
+            epoch: Epoch(1),
+            uncertain_ms,
+        }))
+        .await
     }
 
     pub(super) async fn report(&self, key: &str, write: WriteId, outcome: WriteOutcome) -> Got {
         let keys = vec![key.to_owned()];
-        self.ask(Request::Report(Report { volume: volume(), keys, write, epoch: Epoch(1), outcome })).await
+        self.ask(Request::Report(Report {
+            volume: volume(),
+            keys,
+            write,
+            epoch: Epoch(1),
+            outcome,
+        }))
+        .await
     }
 
     pub(super) async fn forget(&self, key: &str) -> Got {
@@ -217,8 +251,16 @@ impl Bed {
     pub(super) async fn assert_nothing_leaked(self) {
         self.worker.shutdown().await;
         let (_, held) = self.worker.filler.memory().held();
-        assert_eq!(self.worker.filler.pages_in_flight(), 0, "pages in flight after the end of all tasks");
-        assert_eq!(self.arena.usage().asked_bytes, held, "arena bytes that the index does not hold");
+        assert_eq!(
+            self.worker.filler.pages_in_flight(),
+            0,
+            "pages in flight after the end of all tasks"
+        );
+        assert_eq!(
+            self.arena.usage().asked_bytes,
+            held,
+            "arena bytes that the index does not hold"
+        );
         assert_eq!(self.landings.usage().asked_bytes, 0, "landings that were not returned");
     }
 }
@@ -254,7 +296,8 @@ fn check(piece: &Piece, data: &[Bytes]) {
     let data = data.concat();
     assert_eq!(data.len(), piece.length as usize);
     let mut at = 0;
-    let cuts: Vec<usize> = Geometry::DEFAULT.cuts(&(piece.start..piece.start + piece.length)).collect();
+    let cuts: Vec<usize> =
+        Geometry::DEFAULT.cuts(&(piece.start..piece.start + piece.length)).collect();
     assert_eq!(cuts.len(), piece.checksums.len());
     for (cut, expected) in cuts.into_iter().zip(&piece.checksums) {
         let found = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, &data[at..at + cut]);

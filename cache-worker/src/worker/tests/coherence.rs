@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use verbs3_protocol::{
-    Announce, ByteRange, Epoch, Listed, ListedEntry, Open, RefusalKind, Report, Request, Shown, Volume, WriteId,
-    WriteOutcome,
+    Announce, ByteRange, Epoch, Listed, ListedEntry, Open, RefusalKind, Report, Request, Shown,
+    Volume, WriteId, WriteOutcome,
 };
 use verbs3_rdma::inprocess::Mode;
 
@@ -97,7 +97,10 @@ async fn a_listing_that_contradicts_makes_void_and_one_that_agrees_does_not() {
     assert!(!got.opened().attributes_cached);
     let touched = Some(Shown { last_modified_ms: Some((seconds + 60) * 1000), ..Shown::default() });
     bed.listed("k", touched).await;
-    assert!(!bed.open(open("k", ALL)).await.opened().attributes_cached, "its metadata may be others");
+    assert!(
+        !bed.open(open("k", ALL)).await.opened().attributes_cached,
+        "its metadata may be others"
+    );
 }
 
 #[tokio::test]
@@ -120,7 +123,13 @@ async fn a_listing_ends_an_absence_and_a_delete_marker_a_presence() {
 async fn a_write_of_what_the_home_can_not_cache_is_acknowledged() {
     let bed = Bed::new(Mode::Share);
     let (volume, keys, epoch) = (Volume::new("archive", "bucket"), vec!["k".to_owned()], Epoch(1));
-    let announce = Announce { volume: volume.clone(), keys: keys.clone(), write: WRITE, epoch, uncertain_ms: 1000 };
+    let announce = Announce {
+        volume: volume.clone(),
+        keys: keys.clone(),
+        write: WRITE,
+        epoch,
+        uncertain_ms: 1000,
+    };
     assert!(bed.ask(Request::Announce(announce)).await.is_done());
     let report = Report { volume, keys, write: WRITE, epoch, outcome: WriteOutcome::Done };
     assert!(bed.ask(Request::Report(report)).await.is_done());
@@ -132,11 +141,13 @@ async fn a_listing_of_nothing_or_of_a_foreign_volume_is_refused() {
     let nothing = bed.ask(Request::Listed(Listed { volume: volume(), entries: vec![] })).await;
     assert_eq!(nothing.refused(), Some(&RefusalKind::Malformed));
     let entries = vec![ListedEntry { key: "k".into(), shown: None }];
-    let foreign = bed.ask(Request::Listed(Listed { volume: Volume::new("main", "other"), entries })).await;
+    let foreign =
+        bed.ask(Request::Listed(Listed { volume: Volume::new("main", "other"), entries })).await;
     assert_eq!(foreign.refused(), Some(&RefusalKind::UnknownVolume));
 }
 
-/// The UFS has answered the check with the old version, but the answer is still on its way while a write passes.
+/// The UFS has answered the check with the old version, but the answer is still on its way while a
+/// write passes.
 #[tokio::test]
 async fn a_late_answer_of_the_old_version_is_neither_kept_nor_given() {
     for mode in modes() {
@@ -173,8 +184,8 @@ async fn a_late_answer_while_the_write_is_open_is_uncertain() {
     assert_eq!(got.refused(), Some(&RefusalKind::Uncertain));
 }
 
-/// A reader that accepts no age must not have the answer of a check that was sent before it came, even where no gateway
-/// announced the change.
+/// A reader that accepts no age must not have the answer of a check that was sent before it came,
+/// even where no gateway announced the change.
 #[tokio::test]
 async fn a_read_that_accepts_no_age_waits_for_a_check_of_its_own() {
     let bed = Bed::new(Mode::Share);
@@ -233,7 +244,8 @@ async fn a_write_whose_report_never_comes_stays_uncertain_for_its_time() {
 
 #[tokio::test]
 async fn a_write_of_unknown_outcome_stays_uncertain() {
-    let options = WorkerOptions { uncertain_max: Duration::from_secs(20), ..WorkerOptions::default() };
+    let options =
+        WorkerOptions { uncertain_max: Duration::from_secs(20), ..WorkerOptions::default() };
     let bed = Bed::with(Mode::Share, 8, options);
     bed.store.put("k", Stored::new(1, 1000));
     bed.announce("k", WRITE, 10_000).await;
@@ -253,7 +265,8 @@ async fn a_write_of_unknown_outcome_stays_uncertain() {
 
 #[tokio::test]
 async fn uncertainty_has_a_longest_time() {
-    let options = WorkerOptions { uncertain_max: Duration::from_secs(1), ..WorkerOptions::default() };
+    let options =
+        WorkerOptions { uncertain_max: Duration::from_secs(1), ..WorkerOptions::default() };
     let bed = Bed::with(Mode::Share, 8, options);
     bed.store.put("k", Stored::new(1, 1000));
     bed.announce("k", WRITE, u64::MAX).await;
@@ -276,7 +289,8 @@ async fn two_writes_of_a_key_are_both_waited_for() {
 
 #[tokio::test]
 async fn more_open_writes_than_configured_are_refused_and_change_nothing() {
-    let bed = Bed::with(Mode::Share, 8, WorkerOptions { open_writes_max: 2, ..WorkerOptions::default() });
+    let bed =
+        Bed::with(Mode::Share, 8, WorkerOptions { open_writes_max: 2, ..WorkerOptions::default() });
     bed.store.put("c", Stored::new(1, 1000));
     bed.announce("a", WRITE, 10_000).await;
     bed.announce("b", WRITE, 20_000).await;
@@ -284,11 +298,14 @@ async fn more_open_writes_than_configured_are_refused_and_change_nothing() {
     assert_eq!(bed.open(open("c", ALL)).await.bytes.len(), 1000);
     assert!(bed.announce("a", WRITE, 10_000).await.is_done(), "a renewal takes no place");
     bed.clock.advance(Duration::from_secs(10));
-    assert!(bed.announce("c", WRITE, 10_000).await.is_done(), "an expired write gives its place back");
+    assert!(
+        bed.announce("c", WRITE, 10_000).await.is_done(),
+        "an expired write gives its place back"
+    );
 }
 
-/// Replaced behind the gateways' backs, in the middle of a read: the old version's held pages are right, and nothing of
-/// the new one is ever given for them.
+/// Replaced behind the gateways' backs, in the middle of a read: the old version's held pages are
+/// right, and nothing of the new one is ever given for them.
 #[tokio::test]
 async fn an_object_replaced_in_mid_read_is_never_mixed() {
     for ignores_conditions in [false, true] {
@@ -312,7 +329,9 @@ async fn an_open_that_finds_its_version_gone_asks_again() {
     bed.open(open("k", Some(ByteRange::From { first: 0, last: Some(10) }))).await;
     let new = Stored::new(2, BLOCK);
     bed.store.put("k", new.clone());
-    let got = bed.open(open("k", Some(ByteRange::From { first: 5 * PAGE, last: Some(5 * PAGE + 9) }))).await;
+    let got = bed
+        .open(open("k", Some(ByteRange::From { first: 5 * PAGE, last: Some(5 * PAGE + 9) })))
+        .await;
     assert_eq!(got.bytes, new.content(5 * PAGE..5 * PAGE + 10));
     assert_eq!(got.opened().attributes.version.etag, new.etag());
 }
@@ -334,7 +353,10 @@ async fn a_named_version_is_cached_beside_the_current_one() {
     assert!(bed.open(named()).await.opened().attributes_cached);
     assert!(!bed.open(open("k", ALL)).await.opened().attributes_cached);
     bed.report("k", WRITE, WriteOutcome::Done).await;
-    assert!(!bed.open(named()).await.opened().attributes_cached, "a delete by version id makes void, too");
+    assert!(
+        !bed.open(named()).await.opened().attributes_cached,
+        "a delete by version id makes void, too"
+    );
 }
 
 #[tokio::test]
@@ -357,9 +379,11 @@ async fn a_version_id_is_part_of_identity() {
 async fn a_check_that_is_older_than_a_listing_is_not_believed() {
     let bed = Bed::new(Mode::Share);
     let (old, new) = (Stored::new(1, 1000), Stored::new(2, 1000));
-    for (before, after, state) in
-        [(Some(&old), Some(&new), shown(&new)), (None, Some(&new), shown(&new)), (Some(&old), None, None)]
-    {
+    for (before, after, state) in [
+        (Some(&old), Some(&new), shown(&new)),
+        (None, Some(&new), shown(&new)),
+        (Some(&old), None, None),
+    ] {
         bed.store.objects.lock().clear();
         bed.forget("k").await;
         if let Some(before) = before {
@@ -378,8 +402,13 @@ async fn a_check_that_is_older_than_a_listing_is_not_believed() {
         let (asked, ()) = tokio::join!(bed.open(open("k", ALL)), change);
         let now = bed.open(open("k", ALL)).await;
         match after {
-            Some(after) => assert_eq!((asked.bytes, now.bytes), (after.content(0..1000), after.content(0..1000))),
-            None => assert!(now.absent().cached && asked.absent().generation == now.absent().generation),
+            Some(after) => assert_eq!(
+                (asked.bytes, now.bytes),
+                (after.content(0..1000), after.content(0..1000))
+            ),
+            None => {
+                assert!(now.absent().cached && asked.absent().generation == now.absent().generation)
+            }
         }
     }
 }
@@ -400,7 +429,8 @@ async fn a_check_that_a_listing_agrees_with_is_asked_once() {
     assert_eq!(bed.store.asked(), (1, 0));
 }
 
-/// The store completes a write long after its writer has given it up, where attributes are believed for ever.
+/// The store completes a write long after its writer has given it up, where attributes are believed
+/// for ever.
 #[tokio::test]
 async fn what_is_learnt_behind_a_lost_write_is_not_believed_for_ever() {
     let (doubt_for, doubt_age_max) = (Duration::from_secs(600), Duration::from_secs(5));

@@ -1,4 +1,5 @@
-//! The disk tier behind a worker: what a restart finds, what memory gives up, what a bad disk costs.
+//! The disk tier behind a worker: what a restart finds, what memory gives up, what a bad disk
+//! costs.
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -21,7 +22,10 @@ const ALL: Option<ByteRange> = Some(ByteRange::All);
 
 fn options(folder: &Path, mebibytes: u64) -> WorkerOptions {
     let folders = vec![DiskFolder { path: folder.join("tier"), capacity_bytes: mebibytes << 20 }];
-    WorkerOptions { disk: Some(DiskOptions { folders, ..DiskOptions::default() }), ..WorkerOptions::default() }
+    WorkerOptions {
+        disk: Some(DiskOptions { folders, ..DiskOptions::default() }),
+        ..WorkerOptions::default()
+    }
 }
 
 /// A worker with a disk of 64 MiB and this much memory.
@@ -36,7 +40,11 @@ fn disk(bed: &Bed) -> &crate::disk::Disk {
 /// Objects of some sizes, some in several blocks.
 fn objects() -> Vec<(String, Stored)> {
     let sizes = [1, 5000, PAGE - 1, PAGE, 3 * PAGE + 17, BLOCK + PAGE / 2, 2 * BLOCK];
-    sizes.iter().enumerate().map(|(n, &bytes)| (format!("k{n}"), Stored::new(n as u64 + 1, bytes))).collect()
+    sizes
+        .iter()
+        .enumerate()
+        .map(|(n, &bytes)| (format!("k{n}"), Stored::new(n as u64 + 1, bytes)))
+        .collect()
 }
 
 async fn read_all(bed: &Bed, objects: &[(String, Stored)]) -> Vec<CacheVerdict> {
@@ -49,7 +57,8 @@ async fn read_all(bed: &Bed, objects: &[(String, Stored)]) -> Vec<CacheVerdict> 
         while (bytes.len() as u64) < stored.bytes {
             let at = bytes.len() as u64;
             let end = (stored.bytes - at / BLOCK * BLOCK).min(BLOCK) as u32;
-            let got = bed.read(read(key, stored, (at / BLOCK) as u32, (at % BLOCK) as u32..end)).await;
+            let got =
+                bed.read(read(key, stored, (at / BLOCK) as u32, (at % BLOCK) as u32..end)).await;
             verdicts.push(got.verdict());
             bytes.extend(got.bytes);
         }
@@ -60,7 +69,8 @@ async fn read_all(bed: &Bed, objects: &[(String, Stored)]) -> Vec<CacheVerdict> 
 
 /// What a worker that has read all objects leaves behind when it ends in order.
 async fn left_on_disk(mode: Mode) -> (TempDir, Arc<Store>, Vec<(String, Stored)>) {
-    let (folder, store, objects) = (tempfile::tempdir().unwrap(), Arc::new(Store::default()), objects());
+    let (folder, store, objects) =
+        (tempfile::tempdir().unwrap(), Arc::new(Store::default()), objects());
     objects.iter().for_each(|(key, stored)| store.put(key, stored.clone()));
     let first = bed(&folder, &store, mode, 128);
     read_all(&first, &objects).await;
@@ -71,7 +81,8 @@ async fn left_on_disk(mode: Mode) -> (TempDir, Arc<Store>, Vec<(String, Stored)>
 #[tokio::test]
 async fn a_restart_keeps_pages_and_no_attributes() {
     for (mode, orderly) in modes().into_iter().zip([true, false]) {
-        let (folder, store, objects) = (tempfile::tempdir().unwrap(), Arc::new(Store::default()), objects());
+        let (folder, store, objects) =
+            (tempfile::tempdir().unwrap(), Arc::new(Store::default()), objects());
         objects.iter().for_each(|(key, stored)| store.put(key, stored.clone()));
         let first = bed(&folder, &store, mode.clone(), 128);
         assert!(read_all(&first, &objects).await.contains(&CacheVerdict::Miss));
@@ -88,7 +99,11 @@ async fn a_restart_keeps_pages_and_no_attributes() {
         let verdicts = read_all(&second, &objects).await;
         assert!(verdicts.iter().all(|&verdict| verdict == CacheVerdict::Hit), "{verdicts:?}");
         assert_eq!(store.body_bytes(), bytes, "the store was read again");
-        assert_eq!(store.asked(), (gets, heads + objects.len()), "each object's attributes are asked once");
+        assert_eq!(
+            store.asked(),
+            (gets, heads + objects.len()),
+            "each object's attributes are asked once"
+        );
         second.assert_nothing_leaked().await;
     }
 }
@@ -97,8 +112,10 @@ async fn a_restart_keeps_pages_and_no_attributes() {
 async fn an_object_that_changed_while_the_worker_was_away_is_read_as_it_is_now() {
     let (folder, store, objects) = left_on_disk(Mode::Share).await;
     // Of the same length, so that nothing but the version tells them apart.
-    let changed: Vec<(String, Stored)> =
-        objects.iter().map(|(key, stored)| (key.clone(), Stored::new(stored.seed + 100, stored.bytes))).collect();
+    let changed: Vec<(String, Stored)> = objects
+        .iter()
+        .map(|(key, stored)| (key.clone(), Stored::new(stored.seed + 100, stored.bytes)))
+        .collect();
     changed.iter().for_each(|(key, stored)| store.put(key, stored.clone()));
     let second = bed(&folder, &store, Mode::Share, 128);
     let verdicts = read_all(&second, &changed).await;
@@ -108,7 +125,8 @@ async fn an_object_that_changed_while_the_worker_was_away_is_read_as_it_is_now()
 #[tokio::test]
 async fn what_memory_has_no_place_for_is_read_from_disk_and_not_from_the_store() {
     let (folder, store) = (tempfile::tempdir().unwrap(), Arc::new(Store::default()));
-    let objects: Vec<(String, Stored)> = (0..24).map(|n| (format!("k{n}"), Stored::new(n + 1, 4 * PAGE))).collect();
+    let objects: Vec<(String, Stored)> =
+        (0..24).map(|n| (format!("k{n}"), Stored::new(n + 1, 4 * PAGE))).collect();
     objects.iter().for_each(|(key, stored)| store.put(key, stored.clone()));
     let bed = bed(&folder, &store, Mode::Share, 8);
     for object in objects.chunks(1) {
@@ -136,7 +154,10 @@ async fn readers_of_one_page_share_its_way_from_disk() {
     first.worker.shutdown().await;
     drop(first);
     let bed = Arc::new(bed(&folder, &store, Mode::Share, 128));
-    let got = join_all((0..50u32).map(|at| bed.read(read("k", &stored, 0, at * 1000..at * 1000 + 3_000_000)))).await;
+    let got = join_all(
+        (0..50u32).map(|at| bed.read(read("k", &stored, 0, at * 1000..at * 1000 + 3_000_000))),
+    )
+    .await;
     for (at, got) in (0..50u64).zip(got) {
         assert!(got.bytes == stored.content(at * 1000..at * 1000 + 3_000_000));
         assert_eq!(got.verdict(), CacheVerdict::Hit);
@@ -158,7 +179,8 @@ fn spoil(folder: &Path, every: u64) {
     }
 }
 
-/// What a replica's disk could not give was once asked of the UFS, which may have another version by then.
+/// What a replica's disk could not give was once asked of the UFS, which may have another version
+/// by then.
 #[tokio::test]
 async fn a_replica_whose_pages_are_rotten_sends_its_readers_to_the_owner() {
     let (folder, store, objects) = left_on_disk(Mode::Share).await;
@@ -214,8 +236,10 @@ async fn segments_that_are_gone_or_cut_short_cost_a_fill_and_no_more() {
 #[tokio::test]
 async fn a_scan_does_not_drive_out_what_is_read_again() {
     let (folder, store) = (tempfile::tempdir().unwrap(), Arc::new(Store::default()));
-    let hot: Vec<(String, Stored)> = (0..16).map(|n| (format!("hot{n}"), Stored::new(n + 1, 4 * PAGE))).collect();
-    let scan: Vec<(String, Stored)> = (0..80).map(|n| (format!("scan{n}"), Stored::new(n + 100, 4 * PAGE))).collect();
+    let hot: Vec<(String, Stored)> =
+        (0..16).map(|n| (format!("hot{n}"), Stored::new(n + 1, 4 * PAGE))).collect();
+    let scan: Vec<(String, Stored)> =
+        (0..80).map(|n| (format!("scan{n}"), Stored::new(n + 100, 4 * PAGE))).collect();
     hot.iter().chain(&scan).for_each(|(key, stored)| store.put(key, stored.clone()));
     let bed = bed(&folder, &store, Mode::Share, 8);
     for _ in 0..4 {
@@ -230,21 +254,29 @@ async fn a_scan_does_not_drive_out_what_is_read_again() {
     }
     let bytes = store.body_bytes();
     read_all(&bed, &hot).await;
-    assert_eq!(store.body_bytes(), bytes, "a scan of more than the disk holds drove out what was read four times");
+    assert_eq!(
+        store.body_bytes(),
+        bytes,
+        "a scan of more than the disk holds drove out what was read four times"
+    );
 }
 
 #[tokio::test]
 async fn a_queue_that_is_full_drops_pages_and_delays_nobody() {
-    let (folder, store, objects) = (tempfile::tempdir().unwrap(), Arc::new(Store::default()), objects());
+    let (folder, store, objects) =
+        (tempfile::tempdir().unwrap(), Arc::new(Store::default()), objects());
     objects.iter().for_each(|(key, stored)| store.put(key, stored.clone()));
     let mut options = options(folder.path(), 64);
     if let Some(disk) = &mut options.disk {
-        (disk.queue_bytes_max, disk.write_bytes_per_second_max, disk.flush_max) = (PAGE, 1, Duration::ZERO);
+        (disk.queue_bytes_max, disk.write_bytes_per_second_max, disk.flush_max) =
+            (PAGE, 1, Duration::ZERO);
     }
     let bed = Bed::before(store, Mode::Share, 32, options);
     let reading = tokio::time::timeout(Duration::from_secs(20), read_all(&bed, &objects)).await;
     assert!(reading.is_ok(), "readers waited for a disk that takes a byte a second");
-    tokio::time::timeout(Duration::from_secs(20), bed.worker.shutdown()).await.expect("the end waited for the disk");
+    tokio::time::timeout(Duration::from_secs(20), bed.worker.shutdown())
+        .await
+        .expect("the end waited for the disk");
 }
 
 #[tokio::test]
@@ -254,7 +286,11 @@ async fn a_version_can_be_pinned() {
     store.put("k", stored.clone());
     let bed = bed(&folder, &store, Mode::Share, 128);
     let until = SystemTime::now() + Duration::from_secs(1000);
-    assert_eq!(bed.worker.pin(&object("k"), &version(&stored), Some(until)), 0, "nothing is there yet");
+    assert_eq!(
+        bed.worker.pin(&object("k"), &version(&stored), Some(until)),
+        0,
+        "nothing is there yet"
+    );
     read_all(&bed, &[("k".into(), stored.clone())]).await;
     disk(&bed).settle();
     assert_eq!(bed.worker.pin(&object("k"), &version(&stored), Some(until)), 17);
@@ -274,12 +310,14 @@ async fn a_second_worker_on_a_folder_is_refused() {
 #[tokio::test]
 async fn pages_are_spread_over_folders_and_a_lost_one_costs_its_own_only() {
     let (folder, store) = (tempfile::tempdir().unwrap(), Arc::new(Store::default()));
-    let objects: Vec<(String, Stored)> = (0..24).map(|n| (format!("k{n}"), Stored::new(n + 1, PAGE + n))).collect();
+    let objects: Vec<(String, Stored)> =
+        (0..24).map(|n| (format!("k{n}"), Stored::new(n + 1, PAGE + n))).collect();
     objects.iter().for_each(|(key, stored)| store.put(key, stored.clone()));
     let start = || {
         let mut options = options(folder.path(), 64);
         if let Some(disk) = &mut options.disk {
-            disk.folders.push(DiskFolder { path: folder.path().join("other"), capacity_bytes: 64 << 20 });
+            disk.folders
+                .push(DiskFolder { path: folder.path().join("other"), capacity_bytes: 64 << 20 });
         }
         Bed::before(store.clone(), Mode::Share, 128, options)
     };

@@ -57,7 +57,10 @@ async fn readers_of_one_block_share_its_fills() {
     let ranges = (0..200u32).map(|i| (i * 20_000)..(i * 20_000 + 200_000));
     let got = join_all(ranges.clone().map(|range| bed.read(read("k", &stored, 1, range)))).await;
     for (range, got) in ranges.zip(got) {
-        assert!(got.bytes == stored.content(BLOCK + u64::from(range.start)..BLOCK + u64::from(range.end)));
+        assert!(
+            got.bytes
+                == stored.content(BLOCK + u64::from(range.start)..BLOCK + u64::from(range.end))
+        );
     }
     assert_eq!(bed.store.body_bytes(), BLOCK);
 }
@@ -93,7 +96,10 @@ async fn a_body_that_breaks_off_fails_its_readers_and_leaves_whole_pages() {
         let before = bed.store.body_bytes();
         let got = bed.read(request()).await;
         assert!(got.bytes == stored.content(BLOCK..2 * BLOCK));
-        assert_eq!((got.verdict(), bed.store.body_bytes() - before), (CacheVerdict::Partial, BLOCK - 2 * PAGE));
+        assert_eq!(
+            (got.verdict(), bed.store.body_bytes() - before),
+            (CacheVerdict::Partial, BLOCK - 2 * PAGE)
+        );
         drop(got);
         bed.assert_nothing_leaked().await;
     }

@@ -1,4 +1,5 @@
-//! A new owner of a slot asks the former one for its pages before the UFS; whatever that does, bytes are right and in time.
+//! A new owner of a slot asks the former one for its pages before the UFS; whatever that does,
+//! bytes are right and in time.
 // A list of ranges that has one is meant.
 #![allow(clippy::single_range_in_vec_init)]
 
@@ -12,8 +13,8 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use verbs3_client::{HealthOptions, NeighbourOptions, Neighbours};
 use verbs3_protocol::{
-    BlockIndex, ByteRange, CacheVerdict, Epoch, Geometry, Holds, Member, PageIndex, Piece, Placement, Reply as Message,
-    Request, WorkerId,
+    BlockIndex, ByteRange, CacheVerdict, Epoch, Geometry, Holds, Member, PageIndex, Piece,
+    Placement, Reply as Message, Request, WorkerId,
 };
 use verbs3_rdma::arena::Arena;
 use verbs3_rdma::inprocess::{Faults, InProcess, Mode};
@@ -77,8 +78,18 @@ impl NewOwner {
 
     fn activate(&self, map: &Placement, former: Option<&Placement>) {
         let (me, handed_over) = (id("a"), HashSet::from([id("b")]));
-        let (open_writes, resumes, uncertain, restarted) = (Vec::new(), None, Duration::ZERO, false);
-        let activation = Activation { map, me: &me, former, handed_over, open_writes, resumes, uncertain, restarted };
+        let (open_writes, resumes, uncertain, restarted) =
+            (Vec::new(), None, Duration::ZERO, false);
+        let activation = Activation {
+            map,
+            me: &me,
+            former,
+            handed_over,
+            open_writes,
+            resumes,
+            uncertain,
+            restarted,
+        };
         self.bed.worker.activate(activation);
         self.bed.worker.hold_lease(|| (Duration::from_secs(3600), Duration::from_secs(3600)));
     }
@@ -204,8 +215,10 @@ trait AsyncOddly: Send + Sync + 'static {
 }
 
 fn whole_pages(first: u64, bytes: &[u8]) -> Piece {
-    let checksums =
-        bytes.chunks(PAGE as usize).map(|page| crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, page)).collect();
+    let checksums = bytes
+        .chunks(PAGE as usize)
+        .map(|page| crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, page))
+        .collect();
     let (start, length) = ((first * PAGE) as u32, bytes.len() as u32);
     Piece { block: BlockIndex(1), start, length, checksums, verdict: CacheVerdict::Hit }
 }
@@ -269,7 +282,11 @@ async fn answers_that_make_no_sense_are_not_believed() {
         let stored = Stored::new(8, 2 * BLOCK);
         let (new, _) = read_beside(OnePiece { stored, pages: 0..16, spoil, goes_on: false }).await;
         let metrics = &new.bed.worker.metrics;
-        assert_eq!((new.bed.store.body_bytes(), metrics.former_failed.get()), (BLOCK, 1), "spoil {number}");
+        assert_eq!(
+            (new.bed.store.body_bytes(), metrics.former_failed.get()),
+            (BLOCK, 1),
+            "spoil {number}"
+        );
         new.ends_well().await;
     }
 }
@@ -277,8 +294,12 @@ async fn answers_that_make_no_sense_are_not_believed() {
 #[tokio::test(start_paused = true)]
 async fn a_former_owner_that_stops_in_the_middle_costs_its_silence_and_what_came_is_kept() {
     let stored = Stored::new(9, 2 * BLOCK);
-    let (new, took) = read_beside(OnePiece { stored, pages: 0..4, spoil: |_, _| {}, goes_on: true }).await;
-    assert_eq!((new.bed.store.body_bytes(), new.bed.worker.metrics.former_silent.get()), (BLOCK - 4 * PAGE, 1));
+    let (new, took) =
+        read_beside(OnePiece { stored, pages: 0..4, spoil: |_, _| {}, goes_on: true }).await;
+    assert_eq!(
+        (new.bed.store.body_bytes(), new.bed.worker.metrics.former_silent.get()),
+        (BLOCK - 4 * PAGE, 1)
+    );
     assert!(took >= SILENCE && took < 2 * SILENCE, "{took:?}");
     new.ends_well().await;
 }
@@ -287,8 +308,12 @@ async fn a_former_owner_that_stops_in_the_middle_costs_its_silence_and_what_came
 async fn a_former_owner_that_dies_in_the_middle_costs_no_time_and_what_came_is_kept() {
     let stored = Stored::new(10, 2 * BLOCK);
     // The handler ends without a last part.
-    let (new, took) = read_beside(OnePiece { stored, pages: 2..4, spoil: |_, _| {}, goes_on: false }).await;
-    assert_eq!((new.bed.store.body_bytes(), new.bed.worker.metrics.former_failed.get()), (BLOCK - 2 * PAGE, 1));
+    let (new, took) =
+        read_beside(OnePiece { stored, pages: 2..4, spoil: |_, _| {}, goes_on: false }).await;
+    assert_eq!(
+        (new.bed.store.body_bytes(), new.bed.worker.metrics.former_failed.get()),
+        (BLOCK - 2 * PAGE, 1)
+    );
     assert!(took < SILENCE, "{took:?}");
     new.ends_well().await;
 }
@@ -336,7 +361,8 @@ async fn a_hint_that_does_not_come_is_a_no() {
 #[tokio::test(start_paused = true)]
 async fn a_former_owner_that_is_away_costs_nothing() {
     let service = Arc::new(Silent::default());
-    let transport = InProcess::transport(service.clone(), Mode::Copy(Faults::none().refuse_connects(u32::MAX)));
+    let transport =
+        InProcess::transport(service.clone(), Mode::Copy(Faults::none().refuse_connects(u32::MAX)));
     let address = PeerAddress::from(std::net::SocketAddr::from(([127, 0, 0, 1], 9)));
     let new = NewOwner::before(Peer::new("b", address, vec![transport], PeerOptions::default()));
     let stored = Stored::new(13, 4 * BLOCK);
@@ -374,16 +400,29 @@ async fn a_worker_that_is_asked_by_another_fills_nothing_and_asks_nobody() {
     let mut call = old.call(&Request::ReadHeld(read("k", &stored, 1, 0..BLOCK as u32)));
     let Ok(Event::Part(part)) = call.next().await else { panic!("no part") };
     assert!(part.last && part.data.is_empty());
-    assert!(matches!(Message::decode(&part.message), Ok(Message::Data(piece)) if piece.length == 0));
+    assert!(
+        matches!(Message::decode(&part.message), Ok(Message::Data(piece)) if piece.length == 0)
+    );
     assert_eq!(old.store.asked(), (0, 0));
     for range in [5..BLOCK as u32, 0..100, 0..2 * BLOCK as u32, 0..0] {
         let got = old.ask(Request::ReadHeld(read("k", &stored, 1, range))).await;
         assert_eq!(got.refused(), Some(&verbs3_protocol::RefusalKind::Malformed));
     }
-    let holds = Holds { object: object("k"), version_id: None, geometry: Geometry::DEFAULT, page: PageIndex(0) };
-    assert!(matches!(old.ask(Request::Holds(holds.clone())).await.messages[..], [Message::Holds { likely: false }]));
+    let holds = Holds {
+        object: object("k"),
+        version_id: None,
+        geometry: Geometry::DEFAULT,
+        page: PageIndex(0),
+    };
+    assert!(matches!(
+        old.ask(Request::Holds(holds.clone())).await.messages[..],
+        [Message::Holds { likely: false }]
+    ));
     old.open(open("k", ALL)).await;
-    assert!(matches!(old.ask(Request::Holds(holds)).await.messages[..], [Message::Holds { likely: true }]));
+    assert!(matches!(
+        old.ask(Request::Holds(holds)).await.messages[..],
+        [Message::Holds { likely: true }]
+    ));
 }
 
 #[tokio::test]
@@ -398,7 +437,8 @@ async fn what_a_drained_worker_hands_over_is_not_asked_of_the_ufs_even_when_that
         new.bed.store.put(key, stored.clone());
     }
     let neighbours = Neighbours::new(neighbour_options(), map(16));
-    let peer = Peer::local(InProcess::connection(new.bed.worker.clone(), Mode::Copy(Faults::none())));
+    let peer =
+        Peer::local(InProcess::connection(new.bed.worker.clone(), Mode::Copy(Faults::none())));
     neighbours.adopt(&HashMap::from([(id("a"), Arc::new(peer))]));
     old.worker.reach(neighbours);
     assert_eq!(old.worker.handing_over(), None);
@@ -410,7 +450,16 @@ async fn what_a_drained_worker_hands_over_is_not_asked_of_the_ufs_even_when_that
     let (former, handed_over) = (Some(&before), HashSet::new());
     let map = &draining;
     let (open_writes, resumes, uncertain, restarted) = (Vec::new(), None, Duration::ZERO, false);
-    old.worker.activate(Activation { map, me: &me, former, handed_over, open_writes, resumes, uncertain, restarted });
+    old.worker.activate(Activation {
+        map,
+        me: &me,
+        former,
+        handed_over,
+        open_writes,
+        resumes,
+        uncertain,
+        restarted,
+    });
     let progress = old.worker.handing_over().unwrap();
     assert_eq!((progress.blocks, progress.blocks_left), (3, 3));
     tokio::time::sleep(Duration::from_millis(300)).await;
@@ -436,15 +485,20 @@ async fn what_a_drained_worker_hands_over_is_not_asked_of_the_ufs_even_when_that
 async fn pages_that_the_former_owner_has_only_on_disk_are_given_too() {
     let folder = tempfile::tempdir().unwrap();
     let disk = || {
-        let folders = vec![DiskFolder { path: folder.path().join("tier"), capacity_bytes: 64 << 20 }];
-        WorkerOptions { disk: Some(DiskOptions { folders, ..DiskOptions::default() }), ..WorkerOptions::default() }
+        let folders =
+            vec![DiskFolder { path: folder.path().join("tier"), capacity_bytes: 64 << 20 }];
+        WorkerOptions {
+            disk: Some(DiskOptions { folders, ..DiskOptions::default() }),
+            ..WorkerOptions::default()
+        }
     };
     let stored = Stored::new(16, 2 * BLOCK - 1000);
     let old = Bed::with(Mode::Share, 32, disk());
     old.store.put("k", stored.clone());
     for block in 0..2 {
         old.read(read("k", &stored, block, 0..(BLOCK - 1000) as u32)).await;
-        // The queue has room for a block: the next one's pages would be dropped where the writer is slow.
+        // The queue has room for a block: the next one's pages would be dropped where the writer is
+        // slow.
         old.worker.filler.disk().unwrap().settle();
     }
     old.read(read("k", &stored, 0, 0..BLOCK as u32)).await;

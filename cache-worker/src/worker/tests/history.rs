@@ -40,7 +40,12 @@ async fn write(bed: Arc<Bed>, acknowledged: Arc<Acknowledged>, key: usize, mut r
 }
 
 /// Answers that had bytes.
-async fn read(bed: Arc<Bed>, acknowledged: Arc<Acknowledged>, mut rng: StdRng, answered: Arc<AtomicUsize>) {
+async fn read(
+    bed: Arc<Bed>,
+    acknowledged: Arc<Acknowledged>,
+    mut rng: StdRng,
+    answered: Arc<AtomicUsize>,
+) {
     for _ in 0..150 {
         let key = rng.random_range(0..KEYS);
         let oldest = acknowledged.0[key].load(Ordering::SeqCst);
@@ -48,13 +53,20 @@ async fn read(bed: Arc<Bed>, acknowledged: Arc<Acknowledged>, mut rng: StdRng, a
         let want = Some(ByteRange::All).filter(|_| rng.random_bool(0.8));
         let got = bed.open(Open { attributes_age_ms_max: age, ..open(&name(key), want) }).await;
         if let Some(refused) = got.refused() {
-            assert!(matches!(refused, RefusalKind::Uncertain | RefusalKind::VersionGone), "{refused:?}");
+            assert!(
+                matches!(refused, RefusalKind::Uncertain | RefusalKind::VersionGone),
+                "{refused:?}"
+            );
             tokio::task::yield_now().await;
             continue;
         }
         let version = &got.opened().attributes.version;
         let seen = version.bytes - 1000;
-        assert!(seen >= oldest, "version {seen} of {} was answered after {oldest} was acknowledged", name(key));
+        assert!(
+            seen >= oldest,
+            "version {seen} of {} was answered after {oldest} was acknowledged",
+            name(key)
+        );
         let stored = Stored::new(seen, version.bytes);
         assert_eq!(version.etag, stored.etag());
         if want.is_some() {
@@ -66,7 +78,10 @@ async fn read(bed: Arc<Bed>, acknowledged: Arc<Acknowledged>, mut rng: StdRng, a
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn no_read_that_starts_after_an_acknowledgement_sees_an_older_version() {
-    let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random::<u64>);
+    let seed = std::env::var("SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok())
+        .unwrap_or_else(rand::random::<u64>);
     println!("SEED={seed}");
     for mode in modes() {
         let (bed, acknowledged) = (Arc::new(Bed::new(mode)), Arc::new(Acknowledged::default()));
@@ -79,7 +94,12 @@ async fn no_read_that_starts_after_an_acknowledgement_sees_an_older_version() {
         }
         for reader in 0..16u64 {
             let rng = StdRng::seed_from_u64(seed ^ (100 + reader));
-            tasks.push(tokio::spawn(read(bed.clone(), acknowledged.clone(), rng, answered.clone())));
+            tasks.push(tokio::spawn(read(
+                bed.clone(),
+                acknowledged.clone(),
+                rng,
+                answered.clone(),
+            )));
         }
         let all = futures::future::join_all(tasks);
         for task in tokio::time::timeout(Duration::from_secs(60), all).await.expect("stuck") {

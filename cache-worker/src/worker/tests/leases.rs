@@ -1,11 +1,12 @@
-//! Leases on attributes: whom a home grants some, and what it does not acknowledge before they are dropped or over.
+//! Leases on attributes: whom a home grants some, and what it does not acknowledge before they are
+//! dropped or over.
 
 use std::collections::HashSet;
 use std::time::Duration;
 
 use verbs3_protocol::{
-    Announce, Epoch, ForgetPrefix, Heard, Holder, HolderId, Lease, Member, Open, Placement, Recalled, Recalls,
-    RefusalKind, Reply, Report, Request, Shown, Word, WorkerId, WriteOutcome,
+    Announce, Epoch, ForgetPrefix, Heard, Holder, HolderId, Lease, Member, Open, Placement,
+    Recalled, Recalls, RefusalKind, Reply, Report, Request, Shown, Word, WorkerId, WriteOutcome,
 };
 use verbs3_rdma::inprocess::Mode;
 use verbs3_rdma::transport::Call;
@@ -17,12 +18,19 @@ use crate::membership::Activation;
 
 const LEASE: Duration = Duration::from_secs(10);
 const HOLDER: HolderId = HolderId(77);
-/// Nothing must happen meanwhile: what is asserted of it would have happened at once. For a machine of any speed.
+/// Nothing must happen meanwhile: what is asserted of it would have happened at once. For a machine
+/// of any speed.
 const A_MOMENT: Duration = Duration::from_millis(300);
 
 fn options() -> WorkerOptions {
     let (lease, lease_reads_min, lease_quiet) = (Duration::from_secs(2), 2, Duration::from_secs(5));
-    WorkerOptions { coordinated: true, lease, lease_reads_min, lease_quiet, ..WorkerOptions::default() }
+    WorkerOptions {
+        coordinated: true,
+        lease,
+        lease_reads_min,
+        lease_quiet,
+        ..WorkerOptions::default()
+    }
 }
 
 fn alone(epoch: u64) -> Placement {
@@ -33,7 +41,16 @@ fn activate(bed: &Bed, epoch: u64, restarted: bool) {
     let (me, former, handed_over) = (&WorkerId("a".into()), None, HashSet::new());
     let (open_writes, resumes, uncertain) = (Vec::new(), None, Duration::ZERO);
     let map = &alone(epoch);
-    bed.worker.activate(Activation { map, me, former, handed_over, open_writes, resumes, uncertain, restarted });
+    bed.worker.activate(Activation {
+        map,
+        me,
+        former,
+        handed_over,
+        open_writes,
+        resumes,
+        uncertain,
+        restarted,
+    });
     bed.worker.hold_lease(|| (LEASE, LEASE));
 }
 
@@ -46,7 +63,11 @@ async fn home_with(options: WorkerOptions) -> Bed {
     let bed = Bed::with(Mode::Share, 32, options);
     activate(&bed, 1, false);
     bed.store.put("k", Stored::new(1, 10));
-    assert_eq!(bed.open(open("k", None)).await.opened().lease, Lease::default(), "asked at the ufs just now");
+    assert_eq!(
+        bed.open(open("k", None)).await.opened().lease,
+        Lease::default(),
+        "asked at the ufs just now"
+    );
     bed
 }
 
@@ -100,7 +121,11 @@ async fn finish(call: Call) -> super::bed::Got {
 async fn a_lease_is_granted_to_who_polls_on_keys_that_are_read_often() {
     let bed = home().await;
     let hint = Lease { id: 1, milliseconds: 0 };
-    assert_eq!(bed.open(open("k", None)).await.opened().lease, hint, "to who does not say who it is");
+    assert_eq!(
+        bed.open(open("k", None)).await.opened().lease,
+        hint,
+        "to who does not say who it is"
+    );
     assert_eq!(lease(&bed).await, hint, "to who does not poll");
     poll(&bed, &NONE).await;
     assert_eq!(lease(&bed).await.milliseconds, 2000);
@@ -117,7 +142,11 @@ async fn a_lease_is_granted_to_who_polls_on_keys_that_are_read_often() {
     bed.worker.hold_lease(|| (LEASE, LEASE));
     poll(&bed, &NONE).await;
     let asked = Request::OpenBy(cold, Holder { id: HOLDER, answered: 5 });
-    assert_eq!(bed.ask(asked).await.opened().lease.milliseconds, 2000, "its holder has read it often");
+    assert_eq!(
+        bed.ask(asked).await.opened().lease.milliseconds,
+        2000,
+        "its holder has read it often"
+    );
 }
 
 #[tokio::test]
@@ -166,12 +195,18 @@ async fn a_worker_of_a_map_that_never_changes_grants_nothing_nor_does_one_that_i
 #[tokio::test]
 async fn a_report_is_acknowledged_once_the_holder_has_dropped_the_key() {
     let (bed, told) = granted().await;
-    assert!(bed.ask(Request::Announce(announce())).await.is_done(), "nobody waits for an announcement");
+    assert!(
+        bed.ask(Request::Announce(announce())).await.is_done(),
+        "nobody waits for an announcement"
+    );
     let mut reported = Box::pin(finish(bed.call(&Request::Report(report(1)))));
     assert!(is_waiting(&mut reported).await);
     let recalled = poll(&bed, &told).await;
     assert_eq!((recalled.keys.as_slice(), recalled.all), (&[object("k").hash()][..], false));
-    assert!(is_waiting(&mut reported).await, "the holder has heard of it, and not said that it has dropped it");
+    assert!(
+        is_waiting(&mut reported).await,
+        "the holder has heard of it, and not said that it has dropped it"
+    );
     let again = poll(&bed, &told).await;
     assert_eq!(again, recalled, "its answer was lost");
     poll(&bed, &recalled).await;
@@ -248,7 +283,11 @@ async fn an_epoch_is_not_given_up_while_a_gateway_may_answer_by_a_lease_of_it() 
     let over = || tokio::time::timeout(A_MOMENT, bed.worker.leases_over());
     assert!(over().await.is_err());
     let refused = bed.ask(opening(9, |_| {})).await;
-    assert_eq!(refused.refused(), Some(&RefusalKind::WrongEpoch(Epoch(0))), "nothing is granted from then on");
+    assert_eq!(
+        refused.refused(),
+        Some(&RefusalKind::WrongEpoch(Epoch(0))),
+        "nothing is granted from then on"
+    );
     let recalled = poll(&bed, &told).await;
     assert!(recalled.all);
     assert!(over().await.is_err());
@@ -333,8 +372,12 @@ async fn a_listing_recalls_a_lease_on_what_the_home_has_forgotten() {
     }
     bed.store.put("k", Stored::new(2, 10));
     let shown = Shown { etag: Some(Stored::new(2, 10).etag()), ..Shown::default() };
-    let mut listed: std::pin::Pin<Box<dyn Future<Output = super::bed::Got>>> = Box::pin(bed.listed("k", Some(shown)));
-    assert!(tokio::time::timeout(A_MOMENT, &mut listed).await.is_err(), "its holder may read the older version");
+    let mut listed: std::pin::Pin<Box<dyn Future<Output = super::bed::Got>>> =
+        Box::pin(bed.listed("k", Some(shown)));
+    assert!(
+        tokio::time::timeout(A_MOMENT, &mut listed).await.is_err(),
+        "its holder may read the older version"
+    );
     let recalled = poll(&bed, &told).await;
     assert_eq!(recalled.keys, [object("k").hash()]);
     let (listed, _) = tokio::join!(listed, poll(&bed, &recalled));

@@ -1,4 +1,5 @@
-//! Signs of life while the UFS is slow, so that a requester can tell a slow store from a dead worker.
+//! Signs of life while the UFS is slow, so that a requester can tell a slow store from a dead
+//! worker.
 
 use std::time::Duration;
 
@@ -17,7 +18,9 @@ async fn first_sign(bed: &Bed, request: &Request) -> Duration {
     let began = Instant::now();
     let mut call = bed.call(request);
     let Ok(Event::Part(part)) = call.next().await else { panic!("no part") };
-    assert!(matches!(Message::decode(&part.message).unwrap(), Message::Data(piece) if piece.length == 0));
+    assert!(
+        matches!(Message::decode(&part.message).unwrap(), Message::Data(piece) if piece.length == 0)
+    );
     assert!(part.data.is_empty() && !part.last);
     began.elapsed()
 }
@@ -34,7 +37,10 @@ async fn a_slow_ufs_is_not_a_dead_worker() {
             Request::Read(read("k", &stored, 1, 0..10)),
         ] {
             bed.store.hold();
-            assert!(first_sign(&bed, &request).await < Duration::from_millis(250), "later than a hedge: {request:?}");
+            assert!(
+                first_sign(&bed, &request).await < Duration::from_millis(250),
+                "later than a hedge: {request:?}"
+            );
             let release = async {
                 sleep(SLOW).await;
                 bed.store.release();

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use verbs3_protocol::{
-    Announce, Epoch, Heard, Member, Open, Placement, RefusalKind, Report, Request, Word, WorkerId, WriteId,
-    WriteOutcome,
+    Announce, Epoch, Heard, Member, Open, Placement, RefusalKind, Report, Request, Word, WorkerId,
+    WriteId, WriteOutcome,
 };
 use verbs3_rdma::inprocess::Mode;
 
@@ -35,7 +35,13 @@ fn elsewhere(epoch: u64) -> Placement {
     Placement::new(Epoch(epoch), vec![Member::new(id("b"), 1.0)], 1).unwrap()
 }
 
-fn activate(bed: &Bed, map: &Placement, former: Option<&Placement>, handed: &[&str], open_writes: Vec<NotedWrite>) {
+fn activate(
+    bed: &Bed,
+    map: &Placement,
+    former: Option<&Placement>,
+    handed: &[&str],
+    open_writes: Vec<NotedWrite>,
+) {
     activate_as(bed, (map, former), handed, |activation| activation.open_writes = open_writes);
 }
 
@@ -49,7 +55,8 @@ fn activate_as(
     let handed_over: HashSet<WorkerId> = handed.iter().map(|name| id(name)).collect();
     let (open_writes, resumes, uncertain, restarted) = (Vec::new(), None, Duration::ZERO, false);
     let me = &id("a");
-    let mut activation = Activation { map, me, former, handed_over, open_writes, resumes, uncertain, restarted };
+    let mut activation =
+        Activation { map, me, former, handed_over, open_writes, resumes, uncertain, restarted };
     change(&mut activation);
     bed.worker.activate(activation);
     bed.worker.hold_lease(|| (LEASE, OUTAGE));
@@ -61,7 +68,13 @@ fn opening(epoch: u64) -> Request {
 
 fn announce(epoch: u64) -> Request {
     let keys = vec!["k".to_owned()];
-    Request::Announce(Announce { volume: volume(), keys, write: WRITE, epoch: Epoch(epoch), uncertain_ms: 60_000 })
+    Request::Announce(Announce {
+        volume: volume(),
+        keys,
+        write: WRITE,
+        epoch: Epoch(epoch),
+        uncertain_ms: 60_000,
+    })
 }
 
 fn report(epoch: u64, write: WriteId) -> Request {
@@ -99,7 +112,10 @@ async fn without_a_lease_each_read_asks_the_ufs_and_sees_what_others_wrote() {
     bed.store.put("k", new.clone());
     bed.clock.advance(LEASE);
     assert_eq!(bed.ask(opening(1)).await.bytes, new.content(0..20));
-    assert!(matches!(bed.ask(announce(1)).await.messages[..], [verbs3_protocol::Reply::Unleased { .. }]));
+    assert!(matches!(
+        bed.ask(announce(1)).await.messages[..],
+        [verbs3_protocol::Reply::Unleased { .. }]
+    ));
     bed.clock.advance(OUTAGE);
     assert_eq!(bed.ask(announce(1)).await.refused(), Some(&RefusalKind::NoLease));
 }
@@ -148,7 +164,10 @@ async fn open_writes_follow_the_slots_to_their_new_home() {
     activate(&old, &alone(1), None, &[], Vec::new());
     assert!(old.ask(announce(1)).await.is_done());
     let writes = old.worker.give_up_epoch(10).unwrap();
-    assert_eq!(writes.iter().map(|noted| (noted.hash, noted.write)).collect::<Vec<_>>(), [(object("k").hash(), WRITE)]);
+    assert_eq!(
+        writes.iter().map(|noted| (noted.hash, noted.write)).collect::<Vec<_>>(),
+        [(object("k").hash(), WRITE)]
+    );
     assert_eq!(old.worker.give_up_epoch(0), None, "more than may be said");
 
     let new = bed();
@@ -163,16 +182,24 @@ async fn open_writes_follow_the_slots_to_their_new_home() {
 async fn a_standing_is_told() {
     let bed = bed();
     let standing = async |bed: &Bed| bed.ask(Request::Standing).await.messages;
-    assert!(matches!(standing(&bed).await[..], [verbs3_protocol::Reply::Standing { epoch: Epoch(0), leased: false }]));
+    assert!(matches!(
+        standing(&bed).await[..],
+        [verbs3_protocol::Reply::Standing { epoch: Epoch(0), leased: false }]
+    ));
     activate(&bed, &alone(7), None, &[], Vec::new());
-    assert!(matches!(standing(&bed).await[..], [verbs3_protocol::Reply::Standing { epoch: Epoch(7), leased: true }]));
+    assert!(matches!(
+        standing(&bed).await[..],
+        [verbs3_protocol::Reply::Standing { epoch: Epoch(7), leased: true }]
+    ));
 }
 
 #[tokio::test]
 async fn a_word_that_comes_by_way_of_the_coordinators_is_judged_as_one_that_comes_directly() {
     let bed = bed();
     let word = |epoch: u64| match (announce(epoch), report(epoch, WRITE)) {
-        (Request::Announce(announce), Request::Report(report)) => (Word::Announce(announce), Word::Report(report)),
+        (Request::Announce(announce), Request::Report(report)) => {
+            (Word::Announce(announce), Word::Report(report))
+        }
         other => panic!("{other:?}"),
     };
     let refused = |heard: Heard| match heard {
@@ -189,7 +216,10 @@ async fn a_word_that_comes_by_way_of_the_coordinators_is_judged_as_one_that_come
     bed.store.put("k", old.clone());
     assert_eq!(bed.ask(opening(1)).await.bytes, old.content(0..10));
     let (announced, reported) = word(1);
-    assert_eq!((bed.worker.hear(&announced), bed.worker.hear(&announced)), (Heard::Done, Heard::Done));
+    assert_eq!(
+        (bed.worker.hear(&announced), bed.worker.hear(&announced)),
+        (Heard::Done, Heard::Done)
+    );
     assert_eq!(bed.ask(opening(1)).await.refused(), Some(&RefusalKind::Uncertain));
     bed.store.put("k", new.clone());
     assert_eq!(bed.worker.hear(&reported), Heard::Done);
@@ -221,7 +251,8 @@ async fn asks_again(bed: &Bed, epoch: u64) -> bool {
     asked(bed) > before
 }
 
-/// A worker whose only knowledge of writes is what it is told here; after as many seconds it trusts what it asks.
+/// A worker whose only knowledge of writes is what it is told here; after as many seconds it trusts
+/// what it asks.
 async fn asks_for(bed: &Bed, epoch: u64, seconds: u64) {
     bed.store.put("k", Stored::new(1, 10));
     assert!(asks_again(bed, epoch).await);
@@ -241,16 +272,21 @@ async fn the_writes_of_a_home_that_died_stay_uncertain_when_its_slots_move_on() 
     assert_eq!(uncertain, Duration::from_secs(200));
 
     let next = bed();
-    activate_as(&next, (&alone(3), Some(&elsewhere(2))), &["b"], |activation| activation.uncertain = uncertain);
+    activate_as(&next, (&alone(3), Some(&elsewhere(2))), &["b"], |activation| {
+        activation.uncertain = uncertain
+    });
     asks_for(&next, 3, 200).await;
     assert_eq!(next.worker.uncertain_for(), Duration::ZERO);
 }
 
 #[tokio::test]
-async fn a_worker_that_was_killed_and_is_started_again_under_its_map_asks_until_its_writes_are_over() {
+async fn a_worker_that_was_killed_and_is_started_again_under_its_map_asks_until_its_writes_are_over()
+ {
     for (former, handed) in [(None, &[][..]), (Some(elsewhere(1)), &["b"][..])] {
         let bed = bed();
-        activate_as(&bed, (&alone(2), former.as_ref()), handed, |activation| activation.restarted = true);
+        activate_as(&bed, (&alone(2), former.as_ref()), handed, |activation| {
+            activation.restarted = true
+        });
         asks_for(&bed, 2, 300).await;
     }
 }

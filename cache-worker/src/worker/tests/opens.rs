@@ -71,7 +71,8 @@ async fn opens_that_accept_no_age_share_at_most_two_checks() {
     let bed = Bed::new(Mode::Share);
     bed.store.put("k", Stored::new(3, 100_000));
     bed.store.hold();
-    let opens = join_all((0..1000).map(|_| bed.open(Open { attributes_age_ms_max: 0, ..open("k", ALL) })));
+    let opens =
+        join_all((0..1000).map(|_| bed.open(Open { attributes_age_ms_max: 0, ..open("k", ALL) })));
     let release = async {
         bed.store.wait_held(1).await;
         bed.store.release();
@@ -92,7 +93,9 @@ async fn a_small_range_of_a_huge_object_takes_at_most_two_pages() {
         assert_eq!(got.bytes, stored.content(PAGE - 2048..PAGE + 2048));
         let far = (900 << 20) + 5 * PAGE - 2048;
         let start = (far % BLOCK) as u32;
-        let got = bed.read(super::bed::read("k", &stored, (far / BLOCK) as u32, start..start + 4096)).await;
+        let got = bed
+            .read(super::bed::read("k", &stored, (far / BLOCK) as u32, start..start + 4096))
+            .await;
         assert_eq!(got.bytes, stored.content(far..far + 4096));
         assert_eq!(bed.store.body_bytes(), 4 * PAGE);
         assert_eq!(bed.store.asked(), (2, 0));
@@ -271,21 +274,34 @@ async fn messages_that_make_no_sense_are_refused() {
     let got = bed.read(super::bed::read("k", &stored, u32::MAX, 0..1)).await;
     assert_eq!(got.refused(), Some(&RefusalKind::Malformed));
     let connection = InProcess::connection(bed.worker.clone(), Mode::Share);
-    let got = collect(connection.call(bytes::Bytes::from_static(b"\xff\x00garbage"), None)).await.unwrap();
+    let got = collect(connection.call(bytes::Bytes::from_static(b"\xff\x00garbage"), None))
+        .await
+        .unwrap();
     assert_eq!(got.refused(), Some(&RefusalKind::Malformed));
-    let none = Request::Forget(verbs3_protocol::Forget { volume: object("k").volume, keys: vec![] });
+    let none =
+        Request::Forget(verbs3_protocol::Forget { volume: object("k").volume, keys: vec![] });
     assert_eq!(bed.ask(none).await.refused(), Some(&RefusalKind::Malformed));
 }
 
 #[tokio::test]
 async fn askers_of_another_map_get_blocks_and_nothing_else() {
     use verbs3_protocol::{Announce, Epoch, Report, WriteOutcome};
-    let bed = Bed::with(Mode::Share, 32, crate::WorkerOptions { epoch: Some(Epoch(7)), ..Default::default() });
+    let bed = Bed::with(
+        Mode::Share,
+        32,
+        crate::WorkerOptions { epoch: Some(Epoch(7)), ..Default::default() },
+    );
     let stored = Stored::new(14, 10);
     bed.store.put("k", stored.clone());
     let (volume, keys, write) = (object("k").volume, vec!["k".to_owned()], super::bed::WRITE);
     let announce = |epoch| {
-        Request::Announce(Announce { volume: volume.clone(), keys: keys.clone(), write, epoch, uncertain_ms: 1000 })
+        Request::Announce(Announce {
+            volume: volume.clone(),
+            keys: keys.clone(),
+            write,
+            epoch,
+            uncertain_ms: 1000,
+        })
     };
     let report = |epoch| {
         Request::Report(Report {
@@ -300,19 +316,39 @@ async fn askers_of_another_map_get_blocks_and_nothing_else() {
         assert_eq!(bed.ask(request).await.refused(), Some(&RefusalKind::WrongEpoch(Epoch(7))));
     }
     assert_eq!(bed.store.asked(), (0, 0));
-    assert_eq!(bed.read(super::bed::read("k", &stored, 0, 0..10)).await.bytes, stored.content(0..10));
-    assert_eq!(bed.open(Open { epoch: Epoch(7), ..open("k", ALL) }).await.bytes, stored.content(0..10));
-    assert!(bed.ask(announce(Epoch(7))).await.is_done() && bed.ask(report(Epoch(7))).await.is_done());
+    assert_eq!(
+        bed.read(super::bed::read("k", &stored, 0, 0..10)).await.bytes,
+        stored.content(0..10)
+    );
+    assert_eq!(
+        bed.open(Open { epoch: Epoch(7), ..open("k", ALL) }).await.bytes,
+        stored.content(0..10)
+    );
+    assert!(
+        bed.ask(announce(Epoch(7))).await.is_done() && bed.ask(report(Epoch(7))).await.is_done()
+    );
 }
 
 #[tokio::test]
 async fn a_worker_refuses_an_arena_whose_cells_hold_no_page() {
-    let options = verbs3_rdma::arena::ArenaOptions { capacity_bytes: 8 << 20, cell_bytes_max: 4096, populate: false };
+    let options = verbs3_rdma::arena::ArenaOptions {
+        capacity_bytes: 8 << 20,
+        cell_bytes_max: 4096,
+        populate: false,
+    };
     let arena = verbs3_rdma::arena::Arena::map(options).unwrap();
-    let made =
-        crate::Worker::new(crate::WorkerOptions::default(), arena, crate::Volumes::default(), &Default::default());
+    let made = crate::Worker::new(
+        crate::WorkerOptions::default(),
+        arena,
+        crate::Volumes::default(),
+        &Default::default(),
+    );
     assert!(made.err().unwrap().to_string().contains("cell_bytes_max"));
-    let made =
-        crate::Worker::new(crate::WorkerOptions::default(), map(8), crate::Volumes::default(), &Default::default());
+    let made = crate::Worker::new(
+        crate::WorkerOptions::default(),
+        map(8),
+        crate::Volumes::default(),
+        &Default::default(),
+    );
     assert_eq!(Arc::strong_count(&made.unwrap()), 1);
 }

@@ -1,4 +1,5 @@
-//! A worker with less memory, or fewer turns, than its readers want: `Busy`, never a wait for memory, never wrong bytes.
+//! A worker with less memory, or fewer turns, than its readers want: `Busy`, never a wait for
+//! memory, never wrong bytes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,14 +18,19 @@ async fn a_small_arena_gives_up_pages_and_keeps_those_that_are_being_read() {
     let bed = Bed::with(Mode::Share, 4, WorkerOptions::default());
     let pinned = Stored::new(1, PAGE);
     bed.store.put("pinned", pinned.clone());
-    let held = bed.call(&verbs3_protocol::Request::Read(read("pinned", &pinned, 0, 0..PAGE as u32)));
+    let held =
+        bed.call(&verbs3_protocol::Request::Read(read("pinned", &pinned, 0, 0..PAGE as u32)));
     let mut held = held;
-    let Ok(verbs3_rdma::transport::Event::Part(part)) = held.next().await else { panic!("no part") };
+    let Ok(verbs3_rdma::transport::Event::Part(part)) = held.next().await else {
+        panic!("no part")
+    };
     for number in 0..64 {
         let stored = Stored::new(100 + number, PAGE);
         let key = format!("k{number}");
         bed.store.put(&key, stored.clone());
-        assert!(bed.read(read(&key, &stored, 0, 0..PAGE as u32)).await.bytes == stored.content(0..PAGE));
+        assert!(
+            bed.read(read(&key, &stored, 0, 0..PAGE as u32)).await.bytes == stored.content(0..PAGE)
+        );
     }
     assert!(part.data.concat() == pinned.content(0..part.bytes()));
     let (pages, _) = bed.worker.filler.memory().held();
@@ -41,8 +47,11 @@ async fn when_every_page_is_held_by_readers_the_answer_is_busy_at_once() {
     for block in 0..2 {
         for page in 0..16u32 {
             let range = page * PAGE as u32..(page + 1) * PAGE as u32;
-            let mut call = bed.call(&verbs3_protocol::Request::Read(read("k", &stored, block, range)));
-            let Ok(verbs3_rdma::transport::Event::Part(part)) = call.next().await else { panic!("no part") };
+            let mut call =
+                bed.call(&verbs3_protocol::Request::Read(read("k", &stored, block, range)));
+            let Ok(verbs3_rdma::transport::Event::Part(part)) = call.next().await else {
+                panic!("no part")
+            };
             match verbs3_protocol::Reply::decode(&part.message).unwrap() {
                 verbs3_protocol::Reply::Refused(refusal) => refused = Some(refusal.kind),
                 _ => parts.push((call, part)),
@@ -66,7 +75,9 @@ async fn pages_that_a_fill_had_no_memory_for_are_filled_anew_for_the_next_reader
     for page in 0..10u32 {
         let range = page * PAGE as u32..(page + 1) * PAGE as u32;
         let mut call = bed.call(&verbs3_protocol::Request::Read(read("pinned", &pinned, 0, range)));
-        let Ok(verbs3_rdma::transport::Event::Part(part)) = call.next().await else { panic!("no part") };
+        let Ok(verbs3_rdma::transport::Event::Part(part)) = call.next().await else {
+            panic!("no part")
+        };
         held.push((call, part));
     }
     bed.store.hold();
@@ -94,7 +105,10 @@ async fn pages_that_a_fill_had_no_memory_for_are_filled_anew_for_the_next_reader
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sixty_four_readers_over_a_tiny_arena_all_get_their_bytes() {
-    let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random::<u64>);
+    let seed = std::env::var("SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok())
+        .unwrap_or_else(rand::random::<u64>);
     println!("SEED={seed}");
     for mode in modes() {
         let options = WorkerOptions {
@@ -115,10 +129,12 @@ async fn sixty_four_readers_over_a_tiny_arena_all_get_their_bytes() {
                     let number = rng.random_range(0..4u64);
                     let stored = Stored::new(number, BLOCK - 1000 * number);
                     let start = rng.random_range(0..stored.bytes as u32 - 1);
-                    let end = rng.random_range(start + 1..=(start + 700_000).min(stored.bytes as u32));
+                    let end =
+                        rng.random_range(start + 1..=(start + 700_000).min(stored.bytes as u32));
                     let content = stored.content(u64::from(start)..u64::from(end));
                     loop {
-                        let got = bed.read(read(&format!("k{number}"), &stored, 0, start..end)).await;
+                        let got =
+                            bed.read(read(&format!("k{number}"), &stored, 0, start..end)).await;
                         assert!(content.starts_with(&got.bytes));
                         match got.refused() {
                             None => break assert_eq!(got.bytes.len(), content.len()),
@@ -132,20 +148,26 @@ async fn sixty_four_readers_over_a_tiny_arena_all_get_their_bytes() {
             })
         });
         let all = futures::future::join_all(readers.collect::<Vec<_>>());
-        let busy = tokio::time::timeout(Duration::from_secs(60), all).await.expect("stuck").into_iter();
-        println!("{} answers were busy on the way to 256 reads", busy.map(Result::unwrap).sum::<u32>());
+        let busy =
+            tokio::time::timeout(Duration::from_secs(60), all).await.expect("stuck").into_iter();
+        println!(
+            "{} answers were busy on the way to 256 reads",
+            busy.map(Result::unwrap).sum::<u32>()
+        );
         Arc::into_inner(bed).unwrap().assert_nothing_leaked().await;
     }
 }
 
 #[tokio::test]
 async fn more_waiting_fills_than_configured_are_busy() {
-    let options = WorkerOptions { fills_in_flight_max: 1, fills_queued_max: 2, ..WorkerOptions::default() };
+    let options =
+        WorkerOptions { fills_in_flight_max: 1, fills_queued_max: 2, ..WorkerOptions::default() };
     let bed = Bed::with(Mode::Share, 32, options);
     let stored = Stored::new(1, 16 * BLOCK);
     bed.store.put("k", stored.clone());
     bed.store.hold();
-    let reads = futures::future::join_all((0..8).map(|block| bed.read(read("k", &stored, block, 0..10))));
+    let reads =
+        futures::future::join_all((0..8).map(|block| bed.read(read("k", &stored, block, 0..10))));
     let release = async {
         bed.store.wait_held(1).await;
         for _ in 0..100 {
@@ -161,7 +183,11 @@ async fn more_waiting_fills_than_configured_are_busy() {
 
 #[tokio::test]
 async fn more_checks_than_configured_are_busy() {
-    let bed = Bed::with(Mode::Share, 32, WorkerOptions { checks_in_flight_max: 2, ..WorkerOptions::default() });
+    let bed = Bed::with(
+        Mode::Share,
+        32,
+        WorkerOptions { checks_in_flight_max: 2, ..WorkerOptions::default() },
+    );
     bed.store.hold();
     let opens = futures::future::join_all(["a", "b", "c"].map(|key| bed.open(open(key, None))));
     let release = async {

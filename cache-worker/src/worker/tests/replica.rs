@@ -1,4 +1,5 @@
-//! A replica of a hot block: it gives what it or the owner holds, right, and asks the UFS for nothing.
+//! A replica of a hot block: it gives what it or the owner holds, right, and asks the UFS for
+//! nothing.
 #![allow(clippy::single_range_in_vec_init)]
 
 use std::collections::{HashMap, HashSet};
@@ -10,8 +11,8 @@ use bytes::Bytes;
 use tokio::time::Instant;
 use verbs3_client::{HealthOptions, NeighbourOptions, Neighbours};
 use verbs3_protocol::{
-    BlockIndex, CacheVerdict, Epoch, Geometry, Member, Piece, Placement, Read, RefusalKind, Reply as Message, Request,
-    Warm, WarmTier, WorkerId,
+    BlockIndex, CacheVerdict, Epoch, Geometry, Member, Piece, Placement, Read, RefusalKind,
+    Reply as Message, Request, Warm, WarmTier, WorkerId,
 };
 use verbs3_rdma::arena::Arena;
 use verbs3_rdma::inprocess::{Faults, InProcess, Mode};
@@ -66,8 +67,16 @@ impl Replica {
         let (me, handed_over) = (id("r"), HashSet::new());
         let (former, open_writes, resumes) = (None, Vec::new(), None);
         let (uncertain, restarted) = (Duration::ZERO, false);
-        let activation =
-            Activation { map: &map, me: &me, former, handed_over, open_writes, resumes, uncertain, restarted };
+        let activation = Activation {
+            map: &map,
+            me: &me,
+            former,
+            handed_over,
+            open_writes,
+            resumes,
+            uncertain,
+            restarted,
+        };
         self.bed.worker.activate(activation);
     }
 
@@ -78,16 +87,28 @@ impl Replica {
     }
 
     /// Reads whole blocks of pages and holds them against what is stored.
-    async fn gives(&self, stored: &Stored, block: u32, pages: std::ops::Range<u64>) -> CacheVerdict {
+    async fn gives(
+        &self,
+        stored: &Stored,
+        block: u32,
+        pages: std::ops::Range<u64>,
+    ) -> CacheVerdict {
         let start = u64::from(block) * BLOCK;
         let got = self.read(stored, block, pages.clone()).await;
         assert_eq!(got.refused(), None);
-        assert!(got.bytes == stored.content(start + pages.start * PAGE..start + pages.end * PAGE), "wrong bytes");
+        assert!(
+            got.bytes == stored.content(start + pages.start * PAGE..start + pages.end * PAGE),
+            "wrong bytes"
+        );
         got.verdict()
     }
 
     async fn ends_well(self) {
-        assert_eq!((self.bed.store.asked(), self.bed.store.body_bytes()), ((0, 0), 0), "a replica asked the ufs");
+        assert_eq!(
+            (self.bed.store.asked(), self.bed.store.body_bytes()),
+            ((0, 0), 0),
+            "a replica asked the ufs"
+        );
         self.bed.assert_nothing_leaked().await;
         assert_eq!(self.landings.usage().asked_bytes, 0, "landings that were not returned");
     }
@@ -103,7 +124,11 @@ async fn pages_come_from_the_owner_once_and_never_from_the_ufs() {
         replica.bed.store.put("k", stored.clone());
         replica.gives(&stored, 1, 3..5).await;
         let metrics = &replica.bed.worker.metrics;
-        assert_eq!((metrics.owner_all.get(), metrics.owner_bytes.get()), (1, 2 * PAGE), "and nothing ahead");
+        assert_eq!(
+            (metrics.owner_all.get(), metrics.owner_bytes.get()),
+            (1, 2 * PAGE),
+            "and nothing ahead"
+        );
         assert_eq!(replica.gives(&stored, 1, 3..5).await, CacheVerdict::Hit);
         replica.gives(&stored, 1, 0..16).await;
         assert_eq!((metrics.owner_bytes.get(), metrics.former_bytes.get()), (16 * PAGE, 0));
@@ -133,12 +158,18 @@ async fn what_the_owner_lacks_is_refused_and_what_it_has_is_kept() {
     replica.bed.store.put("k", stored.clone());
     let got = replica.read(&stored, 1, 0..16).await;
     assert_eq!(got.refused(), Some(&RefusalKind::NotHeld));
-    assert!(got.bytes == stored.content(BLOCK..BLOCK + got.bytes.len() as u64), "wrong bytes before the refusal");
+    assert!(
+        got.bytes == stored.content(BLOCK..BLOCK + got.bytes.len() as u64),
+        "wrong bytes before the refusal"
+    );
     let metrics = &replica.bed.worker.metrics;
     assert_eq!((metrics.owner_some.get(), metrics.owner_bytes.get()), (1, 10 * PAGE));
     assert_eq!(replica.gives(&stored, 1, 8..16).await, CacheVerdict::Hit);
     assert_eq!(replica.read(&stored, 1, 4..5).await.refused(), Some(&RefusalKind::NotHeld));
-    assert_eq!((metrics.owner_none.get(), metrics.refused_not_held.get(), owner.store.asked()), (1, 2, asked));
+    assert_eq!(
+        (metrics.owner_none.get(), metrics.refused_not_held.get(), owner.store.asked()),
+        (1, 2, asked)
+    );
     // What is refused is read at the owner, and is no heat here.
     let told = replica.bed.worker.block_rates(Duration::from_secs(1), 1, 10);
     assert!(told.iter().all(|rate| rate.bytes_per_second <= 24 * PAGE), "{told:?}");
@@ -182,8 +213,14 @@ async fn a_replica_that_is_warmed_takes_what_the_owner_holds_and_fills_the_rest(
     replica.bed.worker.hold_lease(|| (Duration::from_secs(60), Duration::from_secs(60)));
     let got = replica.bed.ask(Request::Warm(warm(&stored))).await;
     let Some(Message::Warmed(warmed)) = got.messages.last() else { panic!("{got:?}") };
-    assert_eq!((u64::from(warmed.held_bytes), u64::from(warmed.loaded_bytes)), (4 * PAGE, 12 * PAGE));
-    assert_eq!((replica.bed.store.body_bytes(), replica.bed.worker.metrics.owner_bytes.get()), (12 * PAGE, 4 * PAGE));
+    assert_eq!(
+        (u64::from(warmed.held_bytes), u64::from(warmed.loaded_bytes)),
+        (4 * PAGE, 12 * PAGE)
+    );
+    assert_eq!(
+        (replica.bed.store.body_bytes(), replica.bed.worker.metrics.owner_bytes.get()),
+        (12 * PAGE, 4 * PAGE)
+    );
     assert_eq!(replica.gives(&stored, 1, 0..16).await, CacheVerdict::Hit);
 }
 
@@ -262,7 +299,10 @@ async fn an_owner_that_is_stopped_delays_some_reads_and_is_then_left_alone() {
     let replica = Replica::of(Arc::new(Stopped), Mode::Copy(Faults::none()));
     let began = Instant::now();
     for page in 0..16 {
-        assert_eq!(replica.read(&stored, 1, page..page + 1).await.refused(), Some(&RefusalKind::NotHeld));
+        assert_eq!(
+            replica.read(&stored, 1, page..page + 1).await.refused(),
+            Some(&RefusalKind::NotHeld)
+        );
     }
     assert!(began.elapsed() < 4 * SILENCE, "{:?}", began.elapsed());
     assert_eq!(replica.bed.worker.metrics.owner_failed.get(), 16);
@@ -291,7 +331,10 @@ async fn a_page_that_is_not_what_its_checksum_says_is_not_given() {
     let replica = Replica::of(Arc::new(Spoilt(stored.clone())), Mode::Copy(Faults::none()));
     let got = replica.read(&stored, 1, 0..16).await;
     assert_eq!(got.refused(), Some(&RefusalKind::NotHeld));
-    assert!(got.bytes == stored.content(BLOCK..BLOCK + got.bytes.len() as u64) && got.bytes.len() as u64 <= 5 * PAGE);
+    assert!(
+        got.bytes == stored.content(BLOCK..BLOCK + got.bytes.len() as u64)
+            && got.bytes.len() as u64 <= 5 * PAGE
+    );
     assert_eq!(replica.bed.worker.metrics.owner_bytes.get(), 5 * PAGE);
     replica.ends_well().await;
 }
@@ -309,8 +352,10 @@ async fn what_is_served_most_is_told_but_for_small_first_blocks() {
         bed.read(read("large", &large, block, 0..BLOCK as u32)).await;
     }
     let told = bed.worker.block_rates(Duration::from_secs(2), 1, 10);
-    let told: Vec<_> =
-        told.iter().map(|rate| (rate.object.key.as_str(), rate.block.0, rate.bytes_per_second)).collect();
+    let told: Vec<_> = told
+        .iter()
+        .map(|rate| (rate.object.key.as_str(), rate.block.0, rate.bytes_per_second))
+        .collect();
     assert_eq!(told, [("large", 1, BLOCK), ("large", 0, BLOCK / 2)]);
     assert_eq!(bed.worker.block_rates(Duration::from_secs(2), 1, 10), [], "and once");
 }

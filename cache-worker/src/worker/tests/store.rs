@@ -1,4 +1,5 @@
-//! A store whose objects are patterns: it counts what is asked, holds answers back, and breaks off on request.
+//! A store whose objects are patterns: it counts what is asked, holds answers back, and breaks off
+//! on request.
 
 use std::collections::HashMap;
 use std::ops::Range as ByteSpan;
@@ -10,7 +11,8 @@ use bytes::Bytes;
 use futures::StreamExt;
 use parking_lot::Mutex;
 use s3s::dto::{
-    ETag, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput, Range, StreamingBlob, Timestamp,
+    ETag, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput, Range, StreamingBlob,
+    Timestamp,
 };
 use s3s::{S3, S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 use tokio::sync::{Semaphore, watch};
@@ -37,8 +39,11 @@ impl Stored {
     }
 
     pub(super) fn content(&self, range: ByteSpan<u64>) -> Vec<u8> {
-        // One number for each 64 bytes: enough to tell any two pages, versions and offsets apart, and quickly made.
-        let line = |line: u64| line.wrapping_add(self.seed << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
+        // One number for each 64 bytes: enough to tell any two pages, versions and offsets apart,
+        // and quickly made.
+        let line = |line: u64| {
+            line.wrapping_add(self.seed << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes()
+        };
         let mut content = Vec::with_capacity((range.end - range.start) as usize + 128);
         for number in range.start / 64..range.end.div_ceil(64) {
             content.extend_from_slice(&line(number).repeat(8));
@@ -155,9 +160,16 @@ impl Store {
             }
             _ => {}
         }
-        let object = self.objects.lock().get(key).cloned().ok_or_else(|| error(S3ErrorCode::NoSuchKey, 404))?;
+        let object = self
+            .objects
+            .lock()
+            .get(key)
+            .cloned()
+            .ok_or_else(|| error(S3ErrorCode::NoSuchKey, 404))?;
         match if_match {
-            Some(etag) if etag != object.etag().trim_matches('"') && !*self.ignores_conditions.lock() => {
+            Some(etag)
+                if etag != object.etag().trim_matches('"') && !*self.ignores_conditions.lock() =>
+            {
                 Err(error(S3ErrorCode::PreconditionFailed, 412))
             }
             _ => Ok(object),
@@ -166,7 +178,8 @@ impl Store {
 
     fn body(&self, object: &Stored, range: ByteSpan<u64>) -> StreamingBlob {
         const CHUNK: u64 = 64 << 10;
-        let (object, drip, count) = (object.clone(), self.drip.lock().clone(), self.body_bytes.clone());
+        let (object, drip, count) =
+            (object.clone(), self.drip.lock().clone(), self.body_bytes.clone());
         let cut = match *self.fault.lock() {
             Some(Fault::Truncate(bytes)) => Some(range.start + bytes),
             _ => None,
@@ -209,12 +222,17 @@ fn etag(object: &Stored) -> ETag {
 }
 
 fn modified(object: &Stored) -> Timestamp {
-    Timestamp::from(std::time::UNIX_EPOCH + std::time::Duration::from_secs(object.modified_s as u64))
+    Timestamp::from(
+        std::time::UNIX_EPOCH + std::time::Duration::from_secs(object.modified_s as u64),
+    )
 }
 
 #[async_trait]
 impl S3 for Store {
-    async fn get_object(&self, req: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
+    async fn get_object(
+        &self,
+        req: S3Request<GetObjectInput>,
+    ) -> S3Result<S3Response<GetObjectOutput>> {
         self.gets.fetch_add(1, Ordering::SeqCst);
         let found = self.find(&req.input.key, condition(req.input.if_match.as_ref()).as_deref());
         self.wait().await;
@@ -238,7 +256,10 @@ impl S3 for Store {
         }))
     }
 
-    async fn head_object(&self, req: S3Request<HeadObjectInput>) -> S3Result<S3Response<HeadObjectOutput>> {
+    async fn head_object(
+        &self,
+        req: S3Request<HeadObjectInput>,
+    ) -> S3Result<S3Response<HeadObjectOutput>> {
         self.heads.fetch_add(1, Ordering::SeqCst);
         let found = self.find(&req.input.key, condition(req.input.if_match.as_ref()).as_deref());
         self.wait().await;
@@ -248,7 +269,11 @@ impl S3 for Store {
             Err(mut error) => {
                 let status = error.status_code().unwrap();
                 let headers = error.headers().cloned().unwrap_or_default();
-                error.set_source(Box::new(RemoteFailure::Answer(RawAnswer { status, headers, body: Bytes::new() })));
+                error.set_source(Box::new(RemoteFailure::Answer(RawAnswer {
+                    status,
+                    headers,
+                    body: Bytes::new(),
+                })));
                 return Err(error);
             }
         };

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use verbs3_protocol::{
-    BlockIndex, ByteRange, CacheVerdict, Epoch, ForgetPrefix, Geometry, RefusalKind, Reply as Message, Request, Tend,
-    TendAct, TendedBlock, Version, Warm, WarmTier,
+    BlockIndex, ByteRange, CacheVerdict, Epoch, ForgetPrefix, Geometry, RefusalKind,
+    Reply as Message, Request, Tend, TendAct, TendedBlock, Version, Warm, WarmTier,
 };
 use verbs3_rdma::inprocess::Mode;
 
@@ -17,7 +17,9 @@ const ALL: Option<ByteRange> = Some(ByteRange::All);
 
 async fn forget_prefix(bed: &Bed, prefix: &str) -> Got {
     bed.clock.advance(Duration::from_millis(1));
-    let got = bed.ask(Request::ForgetPrefix(ForgetPrefix { volume: volume(), prefix: prefix.into() })).await;
+    let got = bed
+        .ask(Request::ForgetPrefix(ForgetPrefix { volume: volume(), prefix: prefix.into() }))
+        .await;
     bed.clock.advance(Duration::from_millis(1));
     got
 }
@@ -41,7 +43,11 @@ async fn what_was_changed_behind_the_gateways_is_seen_once_its_prefix_is_forgott
         bed.open(open("a/k", ALL)).await;
         bed.store.put("a/k", new.clone());
         assert!(forget_prefix(&bed, "b/").await.is_done());
-        assert_eq!(bed.open(open("a/k", ALL)).await.bytes, old.content(0..1000), "another prefix was forgotten");
+        assert_eq!(
+            bed.open(open("a/k", ALL)).await.bytes,
+            old.content(0..1000),
+            "another prefix was forgotten"
+        );
         assert!(forget_prefix(&bed, "a/").await.is_done());
         assert_eq!(bed.open(open("a/k", ALL)).await.bytes, new.content(0..2000));
         let asked = bed.store.asked();
@@ -61,7 +67,8 @@ async fn an_absence_ends_with_its_prefix() {
     assert_eq!(bed.open(open("a/k", ALL)).await.bytes, Stored::new(1, 1000).content(0..1000));
 }
 
-/// The UFS has answered with the old version, and the answer is on its way while the prefix is forgotten.
+/// The UFS has answered with the old version, and the answer is on its way while the prefix is
+/// forgotten.
 #[tokio::test]
 async fn a_read_after_a_forgotten_prefix_joins_no_check_from_before_it() {
     let bed = Bed::new(Mode::Share);
@@ -93,7 +100,8 @@ async fn what_is_there_is_said_block_by_block_and_given_up_when_that_is_asked() 
         bed.read(read("k", &stored, 2, 0..5)).await;
         bed.clock.advance(Duration::from_secs(7));
         let found = tend(&bed, &of, (0, 10), TendAct::Look).await;
-        let bytes: Vec<_> = found.iter().map(|block| (block.block.0, block.memory_bytes, block.idle_s)).collect();
+        let bytes: Vec<_> =
+            found.iter().map(|block| (block.block.0, block.memory_bytes, block.idle_s)).collect();
         assert_eq!(bytes, [(1, 2 * PAGE as u32, 7), (2, 5, 7)]);
         assert_eq!(tend(&bed, &of, (2, 1), TendAct::Look).await.len(), 1);
         let other = Version { etag: "\"other\"".into(), ..of.clone() };
@@ -154,7 +162,10 @@ async fn a_question_about_too_many_blocks_is_refused() {
         blocks: u16::MAX,
         act: TendAct::Evict,
     };
-    assert_eq!(bed.ask(Request::Tend(asked.clone())).await.refused(), Some(&RefusalKind::Malformed));
+    assert_eq!(
+        bed.ask(Request::Tend(asked.clone())).await.refused(),
+        Some(&RefusalKind::Malformed)
+    );
     let beyond = Tend { blocks: 1024, ..asked };
     assert!(matches!(&bed.ask(Request::Tend(beyond)).await.messages[..], [Message::Tended(_)]));
 }

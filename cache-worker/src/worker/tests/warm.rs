@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures::future::join_all;
 use verbs3_protocol::{
-    BlockIndex, ByteRange, CacheVerdict, Epoch, Geometry, LOOKED_OBJECTS_MAX, Look, LookedFor, RefusalKind,
-    Reply as Message, Request, Version, Warm, WarmTier, Warmed,
+    BlockIndex, ByteRange, CacheVerdict, Epoch, Geometry, LOOKED_OBJECTS_MAX, Look, LookedFor,
+    RefusalKind, Reply as Message, Request, Version, Warm, WarmTier, Warmed,
 };
 use verbs3_rdma::inprocess::Mode;
 use verbs3_rdma::transport::Event;
@@ -52,7 +52,8 @@ fn bytes(got: &Got) -> (u64, u64, u64) {
 #[tokio::test]
 async fn many_objects_are_looked_for_at_once_and_the_ufs_is_not_asked() {
     let bed = Bed::new(Mode::Share);
-    for (key, bytes) in [("whole", 2 * PAGE), ("half", 2 * PAGE), ("attributes", 5), ("unknown", 5)] {
+    for (key, bytes) in [("whole", 2 * PAGE), ("half", 2 * PAGE), ("attributes", 5), ("unknown", 5)]
+    {
         bed.store.put(key, Stored::new(bytes, bytes));
     }
     ask(&bed, warm("whole", None, 0)).await;
@@ -78,15 +79,22 @@ async fn many_objects_are_looked_for_at_once_and_the_ufs_is_not_asked() {
     let found: Vec<_> = looked
         .objects
         .iter()
-        .map(|here| here.as_ref().map(|here| (here.version.bytes, here.held_bytes, here.missing_bytes)))
+        .map(|here| {
+            here.as_ref().map(|here| (here.version.bytes, here.held_bytes, here.missing_bytes))
+        })
         .collect();
     let page = PAGE as u32;
-    assert_eq!(found, [Some((2 * PAGE, 2 * page, 0)), Some((2 * PAGE, page, page)), Some((5, 0, 5)), None, None]);
+    assert_eq!(
+        found,
+        [Some((2 * PAGE, 2 * page, 0)), Some((2 * PAGE, page, page)), Some((5, 0, 5)), None, None]
+    );
     assert_eq!(bed.store.asked(), asked);
     let many = bed.ask(Request::Look(look(Epoch(1), LOOKED_OBJECTS_MAX + 1))).await;
     assert_eq!(many.refused(), Some(&RefusalKind::Malformed));
     let most = bed.ask(Request::Look(look(Epoch(1), LOOKED_OBJECTS_MAX))).await;
-    assert!(matches!(&most.messages[..], [Message::Looked(looked)] if looked.objects.len() == LOOKED_OBJECTS_MAX));
+    assert!(
+        matches!(&most.messages[..], [Message::Looked(looked)] if looked.objects.len() == LOOKED_OBJECTS_MAX)
+    );
     bed.assert_nothing_leaked().await;
 }
 
@@ -102,15 +110,23 @@ async fn what_was_warmed_is_read_without_the_ufs() {
         let version = warmed(&first).version;
         assert_eq!(version, super::bed::version(&stored));
         for (block, length) in [(1, BLOCK), (2, 5)] {
-            assert_eq!(bytes(&ask(&bed, warm("k", Some(version.clone()), block)).await), (0, length, 0));
+            assert_eq!(
+                bytes(&ask(&bed, warm("k", Some(version.clone()), block)).await),
+                (0, length, 0)
+            );
         }
         let asked = bed.store.asked();
         assert_eq!(bed.store.body_bytes(), stored.bytes);
-        let opened = bed.open(verbs3_protocol::Open { checksums: true, ..open("k", Some(ByteRange::All)) }).await;
+        let opened = bed
+            .open(verbs3_protocol::Open { checksums: true, ..open("k", Some(ByteRange::All)) })
+            .await;
         assert_eq!(opened.verdict(), CacheVerdict::Hit);
         assert!(opened.opened().attributes_cached);
         let rest = bed.read(read("k", &stored, 2, 0..5)).await;
-        assert!(rest.verdict() == CacheVerdict::Hit && rest.bytes == stored.content(2 * BLOCK..2 * BLOCK + 5));
+        assert!(
+            rest.verdict() == CacheVerdict::Hit
+                && rest.bytes == stored.content(2 * BLOCK..2 * BLOCK + 5)
+        );
         assert_eq!(bed.store.asked(), asked);
         assert_eq!(bytes(&ask(&bed, warm("k", None, 0)).await), (BLOCK, 0, 0));
         assert_eq!(bed.store.asked(), asked);
@@ -163,8 +179,13 @@ async fn a_listed_object_that_fits_takes_one_request_with_its_checksums() {
             let (gets, heads) = bed.store.asked();
             let got = bed.ask(Request::WarmListed(warm(key, None, 0), length)).await;
             assert_eq!(bytes(&got), (0, length, 0), "{key}");
-            let opened = bed.open(verbs3_protocol::Open { checksums: true, ..open(key, Some(ByteRange::All)) }).await;
-            assert!(opened.opened().attributes_cached && opened.opened().attributes.checksums_known, "{key}");
+            let opened = bed
+                .open(verbs3_protocol::Open { checksums: true, ..open(key, Some(ByteRange::All)) })
+                .await;
+            assert!(
+                opened.opened().attributes_cached && opened.opened().attributes.checksums_known,
+                "{key}"
+            );
             assert!(opened.bytes == stored.content(0..length), "{key}");
             assert_eq!(bed.store.asked(), (gets + 1, heads), "{key}");
         }
@@ -185,7 +206,8 @@ async fn a_listed_object_that_has_changed_its_length_is_warmed_as_it_is_now() {
     assert_eq!(bytes(&got), (0, 10, 0));
     // A length that does not fit into the pages says nothing.
     bed.store.put("large", Stored::new(3, 2 * BLOCK));
-    let got = bed.ask(Request::WarmListed(Warm { pages: 2, ..warm("large", None, 0) }, 2 * BLOCK)).await;
+    let got =
+        bed.ask(Request::WarmListed(Warm { pages: 2, ..warm("large", None, 0) }, 2 * BLOCK)).await;
     assert_eq!(bytes(&got), (0, 2 * PAGE, 0));
     assert_eq!(bed.store.body_bytes(), PAGE + 10 + 2 * PAGE);
     let absent = bed.ask(Request::WarmListed(warm("missing", None, 0), 5)).await;
@@ -195,16 +217,26 @@ async fn a_listed_object_that_has_changed_its_length_is_warmed_as_it_is_now() {
 
 #[tokio::test]
 async fn what_can_not_be_warmed_is_refused_with_the_reason() {
-    let bed = Bed::with(Mode::Share, 32, WorkerOptions { epoch: Some(Epoch(7)), ..WorkerOptions::default() });
+    let bed = Bed::with(
+        Mode::Share,
+        32,
+        WorkerOptions { epoch: Some(Epoch(7)), ..WorkerOptions::default() },
+    );
     let stored = Stored::new(1, PAGE);
     bed.store.put("k", stored.clone());
     let own = |warm: Warm| Warm { epoch: Epoch(7), ..warm };
-    assert_eq!(ask(&bed, warm("k", None, 0)).await.refused(), Some(&RefusalKind::WrongEpoch(Epoch(7))));
+    assert_eq!(
+        ask(&bed, warm("k", None, 0)).await.refused(),
+        Some(&RefusalKind::WrongEpoch(Epoch(7)))
+    );
     assert_eq!(ask(&bed, own(warm("k", None, 1))).await.refused(), Some(&RefusalKind::Malformed));
     let absent = ask(&bed, own(warm("missing", None, 0))).await;
     assert_eq!(absent.absent().answer.status, 404);
     let older = Version { etag: "\"older\"".into(), ..version(&stored) };
-    assert_eq!(ask(&bed, own(warm("k", Some(older), 0))).await.refused(), Some(&RefusalKind::VersionGone));
+    assert_eq!(
+        ask(&bed, own(warm("k", Some(older), 0))).await.refused(),
+        Some(&RefusalKind::VersionGone)
+    );
     let on_disk = Warm { tier: WarmTier::Disk, ..own(warm("k", None, 0)) };
     assert_eq!(ask(&bed, on_disk).await.refused(), Some(&RefusalKind::Uncacheable));
     let pinned = Warm { pin_until_ms: 1, ..own(warm("k", None, 0)) };
@@ -265,12 +297,15 @@ async fn what_is_warmed_and_pinned_on_disk_is_there() {
     let stored = Stored::new(1, BLOCK + 7);
     bed.store.put("k", stored.clone());
     let until = SystemTime::now().duration_since(UNIX_EPOCH).unwrap() + Duration::from_secs(3600);
-    let pinned = |warm: Warm| Warm { tier: WarmTier::Disk, pin_until_ms: until.as_millis() as u64, ..warm };
+    let pinned =
+        |warm: Warm| Warm { tier: WarmTier::Disk, pin_until_ms: until.as_millis() as u64, ..warm };
     assert_eq!(bytes(&ask(&bed, pinned(warm("k", None, 0))).await), (0, BLOCK, 0));
     assert_eq!(bytes(&ask(&bed, pinned(warm("k", Some(version(&stored)), 1))).await), (0, 7, 0));
     let digest = bed.worker.digests.version(&object("k"), &version(&stored));
     let disk = bed.worker.filler.disk().unwrap();
-    let keys = || (0..16).map(|page| digest.page(BlockIndex(0), page)).chain([digest.page(BlockIndex(1), 0)]);
+    let keys = || {
+        (0..16).map(|page| digest.page(BlockIndex(0), page)).chain([digest.page(BlockIndex(1), 0)])
+    };
     assert!(keys().all(|key| disk.holds(key)));
     assert_eq!(bytes(&ask(&bed, pinned(warm("k", None, 0))).await), (BLOCK, 0, 0));
     assert_eq!(bed.store.body_bytes(), stored.bytes);

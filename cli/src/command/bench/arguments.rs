@@ -40,7 +40,8 @@ pub struct FabricArguments {
     /// Where to serve
     #[arg(long, value_name = "IP:PORT", default_value = "0.0.0.0:9410")]
     pub listen: SocketAddr,
-    /// Address of one of this side's rails. Can be repeated; the first is used with the other side's first
+    /// Address of one of this side's rails. Can be repeated; the first is used with the other
+    /// side's first
     #[arg(long = "rail", value_name = "IP")]
     pub rails: Vec<IpAddr>,
     /// Device for tcp, e.g. ib0 for IPoIB
@@ -111,7 +112,10 @@ pub enum DirectionArgument {
 }
 
 fn seconds(text: &str) -> Result<f64, String> {
-    text.parse().ok().filter(|time| (0.001..=3600.0).contains(time)).ok_or_else(|| "0.001 to 3600".to_owned())
+    text.parse()
+        .ok()
+        .filter(|time| (0.001..=3600.0).contains(time))
+        .ok_or_else(|| "0.001 to 3600".to_owned())
 }
 
 fn page(text: &str) -> Result<u64, String> {
@@ -162,7 +166,9 @@ mod tests {
         for good in [&["--serve"][..], &["--loopback"], &["gpu-01:9410"]] {
             assert!(parsed(good).is_some(), "{good:?}");
         }
-        for wrong in [&[][..], &["--serve", "--loopback"], &["gpu-01:9410", "--serve"], &["--rounds", "2"]] {
+        for wrong in
+            [&[][..], &["--serve", "--loopback"], &["gpu-01:9410", "--serve"], &["--rounds", "2"]]
+        {
             assert!(parsed(wrong).is_none(), "{wrong:?}");
         }
     }
@@ -173,7 +179,13 @@ mod tests {
         assert_eq!(default.sizes.first().zip(default.sizes.last()), Some((&64, &(4 << 20))));
         assert_eq!((default.depth, default.connections, default.page), (16, 2, 256 << 10));
         assert_eq!(parsed(&["--loopback", "--sizes", "64B,1MiB"]).unwrap().sizes, [64, 1 << 20]);
-        for wrong in [["--depth", "0"], ["--seconds", "0"], ["--page", "3KiB"], ["--sizes", "0"], ["--ways", "udp"]] {
+        for wrong in [
+            ["--depth", "0"],
+            ["--seconds", "0"],
+            ["--page", "3KiB"],
+            ["--sizes", "0"],
+            ["--ways", "udp"],
+        ] {
             assert!(parsed(&[&["--loopback"], &wrong[..]].concat()).is_none(), "{wrong:?}");
         }
     }

@@ -1,6 +1,8 @@
-//! `verbs3 bench fabric`: what the network between two hosts gives, over each transport that works there.
+//! `verbs3 bench fabric`: what the network between two hosts gives, over each transport that works
+//! there.
 //!
-//! Owns the order of measurements. `verbs3_rdma::bench` measures; `figures`, `plot` and `record` show.
+//! Owns the order of measurements. `verbs3_rdma::bench` measures; `figures`, `plot` and `record`
+//! show.
 
 use std::io::IsTerminal;
 use std::net::SocketAddr;
@@ -10,7 +12,9 @@ use std::time::Duration;
 use anyhow::Context;
 use verbs3_config::{Environment, Layers};
 use verbs3_loadtest::units;
-use verbs3_rdma::bench::{BenchError, BenchHost, DialOptions, Dialled, Direction, ECHO_BYTES_MAX, HostOptions, Load};
+use verbs3_rdma::bench::{
+    BenchError, BenchHost, DialOptions, Dialled, Direction, ECHO_BYTES_MAX, HostOptions, Load,
+};
 use verbs3_rdma::calls::Secret;
 use verbs3_rdma::shm::ShmOptions;
 use verbs3_rdma::tcp::TcpOptions;
@@ -34,9 +38,13 @@ pub fn run(arguments: &FabricArguments) -> ExitCode {
             return ExitCode::from(MISCONFIGURED);
         }
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("can't start threads");
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("can't start threads");
     let arguments = arguments.clone();
-    // A task of the runtime's own threads, as a gateway's are: the thread that blocks here would be woken for each reply.
+    // A task of the runtime's own threads, as a gateway's are: the thread that blocks here would be
+    // woken for each reply.
     let job = async move {
         if arguments.serve {
             serve(&arguments, &secret).await.map(|()| true)
@@ -59,8 +67,13 @@ fn secret(arguments: &FabricArguments) -> anyhow::Result<Secret> {
     let given = if let Some(path) = &arguments.secret_file {
         Some(verbs3_config::Secret::read(path)?)
     } else if let Some(path) = &arguments.config {
-        let layers = Layers { file: Some(path.clone()), environment: Environment::of_process(), flags: Vec::new() };
-        let loaded = verbs3_config::load(&layers, &[]).map_err(|problems| anyhow::anyhow!("{problems}"))?;
+        let layers = Layers {
+            file: Some(path.clone()),
+            environment: Environment::of_process(),
+            flags: Vec::new(),
+        };
+        let loaded =
+            verbs3_config::load(&layers, &[]).map_err(|problems| anyhow::anyhow!("{problems}"))?;
         loaded.config.cluster.resolve_secret()?
     } else {
         None
@@ -69,7 +82,9 @@ fn secret(arguments: &FabricArguments) -> anyhow::Result<Secret> {
         return Ok(Secret::new(secret.reveal()));
     }
     if !arguments.loopback {
-        eprintln!("warning: no --secret-file: whoever reaches the serving side can use it while it serves");
+        eprintln!(
+            "warning: no --secret-file: whoever reaches the serving side can use it while it serves"
+        );
     }
     Ok(Secret::new(BENCH_SECRET))
 }
@@ -102,7 +117,8 @@ async fn start(
         shm: ShmOptions::new(secret.clone()),
         socket: Some(socket),
         page_bytes: arguments.page as usize,
-        arena_bytes: usize::try_from(arguments.memory).context("more memory than there are addresses")?,
+        arena_bytes: usize::try_from(arguments.memory)
+            .context("more memory than there are addresses")?,
         runtimes: reactors.handles(),
     };
     Ok(BenchHost::start(options).await?)
@@ -134,19 +150,26 @@ async fn serve(arguments: &FabricArguments, secret: &Secret) -> anyhow::Result<(
 async fn measure(arguments: &FabricArguments, secret: &Secret) -> anyhow::Result<bool> {
     let reactors = Reactors::start(0).context("can't start threads")?;
     let (own, host) = if arguments.loopback {
-        let own = start(arguments, secret, SocketAddr::from(([127, 0, 0, 1], 0)), &reactors).await?;
+        let own =
+            start(arguments, secret, SocketAddr::from(([127, 0, 0, 1], 0)), &reactors).await?;
         let address = own.local_addr();
         (Some(own), address)
     } else {
         let name = arguments.host.as_deref().unwrap_or_default();
-        let found = tokio::net::lookup_host(name).await.with_context(|| format!("{name:?} is no HOST:PORT"))?.next();
+        let found = tokio::net::lookup_host(name)
+            .await
+            .with_context(|| format!("{name:?} is no HOST:PORT"))?
+            .next();
         (None, found.with_context(|| format!("{name} has no address"))?)
     };
     let dialled = Dialled::dial(dial_options(arguments, secret, host)).await?;
     let record =
-        Measuring { arguments, dialled: &dialled, progress: std::io::stderr().is_terminal() }.all(host).await?;
+        Measuring { arguments, dialled: &dialled, progress: std::io::stderr().is_terminal() }
+            .all(host)
+            .await?;
     if let Some(path) = &arguments.plot {
-        std::fs::write(path, plot::svg(&record)).with_context(|| format!("can't write {}", path.display()))?;
+        std::fs::write(path, plot::svg(&record))
+            .with_context(|| format!("can't write {}", path.display()))?;
     }
     if arguments.json {
         println!("{:#}", record.json());
@@ -199,7 +222,11 @@ impl Measuring<'_> {
             rows: Vec::new(),
         };
         for &bytes in &arguments.sizes {
-            let mut row = Row { bytes, cells: ways.iter().map(|_| Cell::default()).collect(), plain: Vec::new() };
+            let mut row = Row {
+                bytes,
+                cells: ways.iter().map(|_| Cell::default()).collect(),
+                plain: Vec::new(),
+            };
             for round in 1..=arguments.rounds {
                 self.round(&mut row, round).await?;
             }
@@ -251,6 +278,12 @@ impl Measuring<'_> {
 
     fn load(&self, bytes: u64, direction: Direction) -> Load {
         let time = Duration::from_secs_f64(self.arguments.seconds);
-        Load { bytes, direction, depth: self.arguments.depth as usize, time, whole: self.arguments.verify }
+        Load {
+            bytes,
+            direction,
+            depth: self.arguments.depth as usize,
+            time,
+            whole: self.arguments.verify,
+        }
     }
 }

@@ -32,17 +32,42 @@ pub fn table(record: &Record) -> String {
     let _ = writeln!(
         text,
         "{:>9}  {:wide$} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>13} {:>6} {:>6} {:>6} {:>6}",
-        "bytes", "way", "echo", "p99", "read", "p99", "in", "out", "both", "CPU", "WR", "CQE", "copied", "plain"
+        "bytes",
+        "way",
+        "echo",
+        "p99",
+        "read",
+        "p99",
+        "in",
+        "out",
+        "both",
+        "CPU",
+        "WR",
+        "CQE",
+        "copied",
+        "plain"
     );
     for row in &record.rows {
         for ((name, kind), cell) in record.ways.iter().zip(&row.cells) {
-            let _ = writeln!(text, "{:>9}  {name:wide$} {}", units::show(row.bytes), line(row, cell, *kind == "verbs"));
+            let _ = writeln!(
+                text,
+                "{:>9}  {name:wide$} {}",
+                units::show(row.bytes),
+                line(row, cell, *kind == "verbs")
+            );
             if let Some(reason) = &cell.failed {
                 let _ = writeln!(text, "{:>9}  {name:wide$} failed: {reason}", "");
             }
         }
         if let Some(plain) = median(row.plain.iter().copied()) {
-            let _ = writeln!(text, "{:>9}  {:wide$} {:>35} {:>8}", "", "plain", "", number(Some(plain)));
+            let _ = writeln!(
+                text,
+                "{:>9}  {:wide$} {:>35} {:>8}",
+                "",
+                "plain",
+                "",
+                number(Some(plain))
+            );
         }
     }
     for left in &record.left_out {
@@ -58,7 +83,8 @@ fn line(row: &Row, cell: &Cell, verbs: bool) -> String {
         (here, None) => number(here),
     };
     let of_verbs = |value: Option<f64>| if verbs { number(value) } else { "-".into() };
-    let both_sides = |(here, there): (Option<f64>, Option<f64>)| here.map(|here| here + there.unwrap_or(0.0));
+    let both_sides =
+        |(here, there): (Option<f64>, Option<f64>)| here.map(|here| here + there.unwrap_or(0.0));
     [
         (8, number(micros(&cell.echo, |trips| trips.p50))),
         (8, number(micros(&cell.echo, |trips| trips.p99))),
@@ -96,15 +122,25 @@ mod tests {
     use verbs3_rdma::transport::TransportKind;
 
     pub fn record() -> Record {
-        let usage = Usage { cpu_micros: 400, work_requests: 10, completions: 4, copied_bytes: 2048 };
-        let read =
-            Bandwidth { calls: 2, bytes: 2 << 20, took: Duration::from_millis(20), here: usage, there: Some(usage) };
+        let usage =
+            Usage { cpu_micros: 400, work_requests: 10, completions: 4, copied_bytes: 2048 };
+        let read = Bandwidth {
+            calls: 2,
+            bytes: 2 << 20,
+            took: Duration::from_millis(20),
+            here: usage,
+            there: Some(usage),
+        };
         let cell = Cell { read: vec![read], ..Cell::default() };
         let failed = Cell { failed: Some("it broke".into()), ..Cell::default() };
         Record {
             host: "10.0.0.1:9410".into(),
             ways: vec![("verbs mlx5_0:1".into(), "verbs"), ("tcp".into(), "tcp")],
-            left_out: vec![LeftOut { kind: TransportKind::Shm, way: "shm".into(), reason: "another host".into() }],
+            left_out: vec![LeftOut {
+                kind: TransportKind::Shm,
+                way: "shm".into(),
+                reason: "another host".into(),
+            }],
             depth: 16,
             connections: 2,
             page_bytes: 256 << 10,
@@ -121,7 +157,10 @@ mod tests {
         let words: Vec<_> = verbs.split_whitespace().collect();
         assert_eq!(
             words[4..],
-            ["-", "-", "-", "-", "100", "-", "-", "200", "/", "200", "10.0", "4.00", "2.00", "0.50"]
+            [
+                "-", "-", "-", "-", "100", "-", "-", "200", "/", "200", "10.0", "4.00", "2.00",
+                "0.50"
+            ]
         );
         assert!(table.contains("tcp            failed: it broke"), "{table}");
         assert!(table.contains("not measured: shm: another host"));

@@ -1,4 +1,5 @@
-//! The picture: one SVG file that needs nothing else. Bandwidth above, round trips below, over the sizes.
+//! The picture: one SVG file that needs nothing else. Bandwidth above, round trips below, over the
+//! sizes.
 
 use std::fmt::Write as _;
 
@@ -13,7 +14,8 @@ const ABOVE: f64 = 40.0;
 const BELOW: f64 = 40.0;
 
 /// Told apart by people who see colours differently (Okabe and Ito).
-const COLOURS: [&str; 7] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"];
+const COLOURS: [&str; 7] =
+    ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"];
 
 /// A name, and a point for each size; sizes that were not measured are left out.
 type Series = (String, Vec<Option<f64>>);
@@ -34,10 +36,12 @@ pub fn svg(record: &Record) -> String {
     if plain.iter().any(Option::is_some) {
         bandwidth.push(("plain TCP streams".into(), plain));
     }
-    let trips: Vec<Series> =
-        names().map(|(at, name)| (name, of_way(at, &|cell| micros(&cell.read_trips, |trips| trips.p50)))).collect();
+    let trips: Vec<Series> = names()
+        .map(|(at, name)| (name, of_way(at, &|cell| micros(&cell.read_trips, |trips| trips.p50))))
+        .collect();
     let labels: Vec<_> = record.rows.iter().map(|row| units::show(row.bytes)).collect();
-    let title = format!("read bandwidth from {}, MiB/s, {} calls in flight", record.host, record.depth);
+    let title =
+        format!("read bandwidth from {}, MiB/s, {} calls in flight", record.host, record.depth);
     panel(&mut text, 0.0, &title, &labels, &bandwidth);
     panel(&mut text, HIGH, "one read at a time, median, µs", &labels, &trips);
     text.push_str("</svg>\n");
@@ -46,14 +50,25 @@ pub fn svg(record: &Record) -> String {
 
 /// Both axes are logarithmic: sizes by their order, figures by decades.
 fn panel(text: &mut String, top: f64, title: &str, labels: &[String], series: &[Series]) {
-    let figures =
-        || series.iter().flat_map(|(_, points)| points.iter().flatten().copied()).filter(|figure| *figure > 0.0);
+    let figures = || {
+        series
+            .iter()
+            .flat_map(|(_, points)| points.iter().flatten().copied())
+            .filter(|figure| *figure > 0.0)
+    };
     let low = figures().fold(f64::INFINITY, f64::min).log10().floor();
     let high = figures().fold(0.0, f64::max).log10().ceil().max(low + 1.0);
     let x = |at: usize| LEFT + (WIDE - LEFT - RIGHT) * at as f64 / (labels.len().max(2) - 1) as f64;
-    let y = |figure: f64| top + HIGH - BELOW - (HIGH - ABOVE - BELOW) * (figure.log10() - low) / (high - low);
+    let y = |figure: f64| {
+        top + HIGH - BELOW - (HIGH - ABOVE - BELOW) * (figure.log10() - low) / (high - low)
+    };
     // Writing to a String can't fail, here and below.
-    let _ = writeln!(text, "<text x=\"{LEFT}\" y=\"{}\" font-size=\"14\">{}</text>", top + 24.0, escaped(title));
+    let _ = writeln!(
+        text,
+        "<text x=\"{LEFT}\" y=\"{}\" font-size=\"14\">{}</text>",
+        top + 24.0,
+        escaped(title)
+    );
     if !low.is_finite() {
         return;
     }
@@ -61,7 +76,12 @@ fn panel(text: &mut String, top: f64, title: &str, labels: &[String], series: &[
         let (figure, right) = (10f64.powi(decade), WIDE - RIGHT);
         let at = y(figure);
         let _ = writeln!(text, "<path d=\"M{LEFT} {at:.1}H{right}\" stroke=\"#ddd\"/>");
-        let _ = writeln!(text, "<text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{figure}</text>", LEFT - 8.0, at + 4.0);
+        let _ = writeln!(
+            text,
+            "<text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{figure}</text>",
+            LEFT - 8.0,
+            at + 4.0
+        );
     }
     for (at, label) in labels.iter().enumerate() {
         let _ = writeln!(
@@ -73,8 +93,10 @@ fn panel(text: &mut String, top: f64, title: &str, labels: &[String], series: &[
     }
     for (number, (name, points)) in series.iter().enumerate() {
         let colour = COLOURS[number % COLOURS.len()];
-        let known =
-            points.iter().enumerate().filter_map(|(at, figure)| Some((x(at), y((*figure).filter(|f| *f > 0.0)?))));
+        let known = points
+            .iter()
+            .enumerate()
+            .filter_map(|(at, figure)| Some((x(at), y((*figure).filter(|f| *f > 0.0)?))));
         let line: Vec<_> = known.clone().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
         let _ = writeln!(
             text,
@@ -82,11 +104,16 @@ fn panel(text: &mut String, top: f64, title: &str, labels: &[String], series: &[
             line.join(" ")
         );
         for (x, y) in known {
-            let _ = writeln!(text, "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\" fill=\"{colour}\"/>");
+            let _ =
+                writeln!(text, "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\" fill=\"{colour}\"/>");
         }
         let at = top + ABOVE + 18.0 * number as f64 + 8.0;
-        let _ =
-            writeln!(text, "<text x=\"{}\" y=\"{at}\" fill=\"{colour}\">{}</text>", WIDE - RIGHT + 16.0, escaped(name));
+        let _ = writeln!(
+            text,
+            "<text x=\"{}\" y=\"{at}\" fill=\"{colour}\">{}</text>",
+            WIDE - RIGHT + 16.0,
+            escaped(name)
+        );
     }
 }
 
@@ -105,15 +132,26 @@ mod tests {
     fn a_picture_has_a_line_for_each_way_and_is_well_formed() {
         let read = |bytes| {
             let usage = Usage::default();
-            let moved = Bandwidth { calls: 1, bytes, took: Duration::from_secs(1), here: usage, there: None };
+            let moved = Bandwidth {
+                calls: 1,
+                bytes,
+                took: Duration::from_secs(1),
+                here: usage,
+                there: None,
+            };
             Cell { read: vec![moved], ..Cell::default() }
         };
-        let row = |bytes| Row { bytes, cells: vec![read(bytes), Cell::default()], plain: vec![3.0] };
+        let row =
+            |bytes| Row { bytes, cells: vec![read(bytes), Cell::default()], plain: vec![3.0] };
         let ways = vec![("verbs <1>".into(), "verbs"), ("tcp".into(), "tcp")];
         let record = Record { ways, rows: vec![row(1 << 20), row(4 << 20)], ..Record::default() };
         let svg = svg(&record);
         assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
-        assert_eq!(svg.matches("<polyline").count(), 3, "two ways and plain streams; there are no round trips");
+        assert_eq!(
+            svg.matches("<polyline").count(),
+            3,
+            "two ways and plain streams; there are no round trips"
+        );
         assert_eq!(svg.matches("<circle").count(), 4, "nothing where nothing was measured");
         assert!(svg.contains("verbs &lt;1&gt;") && !svg.contains("NaN") && !svg.contains("inf"));
         assert_eq!(svg.matches("<text").count(), svg.matches("</text>").count());

@@ -1,4 +1,5 @@
-//! What one run found: figures by size and way, over its rounds, and what could not be measured. Owns their JSON.
+//! What one run found: figures by size and way, over its rounds, and what could not be measured.
+//! Owns their JSON.
 
 use serde_json::{Value, json};
 use verbs3_rdma::bench::{Bandwidth, Direction, LeftOut, RoundTrips, Usage};
@@ -51,7 +52,8 @@ impl Cell {
 }
 
 impl Row {
-    /// What a way reads, divided by what plain streams read in the same round; the median of the rounds.
+    /// What a way reads, divided by what plain streams read in the same round; the median of the
+    /// rounds.
     pub fn over_plain(&self, cell: &Cell) -> Option<f64> {
         let pairs = cell.read.iter().zip(&self.plain).filter(|(_, plain)| **plain > 0.0);
         median(pairs.map(|(read, plain)| read.mib_per_second() / plain))
@@ -69,23 +71,26 @@ pub fn mib_per_second(rounds: &[Bandwidth]) -> Option<f64> {
     median(rounds.iter().map(Bandwidth::mib_per_second))
 }
 
-pub fn micros(rounds: &[RoundTrips], of: impl Fn(&RoundTrips) -> std::time::Duration) -> Option<f64> {
+pub fn micros(
+    rounds: &[RoundTrips],
+    of: impl Fn(&RoundTrips) -> std::time::Duration,
+) -> Option<f64> {
     median(rounds.iter().map(|trips| of(trips).as_secs_f64() * 1e6))
 }
 
 /// A count of `usage` for each MiB: here, or on the host if that is another process.
 pub fn per_mib(rounds: &[Bandwidth], of: impl Fn(&Usage) -> u64) -> (Option<f64>, Option<f64>) {
     let here = median(rounds.iter().map(|round| round.per_mib(of(&round.here))));
-    let there = median(rounds.iter().filter_map(|round| Some(round.per_mib(of(round.there.as_ref()?)))));
+    let there =
+        median(rounds.iter().filter_map(|round| Some(round.per_mib(of(round.there.as_ref()?)))));
     (here, there)
 }
 
 impl Record {
     pub fn json(&self) -> Value {
-        let left_out = self
-            .left_out
-            .iter()
-            .map(|left| json!({"transport": left.kind.as_str(), "way": left.way, "reason": left.reason}));
+        let left_out = self.left_out.iter().map(
+            |left| json!({"transport": left.kind.as_str(), "way": left.way, "reason": left.reason}),
+        );
         json!({
             "host": self.host,
             "ways": self.ways.iter().map(|(name, kind)| json!({"way": name, "transport": kind})).collect::<Vec<_>>(),
@@ -122,7 +127,8 @@ impl Record {
 
 fn trips(trips: &RoundTrips) -> Value {
     let micros = |time: std::time::Duration| time.as_secs_f64() * 1e6;
-    json!({"calls": trips.calls, "us_p50": micros(trips.p50), "us_p99": micros(trips.p99), "us_max": micros(trips.max)})
+    json!({"calls": trips.calls, "us_p50": micros(trips.p50), "us_p99": micros(trips.p99),
+        "us_max": micros(trips.max)})
 }
 
 fn moved(moved: &Bandwidth) -> Value {

@@ -1,4 +1,5 @@
-//! `verbs3 bench s3`: what clients of an S3 endpoint get. Composes `verbs3_loadtest`, which measures.
+//! `verbs3 bench s3`: what clients of an S3 endpoint get. Composes `verbs3_loadtest`, which
+//! measures.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -57,7 +58,8 @@ pub fn run(arguments: &S3Arguments) -> ExitCode {
 fn list() -> ExitCode {
     for (name, text) in SHIPPED {
         // A test holds that each can be read.
-        let description = Scenario::parse(text).map(|scenario| scenario.description).unwrap_or_default();
+        let description =
+            Scenario::parse(text).map(|scenario| scenario.description).unwrap_or_default();
         println!("{name:22}{description}");
     }
     ExitCode::SUCCESS
@@ -69,7 +71,8 @@ fn text(named: &str) -> anyhow::Result<String> {
     match (path.exists(), shipped(named)) {
         (false, Some(text)) => Ok(text.to_owned()),
         (false, None) => anyhow::bail!(
-            "{named}: no such file, and no such scenario; `verbs3 bench s3 --list` has those that there are"
+            "{named}: no such file, and no such scenario; `verbs3 bench s3 --list` has those that \
+            there are"
         ),
         (true, _) => std::fs::read_to_string(path).with_context(|| format!("can't read {named}")),
     }
@@ -77,7 +80,8 @@ fn text(named: &str) -> anyhow::Result<String> {
 
 fn job(arguments: &S3Arguments, named: &str, text: &str) -> anyhow::Result<Job> {
     let mut scenario = Scenario::parse(text).map_err(|problems| {
-        let lines: Vec<String> = problems.iter().map(|problem| format!("{named}: {problem}")).collect();
+        let lines: Vec<String> =
+            problems.iter().map(|problem| format!("{named}: {problem}")).collect();
         anyhow::anyhow!("{}", lines.join("\n"))
     })?;
     arguments.changes().apply(&mut scenario)?;
@@ -96,7 +100,12 @@ fn job(arguments: &S3Arguments, named: &str, text: &str) -> anyhow::Result<Job> 
     let against = match arguments.against.as_deref() {
         None => Against::Nothing,
         Some("nginx") => Against::Nginx,
-        Some(url) => Against::Endpoint(Endpoint::parse(url, "against", theirs.as_ref(), &arguments.against_pids)?),
+        Some(url) => Against::Endpoint(Endpoint::parse(
+            url,
+            "against",
+            theirs.as_ref(),
+            &arguments.against_pids,
+        )?),
     };
     Ok(Job { scenario, target, against, prepare: arguments.prepare.into() })
 }
@@ -105,13 +114,15 @@ fn job(arguments: &S3Arguments, named: &str, text: &str) -> anyhow::Result<Job> 
 fn measure(arguments: &S3Arguments, job: Job) -> anyhow::Result<u64> {
     let Job { scenario, target, against, prepare } = job;
     if arguments.prepare_only {
-        let endpoint = if let Against::Endpoint(endpoint) = &against { Some(endpoint) } else { None };
+        let endpoint =
+            if let Against::Endpoint(endpoint) = &against { Some(endpoint) } else { None };
         compare::put_in(&scenario, &target, endpoint, prepare)?;
         return Ok(0);
     }
     let record = compare::run(scenario, &target, &against, prepare)?;
     if let Some(path) = &arguments.html {
-        std::fs::write(path, report::html(&record)).with_context(|| format!("can't write {}", path.display()))?;
+        std::fs::write(path, report::html(&record))
+            .with_context(|| format!("can't write {}", path.display()))?;
     }
     print_record(arguments, &record)?;
     Ok(record.errors())

@@ -29,7 +29,8 @@ pub struct S3Arguments {
     pub scenario: Option<String>,
     #[arg(long, value_name = "URL", required_unless_present_any = ["list", "show"], help = TARGET)]
     pub target: Option<String>,
-    /// What to hold it against: the same kind of URL, or `nginx`, started here, sending the same objects from memory
+    /// What to hold it against: the same kind of URL, or `nginx`, started here, sending the same
+    /// objects from memory
     #[arg(long, value_name = "URL")]
     pub against: Option<String>,
     /// The scenarios that come with this binary
@@ -129,7 +130,10 @@ impl S3Arguments {
 }
 
 fn rate(text: &str) -> Result<f64, String> {
-    text.parse().ok().filter(|rate| (0.01..=1e7).contains(rate)).ok_or_else(|| "0.01 to 10000000".to_owned())
+    text.parse()
+        .ok()
+        .filter(|rate| (0.01..=1e7).contains(rate))
+        .ok_or_else(|| "0.01 to 10000000".to_owned())
 }
 
 fn part(text: &str) -> Result<f64, String> {

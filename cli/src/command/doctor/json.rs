@@ -1,7 +1,10 @@
-//! The report as one JSON document. Its schema is in the README, and has a number: fields are added, never changed.
+//! The report as one JSON document. Its schema is in the README, and has a number: fields are
+//! added, never changed.
 
 use serde_json::{Value, json};
-use verbs3_rdma::doctor::{Device, Finding, GidKind, Host, PeerProbe, Rail, Reached, usable_rails, verdict};
+use verbs3_rdma::doctor::{
+    Device, Finding, GidKind, Host, PeerProbe, Rail, Reached, usable_rails, verdict,
+};
 
 use super::Report;
 
@@ -75,7 +78,9 @@ fn port(host: &Host, rail: Rail<'_>) -> Value {
 
 fn peer(host: &Host, probe: &PeerProbe) -> Value {
     let (connected, round_trip, segment) = match &probe.reached {
-        Reached::Connected { round_trip, segment_bytes } => (true, Some(*round_trip), *segment_bytes),
+        Reached::Connected { round_trip, segment_bytes } => {
+            (true, Some(*round_trip), *segment_bytes)
+        }
         Reached::Refused { round_trip } => (false, Some(*round_trip), None),
         Reached::Failed(_) | Reached::NotTried => (false, None, None),
     };

@@ -2,19 +2,25 @@
 
 use verbs3_config::Config;
 
-/// Host and port. A worker's id stands for its address; a host of the configuration's workers has their port.
+/// Host and port. A worker's id stands for its address; a host of the configuration's workers has
+/// their port.
 pub(super) fn target(text: &str, config: &Config) -> Result<(String, u16), String> {
     let workers = &config.cluster.workers;
     if let Some(worker) = workers.iter().find(|worker| worker.id == text) {
         return split(&worker.address, config.worker.listen.port());
     }
-    let of_worker = workers.iter().filter_map(|worker| split(&worker.address, 0).ok()).find(|(host, _)| host == text);
+    let of_worker = workers
+        .iter()
+        .filter_map(|worker| split(&worker.address, 0).ok())
+        .find(|(host, _)| host == text);
     split(text, of_worker.map_or(config.worker.listen.port(), |(_, port)| port))
 }
 
 /// `host`, `host:port`, `1.2.3.4:port`, `::1`, `[::1]`, `[::1]:port`
 fn split(text: &str, default: u16) -> Result<(String, u16), String> {
-    let complaint = || format!("{text:?} is no HOST[:PORT]; write gpu-08, gpu-08:9400, 10.0.0.8 or [fd00::8]:9400");
+    let complaint = || {
+        format!("{text:?} is no HOST[:PORT]; write gpu-08, gpu-08:9400, 10.0.0.8 or [fd00::8]:9400")
+    };
     let number = |port: &str| port.parse().ok().filter(|port| *port != 0).ok_or_else(complaint);
     let (host, port) = if let Some(rest) = text.strip_prefix('[') {
         let (host, after) = rest.split_once(']').ok_or_else(complaint)?;
@@ -31,7 +37,11 @@ fn split(text: &str, default: u16) -> Result<(String, u16), String> {
             None => (text, default),
         }
     };
-    if host.is_empty() || host.contains(char::is_whitespace) { Err(complaint()) } else { Ok((host.to_owned(), port)) }
+    if host.is_empty() || host.contains(char::is_whitespace) {
+        Err(complaint())
+    } else {
+        Ok((host.to_owned(), port))
+    }
 }
 
 #[cfg(test)]
@@ -50,7 +60,8 @@ mod tests {
             weight: 1.0,
             zone: String::new(),
         };
-        config.cluster.workers = vec![worker("gpu-01", "10.0.0.1:9411"), worker("gpu-02", "[fd00::2]:9412")];
+        config.cluster.workers =
+            vec![worker("gpu-01", "10.0.0.1:9411"), worker("gpu-02", "[fd00::2]:9412")];
         let target = |text: &str| target(text, &config).unwrap();
         for (text, host, port) in [
             ("gpu-09", "gpu-09", 9400),
@@ -68,7 +79,8 @@ mod tests {
 
     #[test]
     fn what_is_no_peer_is_refused_with_an_example() {
-        for text in ["", ":9400", "gpu-01:", "gpu-01:0", "gpu-01:99999", "[::1", "[::1]9400", "a b"] {
+        for text in ["", ":9400", "gpu-01:", "gpu-01:0", "gpu-01:99999", "[::1", "[::1]9400", "a b"]
+        {
             let complaint = target(text, &Config::default()).unwrap_err();
             assert!(complaint.contains("gpu-08:9400"), "{complaint}");
         }

@@ -15,7 +15,8 @@ pub(super) fn render(report: &Report) -> String {
         let (severity, check) = (finding.severity, finding.check);
         // Writing to a string can't fail.
         let _ = writeln!(text, "{severity:<5} {check:<13} {}: {}", finding.subject, finding.seen);
-        let (why, remedy) = if severity == Severity::Ok { ("note", "option") } else { ("why", "remedy") };
+        let (why, remedy) =
+            if severity == Severity::Ok { ("note", "option") } else { ("why", "remedy") };
         if !finding.why.is_empty() {
             let _ = writeln!(text, "{INDENT}{why}: {}", finding.why);
         }
@@ -23,13 +24,17 @@ pub(super) fn render(report: &Report) -> String {
             let _ = writeln!(text, "{INDENT}{remedy}: {what}");
         }
     }
-    let count = |severity| report.findings.iter().filter(|finding| finding.severity == severity).count();
+    let count =
+        |severity| report.findings.iter().filter(|finding| finding.severity == severity).count();
     let counted = |severity, noun: &str| match count(severity) {
         1 => format!("1 {noun}"),
         number => format!("{number} {noun}s"),
     };
-    let (fails, warns, fine) =
-        (counted(Severity::Fail, "failure"), counted(Severity::Warn, "warning"), count(Severity::Ok));
+    let (fails, warns, fine) = (
+        counted(Severity::Fail, "failure"),
+        counted(Severity::Warn, "warning"),
+        count(Severity::Ok),
+    );
     let meaning = match verdict(&report.findings) {
         Severity::Ok => "all well",
         Severity::Warn => "it works, and could work better",

@@ -170,5 +170,8 @@ fn range(text: &str) -> Result<Range, String> {
     let wrong = || "write it as FIRST-LAST, or FIRST-".to_owned();
     let (first, last) = text.split_once('-').ok_or_else(wrong)?;
     let number = |text: &str| text.parse::<u64>().map_err(|_| wrong());
-    Ok(Range { first: number(first)?, last: if last.is_empty() { None } else { Some(number(last)?) } })
+    Ok(Range {
+        first: number(first)?,
+        last: if last.is_empty() { None } else { Some(number(last)?) },
+    })
 }

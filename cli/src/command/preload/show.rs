@@ -17,17 +17,19 @@ pub struct Bars {
 
 impl Bars {
     pub fn new(hidden: bool) -> Self {
-        let target = if hidden { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
+        let target =
+            if hidden { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
         let all = MultiProgress::with_draw_target(target);
         let bar = |template: &str| {
-            let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+            let style = ProgressStyle::with_template(template)
+                .unwrap_or_else(|_| ProgressStyle::default_bar());
             let bar = all.add(ProgressBar::new(0).with_style(style));
             bar.enable_steady_tick(SPIN);
             bar
         };
         let files = bar("{spinner} {prefix:8} {wide_bar} {human_pos} of {human_len} files  {msg}");
-        let bytes =
-            bar("  {prefix:8} {wide_bar} {binary_bytes} of {binary_total_bytes}  {binary_bytes_per_sec}  {eta} left");
+        let bytes = bar("  {prefix:8} {wide_bar} {binary_bytes} of {binary_total_bytes}  \
+            {binary_bytes_per_sec}  {eta} left");
         Self { all, files, bytes }
     }
 
@@ -36,7 +38,9 @@ impl Bars {
         let (name, files, bytes) = match (view.state, view.phase) {
             (JobState::Queued, _) => ("waiting", 0, 0),
             (_, Phase::Count) => ("listing", counters.objects, 0),
-            (_, Phase::Load) => ("loading", counters.objects_loaded, counters.bytes_loaded + counters.bytes_held),
+            (_, Phase::Load) => {
+                ("loading", counters.objects_loaded, counters.bytes_loaded + counters.bytes_held)
+            }
             (_, Phase::Check) => ("checking", counters.objects_checked, counters.bytes_checked),
         };
         if self.files.prefix() != name {
@@ -81,7 +85,11 @@ fn text(view: &JobView) -> String {
     if let Some(reason) = &view.reason {
         text.push_str(&format!("  {reason}\n"));
     }
-    text.push_str(&format!("  {} objects, {} by the listing\n", counters.objects, size(counters.bytes)));
+    text.push_str(&format!(
+        "  {} objects, {} by the listing\n",
+        counters.objects,
+        size(counters.bytes)
+    ));
     if !view.spec.dry_run && view.spec.action != Action::Load {
         let what = match view.spec.action {
             Action::Evict => format!("{} given up", size(counters.bytes_evicted)),
@@ -100,14 +108,18 @@ fn text(view: &JobView) -> String {
         let (checked, found) = (counters.objects_checked, size(counters.bytes_checked));
         text.push_str(&format!("  {checked} checked: {found} are in the tier"));
         match view.spec.verify {
-            true => text.push_str(&format!("; {} compared with the store's checksums\n", counters.objects_compared)),
+            true => text.push_str(&format!(
+                "; {} compared with the store's checksums\n",
+                counters.objects_compared
+            )),
             false => text.push('\n'),
         }
     }
     if view.rounds > 0 {
         let rounds = view.rounds;
         text.push_str(&format!(
-            "  gone through {rounds} times again: workers were started anew, or the map has changed\n"
+            "  gone through {rounds} times again: workers were started anew, or the map has \
+            changed\n"
         ));
     }
     for failure in &view.failures.first {
@@ -146,7 +158,10 @@ pub fn list(jobs: &[JobView], json: bool) {
         println!("there are no jobs");
         return;
     }
-    println!("{:<24} {:<11} {:>12} {:>12} {:>12} {:>8}", "ID", "STATE", "OBJECTS", "LOADED", "HELD", "FAILED");
+    println!(
+        "{:<24} {:<11} {:>12} {:>12} {:>12} {:>8}",
+        "ID", "STATE", "OBJECTS", "LOADED", "HELD", "FAILED"
+    );
     for view in jobs {
         let counters = &view.counters;
         let size = |bytes: u64| BinaryBytes(bytes).to_string();

@@ -22,8 +22,14 @@ fn ufs_problems() {
     );
     for (endpoint, message) in [
         ("ceph:7480", "\"ceph:7480\" is not a URL; write https://host or http://host:port"),
-        ("http://", "\"http://\" is not a service's URL; it has a host and perhaps a port, and no path"),
-        ("http://a/b", "\"http://a/b\" is not a service's URL; it has a host and perhaps a port, and no path"),
+        (
+            "http://",
+            "\"http://\" is not a service's URL; it has a host and perhaps a port, and no path",
+        ),
+        (
+            "http://a/b",
+            "\"http://a/b\" is not a service's URL; it has a host and perhaps a port, and no path",
+        ),
         ("http://me:pw@a", "has a user in it; credentials belong into the credentials table"),
     ] {
         broken("http://127.0.0.1:7480", endpoint, &[&format!("ufs[0].endpoint: {message}")]);
@@ -37,18 +43,25 @@ fn ufs_problems() {
 
 #[test]
 fn a_local_store_belongs_to_one_process() {
-    let local = |lines: &str| GOOD.replace("name = \"aws\"", &format!("name = \"aws\"\nkind = \"local\"\n{lines}"));
+    let local = |lines: &str| {
+        GOOD.replace("name = \"aws\"", &format!("name = \"aws\"\nkind = \"local\"\n{lines}"))
+    };
     assert_eq!(findings(&local("path = \"store\""), &[Role::Dev]), [""; 0]);
     assert_eq!(
         findings(&local("path = \"store\""), BOTH),
-        [
-            "ufs[1].kind: a local store belongs to one process; let `verbs3 dev` serve it, and name that here as an s3 store",
-        ]
+        ["ufs[1].kind: a local store belongs to one process; let `verbs3 dev` serve it, and \
+            name that here as an s3 store",]
     );
-    assert_eq!(findings(&local(""), &[Role::Dev]), ["ufs[1].path: is missing; kind = \"local\" needs a folder"]);
+    assert_eq!(
+        findings(&local(""), &[Role::Dev]),
+        ["ufs[1].path: is missing; kind = \"local\" needs a folder"]
+    );
     assert_eq!(
         findings(&local("path = \"IDENTITIES\"\nendpoint = \"http://a\""), &[Role::Dev]),
-        ["ufs[1].path: DIR/identities.toml is not a folder", "ufs[1].endpoint: does nothing with kind = \"local\"",]
+        [
+            "ufs[1].path: DIR/identities.toml is not a folder",
+            "ufs[1].endpoint: does nothing with kind = \"local\"",
+        ]
     );
 }
 
@@ -66,14 +79,18 @@ fn credentials_that_do_not_fit_their_kind_are_refused() {
         "name = \"aws\"",
         "name = \"aws\"\ncredentials = { access_key_id = \"a\", role_arn = \"r\" }",
         &[
-            "ufs[1].credentials.access_key_id: does nothing with kind = \"default\"; it belongs to \"static\"",
-            "ufs[1].credentials.role_arn: does nothing with kind = \"default\"; it belongs to \"assume_role\" and \"web_identity\"",
+            "ufs[1].credentials.access_key_id: does nothing with kind = \"default\"; it belongs to \
+            \"static\"",
+            "ufs[1].credentials.role_arn: does nothing with kind = \"default\"; it belongs to \
+            \"assume_role\" and \"web_identity\"",
         ],
     );
     broken(
         "name = \"aws\"",
-        "name = \"aws\"\ncredentials = { kind = \"web_identity\", role_arn = \"r\", token_file = \"/no/such\" }",
-        &["ufs[1].credentials.token_file: can't read /no/such: No such file or directory (os error 2)"],
+        "name = \"aws\"\ncredentials = { kind = \"web_identity\", role_arn = \"r\", token_file = \
+        \"/no/such\" }",
+        &["ufs[1].credentials.token_file: can't read /no/such: No such file or directory (os \
+            error 2)"],
     );
     broken(
         "name = \"aws\"",
@@ -92,9 +109,14 @@ fn mount_problems() {
     broken(
         "name = \"eval\"",
         "name = \"Eval\"",
-        &["mount[1].name: \"Eval\" is not a bucket name: 3 to 63 lower-case letters, digits, dots and hyphens"],
+        &["mount[1].name: \"Eval\" is not a bucket name: 3 to 63 lower-case letters, digits, \
+            dots and hyphens"],
     );
-    broken("name = \"eval\"", "name = \"eval\"\nprefix = \"a/b\"", &["mount[1].prefix: \"a/b\" does not end in '/'"]);
+    broken(
+        "name = \"eval\"",
+        "name = \"eval\"\nprefix = \"a/b\"",
+        &["mount[1].prefix: \"a/b\" does not end in '/'"],
+    );
     broken(
         "name = \"eval\"",
         "name = \"eval\"\nbucket = \"a/b\"",
@@ -111,16 +133,15 @@ fn mount_problems() {
     broken(
         "name = \"eval\"",
         "name = \"eval\"\nattributes_ttl = \"0\"",
-        &[
-            "warning: mount[1].absence_ttl: attributes are asked for on every read, but an absence is believed for 1s; set it to \"0\"",
-        ],
+        &["warning: mount[1].absence_ttl: attributes are asked for on every read, but an absence \
+            is believed for 1s; set it to \"0\""],
     );
     broken(
         "name = \"eval\"",
         "name = \"eval\"\ncoherence = \"ttl\"\nattributes_ttl = \"immutable\"",
-        &[
-            "mount[1].coherence: \"ttl\" lets a write through that readers see after attributes_ttl, which is \"immutable\": never; set a duration, or coherence = \"strict\"",
-        ],
+        &["mount[1].coherence: \"ttl\" lets a write through that readers see after \
+            attributes_ttl, which is \"immutable\": never; set a duration, or coherence = \
+            \"strict\""],
     );
 }
 
@@ -129,17 +150,16 @@ fn mounts_that_show_the_same_objects_are_warned_of() {
     broken(
         "name = \"eval\"\nufs = \"aws\"",
         "name = \"eval\"\nufs = \"ceph\"\nbucket = \"train\"\nprefix = \"eval/\"",
-        &[
-            "warning: mount[1]: \"eval\" and \"train\" (mount[0]) show the same objects of ceph/train; the rules of each hold only for its own clients",
-        ],
+        &["warning: mount[1]: \"eval\" and \"train\" (mount[0]) show the same objects of \
+            ceph/train; the rules of each hold only for its own clients"],
     );
     broken("name = \"eval\"\nufs = \"aws\"", "name = \"*\"\nufs = \"ceph\"", &[]);
     broken(
         "name = \"train\"\nufs = \"ceph\"\n[[mount]]\nname = \"eval\"\nufs = \"aws\"",
-        "name = \"train\"\nufs = \"ceph\"\nbucket = \"real\"\n[[mount]]\nname = \"*\"\nufs = \"ceph\"",
-        &[
-            "warning: mount[1]: \"train\" and \"*\" both show ceph/real; the rules of each hold only for its own clients",
-        ],
+        "name = \"train\"\nufs = \"ceph\"\nbucket = \"real\"\n[[mount]]\nname = \"*\"\nufs = \
+        \"ceph\"",
+        &["warning: mount[1]: \"train\" and \"*\" both show ceph/real; the rules of each hold \
+            only for its own clients"],
     );
 }
 
@@ -163,7 +183,11 @@ fn one_store_under_two_names_is_refused() {
         ("http://[::1]:80", "http://[::1]"),
     ] {
         let endpoint = |url: &str| format!("endpoint = \"{url}\"");
-        assert_eq!(two(&endpoint(first), &endpoint(second)), [why("endpoint", "endpoint")], "{first} {second}");
+        assert_eq!(
+            two(&endpoint(first), &endpoint(second)),
+            [why("endpoint", "endpoint")],
+            "{first} {second}"
+        );
     }
     assert_eq!(two("", ""), [why("region", "region")]);
     assert_eq!(two("", "endpoint = \"https://s3.amazonaws.com\""), [why("endpoint", "region")]);

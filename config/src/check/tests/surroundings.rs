@@ -35,7 +35,10 @@ ca_file = "/no/ca"
 #[test]
 fn a_role_looks_at_the_files_that_it_reads_and_at_no_other() {
     let paths = |text: &str, roles: &[Role]| -> Vec<String> {
-        findings(text, roles).iter().map(|line| line.split(": ").next().unwrap().to_owned()).collect()
+        findings(text, roles)
+            .iter()
+            .map(|line| line.split(": ").next().unwrap().to_owned())
+            .collect()
     };
     let stores = ["ufs[0].ca_file", "ufs[1].credentials.kind"];
     let gateway = ["gateway.identities", "gateway.tls.certificate", "gateway.tls.key"];
@@ -62,15 +65,21 @@ fn a_command_looks_at_no_file_and_misses_no_section() {
     assert_eq!(findings(FILES, &[]), [""; 0]);
     assert_eq!(findings("", &[]), [""; 0]);
     // What is wrong whoever reads it stays wrong.
-    assert_eq!(findings("[worker]\nfill = { reserve = 9 }", &[]), ["worker.fill.reserve: 9 is not between 0 and 0.9"]);
+    assert_eq!(
+        findings("[worker]\nfill = { reserve = 9 }", &[]),
+        ["worker.fill.reserve: 9 is not between 0 and 0.9"]
+    );
 }
 
 #[test]
 fn keys_from_the_environment_have_to_be_in_it() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("verbs3.toml");
-    std::fs::write(&file, GOOD.replace("name = \"aws\"", "name = \"aws\"\ncredentials = { kind = \"environment\" }"))
-        .unwrap();
+    std::fs::write(
+        &file,
+        GOOD.replace("name = \"aws\"", "name = \"aws\"\ncredentials = { kind = \"environment\" }"),
+    )
+    .unwrap();
     let said = |variables: &[(&str, &str)]| {
         let variables = variables.iter().map(|(name, value)| ((*name).into(), (*value).into()));
         let environment = Environment::from_variables(variables);
@@ -82,6 +91,9 @@ fn keys_from_the_environment_have_to_be_in_it() {
         Err(format!("{what}, and {missing} is not set"))
     };
     assert_eq!(said(&[]), wanted("AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"));
-    assert_eq!(said(&[("AWS_ACCESS_KEY_ID", "a"), ("AWS_SECRET_ACCESS_KEY", "")]), wanted("AWS_SECRET_ACCESS_KEY"));
+    assert_eq!(
+        said(&[("AWS_ACCESS_KEY_ID", "a"), ("AWS_SECRET_ACCESS_KEY", "")]),
+        wanted("AWS_SECRET_ACCESS_KEY")
+    );
     assert_eq!(said(&[("AWS_ACCESS_KEY_ID", "a"), ("AWS_SECRET_ACCESS_KEY", "s")]), Ok(()));
 }

@@ -17,7 +17,12 @@ fn secret() -> Secret {
 
 fn client(coordinators: Vec<String>) -> Arc<Client> {
     let within = Duration::from_secs(20);
-    Arc::new(Client::new(ClientOptions { coordinators, secret: secret(), connect_deadline: within, deadline: within }))
+    Arc::new(Client::new(ClientOptions {
+        coordinators,
+        secret: secret(),
+        connect_deadline: within,
+        deadline: within,
+    }))
 }
 
 fn membership(epoch: u64, workers: &[&str]) -> Membership {
@@ -46,7 +51,8 @@ fn a_change_of_the_known_map_makes_the_next_one() {
 #[test]
 fn a_change_of_another_map_changes_nothing() {
     let (follower, map) = follows();
-    let (known, other, next) = (membership(5, &["a"]), membership(6, &["a", "b"]), membership(9, &["b"]));
+    let (known, other, next) =
+        (membership(5, &["a"]), membership(6, &["a", "b"]), membership(9, &["b"]));
     assert!(follower.take(None, MapAnswer::Membership(known.clone())));
     assert!(!follower.take(Some(&known), MapAnswer::Change(other.change_to(&next))));
     // Nor where none is known.
@@ -57,7 +63,8 @@ fn a_change_of_another_map_changes_nothing() {
 #[test]
 fn after_a_gap_the_whole_list_is_taken_and_an_older_one_is_not() {
     let (follower, map) = follows();
-    let (known, much_later, older) = (membership(5, &["a"]), membership(900, &["x", "y"]), membership(4, &["z"]));
+    let (known, much_later, older) =
+        (membership(5, &["a"]), membership(900, &["x", "y"]), membership(4, &["z"]));
     assert!(follower.take(Some(&known), MapAnswer::Membership(much_later.clone())));
     assert!(!follower.take(Some(&much_later), MapAnswer::Membership(older)));
     assert!(!follower.take(Some(&much_later), MapAnswer::Membership(membership(900, &["z"]))));
@@ -82,8 +89,10 @@ async fn coordinator(knows: Membership) -> (String, Arc<AtomicUsize>) {
             counted.fetch_add(1, Ordering::SeqCst);
             let path = request.split(' ').nth(1).unwrap();
             let epoch: u64 = path.split(['=', '&']).nth(1).unwrap().parse().unwrap();
-            let header =
-                request.lines().find_map(|line| line.strip_prefix(REQUEST_HEADER)?.strip_prefix(": ")).unwrap();
+            let header = request
+                .lines()
+                .find_map(|line| line.strip_prefix(REQUEST_HEADER)?.strip_prefix(": "))
+                .unwrap();
             let said = Said { method: "GET", path_and_query: path, body: b"" };
             let proof = secret().check(said.head(), Some(header)).unwrap();
             let (status, body) = match epoch < knows.epoch.0 {
@@ -91,8 +100,14 @@ async fn coordinator(knows: Membership) -> (String, Arc<AtomicUsize>) {
                 false => (204, Vec::new()),
             };
             let proved = secret().prove_answer(&proof, status, &body);
-            let head = format!("HTTP/1.1 {status} OK\r\n{ANSWER_HEADER}: {proved}\r\nconnection: close\r\n");
-            let length = if status == 204 { String::new() } else { format!("content-length: {}\r\n", body.len()) };
+            let head = format!(
+                "HTTP/1.1 {status} OK\r\n{ANSWER_HEADER}: {proved}\r\nconnection: close\r\n"
+            );
+            let length = if status == 204 {
+                String::new()
+            } else {
+                format!("content-length: {}\r\n", body.len())
+            };
             stream.write_all(format!("{head}{length}\r\n").as_bytes()).await.unwrap();
             stream.write_all(&body).await.unwrap();
         }
@@ -109,7 +124,8 @@ async fn a_coordinator_that_lags_behind_is_not_followed_for_ever() {
         let (leads, _) = coordinator(new.clone()).await;
         let (follower, mut map) = Follower::new(client(vec![lags, leads]));
         let stop = CancellationToken::new();
-        let following = tokio::spawn(follower.with_wait(Duration::from_millis(10)).run(stop.clone()));
+        let following =
+            tokio::spawn(follower.with_wait(Duration::from_millis(10)).run(stop.clone()));
         let newest = |map: &Option<Arc<Membership>>| map.as_deref() == Some(&new);
         tokio::time::timeout(Duration::from_secs(60), map.wait_for(newest)).await.unwrap().unwrap();
         // It is asked again, and what it knows is not taken for news.

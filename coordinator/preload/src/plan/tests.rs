@@ -42,7 +42,11 @@ fn a_whole_object_is_wanted_block_by_block() {
 fn of_ranges_the_pages_that_they_touch_are_wanted_once() {
     let range = |first, last| Range { first, last };
     let spec = Spec {
-        ranges: vec![range(BLOCK - 1, Some(BLOCK)), range(5, Some(PAGE)), range(PAGE + 9, Some(2 * PAGE))],
+        ranges: vec![
+            range(BLOCK - 1, Some(BLOCK)),
+            range(5, Some(PAGE)),
+            range(PAGE + 9, Some(2 * PAGE)),
+        ],
         ..spec()
     };
     let pieces: Vec<_> = plan(&spec).pieces(GEOMETRY, 9 * BLOCK).collect();
@@ -51,14 +55,20 @@ fn of_ranges_the_pages_that_they_touch_are_wanted_once() {
     assert_eq!(plan(&spec).wanted_bytes(GEOMETRY, PAGE + 7), PAGE + 7);
     let tail = Spec { ranges: vec![range(3 * BLOCK, None)], ..self::spec() };
     assert_eq!(plan(&tail).first_pages(GEOMETRY, None), 0..0);
-    assert_eq!(plan(&tail).pieces(GEOMETRY, 3 * BLOCK + 1).collect::<Vec<_>>(), [(BlockIndex(3), 0..1)]);
+    assert_eq!(
+        plan(&tail).pieces(GEOMETRY, 3 * BLOCK + 1).collect::<Vec<_>>(),
+        [(BlockIndex(3), 0..1)]
+    );
     assert_eq!(plan(&tail).pieces(GEOMETRY, BLOCK).count(), 0);
 }
 
 #[test]
 fn attributes_alone_are_no_pages() {
     let plan = plan(&Spec { metadata_only: true, ..spec() });
-    assert_eq!((plan.first_pages(GEOMETRY, Some(5)), plan.pieces(GEOMETRY, BLOCK).count()), (0..0, 0));
+    assert_eq!(
+        (plan.first_pages(GEOMETRY, Some(5)), plan.pieces(GEOMETRY, BLOCK).count()),
+        (0..0, 0)
+    );
 }
 
 proptest! {
@@ -77,7 +87,8 @@ proptest! {
                 prop_assert!(seen.insert((block, page)), "page {page} of block {block:?} twice");
             }
         }
-        // What was asked with the attributes, by whatever length was listed, and the others: the same.
+        // What was asked with the attributes, by whatever length was listed, and the others: the
+        // same.
         let first = plan.first_pages(GEOMETRY, listed);
         let others: Vec<_> = plan.other_pieces(GEOMETRY, bytes, first.clone(), 2).collect();
         for replica in 0..2 {

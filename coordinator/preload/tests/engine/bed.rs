@@ -12,19 +12,22 @@ use md5::{Digest, Md5};
 use parking_lot::Mutex;
 use prometheus::Registry;
 use s3s::dto::{
-    ETag, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput, ListObjectsV2Input, ListObjectsV2Output,
-    Object, Range, StreamingBlob,
+    ETag, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput, ListObjectsV2Input,
+    ListObjectsV2Output, Object, Range, StreamingBlob,
 };
 use s3s::{S3, S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 use tokio::task::JoinHandle;
 use verbs3_cache_worker::{Activation, Volumes, Worker, WorkerOptions};
 use verbs3_client::{
-    HealthOptions, NeighbourOptions, Neighbours, OpenOutcome, OpenRequest, SpanItem, SpanRequest, Tier, TierOptions,
+    HealthOptions, NeighbourOptions, Neighbours, OpenOutcome, OpenRequest, SpanItem, SpanRequest,
+    Tier, TierOptions,
 };
 use verbs3_preload::api::{JobView, Spec};
 use verbs3_preload::metrics::Metrics;
 use verbs3_preload::{Engine, JobStore, Mount, Mounts, PreloadOptions};
-use verbs3_protocol::{ByteRange, CacheVerdict, Epoch, Geometry, Member, ObjectKey, Placement, Volume, WorkerId};
+use verbs3_protocol::{
+    ByteRange, CacheVerdict, Epoch, Geometry, Member, ObjectKey, Placement, Volume, WorkerId,
+};
 use verbs3_rdma::arena::{Arena, ArenaOptions};
 use verbs3_rdma::inprocess::{FaultHandle, Faults, InProcess, Mode};
 use verbs3_rdma::peer::{Peer, PeerOptions};
@@ -50,7 +53,8 @@ pub struct Store {
     pub heads: AtomicU64,
     pub lists: AtomicU64,
     pub body_bytes: AtomicU64,
-    /// GETs that are answered so many milliseconds after they came, those that wait for that now, and the most that ever did.
+    /// GETs that are answered so many milliseconds after they came, those that wait for that now,
+    /// and the most that ever did.
     pub slow_ms: AtomicU64,
     pub under_way: AtomicU64,
     pub under_way_most: AtomicU64,
@@ -59,7 +63,8 @@ pub struct Store {
     pub lists_fail: AtomicBool,
     /// Keys that are answered 503 SlowDown as often.
     pub busy: Mutex<BTreeMap<String, u32>>,
-    /// What happens elsewhere before a request is answered: told `list` or `get`, and the key or prefix.
+    /// What happens elsewhere before a request is answered: told `list` or `get`, and the key or
+    /// prefix.
     pub meanwhile: Mutex<Option<Meanwhile>>,
 }
 
@@ -69,8 +74,13 @@ impl Store {
             return Some(text.clone().into_bytes());
         }
         let bytes = *self.objects.lock().get(key)?;
-        let seed = key.bytes().fold(7u64, |seed, byte| seed.wrapping_mul(31).wrapping_add(byte.into()));
-        Some((0..bytes).map(|at| (at.wrapping_add(seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect())
+        let seed =
+            key.bytes().fold(7u64, |seed, byte| seed.wrapping_mul(31).wrapping_add(byte.into()));
+        Some(
+            (0..bytes)
+                .map(|at| (at.wrapping_add(seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8)
+                .collect(),
+        )
     }
 
     fn etag(&self, key: &str, content: &[u8]) -> ETag {
@@ -111,7 +121,10 @@ fn error(code: S3ErrorCode, status: u16) -> S3Error {
 
 #[async_trait]
 impl S3 for Store {
-    async fn get_object(&self, req: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
+    async fn get_object(
+        &self,
+        req: S3Request<GetObjectInput>,
+    ) -> S3Result<S3Response<GetObjectOutput>> {
         let (key, gets) = (&req.input.key, self.gets.fetch_add(1, Ordering::SeqCst));
         let stalls_after = self.stalls_after.load(Ordering::SeqCst);
         if stalls_after > 0 && gets >= stalls_after {
@@ -153,9 +166,13 @@ impl S3 for Store {
         }))
     }
 
-    async fn head_object(&self, req: S3Request<HeadObjectInput>) -> S3Result<S3Response<HeadObjectOutput>> {
+    async fn head_object(
+        &self,
+        req: S3Request<HeadObjectInput>,
+    ) -> S3Result<S3Response<HeadObjectOutput>> {
         self.heads.fetch_add(1, Ordering::SeqCst);
-        let content = self.content(&req.input.key).ok_or_else(|| error(S3ErrorCode::NoSuchKey, 404))?;
+        let content =
+            self.content(&req.input.key).ok_or_else(|| error(S3ErrorCode::NoSuchKey, 404))?;
         let e_tag = Some(self.etag(&req.input.key, &content));
         Ok(S3Response::new(HeadObjectOutput {
             content_length: Some(content.len() as i64),
@@ -164,7 +181,10 @@ impl S3 for Store {
         }))
     }
 
-    async fn list_objects_v2(&self, req: S3Request<ListObjectsV2Input>) -> S3Result<S3Response<ListObjectsV2Output>> {
+    async fn list_objects_v2(
+        &self,
+        req: S3Request<ListObjectsV2Input>,
+    ) -> S3Result<S3Response<ListObjectsV2Output>> {
         self.lists.fetch_add(1, Ordering::SeqCst);
         if self.lists_fail.load(Ordering::SeqCst) {
             return Err(error(S3ErrorCode::AccessDenied, 403));
@@ -200,8 +220,10 @@ struct Host {
 
 impl Host {
     fn worker(ufs: &Ufs, memory: usize) -> Arc<Worker> {
-        let options = WorkerOptions { geometry: GEOMETRY, epoch: Some(Epoch(3)), ..WorkerOptions::default() };
-        Worker::new(options, arena(memory), Volumes::of_stores([ufs.clone()]), &Registry::new()).unwrap()
+        let options =
+            WorkerOptions { geometry: GEOMETRY, epoch: Some(Epoch(3)), ..WorkerOptions::default() };
+        Worker::new(options, arena(memory), Volumes::of_stores([ufs.clone()]), &Registry::new())
+            .unwrap()
     }
 }
 
@@ -241,15 +263,25 @@ impl Bed {
         Self::of(count, (memory, 64 << 20), (store.clone(), store))
     }
 
-    /// `memory`: of each worker, and of who reads. The stores: of the coordinator, and that to which the workers' way leads.
-    pub fn of(count: usize, memory: (usize, usize), (store, of_workers): (Arc<Store>, Arc<Store>)) -> Self {
+    /// `memory`: of each worker, and of who reads. The stores: of the coordinator, and that to
+    /// which the workers' way leads.
+    pub fn of(
+        count: usize,
+        memory: (usize, usize),
+        (store, of_workers): (Arc<Store>, Arc<Store>),
+    ) -> Self {
         let (memory, reading) = memory;
         let retries = RetryLimits { attempts_max: 1, ..RetryLimits::default() };
         // What stalls is given up soon.
-        let limits = UfsLimits { retries, first_byte_max: Duration::from_millis(300), ..UfsLimits::default() };
+        let limits = UfsLimits {
+            retries,
+            first_byte_max: Duration::from_millis(300),
+            ..UfsLimits::default()
+        };
         let ufs = Ufs::new("main".into(), store.clone(), limits.clone());
         let of_workers = Ufs::new("main".into(), of_workers, limits);
-        let (mut hosts, mut faults, mut peers, mut members) = (Vec::new(), Vec::new(), HashMap::new(), Vec::new());
+        let (mut hosts, mut faults, mut peers, mut members) =
+            (Vec::new(), Vec::new(), HashMap::new(), Vec::new());
         for number in 0..count {
             let id = WorkerId(format!("worker-{number}"));
             let worker = Mutex::new(Host::worker(&of_workers, memory));
@@ -258,13 +290,19 @@ impl Bed {
             faults.push(fault.handle());
             let transport = InProcess::transport(host.clone(), Mode::Copy(fault));
             let address = PeerAddress::from(SocketAddr::from(([127, 0, 0, 1], 1)));
-            peers.insert(id.clone(), Arc::new(Peer::new(&id.0, address, vec![transport], PeerOptions::default())));
+            peers.insert(
+                id.clone(),
+                Arc::new(Peer::new(&id.0, address, vec![transport], PeerOptions::default())),
+            );
             members.push(Member::new(id, 1.0));
             hosts.push(host);
         }
         let placement = Placement::new(Epoch(3), members, 2.min(count)).unwrap();
-        let options =
-            TierOptions { geometry: GEOMETRY, open_landing_bytes: GEOMETRY.page_bytes, ..TierOptions::default() };
+        let options = TierOptions {
+            geometry: GEOMETRY,
+            open_landing_bytes: GEOMETRY.page_bytes,
+            ..TierOptions::default()
+        };
         let (all, map) = (peers.clone(), placement.clone());
         let registry = Registry::new();
         let tier = Tier::new(options, map, all, arena(reading), &registry).unwrap();
@@ -278,11 +316,21 @@ impl Bed {
         };
         let named = BTreeMap::from([("train".to_owned(), Arc::new(mount))]);
         let mounts = Arc::new(Mounts { named, whole: None });
-        Self { store, tier, faults, hosts, peers, placement, mounts, registry, folder: tempfile::tempdir().unwrap() }
+        Self {
+            store,
+            tier,
+            faults,
+            hosts,
+            peers,
+            placement,
+            mounts,
+            registry,
+            folder: tempfile::tempdir().unwrap(),
+        }
     }
 
-    /// Workers know the map, and reach each other with this much memory for what they are given. A copy of a block comes from its
-    /// owner.
+    /// Workers know the map, and reach each other with this much memory for what they are given. A
+    /// copy of a block comes from its owner.
     pub fn reach_each_other(&self, memory: usize) {
         for (number, host) in self.hosts.iter().enumerate() {
             let me = WorkerId(format!("worker-{number}"));
@@ -297,10 +345,20 @@ impl Bed {
             neighbours.adopt(&self.peers);
             let worker = host.worker.lock();
             worker.reach(neighbours);
-            let (former, handed_over, open_writes, resumes) = (None, HashSet::new(), Vec::new(), None);
+            let (former, handed_over, open_writes, resumes) =
+                (None, HashSet::new(), Vec::new(), None);
             let (map, uncertain, restarted) = (&self.placement, Duration::ZERO, false);
             let me = &me;
-            worker.activate(Activation { map, me, former, handed_over, open_writes, resumes, uncertain, restarted });
+            worker.activate(Activation {
+                map,
+                me,
+                former,
+                handed_over,
+                open_writes,
+                resumes,
+                uncertain,
+                restarted,
+            });
         }
     }
 
@@ -341,9 +399,15 @@ impl Bed {
         self.engine_with(self.options(), jobs).await
     }
 
-    pub async fn engine_with(&self, options: PreloadOptions, jobs: Arc<dyn JobStore>) -> (Arc<Engine>, JoinHandle<()>) {
+    pub async fn engine_with(
+        &self,
+        options: PreloadOptions,
+        jobs: Arc<dyn JobStore>,
+    ) -> (Arc<Engine>, JoinHandle<()>) {
         let metrics = Metrics::new(&Registry::new()).unwrap();
-        let engine = Engine::open(options, self.tier.clone(), self.mounts.clone(), jobs, metrics).await.unwrap();
+        let engine = Engine::open(options, self.tier.clone(), self.mounts.clone(), jobs, metrics)
+            .await
+            .unwrap();
         let running = tokio::spawn(engine.clone().run());
         (engine, running)
     }
@@ -354,7 +418,8 @@ impl Bed {
         let keys: Vec<String> = self.store.objects.lock().keys().cloned().collect();
         for key in keys {
             let content = self.store.content(&key).unwrap();
-            let object = Arc::new(ObjectKey { volume: Volume::new("main", "bucket"), key: key.clone() });
+            let object =
+                Arc::new(ObjectKey { volume: Volume::new("main", "bucket"), key: key.clone() });
             let open = OpenRequest {
                 object: object.clone(),
                 version_id: None,
@@ -364,7 +429,9 @@ impl Bed {
                 want: Some(ByteRange::All),
                 trace: None,
             };
-            let OpenOutcome::Found(found) = self.tier.open(&open).await else { panic!("{key} was not found") };
+            let OpenOutcome::Found(found) = self.tier.open(&open).await else {
+                panic!("{key} was not found")
+            };
             assert_eq!(found.verdict(), CacheVerdict::Hit, "{key}");
             let version = Arc::new(found.opened.attributes.version.clone());
             let mut bytes = Vec::new();
@@ -374,7 +441,9 @@ impl Bed {
                 let mut read = self.tier.read_span(request);
                 loop {
                     match read.next().await {
-                        SpanItem::Bytes(data) => data.iter().for_each(|data| bytes.extend_from_slice(data)),
+                        SpanItem::Bytes(data) => {
+                            data.iter().for_each(|data| bytes.extend_from_slice(data))
+                        }
                         SpanItem::End => break,
                         other => panic!("{key}: {other:?}"),
                     }

@@ -35,7 +35,10 @@ async fn a_job_that_is_cut_off_goes_on_and_ends_as_if_it_had_not_been() {
     let (engine, _running) = bed.engine(store.clone()).await;
     let view = over(&engine, "job").await;
     assert_eq!((view.state, view.resumed), (JobState::Done, 5));
-    assert_eq!((view.counters.objects, view.counters.objects_loaded, view.counters.objects_checked), (60, 60, 60));
+    assert_eq!(
+        (view.counters.objects, view.counters.objects_loaded, view.counters.objects_checked),
+        (60, 60, 60)
+    );
     assert_eq!(view.counters.bytes_loaded + view.counters.bytes_held, bytes);
     assert_eq!(view.counters.bytes_checked, bytes);
     assert_eq!(bed.store.body_bytes(), bytes, "amplification of the store's bytes");
@@ -54,7 +57,10 @@ async fn a_job_that_is_over_is_not_run_again() {
     let lists = bed.store.lists.load(Ordering::SeqCst);
     let (engine, _running) = bed.engine(store).await;
     let after = engine.page(None, 1).jobs.remove(0);
-    assert_eq!((after.state, after.counters, after.ended_ms), (before.state, before.counters, before.ended_ms));
+    assert_eq!(
+        (after.state, after.counters, after.ended_ms),
+        (before.state, before.counters, before.ended_ms)
+    );
     assert_eq!(bed.store.lists.load(Ordering::SeqCst), lists);
 }
 
@@ -79,8 +85,16 @@ async fn a_worker_that_stays_away_is_named() {
     let (engine, _running) = bed.engine_with(options, Arc::new(MemoryJobs::default())).await;
     let view = run(&engine, below("")).await;
     assert_eq!(view.state, JobState::Incomplete);
-    assert!(view.counters.objects_failed > 0 && view.counters.objects_failed < 12, "{:?}", view.counters);
-    assert!(view.failures.first.iter().all(|failure| failure.reason.contains("worker-0")), "{:?}", view.failures.first);
+    assert!(
+        view.counters.objects_failed > 0 && view.counters.objects_failed < 12,
+        "{:?}",
+        view.counters
+    );
+    assert!(
+        view.failures.first.iter().all(|failure| failure.reason.contains("worker-0")),
+        "{:?}",
+        view.failures.first
+    );
 }
 
 #[tokio::test]
@@ -99,7 +113,10 @@ async fn what_a_worker_loses_in_the_middle_is_loaded_again() {
     let view = over(&engine, "job").await;
     assert_eq!(view.state, JobState::Done, "{view:?}");
     assert!(view.rounds > 0 && view.rounds < 4, "{} rounds", view.rounds);
-    assert_eq!((view.counters.objects, view.counters.objects_loaded, view.counters.objects_checked), (60, 60, 60));
+    assert_eq!(
+        (view.counters.objects, view.counters.objects_loaded, view.counters.objects_checked),
+        (60, 60, 60)
+    );
     assert_eq!((view.counters.bytes_checked, view.counters.bytes_missing), (bytes, 0));
     bed.assert_hot().await;
 }
@@ -145,7 +162,10 @@ async fn a_store_that_is_away_is_waited_for_and_one_of_another_ends_the_engine()
     let bed = Bed::new(1);
     bed.put_some(12);
     let away = || JobStoreError::Unavailable("away".into());
-    let store = Arc::new(Flaky { inner: MemoryJobs::default(), errors: Mutex::new(vec![away(), away(), away()]) });
+    let store = Arc::new(Flaky {
+        inner: MemoryJobs::default(),
+        errors: Mutex::new(vec![away(), away(), away()]),
+    });
     let (engine, running) = bed.engine(store.clone()).await;
     assert_eq!(run(&engine, below("")).await.state, JobState::Done);
     *store.errors.lock() = vec![JobStoreError::Deposed("another".into()); 2];

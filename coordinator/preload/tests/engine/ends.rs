@@ -1,4 +1,5 @@
-//! How jobs begin and end while their store refuses, loses answers, or waits, and while other jobs have all the slots.
+//! How jobs begin and end while their store refuses, loses answers, or waits, and while other jobs
+//! have all the slots.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -70,7 +71,11 @@ fn named(id: &str) -> Spec {
 }
 
 /// A job that has the only slot until the engine stops, and another one that waits.
-async fn waiting_behind_another(bed: &Bed, store: Arc<dyn JobStore>, spec: Spec) -> (Arc<Engine>, JobView) {
+async fn waiting_behind_another(
+    bed: &Bed,
+    store: Arc<dyn JobStore>,
+    spec: Spec,
+) -> (Arc<Engine>, JobView) {
     bed.put("k", 5);
     bed.store.stalls_after.store(1, Ordering::SeqCst);
     bed.store.gets.store(1, Ordering::SeqCst);
@@ -109,10 +114,14 @@ async fn a_waiting_job_ends_at_its_deadline() {
     let bed = Bed::new(1);
     let soon = OffsetDateTime::now_utc() + Duration::from_millis(1500);
     let spec = Spec { deadline: Some(soon.format(&Rfc3339).unwrap()), ..named("second") };
-    let (engine, waiting) = waiting_behind_another(&bed, Arc::new(MemoryJobs::default()), spec).await;
+    let (engine, waiting) =
+        waiting_behind_another(&bed, Arc::new(MemoryJobs::default()), spec).await;
     assert_eq!(waiting.state, JobState::Queued);
     let view = over(&engine, "second").await;
-    assert_eq!((view.state, view.reason.as_deref()), (JobState::Incomplete, Some("its deadline is over")));
+    assert_eq!(
+        (view.state, view.reason.as_deref()),
+        (JobState::Incomplete, Some("its deadline is over"))
+    );
     assert_eq!(engine.get("first", None, Duration::ZERO).await.unwrap().state, JobState::Running);
 }
 
@@ -150,7 +159,8 @@ async fn a_job_is_run_though_its_asker_has_hung_up() {
 async fn a_job_whose_answer_was_lost_is_run_when_it_is_sent_again() {
     let bed = Bed::new(1);
     bed.put_some(3);
-    let store = Told::new(|key: &str, _| if key.ends_with("/spec") { Does::Loses } else { Does::Takes });
+    let store =
+        Told::new(|key: &str, _| if key.ends_with("/spec") { Does::Loses } else { Does::Takes });
     let (engine, _running) = bed.engine(store).await;
     let lost = engine.create(named("job")).await.unwrap_err();
     assert!(matches!(lost, EngineError::Store(JobStoreError::Unavailable(_))), "{lost}");
@@ -170,12 +180,14 @@ async fn progress_of_a_forgotten_job_is_not_taken_for_that_of_the_next_one() {
         let (engine, _running) = bed.engine(store.clone()).await;
         assert_eq!(run(&engine, named("job")).await.state, JobState::Done);
         engine.stop();
-        let progress = store.all().await.unwrap().into_iter().find(|(key, _)| key == "job/progress").unwrap();
+        let progress =
+            store.all().await.unwrap().into_iter().find(|(key, _)| key == "job/progress").unwrap();
         before.put("job/progress", progress.1, true).await.unwrap();
     }
     let store: Arc<dyn JobStore> = Arc::new(before);
     let metrics = Metrics::new(&Registry::new()).unwrap();
-    let opened = Engine::open(bed.options(), bed.tier.clone(), bed.mounts.clone(), store.clone(), metrics);
+    let opened =
+        Engine::open(bed.options(), bed.tier.clone(), bed.mounts.clone(), store.clone(), metrics);
     // Its leader dies before the job has begun.
     opened.await.unwrap().create(named("job")).await.unwrap();
     let lists = bed.store.lists.load(Ordering::SeqCst);
@@ -190,9 +202,12 @@ async fn lines_of_no_manifest_do_not_outgrow_the_store() {
     let bed = Bed::new(1);
     let line = format!("{{\"path\": \"{}\"}}\n", "a \"quoted\" word ".repeat(2000));
     bed.store.texts.lock().insert("below/list".into(), line.repeat(100));
-    let store = Told::new(|_: &str, bytes| if bytes > VALUE_BYTES_MAX { Does::Refuses } else { Does::Takes });
+    let store = Told::new(
+        |_: &str, bytes| if bytes > VALUE_BYTES_MAX { Does::Refuses } else { Does::Takes },
+    );
     let (engine, _running) = bed.engine(store).await;
-    let view = run(&engine, Spec { manifest: Some("s3://train/list".into()), ..Spec::default() }).await;
+    let view =
+        run(&engine, Spec { manifest: Some("s3://train/list".into()), ..Spec::default() }).await;
     assert_eq!((view.state, view.failures.count), (JobState::Incomplete, 100), "{:?}", view.reason);
     assert!(view.failures.first.iter().all(|failure| failure.path.starts_with("{\"path\"")));
 }
@@ -201,7 +216,8 @@ async fn lines_of_no_manifest_do_not_outgrow_the_store() {
 async fn progress_that_the_store_does_not_take_fails_the_job_and_nothing_else() {
     let bed = Bed::new(1);
     bed.put_some(3);
-    let store = Told::new(|key: &str, _| if key == "bad/progress" { Does::Refuses } else { Does::Takes });
+    let store =
+        Told::new(|key: &str, _| if key == "bad/progress" { Does::Refuses } else { Does::Takes });
     let options = PreloadOptions { jobs_running_max: 1, ..bed.options() };
     let (engine, _running) = bed.engine_with(options, store).await;
     let view = run(&engine, named("bad")).await;
@@ -215,9 +231,11 @@ async fn a_run_that_panics_fails_its_job_and_leaves_its_slot() {
     let bed = Bed::new(1);
     bed.put_some(3);
     let once = AtomicBool::new(true);
-    let store = Told::new(move |key: &str, _| match key == "bad/progress" && once.swap(false, Ordering::SeqCst) {
-        true => Does::Panics,
-        false => Does::Takes,
+    let store = Told::new(move |key: &str, _| {
+        match key == "bad/progress" && once.swap(false, Ordering::SeqCst) {
+            true => Does::Panics,
+            false => Does::Takes,
+        }
     });
     let options = PreloadOptions { jobs_running_max: 1, ..bed.options() };
     let (engine, _running) = bed.engine_with(options, store).await;

@@ -22,13 +22,19 @@ async fn what_is_below_a_prefix_is_loaded_once_and_is_hot() {
     assert_eq!((view.state, view.reason), (JobState::Done, None));
     let counters = view.counters;
     assert_eq!((counters.objects, counters.objects_loaded, counters.objects_checked), (40, 40, 40));
-    assert_eq!((counters.bytes, counters.bytes_loaded, counters.bytes_checked), (bytes, bytes, bytes));
+    assert_eq!(
+        (counters.bytes, counters.bytes_loaded, counters.bytes_checked),
+        (bytes, bytes, bytes)
+    );
     assert_eq!((counters.bytes_held, counters.objects_compared, view.failures.count), (0, 40, 0));
     assert_eq!(bed.store.body_bytes(), bytes, "amplification of the store's bytes");
     bed.assert_hot().await;
     // Again: everything is there.
     let again = run(&engine, below("k")).await;
-    assert_eq!((again.state, again.counters.bytes_loaded, again.counters.bytes_held), (JobState::Done, 0, bytes));
+    assert_eq!(
+        (again.state, again.counters.bytes_loaded, again.counters.bytes_held),
+        (JobState::Done, 0, bytes)
+    );
     assert_eq!(bed.store.body_bytes(), bytes);
     engine.stop();
     running.await.unwrap();
@@ -72,7 +78,10 @@ async fn of_a_cold_start_with_replicas_the_store_is_read_once() {
     let sent = bed.store.body_bytes();
     assert!(sent as f64 <= bytes as f64 * 1.01, "the store sent {sent} bytes, for {bytes} in all");
     let counters = view.counters;
-    assert_eq!((counters.bytes_loaded + counters.bytes_held, counters.bytes_checked), (2 * bytes, 2 * bytes));
+    assert_eq!(
+        (counters.bytes_loaded + counters.bytes_held, counters.bytes_checked),
+        (2 * bytes, 2 * bytes)
+    );
     bed.assert_hot().await;
 }
 
@@ -80,7 +89,8 @@ async fn of_a_cold_start_with_replicas_the_store_is_read_once() {
 async fn paths_and_a_manifest_name_objects() {
     let bed = Bed::new(1);
     bed.put_some(30);
-    let mut manifest: Vec<String> = (0..20).map(|number| format!("s3://train/k{number:04}")).collect();
+    let mut manifest: Vec<String> =
+        (0..20).map(|number| format!("s3://train/k{number:04}")).collect();
     manifest.extend(["".to_owned(), "k0001".to_owned(), "s3://train/missing".to_owned()]);
     bed.store.texts.lock().insert("below/list".into(), manifest.join("\n"));
     let (engine, _running) = bed.engine(jobs()).await;
@@ -90,8 +100,12 @@ async fn paths_and_a_manifest_name_objects() {
         ..Spec::default()
     };
     let view = run(&engine, spec).await;
-    assert_eq!((view.state, view.counters.objects, view.counters.objects_failed), (JobState::Incomplete, 24, 2));
-    let named: Vec<&str> = view.failures.first.iter().map(|failure| failure.path.as_str()).collect();
+    assert_eq!(
+        (view.state, view.counters.objects, view.counters.objects_failed),
+        (JobState::Incomplete, 24, 2)
+    );
+    let named: Vec<&str> =
+        view.failures.first.iter().map(|failure| failure.path.as_str()).collect();
     assert!(named.contains(&"k0001") && named.contains(&"s3://train/missing"), "{named:?}");
     let gets = bed.store.gets.load(Ordering::SeqCst);
     // The manifest's own object is among the requests.
@@ -106,7 +120,10 @@ async fn ranges_attributes_and_dry_runs_load_no_more_than_asked() {
     bed.put("small", 100);
     let (engine, _running) = bed.engine(jobs()).await;
     let dry = run(&engine, Spec { dry_run: true, ..below("") }).await;
-    assert_eq!((dry.state, dry.counters.objects, dry.counters.bytes), (JobState::Done, 2, (5 << 20) + 100));
+    assert_eq!(
+        (dry.state, dry.counters.objects, dry.counters.bytes),
+        (JobState::Done, 2, (5 << 20) + 100)
+    );
     assert_eq!((bed.store.asked(), bed.store.lists.load(Ordering::SeqCst)), ((0, 0), 1));
     let attributes = run(&engine, Spec { metadata_only: true, ..below("") }).await;
     assert_eq!((attributes.state, attributes.counters.objects_loaded), (JobState::Done, 2));
@@ -114,7 +131,10 @@ async fn ranges_attributes_and_dry_runs_load_no_more_than_asked() {
     let ranges = vec![Range { first: 10, last: Some(20) }, Range { first: 4 << 20, last: None }];
     let some = run(&engine, Spec { ranges, ..below("") }).await;
     let wanted = (64 << 10) + (1 << 20) + 100;
-    assert_eq!((some.state, some.counters.bytes, some.counters.bytes_loaded), (JobState::Done, wanted, wanted));
+    assert_eq!(
+        (some.state, some.counters.bytes, some.counters.bytes_loaded),
+        (JobState::Done, wanted, wanted)
+    );
     assert_eq!(bed.store.body_bytes(), wanted);
 }
 
@@ -129,7 +149,8 @@ async fn what_the_store_does_not_give_is_named_with_the_reason() {
     assert!(view.reason.unwrap().starts_with("2 objects could not be loaded"));
     assert_eq!((view.counters.objects_failed, view.counters.objects_loaded), (2, 30));
     let text = std::fs::read_to_string(view.failures.file.unwrap()).unwrap();
-    let failures: Vec<Failure> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let failures: Vec<Failure> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(failures.len() as u64, view.failures.count);
     for key in ["s3://train/k0003", "s3://train/k0021"] {
         let failure = failures.iter().find(|failure| failure.path == key).unwrap();
@@ -198,7 +219,10 @@ async fn jobs_that_are_over_make_room_and_others_do_not() {
     let options = PreloadOptions { jobs_max: 2, ..bed.options() };
     let (engine, _running) = bed.engine_with(options, store.clone()).await;
     for id in ["a", "b", "c"] {
-        assert_eq!(run(&engine, Spec { id: Some(id.into()), ..below("") }).await.state, JobState::Done);
+        assert_eq!(
+            run(&engine, Spec { id: Some(id.into()), ..below("") }).await.state,
+            JobState::Done
+        );
     }
     let ids: Vec<String> = engine.page(None, 100).jobs.into_iter().map(|view| view.id).collect();
     assert_eq!(ids, ["c", "b"]);
@@ -219,15 +243,20 @@ async fn jobs_that_are_over_make_room_and_others_do_not() {
 async fn jobs_of_notifications_leave_places_to_others() {
     let bed = Bed::new(1);
     bed.put("k", 5);
-    let options = PreloadOptions { jobs_max: 10, notified_jobs_max: 3, jobs_running_max: 2, ..bed.options() };
+    let options =
+        PreloadOptions { jobs_max: 10, notified_jobs_max: 3, jobs_running_max: 2, ..bed.options() };
     let (engine, _running) = bed.engine_with(options, jobs()).await;
     assert_eq!(run(&engine, below("")).await.state, JobState::Done);
     bed.store.stalls_after.store(1, Ordering::SeqCst);
     bed.put("stuck", 5);
     for number in 0..3 {
-        engine.create(Spec { id: Some(format!("notified-{number}")), ..below("stuck") }).await.unwrap();
+        engine
+            .create(Spec { id: Some(format!("notified-{number}")), ..below("stuck") })
+            .await
+            .unwrap();
     }
-    let full = engine.create(Spec { id: Some("notified-3".into()), ..below("stuck") }).await.unwrap_err();
+    let full =
+        engine.create(Spec { id: Some("notified-3".into()), ..below("stuck") }).await.unwrap_err();
     assert!(matches!(full, EngineError::NotifiedFull(3)), "{full}");
     // Of two that may run, one is left: a job of a person's runs at once.
     engine.create(Spec { id: Some("mine".into()), ..below("stuck") }).await.unwrap();
@@ -260,7 +289,10 @@ async fn at_its_deadline_a_job_ends_and_says_so() {
     let (engine, _running) = bed.engine(jobs()).await;
     let past = Spec { deadline: Some("2020-01-01T00:00:00Z".into()), ..below("") };
     let view = run(&engine, past).await;
-    assert_eq!((view.state, view.reason.as_deref()), (JobState::Incomplete, Some("its deadline is over")));
+    assert_eq!(
+        (view.state, view.reason.as_deref()),
+        (JobState::Incomplete, Some("its deadline is over"))
+    );
 }
 
 /// By hand: `cargo test --release --workspace --test engine -- --ignored --nocapture`.
@@ -273,7 +305,8 @@ async fn a_large_listing_takes_no_more_memory_than_a_small_one() {
         line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() >> 10
     };
     let bed = Bed::with(2, 64 << 20);
-    let count: u64 = std::env::var("OBJECTS").ok().and_then(|count| count.parse().ok()).unwrap_or(200_000);
+    let count: u64 =
+        std::env::var("OBJECTS").ok().and_then(|count| count.parse().ok()).unwrap_or(200_000);
     (0..count).for_each(|number| bed.put(&format!("k{number:08}"), 4096));
     let options = PreloadOptions { page_keys: 1000, ..bed.options() };
     let (engine, _running) = bed.engine_with(options, jobs()).await;

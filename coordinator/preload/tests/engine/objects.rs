@@ -12,7 +12,10 @@ use crate::bed::{Bed, below, run};
 /// The length that a reader sees now, as gateways ask that accept an hour.
 async fn length(bed: &Bed, key: &str) -> Option<u64> {
     let open = OpenRequest {
-        object: Arc::new(ObjectKey { volume: Volume::new("main", "bucket"), key: format!("below/{key}") }),
+        object: Arc::new(ObjectKey {
+            volume: Volume::new("main", "bucket"),
+            key: format!("below/{key}"),
+        }),
         version_id: None,
         attributes_age_ms_max: 3_600_000,
         absence_age_ms_max: 3_600_000,
@@ -32,7 +35,9 @@ fn said(text: &str) -> Notification {
 }
 
 fn event(name: &str, bucket: &str, key: &str) -> String {
-    format!(r#"{{"eventName":"{name}","s3":{{"bucket":{{"name":"{bucket}"}},"object":{{"key":"{key}"}}}}}}"#)
+    format!(
+        r#"{{"eventName":"{name}","s3":{{"bucket":{{"name":"{bucket}"}},"object":{{"key":"{key}"}}}}}}"#
+    )
 }
 
 #[tokio::test]
@@ -54,7 +59,10 @@ async fn evicted_objects_are_gone_and_others_are_not() {
     assert_eq!(places("s3://train/k0005").await, 0);
     assert_eq!(places("s3://train/other3").await, 2);
     let again = run(&engine, Spec { replicas: 2, ..below("") }).await;
-    assert_eq!((again.state, again.counters.bytes_loaded), (JobState::Done, gone.counters.bytes_evicted));
+    assert_eq!(
+        (again.state, again.counters.bytes_loaded),
+        (JobState::Done, gone.counters.bytes_evicted)
+    );
     bed.assert_hot().await;
 }
 
@@ -67,15 +75,22 @@ async fn an_object_is_found_block_by_block() {
     run(&engine, Spec { ranges: vec![half], ..below("k") }).await;
     let objects = Objects::new(bed.tier.clone(), bed.mounts.clone());
     let view = objects.find("s3://train/k", 0).await.unwrap();
-    assert_eq!((view.bytes, view.blocks_total, view.key.as_str()), ((2 << 20) + 70_000, 3, "below/k"));
-    let held: Vec<u32> = view.blocks.iter().map(|b| b.places.iter().map(|place| place.memory_bytes).sum()).collect();
+    assert_eq!(
+        (view.bytes, view.blocks_total, view.key.as_str()),
+        ((2 << 20) + 70_000, 3, "below/k")
+    );
+    let held: Vec<u32> =
+        view.blocks.iter().map(|b| b.places.iter().map(|place| place.memory_bytes).sum()).collect();
     assert_eq!(held, [1 << 20, 0, 0], "{view:?}");
     assert_eq!(view.blocks[0].places[0].worker, view.blocks[0].owners[0]);
     assert_eq!(view.home.as_ref(), view.blocks[0].owners.first());
     assert_eq!(objects.find("s3://train/k", 2).await.unwrap().blocks[0].bytes, 70_000);
     assert_eq!(objects.find("s3://train/k", 9).await.unwrap().blocks, []);
     assert!(matches!(objects.find("s3://train/none", 0).await, Err(ObjectError::Absent(_))));
-    assert!(matches!(objects.find("s3://other/k", 0).await, Err(ObjectError::Spec(SpecError::Mount { .. }))));
+    assert!(matches!(
+        objects.find("s3://other/k", 0).await,
+        Err(ObjectError::Spec(SpecError::Mount { .. }))
+    ));
 }
 
 #[tokio::test]
@@ -98,7 +113,10 @@ async fn invalidated_objects_are_asked_anew_at_once() {
     let prefixes = vec!["s3://train/k".to_owned()];
     objects.invalidate(&Invalidation { prefixes, ..Invalidation::default() }).await.unwrap();
     seen(300).await;
-    assert!(matches!(objects.invalidate(&Invalidation::default()).await, Err(ObjectError::Spec(SpecError::Nothing))));
+    assert!(matches!(
+        objects.invalidate(&Invalidation::default()).await,
+        Err(ObjectError::Spec(SpecError::Nothing))
+    ));
 }
 
 #[tokio::test]
@@ -135,7 +153,8 @@ async fn a_notification_makes_what_it_names_be_seen_and_names_what_could_be_load
     let test = objects.notified(&said(r#"{"Event":"s3:TestEvent"}"#), None).await.unwrap();
     assert_eq!(test.0, verbs3_preload::api::Notified::default());
     assert!(matches!(objects.notified(&said("{}"), None).await, Err(NotifiedError::Empty)));
-    let nameless = objects.notified(&said(r#"{"Records":[{"eventName":"x","s3":{}}]}"#), None).await;
+    let nameless =
+        objects.notified(&said(r#"{"Records":[{"eventName":"x","s3":{}}]}"#), None).await;
     assert!(matches!(nameless, Err(NotifiedError::Record(0))));
 }
 

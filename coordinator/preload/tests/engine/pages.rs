@@ -50,7 +50,8 @@ async fn a_page_of_long_descriptions_ends_before_it_is_too_long() {
     running.await.unwrap();
     let long = vec![format!("s3://train/{}", "k".repeat(60_000))];
     for number in 0..JOBS {
-        let spec = Spec { id: Some(format!("job-{number}")), paths: long.clone(), ..Spec::default() };
+        let spec =
+            Spec { id: Some(format!("job-{number}")), paths: long.clone(), ..Spec::default() };
         engine.create(spec).await.unwrap();
     }
     let pages = pages(&engine, 100);
@@ -59,14 +60,21 @@ async fn a_page_of_long_descriptions_ends_before_it_is_too_long() {
         let bytes = serde_json::to_vec(page).unwrap().len();
         assert!(bytes < 5 << 20 && !page.jobs.is_empty(), "{bytes} bytes");
     }
-    assert_eq!(ids(&pages), (0..JOBS).rev().map(|number| format!("job-{number}")).collect::<Vec<_>>());
+    assert_eq!(
+        ids(&pages),
+        (0..JOBS).rev().map(|number| format!("job-{number}")).collect::<Vec<_>>()
+    );
 }
 
 #[tokio::test]
 async fn jobs_that_ended_with_something_missing_are_told_apart() {
     let bed = Bed::new(1);
     let (engine, _running) = bed.engine(Arc::new(MemoryJobs::default())).await;
-    let past = |id: String| Spec { id: Some(id), deadline: Some("2020-01-01T00:00:00Z".into()), ..below("") };
+    let past = |id: String| Spec {
+        id: Some(id),
+        deadline: Some("2020-01-01T00:00:00Z".into()),
+        ..below("")
+    };
     bed.put("k", 5);
     run(&engine, below("")).await;
     assert!(engine.glance().unfinished.is_empty());
@@ -76,6 +84,8 @@ async fn jobs_that_ended_with_something_missing_are_told_apart() {
     }
     let glance = engine.glance();
     assert_eq!(glance.unfinished.len(), 5);
-    assert!(glance.unfinished.iter().all(|job| job.reason.as_deref() == Some("its deadline is over")));
+    assert!(
+        glance.unfinished.iter().all(|job| job.reason.as_deref() == Some("its deadline is over"))
+    );
     assert!(glance.unfinished.iter().any(|job| job.id == "late-6"), "{glance:?}");
 }

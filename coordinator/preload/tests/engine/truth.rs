@@ -1,4 +1,5 @@
-//! What a job says is there, is: also where objects change, manifests change, and workers reach another store.
+//! What a job says is there, is: also where objects change, manifests change, and workers reach
+//! another store.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,7 +41,10 @@ async fn attributes_that_are_not_there_in_the_end_are_not_said_to_be() {
     let (engine, _running) = bed.engine(jobs()).await;
     let spec = Spec { metadata_only: true, ..below("") };
     let view = run(&engine, spec.clone()).await;
-    assert_eq!((view.state, view.counters.objects_checked, view.counters.bytes_checked), (JobState::Done, 12, 0));
+    assert_eq!(
+        (view.state, view.counters.objects_checked, view.counters.bytes_checked),
+        (JobState::Done, 12, 0)
+    );
     assert_eq!(bed.store.asked(), (0, 12), "what is there is asked about again");
     let mut lists = 0;
     *bed.store.meanwhile.lock() = Some(Box::new(move |store: &Store, what: &str, _: &str| {
@@ -61,7 +65,8 @@ async fn attributes_that_are_not_there_in_the_end_are_not_said_to_be() {
 async fn a_named_object_is_checked_as_readers_would_see_it() {
     let mut bed = Bed::new(2);
     bed.put_some(2);
-    let asks_always = Mount { attributes_age_ms_max: 0, ..Mount::clone(&bed.mounts.named["train"]) };
+    let asks_always =
+        Mount { attributes_age_ms_max: 0, ..Mount::clone(&bed.mounts.named["train"]) };
     let named = BTreeMap::from([("train".to_owned(), Arc::new(asks_always))]);
     bed.mounts = Arc::new(Mounts { named, whole: None });
     *bed.store.meanwhile.lock() = Some(Box::new(|store: &Store, what: &str, key: &str| {
@@ -114,7 +119,8 @@ async fn a_manifest_that_is_replaced_is_not_checked_as_if_it_had_been_loaded() {
         }
     }));
     let (engine, _running) = bed.engine(jobs()).await;
-    let view = run(&engine, Spec { manifest: Some("s3://train/list".into()), ..Spec::default() }).await;
+    let view =
+        run(&engine, Spec { manifest: Some("s3://train/list".into()), ..Spec::default() }).await;
     assert_eq!(view.state, JobState::Failed, "{view:?}");
     assert!(view.reason.as_ref().unwrap().contains("can't read the manifest"), "{view:?}");
 }

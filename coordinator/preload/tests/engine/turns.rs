@@ -1,4 +1,5 @@
-//! Which job runs when, how much of all of them is under way at once, and when a job that runs has to end.
+//! Which job runs when, how much of all of them is under way at once, and when a job that runs has
+//! to end.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -33,12 +34,16 @@ async fn waiting_jobs_begin_by_priority_and_then_by_age() {
     bed.store.gets.store(1, Ordering::SeqCst);
     let options = PreloadOptions { jobs_running_max: 1, ..bed.options() };
     let (engine, _running) = bed.engine_with(options, Arc::new(MemoryJobs::default())).await;
-    let job = |id: &str, priority| Spec { id: Some(id.into()), priority, ..below(&format!("{id}/")) };
+    let job =
+        |id: &str, priority| Spec { id: Some(id.into()), priority, ..below(&format!("{id}/")) };
     engine.create(job("first", Priority::Low)).await.unwrap();
     runs(&engine, "first").await;
-    for (id, priority) in
-        [("low", Priority::Low), ("normal", Priority::Normal), ("younger", Priority::Normal), ("high", Priority::High)]
-    {
+    for (id, priority) in [
+        ("low", Priority::Low),
+        ("normal", Priority::Normal),
+        ("younger", Priority::Normal),
+        ("high", Priority::High),
+    ] {
         engine.create(job(id, priority)).await.unwrap();
     }
     let begun: Arc<Mutex<Vec<String>>> = Arc::default();
@@ -54,7 +59,8 @@ async fn waiting_jobs_begin_by_priority_and_then_by_age() {
     for id in ["high", "normal", "younger", "low"] {
         assert_eq!(over(&engine, id).await.state, JobState::Done, "{id}");
     }
-    let begun: Vec<String> = begun.lock().iter().filter(|prefix| !prefix.contains("first")).cloned().collect();
+    let begun: Vec<String> =
+        begun.lock().iter().filter(|prefix| !prefix.contains("first")).cloned().collect();
     assert_eq!(begun, ["below/high/", "below/normal/", "below/younger/", "below/low/"]);
 }
 
@@ -73,7 +79,11 @@ async fn all_jobs_together_have_no_more_of_a_store_under_way_than_they_may() {
     }
     for job in ["a", "b"] {
         let view = over(&engine, job).await;
-        assert_eq!((view.state, view.counters.bytes_loaded), (JobState::Done, 8 * 4096 + (6 << 20)), "{view:?}");
+        assert_eq!(
+            (view.state, view.counters.bytes_loaded),
+            (JobState::Done, 8 * 4096 + (6 << 20)),
+            "{view:?}"
+        );
     }
     assert_eq!(bed.store.under_way_most.load(Ordering::SeqCst), 3);
 }
@@ -86,10 +96,16 @@ async fn a_running_job_ends_at_its_deadline_and_says_so() {
     let (engine, _running) = bed.engine(Arc::new(MemoryJobs::default())).await;
     let deadline = OffsetDateTime::now_utc() + Duration::from_millis(2500);
     let said = deadline.format(&Rfc3339).unwrap();
-    engine.create(Spec { id: Some("job".into()), deadline: Some(said), ..below("") }).await.unwrap();
+    engine
+        .create(Spec { id: Some("job".into()), deadline: Some(said), ..below("") })
+        .await
+        .unwrap();
     runs(&engine, "job").await;
     let view = over(&engine, "job").await;
-    assert_eq!((view.state, view.reason.as_deref()), (JobState::Incomplete, Some("its deadline is over")));
+    assert_eq!(
+        (view.state, view.reason.as_deref()),
+        (JobState::Incomplete, Some("its deadline is over"))
+    );
     let ended = i128::from(view.ended_ms.unwrap());
     assert!(ended >= deadline.unix_timestamp_nanos() / 1_000_000 - 1, "{view:?}");
     assert!(view.counters.objects_loaded < 20, "{view:?}");

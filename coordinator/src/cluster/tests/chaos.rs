@@ -1,11 +1,16 @@
-//! Random histories of workers, leaders and a network that loses and delays, against what coherence rests on:
+//! Random histories of workers, leaders and a network that loses and delays, against what coherence
+//! rests on:
 //!
-//! 1. a worker that answers from what it knows, under epoch E and with a lease by its own clock, does so only while no later
-//!    map has come into force;
-//! 2. nor has one while every member of E would say that it is at E, and its time for outages is not over;
-//! 3. so no home answers with less than what was acknowledged, wherever writers' words went by way of the leaders ([`writing`]).
-//! 4. a write that is announced and never reported keeps its key uncertain for its time, whoever is its home then ([`lost`]).
-//! 5. no map takes a worker that stays in it further than a step of its share, nor sooner than a step's time after the last ([`shares`]).
+//! 1. a worker that answers from what it knows, under epoch E and with a lease by its own clock,
+//!    does so only while no later map has come into force;
+//! 2. nor has one while every member of E would say that it is at E, and its time for outages is
+//!    not over;
+//! 3. so no home answers with less than what was acknowledged, wherever writers' words went by way
+//!    of the leaders ([`writing`]).
+//! 4. a write that is announced and never reported keeps its key uncertain for its time, whoever is
+//!    its home then ([`lost`]).
+//! 5. no map takes a worker that stays in it further than a step of its share, nor sooner than a
+//!    step's time after the last ([`shares`]).
 //!
 //! Workers run the real [`Tenure`]; leaders the real [`Cluster`].
 
@@ -25,8 +30,9 @@ use lost::{Homes, Lost};
 use shares::{Shares, in_steps};
 use writing::{Asker, KeyState, Writer};
 
-/// From when on what a worker asks about a key is good, as its `standing.rs` has it. `known`: so far, and under which map;
-/// `inherited` and `silent`: the ends of what was handed over, and of what nobody could tell.
+/// From when on what a worker asks about a key is good, as its `standing.rs` has it. `known`: so
+/// far, and under which map; `inherited` and `silent`: the ends of what was handed over, and of
+/// what nobody could tell.
 fn good_from(
     (known, last): (Option<Moment>, Epoch),
     me: &WorkerId,
@@ -115,7 +121,8 @@ enum Event {
     Tell {
         lost: bool,
     },
-    /// An answer reaches it, of those that are on their way: of leaders that are deposed since, too.
+    /// An answer reaches it, of those that are on their way: of leaders that are deposed since,
+    /// too.
     Told {
         which: usize,
     },
@@ -243,21 +250,38 @@ impl World {
         }
     }
 
-    fn ask(&mut self, worker: usize, question: &Question, incarnation: Incarnation, address: &str) -> Option<Granted> {
+    fn ask(
+        &mut self,
+        worker: usize,
+        question: &Question,
+        incarnation: Incarnation,
+        address: &str,
+    ) -> Option<Granted> {
         let id = WorkerId(IDS[worker].into());
         let result = match question {
             Question::Register => {
-                let asked = Registration { address: address.to_owned(), ..registration(IDS[worker], &incarnation.0) };
+                let asked = Registration {
+                    address: address.to_owned(),
+                    ..registration(IDS[worker], &incarnation.0)
+                };
                 self.cluster.register(asked, self.now)
             }
             Question::Renew(renewal) => self.cluster.renew(&id, renewal, self.now),
         };
         match result {
             Ok(granted) => {
-                let heard = if let Question::Renew(renewal) = question { renewal.heard.clone() } else { Vec::new() };
+                let heard = if let Question::Renew(renewal) = question {
+                    renewal.heard.clone()
+                } else {
+                    Vec::new()
+                };
                 let answered = self.relays.answered(&id, heard);
                 self.writer.answers.extend(answered);
-                let words = if let Question::Renew(_) = question { self.relays.hand_out(&id) } else { Vec::new() };
+                let words = if let Question::Renew(_) = question {
+                    self.relays.hand_out(&id)
+                } else {
+                    Vec::new()
+                };
                 Some(Granted { words, ..granted })
             }
             Err(MembershipError::Unknown(_) | MembershipError::Superseded(_)) => {
@@ -286,15 +310,20 @@ impl World {
                 state.asked = Some((self.now, question));
             }
             Event::Arrive { worker } => {
-                let Some((sent, question)) = self.workers[worker].asked.clone() else { return Ok(()) };
+                let Some((sent, question)) = self.workers[worker].asked.clone() else {
+                    return Ok(());
+                };
                 let state = &self.workers[worker];
-                let (incarnation, address) = (state.tenure.incarnation().clone(), state.address.clone());
+                let (incarnation, address) =
+                    (state.tenure.incarnation().clone(), state.address.clone());
                 let granted = self.ask(worker, &question, incarnation, &address);
                 self.workers[worker].asked = None;
                 self.workers[worker].answer = granted.map(|granted| (sent, granted));
             }
             Event::Round { worker } => {
-                for part in [Event::Send { worker }, Event::Arrive { worker }, Event::Answer { worker }] {
+                for part in
+                    [Event::Send { worker }, Event::Arrive { worker }, Event::Answer { worker }]
+                {
                     self.apply(&part)?;
                 }
             }
@@ -307,7 +336,9 @@ impl World {
             }
             Event::ArriveLate { worker } => {
                 // Of this process, or of one before it.
-                let Some((Question::Renew(renewal), address)) = self.late[worker].take() else { return Ok(()) };
+                let Some((Question::Renew(renewal), address)) = self.late[worker].take() else {
+                    return Ok(());
+                };
                 let incarnation = renewal.incarnation.clone();
                 self.ask(worker, &Question::Renew(renewal), incarnation, &address);
             }
@@ -442,7 +473,12 @@ impl World {
                 prop_assert_eq!(map.epoch, newest, "{} answers under an old map", worker.address);
             }
             if worker.outage_until > self.now && self.stand_by(map) {
-                prop_assert_eq!(map.epoch, newest, "{} takes writes under an old map", worker.address);
+                prop_assert_eq!(
+                    map.epoch,
+                    newest,
+                    "{} takes writes under an old map",
+                    worker.address
+                );
             }
         }
         self.check_lost()
@@ -453,7 +489,9 @@ impl World {
         let processes = self.processes();
         let stand_by = |member: &ClusterMember| {
             let there = processes.get(member.address.as_str());
-            there.and_then(|worker| worker.active.as_ref()).is_some_and(|active| active.epoch == map.epoch)
+            there
+                .and_then(|worker| worker.active.as_ref())
+                .is_some_and(|active| active.epoch == map.epoch)
         };
         map.members.iter().all(stand_by)
     }
@@ -490,11 +528,21 @@ fn histories_have_maps_leases_and_relayed_writes() {
         let mut world = World::new();
         for event in &events {
             world.apply(event).unwrap();
-            leases += world.workers.iter().filter(|w| w.active.is_some() && w.lease_until > world.now).count();
+            leases += world
+                .workers
+                .iter()
+                .filter(|w| w.active.is_some() && w.lease_until > world.now)
+                .count();
         }
         (maps, steps) = (maps + world.maps, steps + world.shares.maps);
         (relayed, known) = (relayed + world.writer.relayed, known + world.writer.known_reads);
     }
-    assert!(maps > 100 && steps > 10 && leases > 5000, "{maps} maps, {steps} steps, {leases} leases");
-    assert!(relayed > 30 && known > 150, "{relayed} writes were relayed, {known} reads answered from what was known");
+    assert!(
+        maps > 100 && steps > 10 && leases > 5000,
+        "{maps} maps, {steps} steps, {leases} leases"
+    );
+    assert!(
+        relayed > 30 && known > 150,
+        "{relayed} writes were relayed, {known} reads answered from what was known"
+    );
 }

@@ -15,7 +15,8 @@ fn moving(ids: &[&str]) -> Cluster {
     cluster
 }
 
-/// A map as it came into force: at which second, how many slots got another owner by it, and what it has under way.
+/// A map as it came into force: at which second, how many slots got another owner by it, and what
+/// it has under way.
 #[derive(Debug, Clone, PartialEq)]
 struct Came {
     second: u64,
@@ -23,8 +24,13 @@ struct Came {
     moving: Vec<(String, u8)>,
 }
 
-/// Lets the seconds pass, in which these processes (`b again` is one of worker b) follow each map at once: the maps that came.
-fn follow(cluster: &mut Cluster, names: &[&str], seconds_from_to: std::ops::Range<u64>) -> Vec<Came> {
+/// Lets the seconds pass, in which these processes (`b again` is one of worker b) follow each map
+/// at once: the maps that came.
+fn follow(
+    cluster: &mut Cluster,
+    names: &[&str],
+    seconds_from_to: std::ops::Range<u64>,
+) -> Vec<Came> {
     let (mut came, mut last) = (Vec::new(), cluster.document().active.clone());
     for second in seconds_from_to {
         // Gathering takes half a second.
@@ -42,7 +48,8 @@ fn follow(cluster: &mut Cluster, names: &[&str], seconds_from_to: std::ops::Rang
             if active.epoch != last.epoch {
                 let after = active.placement().unwrap();
                 let moved = last.placement().map_or(SLOTS, |last| last.moved(&after));
-                let moving = moving.iter().map(|(id, moving)| (id.0.clone(), moving.steps)).collect();
+                let moving =
+                    moving.iter().map(|(id, moving)| (id.0.clone(), moving.steps)).collect();
                 came.push(Came { second, moved, moving });
                 last = active.clone();
             }
@@ -52,7 +59,9 @@ fn follow(cluster: &mut Cluster, names: &[&str], seconds_from_to: std::ops::Rang
 }
 
 fn steps(came: &[Came]) -> Vec<Vec<(&str, u8)>> {
-    came.iter().map(|came| came.moving.iter().map(|(id, steps)| (id.as_str(), *steps)).collect()).collect()
+    came.iter()
+        .map(|came| came.moving.iter().map(|(id, steps)| (id.as_str(), *steps)).collect())
+        .collect()
 }
 
 fn times(came: &[Came]) -> Vec<u64> {
@@ -83,7 +92,10 @@ fn slots_of_who_joins_or_is_drained_move_a_quarter_at_a_time_and_the_first_at_on
     assert_eq!(times(&came), [60, 66, 71, 77]);
     assert_a_quarter_at_a_time(&came);
     let active = &cluster.document().active;
-    assert_eq!(active.get(&id("d")).map(|member| (member.weight, member.draining)), Some((1.0, true)));
+    assert_eq!(
+        active.get(&id("d")).map(|member| (member.weight, member.draining)),
+        Some((1.0, true))
+    );
 }
 
 #[test]
@@ -98,7 +110,10 @@ fn people_see_how_far_a_share_is_and_that_a_drained_worker_may_be_stopped_not_be
         let view = cluster.view("tests", "here", &slots, seconds(second + 5));
         let worker = &view.workers[1];
         assert_eq!((worker.state, worker.weight), (WorkerState::Draining, 1.0));
-        seen.push((worker.share_percent, view.findings.iter().any(|found| found.contains("may be stopped"))));
+        seen.push((
+            worker.share_percent,
+            view.findings.iter().any(|found| found.contains("may be stopped")),
+        ));
     }
     assert_eq!(seen, [(75, false), (50, false), (25, false), (0, true), (0, true)]);
 }
@@ -110,8 +125,18 @@ fn a_drain_that_is_called_off_goes_back_the_same_way() {
     let down = follow(&mut cluster, &["a", "b"], 30..38);
     cluster.drain(&id("b"), false).unwrap();
     let up = follow(&mut cluster, &["a", "b"], 38..70);
-    assert_eq!(steps(&[down, up].concat()), [vec![("b", 3)], vec![("b", 2)], vec![("b", 3)], vec![]]);
-    assert!(cluster.document().active.members.iter().all(|member| member.weight == 1.0 && !member.draining));
+    assert_eq!(
+        steps(&[down, up].concat()),
+        [vec![("b", 3)], vec![("b", 2)], vec![("b", 3)], vec![]]
+    );
+    assert!(
+        cluster
+            .document()
+            .active
+            .members
+            .iter()
+            .all(|member| member.weight == 1.0 && !member.draining)
+    );
 }
 
 #[test]
@@ -127,7 +152,8 @@ fn a_crowd_that_joins_goes_on_together() {
     came.extend(follow(&mut cluster, &names, 33..90));
     // The first of them has its second step as soon as it may, the others with its third.
     let all = |c, d, e| vec![("c", c), ("d", d), ("e", e)];
-    let wanted = [vec![("c", 1)], vec![("c", 1), ("d", 1)], all(1, 1, 1), all(2, 1, 1), all(3, 2, 2)];
+    let wanted =
+        [vec![("c", 1)], vec![("c", 1), ("d", 1)], all(1, 1, 1), all(2, 1, 1), all(3, 2, 2)];
     let end = [vec![("d", 3), ("e", 3)], vec![]];
     assert_eq!(steps(&came), [&wanted[..], &end[..]].concat());
     let last = came.last().unwrap();
@@ -191,14 +217,17 @@ fn a_new_leader_goes_on_where_the_last_one_was_with_who_joins_and_who_is_drained
     let mut next = Cluster::new(cluster.options().clone(), document, seconds(40));
     // As long as they have not registered, all stays as it is.
     assert_eq!(follow(&mut next, &[], 40..42), []);
-    for (name, registration) in [("a", registration("a", "a")), ("b", registration("b", "b")), ("c", odd("c", "c"))] {
+    for (name, registration) in
+        [("a", registration("a", "a")), ("b", registration("b", "b")), ("c", odd("c", "c"))]
+    {
         next.register(registration, seconds(42)).unwrap();
         next.renew(&id(name), &renewal(name, epoch(&next), Epoch(0)), seconds(42)).unwrap();
     }
     let came = follow(&mut next, &["a", "b", "c"], 42..80);
     assert_eq!(steps(&came), [vec![("b", 1), ("c", 3)], vec![]]);
     assert_eq!(times(&came), [45, 51]);
-    let members: Vec<_> = next.document().active.members.iter().map(|it| (it.weight, it.draining)).collect();
+    let members: Vec<_> =
+        next.document().active.members.iter().map(|it| (it.weight, it.draining)).collect();
     assert_eq!(members, [(1.0, false), (1.0, true), (0.7, false)]);
 }
 
@@ -214,8 +243,10 @@ fn no_map_has_two_steps_of_one_worker_however_long_it_took_to_come() {
     cluster.register(registration("e", "e"), seconds(40)).unwrap();
     // b is silent: its lease is waited for.
     let came = follow(&mut cluster, &["a", "c", "d", "e"], 40..60);
-    let of_e: Vec<u8> =
-        came.iter().map(|came| came.moving.iter().find(|it| it.0 == "e").map_or(4, |it| it.1)).collect();
+    let of_e: Vec<u8> = came
+        .iter()
+        .map(|came| came.moving.iter().find(|it| it.0 == "e").map_or(4, |it| it.1))
+        .collect();
     assert_eq!(of_e, [1, 2, 3, 4], "{came:?}");
     assert!(came[0].second >= 42, "{came:?}");
 }

@@ -2,12 +2,16 @@
 
 use super::*;
 
-/// The present map's open writes of a member, which may not be all for another `uncertain_ms`; then the next map is in force.
+/// The present map's open writes of a member, which may not be all for another `uncertain_ms`; then
+/// the next map is in force.
 fn give_up(cluster: &mut Cluster, name: &str, of: Epoch, uncertain_ms: u64, now: Moment) {
     let active = epoch(cluster);
-    let prepare = cluster.renew(&id(name), &renewal(name, active, Epoch(0)), now).unwrap().prepare.unwrap();
+    let prepare =
+        cluster.renew(&id(name), &renewal(name, active, Epoch(0)), now).unwrap().prepare.unwrap();
     let given_up = GivenUp { epoch: of, uncertain_ms };
-    cluster.renew(&id(name), &Renewal { given_up, ..renewal(name, Epoch(0), prepare) }, now).unwrap();
+    cluster
+        .renew(&id(name), &Renewal { given_up, ..renewal(name, Epoch(0), prepare) }, now)
+        .unwrap();
 }
 
 /// `a` and `b`, and a change that brings `c`.
@@ -20,7 +24,8 @@ fn with_c_coming() -> Cluster {
 }
 
 fn told(cluster: &mut Cluster, name: &str, incarnation: &str) -> Activation {
-    let granted = cluster.renew(&id(name), &renewal(incarnation, Epoch(0), Epoch(0)), seconds(4)).unwrap();
+    let granted =
+        cluster.renew(&id(name), &renewal(incarnation, Epoch(0), Epoch(0)), seconds(4)).unwrap();
     activation(granted)
 }
 
@@ -63,7 +68,8 @@ fn a_process_that_is_started_again_under_the_same_map_is_told_so() {
     give_up(&mut cluster, "b", Epoch(102), 0, seconds(5));
     cluster.renew(&id("c"), &renewal("c2", Epoch(0), Epoch(103)), seconds(5)).unwrap();
     settle(&mut cluster, seconds(5));
-    let granted = cluster.renew(&id("c"), &renewal("c2", Epoch(0), Epoch(103)), seconds(5)).unwrap();
+    let granted =
+        cluster.renew(&id("c"), &renewal("c2", Epoch(0), Epoch(103)), seconds(5)).unwrap();
     assert!(!activation(granted).restarted);
 }
 
@@ -92,7 +98,8 @@ fn who_resumes_is_told_for_how_long_the_process_before_was_uncertain() {
     let activation = activation(cluster.register(registration("a", "a3"), seconds(3)).unwrap());
     assert_eq!((activation.resumes, activation.uncertain_ms), (Some(Vec::new()), 5000));
     // And that one is killed.
-    let activation = super::activation(cluster.register(registration("a", "a4"), seconds(3)).unwrap());
+    let activation =
+        super::activation(cluster.register(registration("a", "a4"), seconds(3)).unwrap());
     assert_eq!((activation.resumes, activation.restarted), (None, true));
 }
 

@@ -7,7 +7,8 @@ pub(super) fn reference(name: &str) -> Value {
 }
 
 fn object(required: &[&str], properties: Value) -> Value {
-    let mut object = json!({ "type": "object", "additionalProperties": false, "properties": properties });
+    let mut object =
+        json!({ "type": "object", "additionalProperties": false, "properties": properties });
     if !required.is_empty() {
         object["required"] = json!(required);
     }
@@ -16,7 +17,8 @@ fn object(required: &[&str], properties: Value) -> Value {
 
 /// Every property is there.
 fn whole(properties: Value) -> Value {
-    let names: Vec<String> = properties.as_object().into_iter().flatten().map(|(name, _)| name.clone()).collect();
+    let names: Vec<String> =
+        properties.as_object().into_iter().flatten().map(|(name, _)| name.clone()).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     object(&names, properties)
 }
@@ -66,17 +68,29 @@ fn id() -> Value {
 
 pub(super) fn schemas() -> Value {
     let mut all = jobs();
-    let (Some(into), objects, cluster) = (all.as_object_mut(), objects(), cluster()) else { return all };
+    let (Some(into), objects, cluster) = (all.as_object_mut(), objects(), cluster()) else {
+        return all;
+    };
     for more in [objects, cluster] {
-        into.extend(more.as_object().into_iter().flatten().map(|(name, schema)| (name.clone(), schema.clone())));
+        into.extend(
+            more.as_object()
+                .into_iter()
+                .flatten()
+                .map(|(name, schema)| (name.clone(), schema.clone())),
+        );
     }
     all
 }
 
 fn jobs() -> Value {
-    let counters = serde_json::to_value(verbs3_preload::api::Counters::default()).unwrap_or_default();
-    let counters: Value =
-        counters.as_object().into_iter().flatten().map(|(name, _)| (name.clone(), number())).collect();
+    let counters =
+        serde_json::to_value(verbs3_preload::api::Counters::default()).unwrap_or_default();
+    let counters: Value = counters
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(name, _)| (name.clone(), number()))
+        .collect();
     let spec = json!({
         "id": maybe(id()), "action": { "type": "string", "enum": ["load", "evict", "unpin"], "default": "load" },
         "paths": list(object_path()), "prefixes": list(path()), "manifest": maybe(object_path()),
@@ -85,7 +99,8 @@ fn jobs() -> Value {
         "tier": one_of(&["memory", "disk"]), "pin_ttl": maybe(number()), "priority": one_of(&["low", "normal", "high"]),
         "deadline": { "type": "string", "format": "date-time", "nullable": true },
         "bandwidth_bytes_per_second": { "type": "integer", "minimum": 1, "maximum": u64::MAX, "nullable": true },
-        "skip_if_cached": boolean(true), "verify": boolean(false), "metadata_only": boolean(false), "dry_run": boolean(false),
+        "skip_if_cached": boolean(true), "verify": boolean(false), "metadata_only": boolean(false),
+            "dry_run": boolean(false),
     });
     let selection = |with_ttl: bool| {
         let mut properties = json!({
@@ -107,7 +122,8 @@ fn jobs() -> Value {
         })),
         "Counters": whole(counters),
         "Job": whole(json!({
-            "id": id(), "state": one_of(&["queued", "running", "done", "incomplete", "failed", "stopped"]),
+            "id": id(), "state": one_of(&["queued", "running", "done", "incomplete", "failed",
+                "stopped"]),
             "phase": one_of(&["count", "load", "check"]), "reason": maybe(text()),
             "counters": reference("Counters"), "failures": reference("Failures"), "created_ms": number(),
             "ended_ms": maybe(number()), "resumed": number(), "rounds": number(), "news": number(), "spec": reference("Spec"),
@@ -175,11 +191,13 @@ fn cluster() -> Value {
             "workers": reference("Workers"), "findings": list(text()),
             "hot": whole(json!({ "blocks": number(), "hottest": list(reference("HotBlock")) })),
             "preload": whole(json!({ "running": number(), "waiting": number(), "unfinished": list(whole(json!({
-                "id": id(), "state": one_of(&["incomplete", "failed"]), "reason": text(), "ended_ms": number(),
+                "id": id(), "state": one_of(&["incomplete", "failed"]), "reason": text(),
+                    "ended_ms": number(),
             }))) })),
         })),
         "HotBlock": whole(json!({
-            "volume": text(), "key": text(), "block": number(), "workers": below(65_535), "bytes_per_second": number(),
+            "volume": text(), "key": text(), "block": number(), "workers": below(65_535),
+                "bytes_per_second": number(),
         })),
         "Placement": object(&["epoch"], json!({
             "epoch": number(), "slot": below(65_535), "workers": list(text()),

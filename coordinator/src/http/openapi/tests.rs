@@ -1,18 +1,19 @@
-//! The document, held against what the code reads and writes: each schema against a value of which nothing is left out.
+//! The document, held against what the code reads and writes: each schema against a value of which
+//! nothing is left out.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use verbs3_coordinator_client::api::{
-    ClusterView, HandingOver, PreloadView, Preparing, Refused, RefusedKind, Tier, UnfinishedJob, WorkerState,
-    WorkerView,
+    ClusterView, HandingOver, PreloadView, Preparing, Refused, RefusedKind, Tier, UnfinishedJob,
+    WorkerState, WorkerView,
 };
 use verbs3_coordinator_client::hot::{HotBlockView, HotView};
 use verbs3_coordinator_client::proof::Recipient;
 use verbs3_preload::api::{
-    BlockView, Counters, Failure, Failures, Invalidation, JobState, JobView, JobsPage, Notified, ObjectView, Phase,
-    PlaceView, Range, Selection, Spec,
+    BlockView, Counters, Failure, Failures, Invalidation, JobState, JobView, JobsPage, Notified,
+    ObjectView, Phase, PlaceView, Range, Selection, Spec,
 };
 use verbs3_protocol::{Epoch, WorkerId};
 
@@ -56,8 +57,14 @@ fn job() -> JobView {
 }
 
 fn object() -> ObjectView {
-    let place =
-        PlaceView { worker: "a".into(), memory_bytes: 1, disk_bytes: 1, pinned_bytes: 1, uses: 3, idle_seconds: 1 };
+    let place = PlaceView {
+        worker: "a".into(),
+        memory_bytes: 1,
+        disk_bytes: 1,
+        pinned_bytes: 1,
+        uses: 3,
+        idle_seconds: 1,
+    };
     ObjectView {
         path: "s3://m/k".into(),
         volume: "ufs/m".into(),
@@ -68,7 +75,12 @@ fn object() -> ObjectView {
         bytes: 1,
         version_id: some("v"),
         blocks_total: 1,
-        blocks: vec![BlockView { block: 0, bytes: 1, owners: vec!["a".into()], places: vec![place] }],
+        blocks: vec![BlockView {
+            block: 0,
+            bytes: 1,
+            owners: vec!["a".into()],
+            places: vec![place],
+        }],
         silent: vec!["b: why".into()],
     }
 }
@@ -93,8 +105,19 @@ fn worker(state: WorkerState) -> WorkerView {
 
 fn cluster() -> ClusterView {
     use WorkerState::{Draining, Joining, Lost, Missing, Serving};
-    let hottest = HotBlockView { volume: "ufs/m".into(), key: "k".into(), block: 0, workers: 2, bytes_per_second: 1 };
-    let job = |state: &str| UnfinishedJob { id: "a".into(), state: state.into(), reason: "why".into(), ended_ms: 1 };
+    let hottest = HotBlockView {
+        volume: "ufs/m".into(),
+        key: "k".into(),
+        block: 0,
+        workers: 2,
+        bytes_per_second: 1,
+    };
+    let job = |state: &str| UnfinishedJob {
+        id: "a".into(),
+        state: state.into(),
+        reason: "why".into(),
+        ended_ms: 1,
+    };
     ClusterView {
         name: "train".into(),
         leader: some("http://c:9500"),
@@ -103,12 +126,17 @@ fn cluster() -> ClusterView {
         replicas: 2,
         workers: [Joining, Serving, Draining, Lost, Missing].map(worker).to_vec(),
         hot: HotView { blocks: 1, hottest: vec![hottest] },
-        preload: PreloadView { running: 1, waiting: 1, unfinished: vec![job("incomplete"), job("failed")] },
+        preload: PreloadView {
+            running: 1,
+            waiting: 1,
+            unfinished: vec![job("incomplete"), job("failed")],
+        },
         findings: vec!["to do".into()],
     }
 }
 
-/// A value for each schema, with every field that the code has. What has no type of its own is written out.
+/// A value for each schema, with every field that the code has. What has no type of its own is
+/// written out.
 fn samples() -> BTreeMap<&'static str, Value> {
     let (job, object, cluster) = (job(), object(), cluster());
     let selection = |ttl| Selection {
@@ -140,7 +168,10 @@ fn samples() -> BTreeMap<&'static str, Value> {
         ("Jobs", value(JobsPage { jobs: vec![job.clone()], next: some("1.a") })),
         ("Job", value(job)),
         ("Refused", value(refused)),
-        ("Invalidation", value(Invalidation { paths: vec!["s3://m/k".into()], prefixes: vec!["s3://m".into()] })),
+        (
+            "Invalidation",
+            value(Invalidation { paths: vec!["s3://m/k".into()], prefixes: vec!["s3://m".into()] }),
+        ),
         ("Invalidated", json!({ "invalidated": 1 })),
         (
             "Notification",
@@ -183,16 +214,25 @@ fn differing(schemas: &Value, schema: &Value, value: &Value, at: &str) -> Vec<St
     if let Some(names) = schema["enum"].as_array().filter(|names| !names.contains(value)) {
         found.push(format!("{at} is {value}, and documented as one of {names:?}"));
     }
-    if value.as_u64().zip(schema["maximum"].as_u64()).is_some_and(|(value, maximum)| value > maximum) {
+    if value
+        .as_u64()
+        .zip(schema["maximum"].as_u64())
+        .is_some_and(|(value, maximum)| value > maximum)
+    {
         found.push(format!("{at} is {value}, and documented as {} at most", schema["maximum"]));
     }
     for (index, item) in value.as_array().into_iter().flatten().enumerate() {
         found.extend(differing(schemas, &schema["items"], item, &format!("{at}[{index}]")));
     }
-    let (Some(fields), Some(documented)) = (value.as_object(), schema["properties"].as_object()) else { return found };
+    let (Some(fields), Some(documented)) = (value.as_object(), schema["properties"].as_object())
+    else {
+        return found;
+    };
     for (name, field) in fields {
         match documented.get(name) {
-            Some(schema) => found.extend(differing(schemas, schema, field, &format!("{at}.{name}"))),
+            Some(schema) => {
+                found.extend(differing(schemas, schema, field, &format!("{at}.{name}")))
+            }
             None => found.push(format!("{at}.{name} is not documented")),
         }
     }
@@ -208,8 +248,10 @@ fn every_schema_is_what_the_code_has() {
     let samples = samples();
     let named: Vec<&str> = schemas.as_object().unwrap().keys().map(String::as_str).collect();
     assert_eq!(named, samples.keys().copied().collect::<Vec<_>>());
-    let found: Vec<String> =
-        samples.iter().flat_map(|(name, value)| differing(schemas, &schemas[*name], value, name)).collect();
+    let found: Vec<String> = samples
+        .iter()
+        .flat_map(|(name, value)| differing(schemas, &schemas[*name], value, name))
+        .collect();
     assert!(found.is_empty(), "{found:#?}");
 }
 
@@ -224,8 +266,12 @@ fn a_schema_that_is_wrong_is_found() {
     value["leader"] = json!(7);
     let mut found = differing(schemas, &schemas["Cluster"], &value, "Cluster");
     found.sort();
-    let parts =
-        ["hot.blocks is documented", "leader is number", "preload.paused is not", "workers[0].state is \"unknown\""];
+    let parts = [
+        "hot.blocks is documented",
+        "leader is number",
+        "preload.paused is not",
+        "workers[0].state is \"unknown\"",
+    ];
     assert_eq!(found.len(), parts.len(), "{found:#?}");
     assert!(found.iter().zip(parts).all(|(found, part)| found.contains(part)), "{found:#?}");
 }
@@ -240,8 +286,11 @@ fn the_document_refers_to_nothing_that_is_not_there() {
     }
     for (path, item) in document["paths"].as_object().unwrap() {
         for (method, operation) in item.as_object().unwrap() {
-            let named =
-                operation["parameters"].as_array().unwrap().iter().filter(|parameter| parameter["in"] == "path");
+            let named = operation["parameters"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .filter(|parameter| parameter["in"] == "path");
             assert_eq!(named.count(), path.matches('{').count(), "{method} {path}");
         }
     }

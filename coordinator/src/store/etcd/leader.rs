@@ -16,7 +16,11 @@ const DRIFT: u32 = 10;
 const RENEWALS: u32 = 4;
 
 impl EtcdStore {
-    pub(super) async fn elected(&self, value: &str, lease: Duration) -> Result<Leadership, StoreError> {
+    pub(super) async fn elected(
+        &self,
+        value: &str,
+        lease: Duration,
+    ) -> Result<Leadership, StoreError> {
         let key = self.full(LEADER);
         // etcd counts in whole seconds, and may grant more than was asked for.
         let seconds = i64::try_from(lease.as_secs().max(1)).unwrap_or(i64::MAX);
@@ -24,14 +28,25 @@ impl EtcdStore {
             let mut gone = self.watch(LEADER).await?;
             let asked = BootClock.latest();
             let granted = self.within(self.client.lease_client().grant(seconds, None)).await?;
-            let held = Held { id: granted.id(), leases: self.client.lease_client(), deadline: self.deadline };
+            let held = Held {
+                id: granted.id(),
+                leases: self.client.lease_client(),
+                deadline: self.deadline,
+            };
             let put = TxnOp::put(key.clone(), value, Some(PutOptions::new().with_lease(held.id)));
             let absent = Compare::create_revision(key.clone(), CompareOp::Equal, 0);
             let txn = Txn::new().when([absent]).and_then([put]);
             match self.within(self.client.kv_client().txn(txn)).await {
                 Ok(answer) if answer.succeeded() => {
-                    let term = revision(answer.header().map_or(0, etcd_client::ResponseHeader::revision)).0;
-                    return Ok(keep(held, Fence { term }, certain(asked, granted.ttl()), self.name.clone()));
+                    let term =
+                        revision(answer.header().map_or(0, etcd_client::ResponseHeader::revision))
+                            .0;
+                    return Ok(keep(
+                        held,
+                        Fence { term },
+                        certain(asked, granted.ttl()),
+                        self.name.clone(),
+                    ));
                 }
                 Ok(_) => held.revoke().await,
                 Err(error) => {
@@ -64,7 +79,8 @@ impl Held {
     async fn renew(&mut self) -> Result<Option<i64>, etcd_client::Error> {
         match self.leases.keep_alive(self.id).await {
             Ok((mut keeper, mut answers)) => {
-                // The first answer is to the question that opened the stream, and is not shown: ask once more.
+                // The first answer is to the question that opened the stream, and is not shown: ask
+                // once more.
                 keeper.keep_alive().await?;
                 Ok(answers.message().await?.map(|answer| answer.ttl()).filter(|&ttl| ttl > 0))
             }
@@ -92,7 +108,11 @@ fn keep(mut held: Held, fence: Fence, until: Moment, store: String) -> Leadershi
                 tracing::warn!(store, "the leadership could not be renewed in time");
                 break;
             }
-            if ended.run_until_cancelled(tokio::time::sleep((left / RENEWALS).min(left))).await.is_none() {
+            if ended
+                .run_until_cancelled(tokio::time::sleep((left / RENEWALS).min(left)))
+                .await
+                .is_none()
+            {
                 break;
             }
             let asked = BootClock.latest();
@@ -106,8 +126,16 @@ fn keep(mut held: Held, fence: Fence, until: Moment, store: String) -> Leadershi
                     tracing::warn!(store, "the lease of the leadership is over");
                     break;
                 }
-                Ok(Err(error)) => tracing::debug!(store, %error, "the leadership could not be renewed; trying again"),
-                Err(_) => tracing::debug!(store, "the leadership could not be renewed in time; trying again"),
+                Ok(Err(error)) => {
+                    tracing::debug!(
+                        store, %error,
+                        "the leadership could not be renewed; trying again"
+                    )
+                }
+                Err(_) => tracing::debug!(
+                    store,
+                    "the leadership could not be renewed in time; trying again"
+                ),
             }
         }
         sender.send_replace(Moment::default());

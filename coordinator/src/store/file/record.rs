@@ -14,7 +14,8 @@ use super::super::{Entry, Revision};
 const MAGIC: &str = "verbs3-store-1";
 /// Ends the names of files that were never renamed: a crash left them.
 const UNFINISHED: &str = ".new";
-/// What stands in a file name as it is. Not the dot, so that no name is a folder's or ends as an unfinished file's does.
+/// What stands in a file name as it is. Not the dot, so that no name is a folder's or ends as an
+/// unfinished file's does.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_');
 /// A file's name may have 255 bytes; longer ones are cut, and made unique by a checksum.
 const NAME_BYTES_MAX: usize = 200;
@@ -22,7 +23,9 @@ const NAME_BYTES_MAX: usize = 200;
 /// Writes an entry so that it is there, whole, whatever happens after the return.
 pub(super) fn write(folder: &Path, entry: &Entry) -> io::Result<()> {
     let key = entry.key.as_bytes();
-    let mut text = format!("{MAGIC} {} {} {:016x}\n", entry.revision.0, key.len(), sum(key, &entry.value)).into_bytes();
+    let mut text =
+        format!("{MAGIC} {} {} {:016x}\n", entry.revision.0, key.len(), sum(key, &entry.value))
+            .into_bytes();
     text.extend_from_slice(key);
     text.extend_from_slice(&entry.value);
     replace(&path(folder, &entry.key), &text, folder)
@@ -47,8 +50,9 @@ pub(super) fn read_all(folder: &Path) -> Result<BTreeMap<String, Entry>, String>
             continue;
         }
         let bytes = fs::read(&path).map_err(|error| at(&path, &error))?;
-        let entry =
-            parse(bytes).ok_or_else(|| at(&path, &"is not whole; restore it, or remove it if it can be lost"))?;
+        let entry = parse(bytes).ok_or_else(|| {
+            at(&path, &"is not whole; restore it, or remove it if it can be lost")
+        })?;
         map.insert(entry.key.clone(), entry);
     }
     Ok(map)
@@ -59,7 +63,10 @@ pub(super) fn count_opening(file: &Path, folder: &Path) -> io::Result<u64> {
     // Beside the lock, which must stay the same file.
     let file = file.with_extension("openings");
     let before = match fs::read_to_string(&file) {
-        Ok(text) => text.trim().parse().map_err(|_| io::Error::other(format!("{} is no number", file.display())))?,
+        Ok(text) => text
+            .trim()
+            .parse()
+            .map_err(|_| io::Error::other(format!("{} is no number", file.display())))?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => 0u64,
         Err(error) => return Err(error),
     };
@@ -93,7 +100,8 @@ fn sum(key: &[u8], value: &[u8]) -> u64 {
 fn parse(bytes: Vec<u8>) -> Option<Entry> {
     let end = bytes.iter().position(|&byte| byte == b'\n')?;
     let head = std::str::from_utf8(&bytes[..end]).ok()?;
-    let [magic, revision, key_bytes, expected] = head.split(' ').collect::<Vec<_>>().try_into().ok()?;
+    let [magic, revision, key_bytes, expected] =
+        head.split(' ').collect::<Vec<_>>().try_into().ok()?;
     let (revision, key_bytes): (u64, usize) = (revision.parse().ok()?, key_bytes.parse().ok()?);
     let rest = &bytes[end + 1..];
     let (key, value) = rest.split_at_checked(key_bytes)?;

@@ -1,8 +1,9 @@
-//! The multipart/form-data document of a form upload, read from memory: its fields, and the file behind them. Owns the syntax
-//! (RFC 7578, RFC 2046 section 5.1). Knows no S3 field. The fields can be read before the file is there.
+//! The multipart/form-data document of a form upload, read from memory: its fields, and the file
+//! behind them. Owns the syntax (RFC 7578, RFC 2046 section 5.1). Knows no S3 field. The fields can
+//! be read before the file is there.
 //!
-//! s3s's own parser takes a boundary that is cut by a packet for a wrong one, fails on files whose packets end in a carriage
-//! return, and drops the file's name.
+//! s3s's own parser takes a boundary that is cut by a packet for a wrong one, fails on files whose
+//! packets end in a carriage return, and drops the file's name.
 
 use bytes::Bytes;
 use memchr::memmem;
@@ -25,7 +26,9 @@ pub(super) struct Form {
 pub(super) enum FormError {
     #[error("the body of your POST request is not well-formed multipart/form-data: {0}")]
     Malformed(&'static str),
-    #[error("your POST request fields preceding the upload file were too large: at most {max} bytes")]
+    #[error(
+        "your POST request fields preceding the upload file were too large: at most {max} bytes"
+    )]
     FieldsTooLarge { max: usize },
     #[error("POST requires exactly one file upload per request")]
     NoFile,
@@ -63,13 +66,21 @@ pub(super) fn head_bytes_max(fields_bytes_max: usize) -> usize {
 }
 
 /// What lies behind the file is ignored, as S3 does.
-pub(super) fn parse(document: &Bytes, boundary: &str, fields_bytes_max: usize) -> Result<Form, FormError> {
+pub(super) fn parse(
+    document: &Bytes,
+    boundary: &str,
+    fields_bytes_max: usize,
+) -> Result<Form, FormError> {
     let head = parse_head(document, boundary, fields_bytes_max)?.map_err(FormError::Malformed)?;
     complete_form(head, document, boundary)
 }
 
 /// The form of a head and of the whole document that begins with it.
-pub(super) fn complete_form(head: FormHead, document: &Bytes, boundary: &str) -> Result<Form, FormError> {
+pub(super) fn complete_form(
+    head: FormHead,
+    document: &Bytes,
+    boundary: &str,
+) -> Result<Form, FormError> {
     let FormHead { mut form, file_at } = head;
     // The delimiter's line break may be the one that ends the headers, where a part is empty.
     let length = memmem::find(&document[file_at - 2..], format!("\r\n--{boundary}").as_bytes());
@@ -78,7 +89,8 @@ pub(super) fn complete_form(head: FormHead, document: &Bytes, boundary: &str) ->
     Ok(form)
 }
 
-/// Reads up to the file, of which no byte need be there. The inner error: it ends too early, and what is missing may yet come.
+/// Reads up to the file, of which no byte need be there. The inner error: it ends too early, and
+/// what is missing may yet come.
 pub(super) fn parse_head(
     document: &[u8],
     boundary: &str,
@@ -102,7 +114,9 @@ pub(super) fn parse_head(
             return Err(FormError::NoFile);
         }
         // Blanks may stand behind a boundary.
-        let Some(line) = memmem::find(rest, b"\r\n") else { return Ok(Err("it ends within a boundary")) };
+        let Some(line) = memmem::find(rest, b"\r\n") else {
+            return Ok(Err("it ends within a boundary"));
+        };
         if !rest[..line].iter().all(|byte| matches!(byte, b' ' | b'\t')) {
             return Err(FormError::Malformed("there is something else behind a boundary"));
         }
@@ -121,9 +135,14 @@ pub(super) fn parse_head(
         if part.name == "file" {
             let name = part.file_name.unwrap_or_default();
             let file_name = name.rsplit(['/', '\\']).next().unwrap_or_default().to_owned();
-            return Ok(Ok(FormHead { form: Form { fields, file: Bytes::new(), file_name }, file_at: content }));
+            return Ok(Ok(FormHead {
+                form: Form { fields, file: Bytes::new(), file_name },
+                file_at: content,
+            }));
         }
-        let Some(length) = finder.find(&document[content - 2..]) else { return Ok(Err("it ends within a part")) };
+        let Some(length) = finder.find(&document[content - 2..]) else {
+            return Ok(Err("it ends within a part"));
+        };
         let value = content..(content - 2 + length).max(content);
         if value.end > fields_bytes_max {
             return Err(FormError::FieldsTooLarge { max: fields_bytes_max });
@@ -133,7 +152,8 @@ pub(super) fn parse_head(
             return Err(FormError::Twice { name: part.name });
         }
         at = content - 2 + length + delimiter.len();
-        let value = std::str::from_utf8(&document[value]).map_err(|_| FormError::Malformed("a field is not UTF-8"))?;
+        let value = std::str::from_utf8(&document[value])
+            .map_err(|_| FormError::Malformed("a field is not UTF-8"))?;
         fields.push((part.name, value.to_owned()));
     }
 }
@@ -145,7 +165,8 @@ struct Part {
 
 /// The headers of a part. All but Content-Disposition are of no use here.
 fn part(head: &[u8]) -> Result<Part, FormError> {
-    let head = std::str::from_utf8(head).map_err(|_| FormError::Malformed("a part's headers are not UTF-8"))?;
+    let head = std::str::from_utf8(head)
+        .map_err(|_| FormError::Malformed("a part's headers are not UTF-8"))?;
     for line in head.split("\r\n") {
         let Some((name, value)) = line.split_once(':') else { continue };
         if !name.trim().eq_ignore_ascii_case("content-disposition") {
@@ -172,8 +193,9 @@ fn part(head: &[u8]) -> Result<Part, FormError> {
     Err(FormError::Malformed("a part has no Content-Disposition with a name"))
 }
 
-/// The next `name=value` or `name="value"`, and what is left. Browsers write a quote in a name as `%22` (WHATWG) or `\"`; other
-/// backslashes stand for themselves, since file names of Windows have them.
+/// The next `name=value` or `name="value"`, and what is left. Browsers write a quote in a name as
+/// `%22` (WHATWG) or `\"`; other backslashes stand for themselves, since file names of Windows have
+/// them.
 fn parameter(text: &str) -> Option<(&str, String, &str)> {
     let text = text.trim_start_matches([';', ' ', '\t']);
     let (name, rest) = text.split_once('=')?;
@@ -201,16 +223,21 @@ mod tests {
         parse(&Bytes::copy_from_slice(text.as_bytes()), "X", 300)
     }
 
-    const FILE: &str =
-        "--X\r\nContent-Disposition: form-data; name=\"file\"; filename=\"C:\\a\\ü \\\"b\\\".txt\"\r\n\r\n";
+    const FILE: &str = "--X\r\nContent-Disposition: form-data; name=\"file\"; filename=\"C:\\a\\ü \
+        \\\"b\\\".txt\"\r\n\r\n";
 
     #[test]
     fn fields_and_file_are_taken_apart_byte_by_byte() {
         let form = read(&format!(
-            "--X \r\ncontent-disposition:form-data;name=Key\r\nx: y\r\n\r\n a\r\n--\r\n--X\r\nContent-Disposition: form-data; name=\"e\"\r\n\r\n\r\n{FILE}\r\n--Y\r\r\n--X--\r\nignored"
+            "--X \r\ncontent-disposition:form-data;name=Key\r\nx: y\r\n\r\n \
+            a\r\n--\r\n--X\r\nContent-Disposition: form-data; \
+            name=\"e\"\r\n\r\n\r\n{FILE}\r\n--Y\r\r\n--X--\r\nignored"
         ))
         .unwrap();
-        assert_eq!(form.fields, [("key".to_owned(), " a\r\n--".to_owned()), ("e".to_owned(), String::new())]);
+        assert_eq!(
+            form.fields,
+            [("key".to_owned(), " a\r\n--".to_owned()), ("e".to_owned(), String::new())]
+        );
         assert_eq!(&form.file[..], b"\r\n--Y\r");
         assert_eq!(form.file_name, "ü \"b\".txt");
         let empty = read(&format!("preamble\r\n{FILE}\r\n--X--")).unwrap();
@@ -227,7 +254,8 @@ mod tests {
         for cut in 0..bytes.len() - "--\r\n".len() {
             assert!(parse(&bytes.slice(..cut), "X", 300).is_err(), "cut after {cut} bytes");
         }
-        // Cut before the file, more may come; from there on nothing more is needed to know who sends it.
+        // Cut before the file, more may come; from there on nothing more is needed to know who
+        // sends it.
         let head = field("a", "b").len() + FILE.len();
         for cut in 0..bytes.len() {
             let read = parse_head(&bytes[..cut], "X", 300).unwrap();
@@ -250,7 +278,8 @@ mod tests {
     #[test]
     fn the_files_name_goes_where_it_is_asked_for() {
         let mut form = read(&format!(
-            "--X\r\nContent-Disposition: form-data; name=key\r\n\r\nin/${{filename}}\r\n{FILE}\r\n--X--"
+            "--X\r\nContent-Disposition: form-data; \
+            name=key\r\n\r\nin/${{filename}}\r\n{FILE}\r\n--X--"
         ))
         .unwrap();
         form.name_file();

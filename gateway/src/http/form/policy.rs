@@ -1,8 +1,9 @@
-//! Who may upload by a form, and what: the signature over the form's policy, and the policy's conditions. Owns these checks
-//! ("Creating a POST Policy", S3 reference). Does not ask what the identity may do: that is the operation's, as for any write.
+//! Who may upload by a form, and what: the signature over the form's policy, and the policy's
+//! conditions. Owns these checks ("Creating a POST Policy", S3 reference). Does not ask what the
+//! identity may do: that is the operation's, as for any write.
 //!
-//! s3s's own check measures the age of the signature by the clock and so ends every form after 15 minutes; a form lasts as long
-//! as its policy says.
+//! s3s's own check measures the age of the signature by the clock and so ends every form after 15
+//! minutes; a form lasts as long as its policy says.
 
 use std::sync::Arc;
 
@@ -41,14 +42,20 @@ pub(super) fn signer(form: &Form, identities: &Identities, v2: bool) -> S3Result
         }
         let scope: Vec<&str> = field("x-amz-credential")?.rsplitn(5, '/').collect();
         let [end, service, region, day, access_key] = scope[..] else {
-            return Err(argument("the field x-amz-credential is not ACCESS_KEY/DATE/REGION/s3/aws4_request"));
+            return Err(argument(
+                "the field x-amz-credential is not ACCESS_KEY/DATE/REGION/s3/aws4_request",
+            ));
         };
         let date = field("x-amz-date")?;
         if date.len() != DATE_BYTES || PrimitiveDateTime::parse(date, DATE).is_err() {
-            return Err(argument("X-Amz-Date must be in the ISO8601 Long Format \"yyyyMMdd'T'HHmmss'Z'\""));
+            return Err(argument(
+                "X-Amz-Date must be in the ISO8601 Long Format \"yyyyMMdd'T'HHmmss'Z'\"",
+            ));
         }
         if (end, service) != ("aws4_request", "s3") || date[..DAY_BYTES] != *day {
-            return Err(argument("the field x-amz-credential does not fit x-amz-date, or is not for s3"));
+            return Err(argument(
+                "the field x-amz-credential does not fit x-amz-date, or is not for s3",
+            ));
         }
         (access_key, Signed::V4 { day, region })
     } else if form.get("signature").is_some() {
@@ -63,8 +70,13 @@ pub(super) fn signer(form: &Form, identities: &Identities, v2: bool) -> S3Result
     })?;
     let policy = field("policy")?;
     let (given, right) = match signed {
-        Signed::V4 { day, region } => (field("x-amz-signature")?, v4(identity.secret(), day, region, policy)),
-        Signed::V2 => (field("signature")?, BASE64.encode(hmac::<Hmac<Sha1>>(identity.secret().as_bytes(), policy))),
+        Signed::V4 { day, region } => {
+            (field("x-amz-signature")?, v4(identity.secret(), day, region, policy))
+        }
+        Signed::V2 => (
+            field("signature")?,
+            BASE64.encode(hmac::<Hmac<Sha1>>(identity.secret().as_bytes(), policy)),
+        ),
     };
     if !bool::from(given.as_bytes().ct_eq(right.as_bytes())) {
         return Err(S3ErrorCode::SignatureDoesNotMatch.into());
@@ -85,7 +97,9 @@ fn hmac<M: Mac + KeyInit>(key: &[u8], text: &str) -> Vec<u8> {
 
 fn v4(secret: &str, day: &str, region: &str, policy: &str) -> String {
     let key = hmac::<Hmac<Sha256>>(format!("AWS4{secret}").as_bytes(), day);
-    let key = [region, "s3", "aws4_request"].iter().fold(key, |key, text| hmac::<Hmac<Sha256>>(&key, text));
+    let key = [region, "s3", "aws4_request"]
+        .iter()
+        .fold(key, |key, text| hmac::<Hmac<Sha256>>(&key, text));
     hex::encode(hmac::<Hmac<Sha256>>(&key, policy))
 }
 
@@ -103,13 +117,16 @@ pub(super) fn check_size(policy: &PostPolicy, size: u64) -> S3Result<()> {
                 let message = "Your proposed upload is smaller than the minimum allowed size";
                 return Err(S3Error::with_message(S3ErrorCode::EntityTooSmall, message));
             }
-            Condition::Eq { .. } | Condition::StartsWith { .. } | Condition::ContentLengthRange { .. } => {}
+            Condition::Eq { .. }
+            | Condition::StartsWith { .. }
+            | Condition::ContentLengthRange { .. } => {}
         }
     }
     Ok(())
 }
 
-/// Holds the form against its policy, but for the file, which need not be there. `bucket` is the one that the form was sent to.
+/// Holds the form against its policy, but for the file, which need not be there. `bucket` is the
+/// one that the form was sent to.
 pub(super) fn check_fields(form: &Form, bucket: &str, now: OffsetDateTime) -> S3Result<PostPolicy> {
     let text = form.get("policy").ok_or_else(|| missing("policy"))?;
     let policy = PostPolicy::from_base64(text).map_err(|error| invalid(&error.to_string()))?;
@@ -125,14 +142,20 @@ pub(super) fn check_fields(form: &Form, bucket: &str, now: OffsetDateTime) -> S3
     for condition in &policy.conditions {
         match condition {
             Condition::Eq { field, value: wanted } if value(field) != wanted => {
-                return Err(refused(&format!("Policy Condition failed: [\"eq\", \"${field}\", \"{wanted}\"]")));
+                return Err(refused(&format!(
+                    "Policy Condition failed: [\"eq\", \"${field}\", \"{wanted}\"]"
+                )));
             }
-            Condition::StartsWith { field, prefix } if !starts_with(field, value(field), prefix) => {
+            Condition::StartsWith { field, prefix }
+                if !starts_with(field, value(field), prefix) =>
+            {
                 return Err(refused(&format!(
                     "Policy Condition failed: [\"starts-with\", \"${field}\", \"{prefix}\"]"
                 )));
             }
-            Condition::Eq { .. } | Condition::StartsWith { .. } | Condition::ContentLengthRange { .. } => {}
+            Condition::Eq { .. }
+            | Condition::StartsWith { .. }
+            | Condition::ContentLengthRange { .. } => {}
         }
     }
     let spoken_of = |name: &str| {
@@ -141,24 +164,24 @@ pub(super) fn check_fields(form: &Form, bucket: &str, now: OffsetDateTime) -> S3
             Condition::ContentLengthRange { .. } => false,
         })
     };
-    match form
-        .fields
-        .iter()
-        .find(|(name, _)| !EXEMPT.contains(&name.as_str()) && !name.starts_with("x-ignore-") && !spoken_of(name))
-    {
+    match form.fields.iter().find(|(name, _)| {
+        !EXEMPT.contains(&name.as_str()) && !name.starts_with("x-ignore-") && !spoken_of(name)
+    }) {
         Some((name, _)) => Err(refused(&format!("Extra input fields: {name}"))),
         None => Ok(policy),
     }
 }
 
-/// s3s takes any character between day and time, and small letters: `2030-01-01 00:00:00z`. S3 takes ISO 8601 alone.
+/// s3s takes any character between day and time, and small letters: `2030-01-01 00:00:00z`. S3
+/// takes ISO 8601 alone.
 fn check_expiration(policy: &str) -> S3Result<()> {
     #[derive(Deserialize)]
     struct Dated {
         expiration: String,
     }
     let document = BASE64.decode(policy).map_err(|error| invalid(&error.to_string()))?;
-    let Dated { expiration } = serde_json::from_slice(&document).map_err(|error| invalid(&error.to_string()))?;
+    let Dated { expiration } =
+        serde_json::from_slice(&document).map_err(|error| invalid(&error.to_string()))?;
     if expiration.as_bytes().get(10) == Some(&b'T') && !expiration.contains(char::is_lowercase) {
         return Ok(());
     }
@@ -178,7 +201,10 @@ fn starts_with(field: &str, value: &str, prefix: &str) -> bool {
 }
 
 pub(super) fn too_large() -> S3Error {
-    S3Error::with_message(S3ErrorCode::EntityTooLarge, "Your proposed upload exceeds the maximum allowed size")
+    S3Error::with_message(
+        S3ErrorCode::EntityTooLarge,
+        "Your proposed upload exceeds the maximum allowed size",
+    )
 }
 
 fn refused(why: &str) -> S3Error {
@@ -191,7 +217,8 @@ pub(super) fn argument(message: &str) -> S3Error {
 
 pub(super) fn missing(name: &str) -> S3Error {
     argument(&format!(
-        "Bucket POST must contain a field named '{name}'.  If it is specified, please check the order of the fields."
+        "Bucket POST must contain a field named '{name}'.  If it is specified, please check the \
+        order of the fields."
     ))
 }
 

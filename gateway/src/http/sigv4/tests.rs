@@ -4,7 +4,8 @@ use super::*;
 const SCOPE: &str = "AK/20260101/us-east-1/s3/aws4_request";
 
 fn header(credential: &str, listed: &str) -> HeaderMap {
-    let value = format!("AWS4-HMAC-SHA256 Credential={credential}, SignedHeaders={listed}, Signature=00");
+    let value =
+        format!("AWS4-HMAC-SHA256 Credential={credential}, SignedHeaders={listed}, Signature=00");
     HeaderMap::from_iter([(AUTHORIZATION, value.parse().unwrap())])
 }
 
@@ -56,13 +57,26 @@ fn every_amz_header_and_the_host_must_be_listed() {
         // What proxies and SDKs add without signing it.
         (
             "host",
-            &[("x-amzn-trace-id", b"1"), ("amz-sdk-request", b"1"), ("user-agent", b"1"), ("x-forwarded-for", b"1")],
+            &[
+                ("x-amzn-trace-id", b"1"),
+                ("amz-sdk-request", b"1"),
+                ("user-agent", b"1"),
+                ("x-forwarded-for", b"1"),
+            ],
             "",
         ),
     ] {
-        assert_eq!(verdict(&plain, &with(header(SCOPE, listed), more)), wanted, "header: {listed:?} {more:?}");
+        assert_eq!(
+            verdict(&plain, &with(header(SCOPE, listed), more)),
+            wanted,
+            "header: {listed:?} {more:?}"
+        );
         let uri = url(&listed.replace(' ', "+").replace(';', "%3B"), "");
-        assert_eq!(verdict(&uri, &with(HeaderMap::new(), more)), wanted, "URL: {listed:?} {more:?}");
+        assert_eq!(
+            verdict(&uri, &with(HeaderMap::new(), more)),
+            wanted,
+            "URL: {listed:?} {more:?}"
+        );
     }
 }
 
@@ -74,18 +88,32 @@ fn what_is_listed_is_read_as_s3s_reads_it() {
         (format!("AWS4-HMAC-SHA256   Credential={SCOPE}, \tSignedHeaders=host,  Signature=00"), ""),
         // Two lists, or one inside of another part: which of them s3s takes must not matter.
         (
-            format!("AWS4-HMAC-SHA256 Credential={SCOPE}, SignedHeaders=host, SignedHeaders=x-amz-acl, Signature=00"),
+            format!(
+                "AWS4-HMAC-SHA256 Credential={SCOPE}, SignedHeaders=host, \
+                SignedHeaders=x-amz-acl, Signature=00"
+            ),
             "AuthorizationHeaderMalformed",
         ),
         (
-            "AWS4-HMAC-SHA256 Credential=AK/20260101/SignedHeaders=host;x-amz-acl,/s3/aws4_request, SignedHeaders=host, Signature=00"
+            "AWS4-HMAC-SHA256 \
+            Credential=AK/20260101/SignedHeaders=host;x-amz-acl,/s3/aws4_request, \
+            SignedHeaders=host, Signature=00"
                 .to_owned(),
             "AuthorizationHeaderMalformed",
         ),
-        (format!("AWS4-HMAC-SHA256 SignedHeaders=host, Credential={SCOPE}, Signature=00"), "AuthorizationHeaderMalformed"),
-        (format!("AWS4-HMAC-SHA256 Credential={SCOPE}, SignedHeaders=host"), "AuthorizationHeaderMalformed"),
+        (
+            format!("AWS4-HMAC-SHA256 SignedHeaders=host, Credential={SCOPE}, Signature=00"),
+            "AuthorizationHeaderMalformed",
+        ),
+        (
+            format!("AWS4-HMAC-SHA256 Credential={SCOPE}, SignedHeaders=host"),
+            "AuthorizationHeaderMalformed",
+        ),
         ("AWS4-HMAC-SHA256".to_owned(), "AuthorizationHeaderMalformed"),
-        (format!("AWS4-ECDSA-P256-SHA256 Credential={SCOPE}, SignedHeaders=host, Signature=00"), "InvalidRequest"),
+        (
+            format!("AWS4-ECDSA-P256-SHA256 Credential={SCOPE}, SignedHeaders=host, Signature=00"),
+            "InvalidRequest",
+        ),
         ("Basic YTpi".to_owned(), "InvalidArgument"),
         ("Bearer token".to_owned(), "InvalidArgument"),
         (String::new(), "InvalidArgument"),
@@ -111,9 +139,15 @@ fn a_scope_of_another_service_opens_nothing() {
         let by_header = verdict(&Uri::from_static("/b/k"), &header(credential, "host"));
         let wanted_here = if wanted.is_empty() { "" } else { "AuthorizationHeaderMalformed" };
         assert_eq!(by_header, wanted_here, "header: {credential}");
-        let text = url("host", "").to_string().replace(&SCOPE.replace('/', "%2F"), &credential.replace('/', "%2F"));
+        let text = url("host", "")
+            .to_string()
+            .replace(&SCOPE.replace('/', "%2F"), &credential.replace('/', "%2F"));
         let wanted_here = if wanted.is_empty() { "" } else { "AuthorizationQueryParametersError" };
-        assert_eq!(verdict(&text.parse().unwrap(), &HeaderMap::new()), wanted_here, "URL: {credential}");
+        assert_eq!(
+            verdict(&text.parse().unwrap(), &HeaderMap::new()),
+            wanted_here,
+            "URL: {credential}"
+        );
     }
 }
 
@@ -133,16 +167,30 @@ fn a_request_is_signed_once_and_in_one_way() {
         "&X-Amz-Signature=01",
         "&X-Amz-Date",
     ] {
-        assert_eq!(verdict(&url("host", more), &none), "AuthorizationQueryParametersError", "{more}");
+        assert_eq!(
+            verdict(&url("host", more), &none),
+            "AuthorizationQueryParametersError",
+            "{more}"
+        );
     }
-    for missing in
-        ["X-Amz-Expires=60&", "X-Amz-Date=20260101T000000Z&", "X-Amz-SignedHeaders=host&", "&X-Amz-Signature=00"]
-    {
+    for missing in [
+        "X-Amz-Expires=60&",
+        "X-Amz-Date=20260101T000000Z&",
+        "X-Amz-SignedHeaders=host&",
+        "&X-Amz-Signature=00",
+    ] {
         let text = url("host", "").to_string().replace(missing, "");
-        assert_eq!(verdict(&text.parse().unwrap(), &none), "AuthorizationQueryParametersError", "{missing}");
+        assert_eq!(
+            verdict(&text.parse().unwrap(), &none),
+            "AuthorizationQueryParametersError",
+            "{missing}"
+        );
     }
     // Names of parameters that sign nothing may come as often as they like.
-    assert_eq!(verdict(&Uri::from_static("/b/k?Expires=1&Expires=2&a&a"), &header(SCOPE, "host")), "");
+    assert_eq!(
+        verdict(&Uri::from_static("/b/k?Expires=1&Expires=2&a&a"), &header(SCOPE, "host")),
+        ""
+    );
 }
 
 #[test]
@@ -151,7 +199,10 @@ fn version_2_and_nobody_pass_to_those_who_judge_them() {
     assert_eq!(verdict(&plain, &with(HeaderMap::new(), &[("x-amz-acl", b"a")])), "");
     let v2 = [("authorization", &b"AWS AK:c2ln"[..]), ("x-amz-acl", b"a")];
     assert_eq!(verdict(&plain, &with(HeaderMap::new(), &v2)), "");
-    assert_eq!(verdict(&plain, &with(HeaderMap::new(), &[v2[0], ("x-amz-acl", b"\xff")])), "x-amz-acl");
+    assert_eq!(
+        verdict(&plain, &with(HeaderMap::new(), &[v2[0], ("x-amz-acl", b"\xff")])),
+        "x-amz-acl"
+    );
     let url = Uri::from_static("/b/k?AWSAccessKeyId=a&Signature=b&Expires=1");
     assert_eq!(verdict(&url, &with(HeaderMap::new(), &[v2[1]])), "");
     assert_eq!(

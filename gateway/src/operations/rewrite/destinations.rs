@@ -1,5 +1,5 @@
-//! Inputs that name other buckets: those that the store is to write to. Owns where in a document they stand. Whether they may be
-//! named is `rights`' to judge.
+//! Inputs that name other buckets: those that the store is to write to. Owns where in a document
+//! they stand. Whether they may be named is `rights`' to judge.
 
 /// Where an operation has the store write, besides its own bucket.
 #[derive(Debug, PartialEq, Eq)]
@@ -21,7 +21,9 @@ pub(in crate::operations) mod put_bucket_replication {
 
     pub fn destinations(input: &mut PutBucketReplicationInput) -> Vec<Destination<'_>> {
         let rules = input.replication_configuration.rules.iter_mut();
-        rules.map(|rule| Destination::Bucket { name: &mut rule.destination.bucket, deletes: true }).collect()
+        rules
+            .map(|rule| Destination::Bucket { name: &mut rule.destination.bucket, deletes: true })
+            .collect()
     }
 }
 
@@ -32,7 +34,9 @@ pub(in crate::operations) mod put_bucket_logging {
 
     pub fn destinations(input: &mut PutBucketLoggingInput) -> Vec<Destination<'_>> {
         let target = input.bucket_logging_status.logging_enabled.iter_mut();
-        target.map(|target| Destination::Bucket { name: &mut target.target_bucket, deletes: false }).collect()
+        target
+            .map(|target| Destination::Bucket { name: &mut target.target_bucket, deletes: false })
+            .collect()
     }
 }
 
@@ -64,7 +68,9 @@ pub(in crate::operations) mod create_bucket_metadata_table_configuration {
     use super::Destination;
     use s3s::dto::CreateBucketMetadataTableConfigurationInput;
 
-    pub fn destinations(_: &mut CreateBucketMetadataTableConfigurationInput) -> Vec<Destination<'_>> {
+    pub fn destinations(
+        _: &mut CreateBucketMetadataTableConfigurationInput,
+    ) -> Vec<Destination<'_>> {
         vec![Destination::Foreign("a table bucket")]
     }
 }
@@ -74,9 +80,11 @@ pub(in crate::operations) mod restore_object {
     use super::Destination;
     use s3s::dto::RestoreObjectInput;
 
-    /// The results of a query over an archived object: they would be written past the homes of their keys, with an ACL of their own.
+    /// The results of a query over an archived object: they would be written past the homes of
+    /// their keys, with an ACL of their own.
     pub fn destinations(input: &mut RestoreObjectInput) -> Vec<Destination<'_>> {
-        let location = input.restore_request.as_ref().and_then(|request| request.output_location.as_ref());
+        let location =
+            input.restore_request.as_ref().and_then(|request| request.output_location.as_ref());
         location.map(|_| Destination::Foreign("an OutputLocation")).into_iter().collect()
     }
 }

@@ -35,7 +35,8 @@ async fn conditions_are_answered_from_the_cache() {
     let bed = Make::default().bed().await;
     bed.put("k", b"hello").await;
     let etag = etag(&bed, "k").await;
-    let (cx, result) = bed.try_get(GetObjectInput { if_none_match: strong(&etag), ..of("k") }).await;
+    let (cx, result) =
+        bed.try_get(GetObjectInput { if_none_match: strong(&etag), ..of("k") }).await;
     assert_eq!(result.err().unwrap().status_code().unwrap().as_u16(), 304);
     let answer = cx.take_answer().unwrap();
     assert_eq!((answer.status.as_u16(), answer.body.len()), (304, 0));
@@ -53,7 +54,10 @@ async fn range_past_end_returns_416_with_the_length() {
     bed.put("k", b"hello").await;
     for _ in 0..2 {
         let error = bed.try_get(ranged("k", 5, 9)).await.1.err().unwrap();
-        assert_eq!((error.code().as_str(), error.status_code().unwrap().as_u16()), ("InvalidRange", 416));
+        assert_eq!(
+            (error.code().as_str(), error.status_code().unwrap().as_u16()),
+            ("InvalidRange", 416)
+        );
         assert_eq!(error.headers().unwrap()[header::CONTENT_RANGE], "bytes */5");
     }
 }
@@ -64,7 +68,10 @@ async fn an_absent_object_is_the_stores_own_404_cold_and_hot() {
     for _ in 0..2 {
         let (cx, result) = bed.try_get(of("nothing")).await;
         let error = result.err().unwrap();
-        assert_eq!((error.code().as_str(), error.status_code().unwrap().as_u16()), ("NoSuchKey", 404));
+        assert_eq!(
+            (error.code().as_str(), error.status_code().unwrap().as_u16()),
+            ("NoSuchKey", 404)
+        );
         let answer = cx.take_answer().unwrap();
         assert_eq!(answer.status.as_u16(), 404);
         assert!(String::from_utf8_lossy(&answer.body).contains("NoSuchKey"));
@@ -74,7 +81,11 @@ async fn an_absent_object_is_the_stores_own_404_cold_and_hot() {
 #[tokio::test]
 async fn an_absent_object_of_a_renamed_bucket_shows_no_name_behind_the_mount() {
     let mut bed = Make::default().bed().await;
-    bed.mount = Arc::new(Mount { name: "clients".into(), prefix: "secret/".into(), ..Mount::clone(&bed.mount) });
+    bed.mount = Arc::new(Mount {
+        name: "clients".into(),
+        prefix: "secret/".into(),
+        ..Mount::clone(&bed.mount)
+    });
     let (cx, result) = bed.try_get(of("nothing")).await;
     let error = result.err().unwrap();
     assert_eq!((error.code().as_str(), error.status_code().unwrap().as_u16()), ("NoSuchKey", 404));
@@ -108,12 +119,16 @@ async fn checksums_are_sent_for_whole_objects_on_request() {
         ..Default::default()
     };
     bed.store.store.put_object(plain(input)).await.unwrap();
-    let asked =
-        |input| GetObjectInput { checksum_mode: Some(ChecksumMode::from_static(ChecksumMode::ENABLED)), ..input };
+    let asked = |input| GetObjectInput {
+        checksum_mode: Some(ChecksumMode::from_static(ChecksumMode::ENABLED)),
+        ..input
+    };
     for _ in 0..2 {
         assert!(!bed.get(of("k")).await.headers.contains_key("x-amz-checksum-crc32"));
         assert_eq!(bed.get(asked(of("k"))).await.headers["x-amz-checksum-crc32"], "NhCmhg==");
-        assert!(!bed.get(asked(ranged("k", 0, 2))).await.headers.contains_key("x-amz-checksum-crc32"));
+        assert!(
+            !bed.get(asked(ranged("k", 0, 2))).await.headers.contains_key("x-amz-checksum-crc32")
+        );
     }
 }
 

@@ -4,23 +4,32 @@ use super::*;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-const SIZES: [usize; 9] = [0, 1, PAGE - 1, PAGE, PAGE + 1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 12_345];
+const SIZES: [usize; 9] =
+    [0, 1, PAGE - 1, PAGE, PAGE + 1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 12_345];
 
 fn random_range(rng: &mut StdRng, bytes: usize) -> (s3s::dto::Range, std::ops::Range<usize>) {
     if rng.random_range(0..4) == 0 {
         let length = rng.random_range(1..=bytes + 10);
-        return (s3s::dto::Range::Suffix { length: length as u64 }, bytes.saturating_sub(length)..bytes);
+        return (
+            s3s::dto::Range::Suffix { length: length as u64 },
+            bytes.saturating_sub(length)..bytes,
+        );
     }
     let first = rng.random_range(0..bytes);
     // As often short as long, and often past the end.
-    let length = if rng.random_range(0..2) == 0 { rng.random_range(1..5000) } else { rng.random_range(1..=bytes + 10) };
+    let length = if rng.random_range(0..2) == 0 {
+        rng.random_range(1..5000)
+    } else {
+        rng.random_range(1..=bytes + 10)
+    };
     let last = (rng.random_range(0..8) != 0).then_some((first + length - 1) as u64);
     let end = last.map_or(bytes, |last| (last as usize + 1).min(bytes));
     (s3s::dto::Range::Int { first: first as u64, last }, first..end)
 }
 
 async fn random_ranges(join: Join, workers: usize) {
-    let seed: u64 = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random);
+    let seed: u64 =
+        std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random);
     println!("SEED={seed}");
     let mut rng = StdRng::seed_from_u64(seed);
     let bed = Make { join, workers, ..Make::default() }.bed().await;
@@ -31,10 +40,17 @@ async fn random_ranges(join: Join, workers: usize) {
             let (range, bytes) = random_range(&mut rng, size);
             let mut got = bed.get(GetObjectInput { range: Some(range), ..of(&key) }).await;
             let header = format!("bytes {}-{}/{size}", bytes.start, bytes.end - 1);
-            assert_eq!((got.status, got.output.content_range.as_deref()), (206, Some(header.as_str())), "{range:?}");
+            assert_eq!(
+                (got.status, got.output.content_range.as_deref()),
+                (206, Some(header.as_str())),
+                "{range:?}"
+            );
             assert_eq!(got.output.content_length, Some(bytes.len() as i64));
             let (body, error) = got.body().await;
-            assert!(error.is_none() && body == expected[bytes], "{join:?} {range:?} of {size}: {error:?}");
+            assert!(
+                error.is_none() && body == expected[bytes],
+                "{join:?} {range:?} of {size}: {error:?}"
+            );
         }
         for _ in 0..2 {
             let mut got = bed.get(of(&key)).await;

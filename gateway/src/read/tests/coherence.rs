@@ -4,12 +4,17 @@ use super::*;
 
 #[tokio::test]
 async fn a_read_after_an_acknowledged_write_sees_it_on_every_mount() {
-    for attributes in [Freshness::Immutable, Freshness::Ttl(Duration::from_secs(3600)), Freshness::AlwaysAsk] {
+    for attributes in
+        [Freshness::Immutable, Freshness::Ttl(Duration::from_secs(3600)), Freshness::AlwaysAsk]
+    {
         let bed = Make { workers: 3, attributes, ..Make::default() }.bed().await;
         for round in 0..10 {
             for key in ["a", "b", "c"] {
                 bed.write(key, &content(round, 100_000 + round as usize)).await;
-                assert!(bed.read(key).await == content(round, 100_000 + round as usize), "{attributes:?} {round}");
+                assert!(
+                    bed.read(key).await == content(round, 100_000 + round as usize),
+                    "{attributes:?} {round}"
+                );
                 assert!(
                     bed.read(key).await == content(round, 100_000 + round as usize),
                     "{attributes:?} {round} again"
@@ -89,7 +94,8 @@ async fn an_object_deleted_under_a_read_cuts_the_body() {
     let bed = Make { reader, ..Make::default() }.bed().await;
     bed.put("k", &content(1, 12 * BLOCK)).await;
     let mut got = bed.get(of("k")).await;
-    let delete = DeleteObjectInput { bucket: "train".into(), key: "k".into(), ..Default::default() };
+    let delete =
+        DeleteObjectInput { bucket: "train".into(), key: "k".into(), ..Default::default() };
     bed.store.store.delete_object(plain(delete)).await.unwrap();
     let (bytes, error) = got.body().await;
     assert!(error.is_some() && bytes == content(1, 12 * BLOCK)[..bytes.len()]);

@@ -6,7 +6,11 @@ use s3s::dto::Range as Wanted;
 use super::*;
 
 impl Bed {
-    async fn try_resume(&self, input: GetObjectInput, validator: &str) -> S3Result<S3Response<GetObjectOutput>> {
+    async fn try_resume(
+        &self,
+        input: GetObjectInput,
+        validator: &str,
+    ) -> S3Result<S3Response<GetObjectOutput>> {
         let cx = Arc::new(RequestContext::new(RequestId::generate(), Instant::now()));
         let if_range = IfRange::of(&HeaderMap::from_iter([(IF_RANGE, validator.parse().unwrap())]));
         assert!(if_range.is_some());
@@ -28,10 +32,13 @@ impl Bed {
 
     /// Its strong ETag, quoted, and its Last-Modified.
     async fn validators(&self, key: &str) -> (String, String) {
-        let input = HeadObjectInput { bucket: "train".into(), key: key.into(), ..Default::default() };
+        let input =
+            HeadObjectInput { bucket: "train".into(), key: key.into(), ..Default::default() };
         let response = self.store.store.head_object(plain(input)).await.unwrap().output;
         let Some(ETag::Strong(etag)) = response.e_tag else { panic!("no strong ETag") };
-        let modified = std::time::SystemTime::from(time::OffsetDateTime::from(response.last_modified.unwrap()));
+        let modified = std::time::SystemTime::from(time::OffsetDateTime::from(
+            response.last_modified.unwrap(),
+        ));
         (format!("\"{etag}\""), httpdate::fmt_http_date(modified))
     }
 }
@@ -41,8 +48,9 @@ const OTHER: &str = "\"0123456789abcdef0123456789abcdef\"";
 
 /// Ranges of an object of `BYTES`, and what they are.
 fn ranges() -> Vec<(Wanted, std::ops::Range<usize>)> {
-    let inside =
-        |first: usize, last: usize| (Wanted::Int { first: first as u64, last: Some(last as u64) }, first..last + 1);
+    let inside = |first: usize, last: usize| {
+        (Wanted::Int { first: first as u64, last: Some(last as u64) }, first..last + 1)
+    };
     vec![
         inside(0, 9),
         inside(PAGE - 1, PAGE),
@@ -68,13 +76,22 @@ async fn each(bed: &Bed, key: &str, expected: &[u8], of_key: impl Fn() -> GetObj
         ] {
             let input = GetObjectInput { range: Some(range), ..of_key() };
             let (status, body) = bed.resume(input, validator).await;
-            let (wanted_status, wanted) = if is_named { (206, &expected[part.clone()]) } else { (200, expected) };
-            assert!(status == wanted_status && body == wanted, "{range:?}, {validator}: {status}, {}", body.len());
+            let (wanted_status, wanted) =
+                if is_named { (206, &expected[part.clone()]) } else { (200, expected) };
+            assert!(
+                status == wanted_status && body == wanted,
+                "{range:?}, {validator}: {status}, {}",
+                body.len()
+            );
         }
     }
     // Past the end: of that version it is; of another one there may be more.
-    let past = || GetObjectInput { range: Some(Wanted::Int { first: BYTES as u64, last: None }), ..of_key() };
-    let refused = bed.try_resume(past(), &etag).await.expect_err("a range past the end is no answer");
+    let past = || GetObjectInput {
+        range: Some(Wanted::Int { first: BYTES as u64, last: None }),
+        ..of_key()
+    };
+    let refused =
+        bed.try_resume(past(), &etag).await.expect_err("a range past the end is no answer");
     assert_eq!(refused.code().as_str(), "InvalidRange");
     assert!(bed.resume(past(), OTHER).await == (200, expected.to_vec()));
     // Without a range it says nothing.
@@ -106,8 +123,13 @@ async fn a_range_is_of_the_clients_version_or_whole_past_the_tier() {
     let one_place = || ReaderOptions { ufs_bypass_in_flight_max: 1, ..Make::default().reader };
     let bed = Make { reader: one_place(), ..Make::default() }.bed().await;
     bed.put("k", &expected).await;
-    each(&bed, "k", &expected, || GetObjectInput { version_id: Some("null".into()), ..of("k") }).await;
-    each(&bed, "k", &expected, || GetObjectInput { expected_bucket_owner: Some("me".into()), ..of("k") }).await;
+    each(&bed, "k", &expected, || GetObjectInput { version_id: Some("null".into()), ..of("k") })
+        .await;
+    each(&bed, "k", &expected, || GetObjectInput {
+        expected_bucket_owner: Some("me".into()),
+        ..of("k")
+    })
+    .await;
     let mut uncached = Make { reader: one_place(), ..Make::default() }.bed().await;
     uncached.mount = Arc::new(Mount { cached: false, ..Mount::clone(&uncached.mount) });
     uncached.put("k", &expected).await;
@@ -134,7 +156,10 @@ async fn a_download_that_is_resumed_after_a_write_begins_again() {
     let (old, new) = (content(1, BYTES), content(2, BYTES));
     bed.put("k", &old).await;
     let (etag, _) = bed.validators("k").await;
-    let rest = || GetObjectInput { range: Some(Wanted::Int { first: BLOCK as u64, last: None }), ..of("k") };
+    let rest = || GetObjectInput {
+        range: Some(Wanted::Int { first: BLOCK as u64, last: None }),
+        ..of("k")
+    };
     assert!(bed.resume(rest(), &etag).await == (206, old[BLOCK..].to_vec()));
     bed.write("k", &new).await;
     assert!(bed.resume(rest(), &etag).await == (200, new));
@@ -145,15 +170,26 @@ async fn other_conditions_are_judged_before() {
     let bed = Make::default().bed().await;
     bed.put("k", b"hello").await;
     let (etag, _) = bed.validators("k").await;
-    let strong = |value: &str| Some(ETagCondition::ETag(ETag::Strong(value.trim_matches('"').to_owned())));
+    let strong =
+        |value: &str| Some(ETagCondition::ETag(ETag::Strong(value.trim_matches('"').to_owned())));
     for bypassed in [false, true] {
-        let ask = || GetObjectInput { version_id: bypassed.then(|| "null".to_owned()), ..ranged("k", 0, 1) };
+        let ask = || GetObjectInput {
+            version_id: bypassed.then(|| "null".to_owned()),
+            ..ranged("k", 0, 1)
+        };
         for validator in [etag.as_str(), OTHER] {
             let failed = GetObjectInput { if_match: strong(OTHER), ..ask() };
-            let code = bed.try_resume(failed, validator).await.expect_err("412").code().as_str().to_owned();
+            let code = bed
+                .try_resume(failed, validator)
+                .await
+                .expect_err("412")
+                .code()
+                .as_str()
+                .to_owned();
             assert_eq!(code, "PreconditionFailed", "{bypassed} {validator}");
             let unchanged = GetObjectInput { if_none_match: strong(&etag), ..ask() };
-            let status = bed.try_resume(unchanged, validator).await.expect_err("304").status_code().unwrap();
+            let status =
+                bed.try_resume(unchanged, validator).await.expect_err("304").status_code().unwrap();
             assert_eq!(status.as_u16(), 304, "{bypassed} {validator}");
         }
         let met = GetObjectInput { if_match: strong(&etag), ..ask() };

@@ -125,7 +125,8 @@ async fn a_body_that_goes_on_at_the_store_goes_on_with_the_same_version() {
     assert!(cut && bytes == old[..bytes.len()], "cut: {cut}, after {} bytes", bytes.len());
 }
 
-/// A credential may read objects (s3:GetObject) and not versions by their name (s3:GetObjectVersion).
+/// A credential may read objects (s3:GetObject) and not versions by their name
+/// (s3:GetObjectVersion).
 #[tokio::test]
 async fn a_body_goes_on_at_a_store_that_lets_nobody_name_versions() {
     let reader = ReaderOptions { window_bytes: BLOCK as u64, ..ReaderOptions::default() };
@@ -152,7 +153,11 @@ async fn a_body_goes_on_at_a_store_that_lets_nobody_name_versions() {
             }
         }
         assert_eq!(cut, replaced);
-        assert!(bytes == expected[..bytes.len()] && (replaced || bytes.len() == expected.len()), "{}", bytes.len());
+        assert!(
+            bytes == expected[..bytes.len()] && (replaced || bytes.len() == expected.len()),
+            "{}",
+            bytes.len()
+        );
     }
 }
 
@@ -195,7 +200,8 @@ async fn a_body_that_never_goes_on_is_cut_in_the_end() {
     let mut bed = Make::default().bed().await;
     bed.mount = Arc::new(Mount { cached: false, ..Mount::clone(&bed.mount) });
     bed.put("k", &content(8, BLOCK)).await;
-    *bed.store.breaks.lock() = std::iter::once(BLOCK / 2).chain(std::iter::repeat_n(0, 1000)).collect();
+    *bed.store.breaks.lock() =
+        std::iter::once(BLOCK / 2).chain(std::iter::repeat_n(0, 1000)).collect();
     let (bytes, error) = bed.get(of("k")).await.body().await;
     assert!(error.is_some() && bytes.len() == BLOCK / 2);
     assert_eq!(bed.reader.shared.metrics.bypasses_in_flight.get(), 0);
@@ -218,7 +224,11 @@ async fn a_body_outlives_a_store_that_throttles() {
 #[tokio::test(start_paused = true)]
 async fn a_body_waits_for_a_place_past_the_tier() {
     let options = ReaderOptions::default();
-    let reader = ReaderOptions { window_bytes: BLOCK as u64, ufs_bypass_in_flight_max: 1, ..options.clone() };
+    let reader = ReaderOptions {
+        window_bytes: BLOCK as u64,
+        ufs_bypass_in_flight_max: 1,
+        ..options.clone()
+    };
     let bed = Make { reader, ..Make::default() }.bed().await;
     let expected = content(1, 6 * BLOCK);
     bed.put("k", &expected).await;

@@ -1,5 +1,5 @@
-//! Bodies signed by an independent implementation (the AWS SDK's), however they are cut into chunks and frames, and what becomes
-//! of them when a byte is changed.
+//! Bodies signed by an independent implementation (the AWS SDK's), however they are cut into chunks
+//! and frames, and what becomes of them when a byte is changed.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::VecDeque;
@@ -28,7 +28,10 @@ impl Body for Frames {
     type Data = Bytes;
     type Error = StdError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
         Poll::Ready(self.0.pop_front().map(|data| Ok(Frame::data(data))))
     }
 }
@@ -83,7 +86,8 @@ fn framed(form: Form, data: &[u8], chunk: usize) -> Vec<u8> {
 
 fn request(form: Form) -> S3Request<()> {
     let authorization = format!(
-        "AWS4-HMAC-SHA256 Credential=AK/20130524/eu-north-1/s3/aws4_request, SignedHeaders=host, Signature={SEED}"
+        "AWS4-HMAC-SHA256 Credential=AK/20130524/eu-north-1/s3/aws4_request, SignedHeaders=host, \
+        Signature={SEED}"
     );
     let headers = [
         ("authorization", authorization.as_str()),
@@ -97,7 +101,10 @@ fn request(form: Form) -> S3Request<()> {
         uri: http::Uri::from_static("/b/k"),
         headers: HeaderMap::from_iter(headers),
         extensions: http::Extensions::new(),
-        credentials: Some(s3s::auth::Credentials { access_key: "AK".to_owned(), secret_key: SECRET.into() }),
+        credentials: Some(s3s::auth::Credentials {
+            access_key: "AK".to_owned(),
+            secret_key: SECRET.into(),
+        }),
         region: None,
         service: None,
         trailing_headers: None,
@@ -105,14 +112,23 @@ fn request(form: Form) -> S3Request<()> {
 }
 
 /// The data and the trailers, or why not. No piece is longer than its frame.
-fn unwrapped(form: Form, body: &[u8], frame: usize, declared: u64) -> Result<(Vec<u8>, HeaderMap), BodyFault> {
+fn unwrapped(
+    form: Form,
+    body: &[u8],
+    frame: usize,
+    declared: u64,
+) -> Result<(Vec<u8>, HeaderMap), BodyFault> {
     let frames = Frames(body.chunks(frame).map(Bytes::copy_from_slice).collect());
     let (mut chunked, proven) = ChunkedBody::new(Some(frames), &request(form), declared).unwrap();
     let mut data = Vec::new();
     block_on(async {
         while let Some(piece) = chunked.next().await {
-            let piece = piece.map_err(|error| error.downcast_ref::<BodyFault>().unwrap().clone())?;
-            assert!(piece.len() <= frame && chunked.scanner.held_bytes() <= 1024, "nothing is collected");
+            let piece =
+                piece.map_err(|error| error.downcast_ref::<BodyFault>().unwrap().clone())?;
+            assert!(
+                piece.len() <= frame && chunked.scanner.held_bytes() <= 1024,
+                "nothing is collected"
+            );
             data.extend_from_slice(&piece);
         }
         Ok::<_, BodyFault>(())
@@ -142,7 +158,8 @@ proptest! {
         prop_assert_eq!(trailers.contains_key("x-amz-checksum-crc32"), form != Form::Signed);
     }
 
-    /// Some bytes of the framing have no meaning of their own; none changes the data or the trailers.
+    /// Some bytes of the framing have no meaning of their own; none changes the data or the
+    /// trailers.
     #[test]
     fn a_changed_byte_of_a_signed_body_is_found_or_changes_nothing(
         trailer in any::<bool>(),
@@ -173,7 +190,8 @@ proptest! {
         let body = framed(form, &data, chunk);
         // The last empty line may be missing.
         let at = at.index(body.len() - 2);
-        // A body that lost its trailers alone is whole; that they were announced is for the checks to know.
+        // A body that lost its trailers alone is whole; that they were announced is for the checks
+        // to know.
         if let Ok((got, trailers)) = unwrapped(form, &body[..at], 64, data.len() as u64) {
             prop_assert!(got == data && trailers.is_empty() && form != Form::Signed);
         }
@@ -211,5 +229,8 @@ fn a_signed_trailer_of_minio_go_is_accepted() {
     let at = body.windows(text.len()).position(|window| window == text).unwrap() + 8;
     let go = [&body[..at], b"\n", &body[at..]].concat();
     let (data, trailers) = unwrapped(Form::SignedTrailer, &go, 16, 5).unwrap();
-    assert_eq!((&data[..], &trailers["x-amz-checksum-crc32"]), (&b"hello"[..], &HeaderValue::from_static("NhCmhg==")));
+    assert_eq!(
+        (&data[..], &trailers["x-amz-checksum-crc32"]),
+        (&b"hello"[..], &HeaderValue::from_static("NhCmhg=="))
+    );
 }

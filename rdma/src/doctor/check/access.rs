@@ -1,4 +1,5 @@
-//! Device files: present, and open to this process. In a container they come from a device plugin or an option.
+//! Device files: present, and open to this process. In a container they come from a device plugin
+//! or an option.
 
 use super::count;
 use crate::doctor::finding::{Check, Finding};
@@ -19,8 +20,10 @@ pub(super) fn check(host: &Host) -> Vec<Finding> {
     found.extend(connection_manager(host));
     let open = host.devices.iter().filter(|device| device.access == Access::Open).count();
     for device in &host.devices {
-        let file =
-            device.uverbs.as_ref().map_or("its uverbs file".to_owned(), |file| format!("/dev/infiniband/{file}"));
+        let file = device
+            .uverbs
+            .as_ref()
+            .map_or("its uverbs file".to_owned(), |file| format!("/dev/infiniband/{file}"));
         let subject = &device.name;
         let why = "a device is opened through its file";
         let (seen, remedy) = match &device.access {
@@ -28,14 +31,25 @@ pub(super) fn check(host: &Host) -> Vec<Finding> {
                 found.push(Finding::ok(Check::Access, subject, format!("{file} opens")));
                 continue;
             }
-            // A pod is given some of a node's devices: those that it was not given are not its business.
+            // A pod is given some of a node's devices: those that it was not given are not its
+            // business.
             Access::Missing if host.container.is_some() && open > 0 => {
-                found.push(Finding::ok(Check::Access, subject, format!("{file} is not given to this container")));
+                found.push(Finding::ok(
+                    Check::Access,
+                    subject,
+                    format!("{file} is not given to this container"),
+                ));
                 continue;
             }
-            Access::Missing if host.container.is_some() => (format!("{file} is not there"), KUBERNETES),
-            Access::Missing => (format!("{file} is not there"), "modprobe ib_uverbs; udevadm trigger"),
-            Access::Denied(said) if host.container.is_some() => (format!("{file} does not open: {said}"), REFUSED),
+            Access::Missing if host.container.is_some() => {
+                (format!("{file} is not there"), KUBERNETES)
+            }
+            Access::Missing => {
+                (format!("{file} is not there"), "modprobe ib_uverbs; udevadm trigger")
+            }
+            Access::Denied(said) if host.container.is_some() => {
+                (format!("{file} does not open: {said}"), REFUSED)
+            }
             Access::Denied(said) => (format!("{file} does not open: {said}"), UDEV),
         };
         let finding = match open {
@@ -48,14 +62,20 @@ pub(super) fn check(host: &Host) -> Vec<Finding> {
 }
 
 fn container(host: &Host, evidence: &str) -> Finding {
-    let given =
-        host.devices.iter().filter(|device| device.uverbs.is_some() && device.access != Access::Missing).count();
-    let seen =
-        format!("in a container ({evidence}); {given} of {} given to it", count(host.devices.len(), "RDMA device"));
+    let given = host
+        .devices
+        .iter()
+        .filter(|device| device.uverbs.is_some() && device.access != Access::Missing)
+        .count();
+    let seen = format!(
+        "in a container ({evidence}); {given} of {} given to it",
+        count(host.devices.len(), "RDMA device")
+    );
     if given > 0 {
         return Finding::ok(Check::Container, "container", seen);
     }
-    let why = "sysfs shows the host's devices to every container; without files in /dev/infiniband none can be used";
+    let why = "sysfs shows the host's devices to every container; without files in /dev/infiniband \
+        none can be used";
     Finding::fail(Check::Container, "container", seen).remedy(why, KUBERNETES)
 }
 
@@ -66,11 +86,14 @@ fn connection_manager(host: &Host) -> Option<Finding> {
     Some(match &host.connection_manager {
         Access::Open => Finding::ok(Check::Access, "rdma_cm", format!("{file} opens")),
         Access::Missing if in_container => {
-            Finding::fail(Check::Access, "rdma_cm", format!("{file} is not there")).remedy(why, KUBERNETES)
+            Finding::fail(Check::Access, "rdma_cm", format!("{file} is not there"))
+                .remedy(why, KUBERNETES)
         }
         Access::Missing => Finding::fail(Check::Access, "rdma_cm", format!("{file} is not there"))
             .remedy(why, "modprobe rdma_ucm; udevadm trigger"),
-        Access::Denied(said) => Finding::fail(Check::Access, "rdma_cm", format!("{file} does not open: {said}"))
-            .remedy(why, if in_container { REFUSED } else { UDEV }),
+        Access::Denied(said) => {
+            Finding::fail(Check::Access, "rdma_cm", format!("{file} does not open: {said}"))
+                .remedy(why, if in_container { REFUSED } else { UDEV })
+        }
     })
 }

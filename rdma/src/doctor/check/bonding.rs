@@ -1,4 +1,5 @@
-//! Bonds: with RoCE LAG, the NIC presents both ports as one RDMA device on the bond; otherwise the bond's addresses lead nowhere.
+//! Bonds: with RoCE LAG, the NIC presents both ports as one RDMA device on the bond; otherwise the
+//! bond's addresses lead nowhere.
 
 use crate::doctor::finding::{Check, Finding};
 use crate::doctor::host::{Bond, Host, Netdev};
@@ -7,7 +8,11 @@ use crate::doctor::host::{Bond, Host, Netdev};
 const LAG_MODES: [&str; 3] = ["active-backup", "balance-xor", "802.3ad"];
 
 pub(super) fn check(host: &Host) -> Vec<Finding> {
-    host.netdevs.iter().filter_map(|netdev| Some(one(host, netdev, netdev.bond.as_ref()?))).flatten().collect()
+    host.netdevs
+        .iter()
+        .filter_map(|netdev| Some(one(host, netdev, netdev.bond.as_ref()?)))
+        .flatten()
+        .collect()
 }
 
 fn one(host: &Host, netdev: &Netdev, bond: &Bond) -> Vec<Finding> {
@@ -20,8 +25,12 @@ fn one(host: &Host, netdev: &Netdev, bond: &Bond) -> Vec<Finding> {
             .collect::<Vec<_>>()
     };
     let of_bond = on(&netdev.name);
-    let of_slaves: Vec<_> =
-        bond.slaves.iter().flat_map(|slave| on(slave)).filter(|name| !of_bond.contains(name)).collect();
+    let of_slaves: Vec<_> = bond
+        .slaves
+        .iter()
+        .flat_map(|slave| on(slave))
+        .filter(|name| !of_bond.contains(name))
+        .collect();
     // A bond of plain Ethernet ports is none of RDMA's business.
     if of_bond.is_empty() && of_slaves.is_empty() {
         return Vec::new();
@@ -30,31 +39,50 @@ fn one(host: &Host, netdev: &Netdev, bond: &Bond) -> Vec<Finding> {
     let subject = &netdev.name;
     let mut found = Vec::new();
     if !LAG_MODES.contains(&bond.mode.as_str()) {
-        let why = "RoCE LAG knows active-backup, balance-xor and 802.3ad; in other modes the ports stay apart, without the bond's addresses";
+        let why = "RoCE LAG knows active-backup, balance-xor and 802.3ad; in other modes the ports \
+            stay apart, without the bond's addresses";
         let remedy = format!(
-            "ip link set {subject} down; ip link set {subject} type bond mode 802.3ad xmit_hash_policy layer3+4; ip link set {subject} up"
+            "ip link set {subject} down; ip link set {subject} type bond mode 802.3ad \
+            xmit_hash_policy layer3+4; ip link set {subject} up"
         );
         found.push(
-            Finding::warn(Check::Bonding, subject, format!("mode {} of {slaves}", bond.mode)).remedy(why, remedy),
+            Finding::warn(Check::Bonding, subject, format!("mode {} of {slaves}", bond.mode))
+                .remedy(why, remedy),
         );
     } else if of_bond.is_empty() {
-        let seen =
-            format!("mode {}; no RDMA device on it, but {} on its slaves {slaves}", bond.mode, of_slaves.join(", "));
-        let why = "addresses are on the bond: rdma_cm finds no device by them, and each port alone has none";
+        let seen = format!(
+            "mode {}; no RDMA device on it, but {} on its slaves {slaves}",
+            bond.mode,
+            of_slaves.join(", ")
+        );
+        let why = "addresses are on the bond: rdma_cm finds no device by them, and each port alone \
+            has none";
         let remedy = "bond the two ports of one NIC (RoCE LAG), and turn it on: devlink dev param show, mlxconfig LAG_RESOURCE_ALLOCATION; \
             or take the ports out of the bond and give each an address: two rails";
         found.push(Finding::warn(Check::Bonding, subject, seen).remedy(why, remedy));
     } else {
-        let policy = bond.hash_policy.as_deref().map(|policy| format!(", hash {policy}")).unwrap_or_default();
-        let seen = format!("RoCE LAG: {} on {slaves}, mode {}{policy}: one rail", of_bond.join(", "), bond.mode);
+        let policy = bond
+            .hash_policy
+            .as_deref()
+            .map(|policy| format!(", hash {policy}"))
+            .unwrap_or_default();
+        let seen = format!(
+            "RoCE LAG: {} on {slaves}, mode {}{policy}: one rail",
+            of_bond.join(", "),
+            bond.mode
+        );
         found.push(Finding::ok(Check::Bonding, subject, seen));
     }
     for slave in bond.slaves.iter().filter_map(|name| host.netdev(name)) {
         if slave.mii_status.as_deref() == Some("down") {
             let why = "the bond goes on with the rest, at a part of its speed, and without a spare";
-            let remedy = format!("ip link set {0} up; cable, transceiver, switch port (ethtool {0})", slave.name);
+            let remedy = format!(
+                "ip link set {0} up; cable, transceiver, switch port (ethtool {0})",
+                slave.name
+            );
             found.push(
-                Finding::warn(Check::Bonding, subject, format!("its slave {} is down", slave.name)).remedy(why, remedy),
+                Finding::warn(Check::Bonding, subject, format!("its slave {} is down", slave.name))
+                    .remedy(why, remedy),
             );
         }
     }

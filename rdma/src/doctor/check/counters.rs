@@ -3,7 +3,8 @@
 use crate::doctor::finding::{Check, Finding};
 use crate::doctor::host::Rail;
 
-/// What a counter that is not 0 means. From the IBTA's PortCounters, mlx5's and rxe's `hw_counters`.
+/// What a counter that is not 0 means. From the IBTA's PortCounters, mlx5's and rxe's
+/// `hw_counters`.
 enum Trouble {
     /// Bits are damaged between two ends.
     Cable,
@@ -53,7 +54,9 @@ impl Trouble {
         match self {
             Self::Cable => "packets arrive damaged: each is sent again",
             Self::Link => "the link went down: everything on it failed over",
-            Self::Loss => "packets were lost or came out of order: RDMA sends all that followed again",
+            Self::Loss => {
+                "packets were lost or came out of order: RDMA sends all that followed again"
+            }
             Self::Receiver => "a SEND found no receive posted: the sender waits and tries again",
             Self::Congestion => "a port could not pass packets on in time and dropped them",
         }
@@ -61,12 +64,19 @@ impl Trouble {
 
     fn remedy(&self) -> &'static str {
         match self {
-            Self::Cable | Self::Link => "reseat or replace cable and transceiver (ethtool -m DEVICE, ibqueryerrors)",
-            Self::Loss => {
-                "RoCE: priority flow control and ECN on NIC and switches (mlnx_qos, ethtool -S); InfiniBand: ibqueryerrors"
+            Self::Cable | Self::Link => {
+                "reseat or replace cable and transceiver (ethtool -m DEVICE, ibqueryerrors)"
             }
-            Self::Receiver => "raise the receive ring, or look for a starved peer (its CPU, its process stopped)",
-            Self::Congestion => "look at the switch port's counters; ECN, more rails, or fewer senders at once",
+            Self::Loss => {
+                "RoCE: priority flow control and ECN on NIC and switches (mlnx_qos, ethtool -S); \
+                InfiniBand: ibqueryerrors"
+            }
+            Self::Receiver => {
+                "raise the receive ring, or look for a starved peer (its CPU, its process stopped)"
+            }
+            Self::Congestion => {
+                "look at the switch port's counters; ECN, more rails, or fewer senders at once"
+            }
         }
     }
 }
@@ -79,11 +89,17 @@ pub(super) fn check(rail: Rail<'_>) -> Vec<Finding> {
     }
     let high: Vec<_> = known.iter().filter(|(name, _)| counters[*name] > 0).collect();
     if high.is_empty() {
-        return vec![Finding::ok(Check::Counters, rail.name(), format!("{} error counters, all 0", known.len()))];
+        return vec![Finding::ok(
+            Check::Counters,
+            rail.name(),
+            format!("{} error counters, all 0", known.len()),
+        )];
     }
     let seen: Vec<_> = high.iter().map(|(name, _)| format!("{name} {}", counters[*name])).collect();
     let mut whys: Vec<&str> = Vec::new();
-    let mut remedies = vec!["they count since the driver was loaded: run this again under load, and act if they grow"];
+    let mut remedies = vec![
+        "they count since the driver was loaded: run this again under load, and act if they grow",
+    ];
     for (_, trouble) in high {
         if !whys.contains(&trouble.why()) {
             whys.push(trouble.why());
@@ -92,5 +108,8 @@ pub(super) fn check(rail: Rail<'_>) -> Vec<Finding> {
             remedies.push(trouble.remedy());
         }
     }
-    vec![Finding::warn(Check::Counters, rail.name(), seen.join(", ")).remedy(whys.join("; "), remedies.join("; "))]
+    vec![
+        Finding::warn(Check::Counters, rail.name(), seen.join(", "))
+            .remedy(whys.join("; "), remedies.join("; ")),
+    ]
 }

@@ -1,9 +1,11 @@
-//! IPoIB: tcp's way over InfiniBand. Its modes have MTUs of their own, which surprise people used to Ethernet.
+//! IPoIB: tcp's way over InfiniBand. Its modes have MTUs of their own, which surprise people used
+//! to Ethernet.
 
 use crate::doctor::finding::{Check, Finding};
 use crate::doctor::host::{Host, Netdev};
 
-/// What a datagram holds beside its IPoIB header, at the 2,048 that subnet managers give partitions unless told otherwise.
+/// What a datagram holds beside its IPoIB header, at the 2,048 that subnet managers give partitions
+/// unless told otherwise.
 const DATAGRAM_MTU: u32 = 2044;
 /// The most that connected mode takes (RFC 4755).
 const CONNECTED_MTU: u32 = 65_520;
@@ -24,7 +26,8 @@ fn one(netdev: &Netdev) -> Finding {
         }
         "connected" => Finding::ok(Check::Ipoib, &netdev.name, seen),
         _ if mtu < DATAGRAM_MTU => {
-            let why = "datagram mode takes 2,044; smaller segments make tcp's fallback slower than it need be";
+            let why = "datagram mode takes 2,044; smaller segments make tcp's fallback slower than \
+                it need be";
             let remedy = format!("ip link set {} mtu {DATAGRAM_MTU}", netdev.name);
             Finding::warn(Check::Ipoib, &netdev.name, seen).remedy(why, remedy)
         }

@@ -14,7 +14,8 @@ const ARENA_BYTES: u64 = 1 << 30;
 /// Whether the arena of the configuration can't be registered.
 pub(super) fn memlock_too_small(host: &Host, needs: &Needs) -> bool {
     let limit = host.process.memlock;
-    let enough = Limit::Bytes(needs.largest().map_or(ARENA_BYTES, |(_, bytes)| bytes) + LOCKED_BESIDE_BYTES);
+    let enough =
+        Limit::Bytes(needs.largest().map_or(ARENA_BYTES, |(_, bytes)| bytes) + LOCKED_BESIDE_BYTES);
     !host.process.ipc_lock && limit < enough
 }
 
@@ -24,12 +25,14 @@ pub(super) fn memlock(host: &Host, needs: &Needs) -> Vec<Finding> {
         Limit::Unlimited => "unlimited".to_owned(),
         Limit::Bytes(bytes) => size(bytes),
     };
-    let lock = if process.ipc_lock { "with CAP_IPC_LOCK, which overrides it" } else { "no CAP_IPC_LOCK" };
+    let lock =
+        if process.ipc_lock { "with CAP_IPC_LOCK, which overrides it" } else { "no CAP_IPC_LOCK" };
     let seen = format!("RLIMIT_MEMLOCK {limit}, {lock}");
     if !memlock_too_small(host, needs) {
         return vec![Finding::ok(Check::Memlock, "process", seen)];
     }
-    let (setting, bytes) = needs.largest().unwrap_or(("worker.memory.capacity (its default)", ARENA_BYTES));
+    let (setting, bytes) =
+        needs.largest().unwrap_or(("worker.memory.capacity (its default)", ARENA_BYTES));
     let why = format!(
         "registered memory is locked memory: {setting} is {}, and must fit with {} beside it",
         size(bytes),
@@ -39,12 +42,14 @@ pub(super) fn memlock(host: &Host, needs: &Needs) -> Vec<Finding> {
         "securityContext.capabilities.add: [IPC_LOCK] for a process that runs as root; else LimitMEMLOCK=infinity in the container \
          runtime's unit (containerd.service, docker.service), or docker run --ulimit memlock=-1"
     } else {
-        "systemd: LimitMEMLOCK=infinity in the unit; a shell: `verbs3 - memlock unlimited` in /etc/security/limits.conf and log in again"
+        "systemd: LimitMEMLOCK=infinity in the unit; a shell: `verbs3 - memlock unlimited` in \
+        /etc/security/limits.conf and log in again"
     };
     vec![Finding::fail(Check::Memlock, "process", seen).remedy(why, remedy)]
 }
 
-/// The trap: memory of a memfd counts against the limit once touched, and registering touches all of it at start.
+/// The trap: memory of a memfd counts against the limit once touched, and registering touches all
+/// of it at start.
 pub(super) fn limit(host: &Host, needs: &Needs) -> Vec<Finding> {
     let total = host.memory.total_bytes;
     let (bytes, file) = match &host.memory.limit {
@@ -64,13 +69,18 @@ pub(super) fn limit(host: &Host, needs: &Needs) -> Vec<Finding> {
         limit from the start, and the kernel kills what goes over";
     let Some((setting, arena)) = needs.largest() else {
         let finding = Finding::ok(Check::MemoryLimit, subject, seen);
-        return vec![if limited { finding.advice(format!("{trap}; --config FILE compares")) } else { finding }];
+        return vec![if limited {
+            finding.advice(format!("{trap}; --config FILE compares"))
+        } else {
+            finding
+        }];
     };
     let seen = format!("{seen}; {setting} is {}", size(arena));
     let wanted = arena.saturating_add(PROCESS_BYTES);
     let remedy = if limited {
         format!(
-            "raise the limit to {setting}, the index and 256 MiB (resources.limits.memory, MemoryMax=, docker -m), or lower {setting}"
+            "raise the limit to {setting}, the index and 256 MiB (resources.limits.memory, \
+            MemoryMax=, docker -m), or lower {setting}"
         )
     } else {
         format!("lower {setting}")
@@ -87,9 +97,12 @@ pub(super) fn limit(host: &Host, needs: &Needs) -> Vec<Finding> {
 
 pub(super) fn huge_pages(host: &Host) -> Vec<Finding> {
     let pools: Vec<_> = host.huge.pools.iter().filter(|pool| pool.pages > 0).collect();
-    let reserved = pools.iter().map(|pool| format!("{} free of {} × {}", pool.free, pool.pages, size(pool.page_bytes)));
+    let reserved = pools
+        .iter()
+        .map(|pool| format!("{} free of {} × {}", pool.free, pool.pages, size(pool.page_bytes)));
     let shmem = host.huge.shmem.as_deref();
-    let transparent = format!("transparent for shared memory: {}", shmem.unwrap_or("not in this kernel"));
+    let transparent =
+        format!("transparent for shared memory: {}", shmem.unwrap_or("not in this kernel"));
     let seen = reserved.chain([transparent]).collect::<Vec<_>>().join("; ");
     let free = pools.iter().any(|pool| pool.free > 0);
     let finding = Finding::ok(Check::HugePages, "host", seen.clone());
@@ -101,6 +114,7 @@ pub(super) fn huge_pages(host: &Host) -> Vec<Finding> {
     if host.devices.is_empty() {
         return vec![finding.option(remedy)];
     }
-    let why = "a NIC keeps an address for every page of the arena: 4 KiB pages overflow its cache, and registering them takes long";
+    let why = "a NIC keeps an address for every page of the arena: 4 KiB pages overflow its cache, \
+        and registering them takes long";
     vec![Finding::warn(Check::HugePages, "host", seen).remedy(why, remedy)]
 }

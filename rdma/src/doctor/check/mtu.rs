@@ -5,7 +5,8 @@ use crate::doctor::host::{Host, LinkLayer, PortState, Rail};
 
 /// The sizes that an RDMA packet can have (`enum ibv_mtu`).
 const PATH_MTUS: [u32; 5] = [4096, 2048, 1024, 512, 256];
-/// Headers of the largest RoCE packet, from `iboe_get_mtu` of `rdma/ib_addr.h`: GRH 40, UDP 8, BTH 12, XRC 4, atomic 28, ICRC 4.
+/// Headers of the largest RoCE packet, from `iboe_get_mtu` of `rdma/ib_addr.h`: GRH 40, UDP 8, BTH
+/// 12, XRC 4, atomic 28, ICRC 4.
 const ROCE_HEADERS: u32 = 96;
 
 /// The largest RDMA packet that fits a frame; `None` if not even the smallest does.
@@ -23,7 +24,9 @@ pub(super) fn check(host: &Host, rail: Rail<'_>) -> Vec<Finding> {
         return port.active_mtu.map_or(Vec::new(), |mtu| infiniband(rail, mtu));
     }
     // A bond's slaves have the bond's.
-    let Some(netdev) = host.netdevs_of(rail).into_iter().min_by_key(|netdev| netdev.mtu) else { return Vec::new() };
+    let Some(netdev) = host.netdevs_of(rail).into_iter().min_by_key(|netdev| netdev.mtu) else {
+        return Vec::new();
+    };
     let (name, mtu) = (&netdev.name, netdev.mtu);
     if rail.device.iwarp {
         let seen = format!("{name} MTU {mtu}");
@@ -36,13 +39,18 @@ pub(super) fn check(host: &Host, rail: Rail<'_>) -> Vec<Finding> {
     let active = port.active_mtu.or(possible);
     let seen = match (port.active_mtu, possible) {
         (Some(active), _) => format!("active MTU {active}, {name} MTU {mtu}"),
-        (None, Some(possible)) => format!("{name} MTU {mtu}, so RDMA packets carry up to {possible} bytes"),
+        (None, Some(possible)) => {
+            format!("{name} MTU {mtu}, so RDMA packets carry up to {possible} bytes")
+        }
         (None, None) => format!("{name} MTU {mtu}, too small for any RDMA packet"),
     };
     if active < possible {
-        let why = "the device took less than its network device allows: it was not told of a change";
-        let remedy =
-            format!("ip link set {name} down; ip link set {name} up; look at `ibv_devinfo -d {}`", rail.device.name);
+        let why =
+            "the device took less than its network device allows: it was not told of a change";
+        let remedy = format!(
+            "ip link set {name} down; ip link set {name} up; look at `ibv_devinfo -d {}`",
+            rail.device.name
+        );
         return vec![Finding::warn(Check::Mtu, rail.name(), seen).remedy(why, remedy)];
     }
     if active < Some(PATH_MTUS[0]) {
@@ -51,10 +59,14 @@ pub(super) fn check(host: &Host, rail: Rail<'_>) -> Vec<Finding> {
     vec![Finding::ok(Check::Mtu, rail.name(), seen)]
 }
 
-const SMALL: &str = "small packets cost CPU, and NICs packet rate: 4,096 bytes a packet is the most";
+const SMALL: &str =
+    "small packets cost CPU, and NICs packet rate: 4,096 bytes a packet is the most";
 
 fn larger(netdev: &str) -> String {
-    format!("ip link set {netdev} mtu 9000 (4200 is enough), on every host and switch port of the fabric alike")
+    format!(
+        "ip link set {netdev} mtu 9000 (4200 is enough), on every host and switch port of the \
+        fabric alike"
+    )
 }
 
 fn infiniband(rail: Rail<'_>, mtu: u32) -> Vec<Finding> {

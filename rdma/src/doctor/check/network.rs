@@ -21,7 +21,8 @@ pub(super) fn gids(rail: Rail<'_>) -> Vec<Finding> {
         })
         .collect();
     let seen = if listed.is_empty() { "none".to_owned() } else { listed.join(", ") };
-    let has = |kind: GidKind| rail.port.gids.iter().any(|gid| gid.kind == kind && gid.is_routable());
+    let has =
+        |kind: GidKind| rail.port.gids.iter().any(|gid| gid.kind == kind && gid.is_routable());
     if listed.is_empty() {
         let why = "a port without GID can't be addressed";
         let remedy = if rail.is_roce() {
@@ -32,10 +33,17 @@ pub(super) fn gids(rail: Rail<'_>) -> Vec<Finding> {
         return vec![Finding::warn(Check::Gid, rail.name(), seen).remedy(why, remedy)];
     }
     if rail.is_roce() && has(GidKind::InfiniBandOrRoceV1) && !has(GidKind::RoceV2) {
-        let why = "RoCE v1 does not cross routers, and switches can't mark its congestion; peers with v2 can't be reached by it";
-        let remedy = "cma_roce_mode -d DEVICE -p PORT -m 2; a NIC that knows v1 only works within one Ethernet segment";
-        let remedy = remedy.replace("DEVICE", &rail.device.name).replace("PORT", &rail.port.number.to_string());
-        return vec![Finding::warn(Check::Gid, rail.name(), format!("RoCE v1 only: {seen}")).remedy(why, remedy)];
+        let why = "RoCE v1 does not cross routers, and switches can't mark its congestion; peers \
+            with v2 can't be reached by it";
+        let remedy = "cma_roce_mode -d DEVICE -p PORT -m 2; a NIC that knows v1 only works within \
+            one Ethernet segment";
+        let remedy = remedy
+            .replace("DEVICE", &rail.device.name)
+            .replace("PORT", &rail.port.number.to_string());
+        return vec![
+            Finding::warn(Check::Gid, rail.name(), format!("RoCE v1 only: {seen}"))
+                .remedy(why, remedy),
+        ];
     }
     vec![Finding::ok(Check::Gid, rail.name(), seen)]
 }
@@ -50,23 +58,37 @@ pub(super) fn address(host: &Host, rail: Rail<'_>) -> Vec<Finding> {
         && !netdev.up
         && !addresses.is_empty()
     {
-        let finding = Finding::warn(Check::Address, rail.name(), format!("{} is down", netdev.name));
-        return vec![finding.remedy("rdma_cm resolves peers through it", format!("ip link set {} up", netdev.name))];
+        let finding =
+            Finding::warn(Check::Address, rail.name(), format!("{} is down", netdev.name));
+        return vec![finding.remedy(
+            "rdma_cm resolves peers through it",
+            format!("ip link set {} up", netdev.name),
+        )];
     }
     if !addresses.is_empty() {
         let listed = addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         return vec![Finding::ok(Check::Address, rail.name(), listed)];
     }
-    let why = "rdma_cm chooses device, GID and P_Key by an IP address: a rail without one is never used";
+    let why =
+        "rdma_cm chooses device, GID and P_Key by an IP address: a rail without one is never used";
     let remedy = match netdevs.first() {
-        Some(netdev) => format!("ip address add ADDRESS/PREFIX dev {0}; ip link set {0} up", netdev.name),
-        None if rail.port.link_layer == LinkLayer::InfiniBand => {
-            "modprobe ib_ipoib; ip address add ADDRESS/PREFIX dev ib0; ip link set ib0 up".to_owned()
+        Some(netdev) => {
+            format!("ip address add ADDRESS/PREFIX dev {0}; ip link set {0} up", netdev.name)
         }
-        None => "its network device is not in this network namespace: use hostNetwork, or move it in".to_owned(),
+        None if rail.port.link_layer == LinkLayer::InfiniBand => {
+            "modprobe ib_ipoib; ip address add ADDRESS/PREFIX dev ib0; ip link set ib0 up"
+                .to_owned()
+        }
+        None => {
+            "its network device is not in this network namespace: use hostNetwork, or move it in"
+                .to_owned()
+        }
     };
     let on = netdevs.iter().map(|netdev| netdev.name.as_str()).collect::<Vec<_>>().join(", ");
-    let seen =
-        if on.is_empty() { "no network device, so no IP address".to_owned() } else { format!("no IP address on {on}") };
+    let seen = if on.is_empty() {
+        "no network device, so no IP address".to_owned()
+    } else {
+        format!("no IP address on {on}")
+    };
     vec![Finding::warn(Check::Address, rail.name(), seen).remedy(why, remedy)]
 }

@@ -11,10 +11,13 @@ pub(super) fn check(host: &Host) -> Vec<Finding> {
     }
     let mut found = Vec::new();
     for device in &host.devices {
-        let Some((node, near)) = device.numa_node.and_then(|node| Some((node, host.nodes.get(&node)?))) else {
+        let Some((node, near)) =
+            device.numa_node.and_then(|node| Some((node, host.nodes.get(&node)?)))
+        else {
             continue;
         };
-        let seen = format!("on NUMA node {node} (CPUs {near}); this process may run on CPUs {cpus}");
+        let seen =
+            format!("on NUMA node {node} (CPUs {near}); this process may run on CPUs {cpus}");
         if cpus.meets(near) {
             found.push(Finding::ok(Check::Numa, &device.name, seen));
             continue;

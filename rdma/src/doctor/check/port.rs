@@ -5,7 +5,8 @@ use crate::doctor::host::{DeviceKind, Host, LinkLayer, PortState, Rail};
 
 pub(super) fn state(host: &Host, rail: Rail<'_>) -> Vec<Finding> {
     let port = rail.port;
-    let netdevs: Vec<_> = host.netdevs_of(rail).into_iter().map(|netdev| netdev.name.as_str()).collect();
+    let netdevs: Vec<_> =
+        host.netdevs_of(rail).into_iter().map(|netdev| netdev.name.as_str()).collect();
     let on = if netdevs.is_empty() { String::new() } else { format!(", {}", netdevs.join(", ")) };
     let seen = format!("{}, physical {}, {}{on}", port.state.name(), port.physical, link(rail));
     let why = "a rail that is not active carries nothing; its share goes to the others, or to tcp";
@@ -13,12 +14,21 @@ pub(super) fn state(host: &Host, rail: Rail<'_>) -> Vec<Finding> {
     let remedy = match port.state {
         PortState::Active => return vec![Finding::ok(Check::Port, rail.name(), seen)],
         PortState::Init | PortState::Armed => {
-            "the link is up and no subnet manager has configured it: start one (systemctl start opensm, or the switch's)".to_owned()
+            "the link is up and no subnet manager has configured it: start one (systemctl start \
+            opensm, or the switch's)"
+                .to_owned()
         }
         PortState::Down | PortState::Unknown => match (port.link_layer, port.physical.as_str()) {
-            (LinkLayer::InfiniBand, "Disabled") => format!("ibportstate -C {} -D 0 {} enable", rail.device.name, port.number),
-            (LinkLayer::InfiniBand, _) => "check cable, transceiver and switch port (ibstat, iblinkinfo)".to_owned(),
-            _ => format!("ip link set {netdev} up; if it stays down: cable, transceiver, switch port (ethtool {netdev})"),
+            (LinkLayer::InfiniBand, "Disabled") => {
+                format!("ibportstate -C {} -D 0 {} enable", rail.device.name, port.number)
+            }
+            (LinkLayer::InfiniBand, _) => "check cable, transceiver and switch port (ibstat, \
+                iblinkinfo)"
+                .to_owned(),
+            _ => format!(
+                "ip link set {netdev} up; if it stays down: cable, transceiver, switch \
+                port (ethtool {netdev})"
+            ),
         },
     };
     vec![Finding::warn(Check::Port, rail.name(), seen).remedy(why, remedy)]
@@ -37,7 +47,8 @@ fn link(rail: Rail<'_>) -> String {
     }
 }
 
-/// Slowest speed of InfiniBand that is still sold as such: what is slower was negotiated down by a bad cable.
+/// Slowest speed of InfiniBand that is still sold as such: what is slower was negotiated down by a
+/// bad cable.
 const SLOW_SPEEDS: [&str; 2] = ["SDR", "DDR"];
 
 pub(super) fn rate(rail: Rail<'_>) -> Vec<Finding> {
@@ -47,19 +58,25 @@ pub(super) fn rate(rail: Rail<'_>) -> Vec<Finding> {
     }
     let seen = format!("{} Gb/s ({} × {})", rate.gbits, rate.width, rate.speed);
     if rail.device.kind == DeviceKind::Software {
-        return vec![Finding::ok(Check::Rate, rail.name(), seen).advice("nominal: the speed is that of the CPU")];
+        return vec![
+            Finding::ok(Check::Rate, rail.name(), seen)
+                .advice("nominal: the speed is that of the CPU"),
+        ];
     }
     // Ethernet names its lanes as InfiniBand does, but 25 Gb/s on one lane is what was bought.
     let slow = rate.width == 1 || SLOW_SPEEDS.contains(&rate.speed.as_str());
     if rail.port.link_layer != LinkLayer::InfiniBand || !slow {
         return vec![Finding::ok(Check::Rate, rail.name(), seen)];
     }
-    let why = "InfiniBand links have four lanes (two on a split cable) and FDR or faster; this one has negotiated down";
-    let remedy = "iblinkinfo names both ends; reseat or replace cable and transceiver, then ibportstate … reset";
+    let why = "InfiniBand links have four lanes (two on a split cable) and FDR or faster; this one \
+        has negotiated down";
+    let remedy = "iblinkinfo names both ends; reseat or replace cable and transceiver, then \
+        ibportstate … reset";
     vec![Finding::warn(Check::Rate, rail.name(), seen).remedy(why, remedy)]
 }
 
-/// Bit 15 of a P_Key (IBTA 10.9.1.1): full membership. Two limited members can't talk to each other.
+/// Bit 15 of a P_Key (IBTA 10.9.1.1): full membership. Two limited members can't talk to each
+/// other.
 const FULL_MEMBER: u16 = 0x8000;
 
 pub(super) fn pkeys(rail: Rail<'_>) -> Vec<Finding> {
@@ -72,10 +89,13 @@ pub(super) fn pkeys(rail: Rail<'_>) -> Vec<Finding> {
     if port.pkeys.iter().any(|pkey| pkey & FULL_MEMBER != 0) {
         return vec![Finding::ok(Check::Pkey, rail.name(), seen)];
     }
-    let why =
-        "limited members of a partition reach its full members only: gateways and workers would not reach each other";
-    let remedy =
-        "make the port's GUID a full member in the subnet manager's partitions.conf (GUID=full), then restart it";
-    let seen = if seen.is_empty() { "no P_Key".to_owned() } else { format!("limited membership only: {seen}") };
+    let why = "limited members of a partition reach its full members only: gateways and workers would not reach each other";
+    let remedy = "make the port's GUID a full member in the subnet manager's partitions.conf \
+        (GUID=full), then restart it";
+    let seen = if seen.is_empty() {
+        "no P_Key".to_owned()
+    } else {
+        format!("limited membership only: {seen}")
+    };
     vec![Finding::warn(Check::Pkey, rail.name(), seen).remedy(why, remedy)]
 }

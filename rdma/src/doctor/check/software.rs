@@ -17,17 +17,27 @@ pub(super) fn modules(host: &Host) -> Vec<Finding> {
         } else {
             let seen = format!("not loaded: {}", missing.join(", "));
             let why = format!("{RELOAD}; rdma_ucm is the one that connections are made through");
-            let remedy =
-                format!("modprobe -a {}; keep it: write the names to /etc/modules-load.d/rdma.conf", missing.join(" "));
+            let remedy = format!(
+                "modprobe -a {}; keep it: write the names to /etc/modules-load.d/rdma.conf",
+                missing.join(" ")
+            );
             found.push(Finding::fail(Check::Modules, "kernel", seen).remedy(why, remedy));
         }
         let infiniband = host.rails().any(|rail| rail.port.link_layer == LinkLayer::InfiniBand);
-        if infiniband && !host.module("ib_ipoib") && !host.netdevs.iter().any(|netdev| netdev.infiniband) {
+        if infiniband
+            && !host.module("ib_ipoib")
+            && !host.netdevs.iter().any(|netdev| netdev.infiniband)
+        {
             let why = "rdma_cm finds InfiniBand ports by the IP addresses of their IPoIB devices";
-            let finding = Finding::warn(Check::Modules, "ib_ipoib", "not loaded, and there is an InfiniBand port");
-            found.push(
-                finding.remedy(why, "modprobe ib_ipoib; ip address add ADDRESS/PREFIX dev ib0; ip link set ib0 up"),
+            let finding = Finding::warn(
+                Check::Modules,
+                "ib_ipoib",
+                "not loaded, and there is an InfiniBand port",
             );
+            found.push(finding.remedy(
+                why,
+                "modprobe ib_ipoib; ip address add ADDRESS/PREFIX dev ib0; ip link set ib0 up",
+            ));
         }
     }
     found.extend(host.unused.iter().map(|nic| unused(host, nic)));
@@ -54,10 +64,13 @@ fn unused(host: &Host, nic: &UnusedNic) -> Finding {
         Some(module) if !host.module(module) => format!("modprobe {module}"),
         Some(module) => {
             format!(
-                "{module} is loaded: look for \"{module}\" in dmesg; RDMA may be off for this function (devlink dev param show)"
+                "{module} is loaded: look for \"{module}\" in dmesg; RDMA may be off for this \
+                function (devlink dev param show)"
             )
         }
-        None => "install the NIC vendor's driver, or a kernel with drivers/infiniband (linux-modules-extra)".to_owned(),
+        None => "install the NIC vendor's driver, or a kernel with drivers/infiniband \
+            (linux-modules-extra)"
+            .to_owned(),
     };
     if nic.only_rdma {
         let seen = format!("InfiniBand controller ({driver}) that is no RDMA device");
@@ -78,28 +91,39 @@ pub(super) fn libraries_missing(host: &Host) -> Vec<&'static str> {
 pub(super) fn libraries(host: &Host) -> Vec<Finding> {
     let missing = libraries_missing(host);
     if !missing.is_empty() {
-        let why = "devices are opened through these libraries; the binary loads them when it starts";
-        let finding = Finding::fail(Check::Libraries, missing.join(", "), "not found in the folders of the loader");
+        let why =
+            "devices are opened through these libraries; the binary loads them when it starts";
+        let finding = Finding::fail(
+            Check::Libraries,
+            missing.join(", "),
+            "not found in the folders of the loader",
+        );
         return vec![finding.remedy(why, LIBRARIES)];
     }
     let paths = [&host.libraries.ibverbs, &host.libraries.rdmacm];
-    let paths: Vec<_> = paths.into_iter().flatten().map(|path| path.display().to_string()).collect();
+    let paths: Vec<_> =
+        paths.into_iter().flatten().map(|path| path.display().to_string()).collect();
     let mut found = vec![Finding::ok(Check::Libraries, "user libraries", paths.join(", "))];
     for device in &host.devices {
         let known = DRIVERS.iter().find(|known| Some(known.hardware) == device.driver.as_deref());
         let unlisted = matches!(&host.listed, Some(Ok(listed)) if !listed.contains(&device.name));
         match known {
             Some(known) if !host.libraries.providers.contains(known.provider) => {
-                let seen = format!("no provider library lib{} for its driver {}", known.provider, known.hardware);
-                let why =
-                    "libibverbs finds a device only with the provider of its driver, and its file in /etc/libibverbs.d";
-                found.push(Finding::warn(Check::Libraries, &device.name, seen).remedy(why, LIBRARIES));
+                let seen = format!(
+                    "no provider library lib{} for its driver {}",
+                    known.provider, known.hardware
+                );
+                let why = "libibverbs finds a device only with the provider of its driver, and its \
+                    file in /etc/libibverbs.d";
+                found.push(
+                    Finding::warn(Check::Libraries, &device.name, seen).remedy(why, LIBRARIES),
+                );
             }
             _ if unlisted => {
                 let seen = "the kernel has it, libibverbs doesn't list it";
                 let why = "only what libibverbs lists can be opened";
-                let remedy =
-                    "ibv_devices says why: usually a provider older than the kernel's driver, or no access to its file";
+                let remedy = "ibv_devices says why: usually a provider older than the kernel's \
+                    driver, or no access to its file";
                 found.push(Finding::warn(Check::Libraries, &device.name, seen).remedy(why, remedy));
             }
             Some(known) if device.kind == DeviceKind::Software => {
@@ -108,7 +132,8 @@ pub(super) fn libraries(host: &Host) -> Vec<Finding> {
                 found.push(Finding::ok(Check::Libraries, &device.name, seen).advice(advice));
             }
             Some(known) => {
-                let seen = format!("provider lib{} for its driver {}", known.provider, known.hardware);
+                let seen =
+                    format!("provider lib{} for its driver {}", known.provider, known.hardware);
                 found.push(Finding::ok(Check::Libraries, &device.name, seen));
             }
             None => {}

@@ -11,7 +11,8 @@ use crate::doctor::finding::{Check, Severity, verdict};
 #[test]
 fn a_healthy_node_has_nothing_to_do() {
     let fake = Fake::mlx5();
-    let bad: Vec<_> = fake.findings().into_iter().filter(|finding| finding.severity > Severity::Ok).collect();
+    let bad: Vec<_> =
+        fake.findings().into_iter().filter(|finding| finding.severity > Severity::Ok).collect();
     assert_eq!(bad, []);
     let summary = fake.about(Check::Transport, "host").unwrap();
     assert_eq!(summary.seen, "verbs can be used on 2 of 2 rails: mlx5_0/1, mlx5_1/1");
@@ -39,13 +40,20 @@ fn an_empty_root_is_a_host_without_rdma() {
 #[test]
 fn soft_roce_is_usable_with_two_warnings_as_in_the_vm() {
     let fake = Fake::rxe();
-    let bad: Vec<_> = fake.findings().into_iter().filter(|finding| finding.severity > Severity::Ok).collect();
+    let bad: Vec<_> =
+        fake.findings().into_iter().filter(|finding| finding.severity > Severity::Ok).collect();
     let checks: Vec<_> = bad.iter().map(|finding| (finding.check, finding.severity)).collect();
     assert_eq!(checks, [(Check::Mtu, Severity::Warn), (Check::HugePages, Severity::Warn)]);
-    assert_eq!(fake.about(Check::Transport, "host").unwrap().seen, "verbs can be used on 1 of 1 rail: rxe0/1");
+    assert_eq!(
+        fake.about(Check::Transport, "host").unwrap().seen,
+        "verbs can be used on 1 of 1 rail: rxe0/1"
+    );
     // The GID table names the address; nothing else in the tree does.
     assert_eq!(fake.about(Check::Address, "rxe0/1").unwrap().seen, "10.77.0.2");
-    assert_eq!(fake.about(Check::Rate, "rxe0/1").unwrap().why, "nominal: the speed is that of the CPU");
+    assert_eq!(
+        fake.about(Check::Rate, "rxe0/1").unwrap().why,
+        "nominal: the speed is that of the CPU"
+    );
 }
 
 #[test]
@@ -61,14 +69,20 @@ fn a_host_whose_rails_are_all_unusable_falls_back_to_tcp_and_fails() {
 #[test]
 fn every_warning_and_failure_says_why_and_what_to_do() {
     let fake = Fake::mlx5();
-    for path in ["dev/infiniband", "usr/lib", "sys/class/net/ib0", "sys/kernel/mm", "proc/modules"] {
+    for path in ["dev/infiniband", "usr/lib", "sys/class/net/ib0", "sys/kernel/mm", "proc/modules"]
+    {
         fake.remove(path);
     }
     fake.set("proc/self/limits", "Max locked memory  65536  65536  bytes");
     fake.set("sys/class/infiniband/mlx5_1/ports/1/state", "2: INIT");
-    let bad: Vec<_> = fake.findings().into_iter().filter(|finding| finding.severity > Severity::Ok).collect();
+    let bad: Vec<_> =
+        fake.findings().into_iter().filter(|finding| finding.severity > Severity::Ok).collect();
     assert!(bad.len() >= 8, "{bad:#?}");
     for finding in bad {
-        assert!(!finding.why.is_empty() && finding.remedy.is_some_and(|remedy| !remedy.is_empty()), "{}", finding.seen);
+        assert!(
+            !finding.why.is_empty() && finding.remedy.is_some_and(|remedy| !remedy.is_empty()),
+            "{}",
+            finding.seen
+        );
     }
 }

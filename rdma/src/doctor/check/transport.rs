@@ -8,12 +8,17 @@ use crate::doctor::host::{Access, Host, PortState, Rail};
 const GET_RDMA: &str = "load the driver of a NIC that can do RDMA; for a trial without one: \
     modprobe rdma_rxe && rdma link add rxe0 type rxe netdev eth0";
 
-/// Rails that a connection can be made on: port active, device file open, known to libibverbs, address there.
+/// Rails that a connection can be made on: port active, device file open, known to libibverbs,
+/// address there.
 pub fn usable_rails(host: &Host) -> Vec<Rail<'_>> {
     let usable = |rail: &Rail<'_>| {
-        let listed = !matches!(&host.listed, Some(Ok(listed)) if !listed.contains(&rail.device.name));
+        let listed =
+            !matches!(&host.listed, Some(Ok(listed)) if !listed.contains(&rail.device.name));
         let open = rail.device.access == Access::Open;
-        listed && open && rail.port.state == PortState::Active && !host.addresses_of(*rail).is_empty()
+        listed
+            && open
+            && rail.port.state == PortState::Active
+            && !host.addresses_of(*rail).is_empty()
     };
     host.rails().filter(usable).collect()
 }
@@ -33,14 +38,18 @@ pub(super) fn check(host: &Host, needs: &Needs) -> Finding {
     let why = "without verbs, bytes pass through the kernel at both ends";
     let remedy = "follow the remedies below, failures first";
     if let Some(blocked) = blocked(host, needs) {
-        let seen = format!("{} present, but {blocked}: tcp is used", count(host.devices.len(), "RDMA device"));
+        let seen = format!(
+            "{} present, but {blocked}: tcp is used",
+            count(host.devices.len(), "RDMA device")
+        );
         return Finding::fail(Check::Transport, subject, seen).remedy(why, remedy);
     }
     let all = host.rails().count();
     match rails.len() {
         0 => {
             let seen = format!(
-                "{} present, but no port is active, open to this process and with an IP address at once: tcp is used",
+                "{} present, but no port is active, open to this process and with an IP address at \
+                once: tcp is used",
                 count(host.devices.len(), "RDMA device")
             );
             Finding::fail(Check::Transport, subject, seen).remedy(why, remedy)
@@ -65,5 +74,6 @@ fn blocked(host: &Host, needs: &Needs) -> Option<String> {
     if let Some(Err(complaint)) = &host.listed {
         return Some(format!("libibverbs says: {complaint}"));
     }
-    memory::memlock_too_small(host, needs).then(|| "the arena can't be registered (memlock)".to_owned())
+    memory::memlock_too_small(host, needs)
+        .then(|| "the arena can't be registered (memlock)".to_owned())
 }

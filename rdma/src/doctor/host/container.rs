@@ -13,6 +13,7 @@ pub(super) fn evidence(tree: &Tree) -> Option<String> {
     }
     let groups = tree.text("proc/self/cgroup")?;
     // A daemon of the host, such as /system.slice/docker.service, is not in a container.
-    let inside = |line: &&str| CGROUPS.iter().any(|name| line.contains(name)) && !line.ends_with(".service");
+    let inside =
+        |line: &&str| CGROUPS.iter().any(|name| line.contains(name)) && !line.ends_with(".service");
     groups.lines().find(inside).map(|line| format!("cgroup {line}"))
 }

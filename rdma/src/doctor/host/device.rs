@@ -50,7 +50,8 @@ pub(super) fn read(tree: &Tree, netdevs: &[Netdev]) -> Vec<Device> {
 fn device(tree: &Tree, name: String, netdevs: &[Netdev]) -> Device {
     let at = format!("sys/class/infiniband/{name}");
     let description = tree.text(&format!("{at}/node_desc")).unwrap_or_default();
-    // The software devices have no driver in sysfs: siw's `device` even is that of the netdev below it.
+    // The software devices have no driver in sysfs: siw's `device` even is that of the netdev below
+    // it.
     let (kind, driver) = if description == "rxe" {
         (DeviceKind::Software, Some("rdma_rxe".to_owned()))
     } else if description.starts_with("Software iWARP") {
@@ -60,12 +61,15 @@ fn device(tree: &Tree, name: String, netdevs: &[Netdev]) -> Device {
     };
     // "4: RNIC" is iWARP, "1: CA" InfiniBand and RoCE.
     let iwarp = tree.text(&format!("{at}/node_type")).is_some_and(|node| node.starts_with('4'));
-    let uverbs = tree
-        .names("sys/class/infiniband_verbs")
-        .into_iter()
-        .find(|file| tree.text(&format!("sys/class/infiniband_verbs/{file}/ibdev")).as_deref() == Some(name.as_str()));
-    let access = uverbs.as_ref().map_or(Access::Missing, |file| access(tree, &format!("dev/infiniband/{file}")));
-    let ports = tree.names(&format!("{at}/ports")).into_iter().filter_map(|number| number.parse().ok());
+    let uverbs = tree.names("sys/class/infiniband_verbs").into_iter().find(|file| {
+        tree.text(&format!("sys/class/infiniband_verbs/{file}/ibdev")).as_deref()
+            == Some(name.as_str())
+    });
+    let access = uverbs
+        .as_ref()
+        .map_or(Access::Missing, |file| access(tree, &format!("dev/infiniband/{file}")));
+    let ports =
+        tree.names(&format!("{at}/ports")).into_iter().filter_map(|number| number.parse().ok());
     let ports = ports.map(|number| port::read(tree, &at, number, iwarp, netdevs)).collect();
     Device {
         kind,
@@ -81,7 +85,8 @@ fn device(tree: &Tree, name: String, netdevs: &[Netdev]) -> Device {
     }
 }
 
-/// Opens the file as a user of RDMA would, and closes it again: permission bits don't tell what a container's device rules forbid.
+/// Opens the file as a user of RDMA would, and closes it again: permission bits don't tell what a
+/// container's device rules forbid.
 pub(super) fn access(tree: &Tree, path: &str) -> Access {
     match OpenOptions::new().read(true).write(true).open(tree.path(path)) {
         Ok(_) => Access::Open,

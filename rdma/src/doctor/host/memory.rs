@@ -31,12 +31,14 @@ pub struct HugePool {
 pub(super) fn read(tree: &Tree) -> Memory {
     let info = tree.text("proc/meminfo").unwrap_or_default();
     let total = info.lines().find_map(|line| line.strip_prefix("MemTotal:"));
-    let kib: u64 = total.and_then(|text| text.trim().trim_end_matches("kB").trim().parse().ok()).unwrap_or(0);
+    let kib: u64 =
+        total.and_then(|text| text.trim().trim_end_matches("kB").trim().parse().ok()).unwrap_or(0);
     Memory { total_bytes: kib << 10, limit: cgroup_limit(tree) }
 }
 
-/// Both versions of cgroups; a limit holds for everything below it. Inside a cgroup namespace, or with the host's path in a
-/// container, the process's own folder is the mount's root, which is looked at too.
+/// Both versions of cgroups; a limit holds for everything below it. Inside a cgroup namespace, or
+/// with the host's path in a container, the process's own folder is the mount's root, which is
+/// looked at too.
 fn cgroup_limit(tree: &Tree) -> Option<(u64, String)> {
     let groups = tree.text("proc/self/cgroup").unwrap_or_default();
     let mut smallest: Option<(u64, String)> = None;
@@ -51,9 +53,13 @@ fn cgroup_limit(tree: &Tree) -> Option<(u64, String)> {
             continue;
         };
         for folder in std::path::Path::new(path.trim_start_matches('/')).ancestors() {
-            let at = format!("{mount}/{}", folder.display()).trim_end_matches('/').to_owned() + "/" + file;
+            let at = format!("{mount}/{}", folder.display()).trim_end_matches('/').to_owned()
+                + "/"
+                + file;
             // "max" is no number; version 1 writes "no limit" as a number near 2^63.
-            let Some(bytes) = tree.number::<u64>(&at).filter(|bytes| *bytes < 1 << 60) else { continue };
+            let Some(bytes) = tree.number::<u64>(&at).filter(|bytes| *bytes < 1 << 60) else {
+                continue;
+            };
             if smallest.as_ref().is_none_or(|(least, _)| bytes < *least) {
                 smallest = Some((bytes, format!("/{at}")));
             }

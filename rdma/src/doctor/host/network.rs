@@ -56,7 +56,11 @@ fn netdev(tree: &Tree, name: String, addresses: &Addresses) -> Netdev {
     let first_word = |text: String| text.split_whitespace().next().map(str::to_owned);
     let bond = text("bonding/mode").and_then(first_word).map(|mode| Bond {
         mode,
-        slaves: text("bonding/slaves").unwrap_or_default().split_whitespace().map(str::to_owned).collect(),
+        slaves: text("bonding/slaves")
+            .unwrap_or_default()
+            .split_whitespace()
+            .map(str::to_owned)
+            .collect(),
         hash_policy: text("bonding/xmit_hash_policy").and_then(first_word),
     });
     Netdev {
@@ -82,7 +86,9 @@ pub(super) fn add_gid_addresses(netdevs: &mut [Netdev], devices: &[Device]) {
     let gids = devices.iter().flat_map(|device| &device.ports).flat_map(|port| &port.gids);
     for gid in gids {
         let address = gid.gid.to_ipv4_mapped().map_or(IpAddr::V6(gid.gid), IpAddr::V4);
-        let Some(netdev) = netdevs.iter_mut().find(|netdev| Some(&netdev.name) == gid.netdev.as_ref()) else {
+        let Some(netdev) =
+            netdevs.iter_mut().find(|netdev| Some(&netdev.name) == gid.netdev.as_ref())
+        else {
             continue;
         };
         if !netdev.addresses.contains(&address) {

@@ -1,4 +1,5 @@
-//! Ports of RDMA devices: state, rate, GIDs, P_Keys, counters, and the network devices that are on them.
+//! Ports of RDMA devices: state, rate, GIDs, P_Keys, counters, and the network devices that are on
+//! them.
 
 use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
@@ -21,7 +22,8 @@ pub struct Port {
     /// `counters` and `hw_counters` together.
     pub counters: BTreeMap<String, u64>,
     pub netdevs: Vec<String>,
-    /// As the device reports it in bytes. No file has it: `None` unless the caller asked the device.
+    /// As the device reports it in bytes. No file has it: `None` unless the caller asked the
+    /// device.
     pub active_mtu: Option<u32>,
 }
 
@@ -70,13 +72,20 @@ pub enum GidKind {
 }
 
 /// `device` is its folder.
-pub(super) fn read(tree: &Tree, device: &str, number: u32, iwarp: bool, netdevs: &[Netdev]) -> Port {
+pub(super) fn read(
+    tree: &Tree,
+    device: &str,
+    number: u32,
+    iwarp: bool,
+    netdevs: &[Netdev],
+) -> Port {
     let at = format!("{device}/ports/{number}");
     let gids = gids(tree, &at, iwarp);
     let counters = ["counters", "hw_counters"].iter().flat_map(|folder| {
         let folder = format!("{at}/{folder}");
         let names = tree.names(&folder).into_iter();
-        names.filter_map(move |name| Some((name.clone(), tree.number(&format!("{folder}/{name}"))?)))
+        names
+            .filter_map(move |name| Some((name.clone(), tree.number(&format!("{folder}/{name}"))?)))
     });
     let pkeys = tree.names(&format!("{at}/pkeys")).into_iter();
     let pkeys = pkeys.filter_map(|index| {
@@ -85,7 +94,8 @@ pub(super) fn read(tree: &Tree, device: &str, number: u32, iwarp: bool, netdevs:
     });
     Port {
         number,
-        state: after_colon(tree, &format!("{at}/state")).map_or(PortState::Unknown, |state| state.as_str().into()),
+        state: after_colon(tree, &format!("{at}/state"))
+            .map_or(PortState::Unknown, |state| state.as_str().into()),
         physical: after_colon(tree, &format!("{at}/phys_state")).unwrap_or_default(),
         link_layer: match tree.text(&format!("{at}/link_layer")).as_deref() {
             Some("InfiniBand") => LinkLayer::InfiniBand,
@@ -109,10 +119,12 @@ fn after_colon(tree: &Tree, path: &str) -> Option<String> {
 
 /// The table has holes, and up to 1,024 places; the type of an empty one can't be read (EINVAL).
 fn gids(tree: &Tree, at: &str, iwarp: bool) -> Vec<Gid> {
-    let indexes = tree.names(&format!("{at}/gids")).into_iter().filter_map(|index| index.parse::<u32>().ok());
+    let indexes =
+        tree.names(&format!("{at}/gids")).into_iter().filter_map(|index| index.parse::<u32>().ok());
     let gid = |index| {
         let gid: Ipv6Addr = tree.text(&format!("{at}/gids/{index}"))?.parse().ok()?;
-        // An unused entry of an InfiniBand port has the prefix and no more. iWARP has a MAC address in front and no more.
+        // An unused entry of an InfiniBand port has the prefix and no more. iWARP has a MAC address
+        // in front and no more.
         if gid.is_unspecified() || (gid.segments()[4..] == [0; 4] && !iwarp) {
             return None;
         }
@@ -121,20 +133,31 @@ fn gids(tree: &Tree, at: &str, iwarp: bool) -> Vec<Gid> {
             Some(text) if text.contains("RoCE v1") => GidKind::InfiniBandOrRoceV1,
             _ => GidKind::Unknown,
         };
-        let netdev = tree.text(&format!("{at}/gid_attrs/ndevs/{index}")).filter(|name| !name.is_empty());
+        let netdev =
+            tree.text(&format!("{at}/gid_attrs/ndevs/{index}")).filter(|name| !name.is_empty());
         Some(Gid { index, gid, kind, netdev })
     };
     indexes.filter_map(gid).collect()
 }
 
-/// Which network devices are on a port. RoCE says it beside its GIDs, rxe in `parent`, iWARP by a GID that is the MAC
-/// address, InfiniBand by the PCI device and the port's number.
-fn netdevs_of(tree: &Tree, device: &str, number: u32, gids: &[Gid], netdevs: &[Netdev]) -> Vec<String> {
+/// Which network devices are on a port. RoCE says it beside its GIDs, rxe in `parent`, iWARP by a
+/// GID that is the MAC address, InfiniBand by the PCI device and the port's number.
+fn netdevs_of(
+    tree: &Tree,
+    device: &str,
+    number: u32,
+    gids: &[Gid],
+    netdevs: &[Netdev],
+) -> Vec<String> {
     let mut found: Vec<String> = gids.iter().filter_map(|gid| gid.netdev.clone()).collect();
     found.extend(tree.text(&format!("{device}/parent")));
     let macs = gids.iter().map(|gid| gid.gid.octets()).filter(|gid| gid[6..] == [0; 10]);
-    for mac in macs.map(|gid| gid[..6].iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":")) {
-        found.extend(netdevs.iter().filter(|netdev| netdev.mac == mac).map(|netdev| netdev.name.clone()));
+    for mac in macs
+        .map(|gid| gid[..6].iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":"))
+    {
+        found.extend(
+            netdevs.iter().filter(|netdev| netdev.mac == mac).map(|netdev| netdev.name.clone()),
+        );
     }
     if found.is_empty() {
         // dev_port counts from 0, ports from 1.

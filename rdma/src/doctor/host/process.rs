@@ -33,7 +33,8 @@ pub(super) fn read(tree: &Tree) -> Process {
         let line = status.lines().find(|line| line.starts_with(name))?;
         Some(line.split_once(':')?.1.trim().to_owned())
     };
-    let capabilities = field("CapEff:").and_then(|text| u64::from_str_radix(&text, 16).ok()).unwrap_or(0);
+    let capabilities =
+        field("CapEff:").and_then(|text| u64::from_str_radix(&text, 16).ok()).unwrap_or(0);
     let limits = tree.text("proc/self/limits").unwrap_or_default();
     let memlock = limits.lines().find_map(|line| line.strip_prefix("Max locked memory"));
     let mut memlock = memlock.unwrap_or_default().split_whitespace().map(limit);
@@ -64,7 +65,9 @@ impl CpuSet {
     }
 
     pub fn meets(&self, other: &Self) -> bool {
-        self.0.iter().any(|(first, last)| other.0.iter().any(|(from, to)| first <= to && from <= last))
+        self.0
+            .iter()
+            .any(|(first, last)| other.0.iter().any(|(from, to)| first <= to && from <= last))
     }
 }
 
@@ -72,7 +75,11 @@ impl std::fmt::Display for CpuSet {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for (at, (first, last)) in self.0.iter().enumerate() {
             let comma = if at == 0 { "" } else { "," };
-            if first == last { write!(f, "{comma}{first}")? } else { write!(f, "{comma}{first}-{last}")? }
+            if first == last {
+                write!(f, "{comma}{first}")?
+            } else {
+                write!(f, "{comma}{first}-{last}")?
+            }
         }
         Ok(())
     }

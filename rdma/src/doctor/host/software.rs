@@ -41,11 +41,17 @@ pub(in crate::doctor) struct Driver {
     pub always: bool,
 }
 
-const fn driver(hardware: &'static str, module: &'static str, provider: &'static str, always: bool) -> Driver {
+const fn driver(
+    hardware: &'static str,
+    module: &'static str,
+    provider: &'static str,
+    always: bool,
+) -> Driver {
     Driver { hardware, module, provider, always }
 }
 
-/// From rdma-core's `providers/` and the kernel's `drivers/infiniband/hw/`; look again when either gains one.
+/// From rdma-core's `providers/` and the kernel's `drivers/infiniband/hw/`; look again when either
+/// gains one.
 pub(in crate::doctor) const DRIVERS: [Driver; 15] = [
     driver("mlx5_core", "mlx5_ib", "mlx5", true),
     driver("mlx4_core", "mlx4_ib", "mlx4", true),
@@ -105,7 +111,9 @@ pub(super) fn libraries(tree: &Tree) -> Libraries {
         .iter()
         .filter_map(|file| tree.text(&format!("etc/libibverbs.d/{file}")))
         .flat_map(|text| {
-            text.lines().filter_map(|line| Some(line.strip_prefix("driver")?.trim().to_owned())).collect::<Vec<_>>()
+            text.lines()
+                .filter_map(|line| Some(line.strip_prefix("driver")?.trim().to_owned()))
+                .collect::<Vec<_>>()
         })
         .collect();
     let installed: BTreeSet<String> = folders
@@ -119,17 +127,22 @@ pub(super) fn libraries(tree: &Tree) -> Libraries {
         // A configured path ("driver /opt/x/libfoo") names its library itself.
         providers: configured
             .iter()
-            .map(|name| name.rsplit('/').next().unwrap_or(name).trim_start_matches("lib").to_owned())
+            .map(|name| {
+                name.rsplit('/').next().unwrap_or(name).trim_start_matches("lib").to_owned()
+            })
             .filter(|name| {
-                installed.contains(name) || configured.iter().any(|path| path.contains('/') && path.ends_with(name))
+                installed.contains(name)
+                    || configured.iter().any(|path| path.contains('/') && path.ends_with(name))
             })
             .collect(),
     }
 }
 
 fn library_folders(tree: &Tree) -> Vec<String> {
-    let mut folders: Vec<String> = LIBRARY_FOLDERS.iter().map(|&folder| folder.to_owned()).collect();
-    let files = tree.names("etc/ld.so.conf.d").into_iter().map(|name| format!("etc/ld.so.conf.d/{name}"));
+    let mut folders: Vec<String> =
+        LIBRARY_FOLDERS.iter().map(|&folder| folder.to_owned()).collect();
+    let files =
+        tree.names("etc/ld.so.conf.d").into_iter().map(|name| format!("etc/ld.so.conf.d/{name}"));
     for file in files.chain(["etc/ld.so.conf".to_owned()]) {
         let text = tree.text(&file).unwrap_or_default();
         let paths = text.lines().map(str::trim).filter(|line| line.starts_with('/'));
@@ -138,15 +151,21 @@ fn library_folders(tree: &Tree) -> Vec<String> {
     folders
 }
 
-/// Network devices whose driver has an RDMA side that shows no device, and InfiniBand controllers without one.
+/// Network devices whose driver has an RDMA side that shows no device, and InfiniBand controllers
+/// without one.
 pub(super) fn unused(tree: &Tree, devices: &[Device], netdevs: &[Netdev]) -> Vec<UnusedNic> {
     let used: Vec<PathBuf> = devices
         .iter()
         .filter_map(|device| tree.real(&format!("sys/class/infiniband/{}/device", device.name)))
         .collect();
     let mut unused = Vec::new();
-    for netdev in netdevs.iter().filter(|netdev| netdev.hardware.as_ref().is_some_and(|at| !used.contains(at))) {
-        let known = DRIVERS.iter().find(|known| known.always && Some(known.hardware) == netdev.driver.as_deref());
+    for netdev in netdevs
+        .iter()
+        .filter(|netdev| netdev.hardware.as_ref().is_some_and(|at| !used.contains(at)))
+    {
+        let known = DRIVERS
+            .iter()
+            .find(|known| known.always && Some(known.hardware) == netdev.driver.as_deref());
         if let Some(known) = known {
             let (name, driver) = (netdev.name.clone(), netdev.driver.clone());
             unused.push(UnusedNic { name, driver, module: Some(known.module), only_rdma: false });
@@ -154,11 +173,14 @@ pub(super) fn unused(tree: &Tree, devices: &[Device], netdevs: &[Netdev]) -> Vec
     }
     for name in tree.names("sys/bus/pci/devices") {
         let at = format!("sys/bus/pci/devices/{name}");
-        let infiniband = tree.text(&format!("{at}/class")).is_some_and(|class| class.starts_with("0x0207"));
+        let infiniband =
+            tree.text(&format!("{at}/class")).is_some_and(|class| class.starts_with("0x0207"));
         if infiniband && tree.real(&at).is_none_or(|real| !used.contains(&real)) {
             let driver = tree.link(&format!("{at}/driver"));
-            let module =
-                DRIVERS.iter().find(|known| Some(known.hardware) == driver.as_deref()).map(|known| known.module);
+            let module = DRIVERS
+                .iter()
+                .find(|known| Some(known.hardware) == driver.as_deref())
+                .map(|known| known.module);
             unused.push(UnusedNic { name, driver, module, only_rdma: true });
         }
     }

@@ -1,11 +1,13 @@
-//! Small files below a root folder. Absent and unreadable are the same: sysfs answers EINVAL for what a device has not.
+//! Small files below a root folder. Absent and unreadable are the same: sysfs answers EINVAL for
+//! what a device has not.
 
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// Far above the largest file of interest (`/proc/modules`, some 20 KiB), far below what would hurt.
+/// Far above the largest file of interest (`/proc/modules`, some 20 KiB), far below what would
+/// hurt.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 pub(super) struct Tree {

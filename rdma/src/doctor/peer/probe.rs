@@ -1,4 +1,5 @@
-//! Asks the network: resolves, looks up the route, connects, takes the time. Every step has a deadline.
+//! Asks the network: resolves, looks up the route, connects, takes the time. Every step has a
+//! deadline.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
@@ -75,13 +76,21 @@ fn resolve(host: &str, port: u16) -> io::Result<Vec<IpAddr>> {
 }
 
 fn device_of(this: &Host, source: IpAddr) -> Option<String> {
-    this.netdevs.iter().find(|netdev| netdev.addresses.contains(&source)).map(|netdev| netdev.name.clone())
+    this.netdevs
+        .iter()
+        .find(|netdev| netdev.addresses.contains(&source))
+        .map(|netdev| netdev.name.clone())
 }
 
 /// A connected UDP socket sends nothing, and knows what it would send from and how large.
 fn way(to: SocketAddr, options: &ProbeOptions) -> io::Result<(IpAddr, Option<u32>)> {
-    let any = if to.is_ipv4() { IpAddr::V4(Ipv4Addr::UNSPECIFIED) } else { IpAddr::V6(Ipv6Addr::UNSPECIFIED) };
-    let from = options.bind_address.filter(|address| address.is_ipv4() == to.is_ipv4()).unwrap_or(any);
+    let any = if to.is_ipv4() {
+        IpAddr::V4(Ipv4Addr::UNSPECIFIED)
+    } else {
+        IpAddr::V6(Ipv6Addr::UNSPECIFIED)
+    };
+    let from =
+        options.bind_address.filter(|address| address.is_ipv4() == to.is_ipv4()).unwrap_or(any);
     let socket = UdpSocket::bind((from, 0))?;
     if let Some(device) = &options.bind_device {
         SockRef::from(&socket).bind_device(Some(device.as_bytes()))?;
@@ -92,11 +101,15 @@ fn way(to: SocketAddr, options: &ProbeOptions) -> io::Result<(IpAddr, Option<u32
 
 /// IP_MTU, which socket2 doesn't have.
 fn path_mtu(socket: BorrowedFd<'_>, ipv4: bool) -> Option<u32> {
-    let (level, option) = if ipv4 { (libc::IPPROTO_IP, libc::IP_MTU) } else { (libc::IPPROTO_IPV6, libc::IPV6_MTU) };
+    let (level, option) =
+        if ipv4 { (libc::IPPROTO_IP, libc::IP_MTU) } else { (libc::IPPROTO_IPV6, libc::IPV6_MTU) };
     let mut mtu: libc::c_int = 0;
     let mut length = libc::socklen_t::try_from(size_of::<libc::c_int>()).ok()?;
-    // SAFETY: the socket is open while it is borrowed; value and length are valid places of the sizes that they tell.
-    let result = unsafe { libc::getsockopt(socket.as_raw_fd(), level, option, (&raw mut mtu).cast(), &raw mut length) };
+    // SAFETY: the socket is open while it is borrowed; value and length are valid places of the
+    // sizes that they tell.
+    let result = unsafe {
+        libc::getsockopt(socket.as_raw_fd(), level, option, (&raw mut mtu).cast(), &raw mut length)
+    };
     if result == 0 { u32::try_from(mtu).ok() } else { None }
 }
 
@@ -108,8 +121,11 @@ fn reach(to: SocketAddr, options: &ProbeOptions) -> Reached {
         let round_trip = begin.elapsed();
         let now = match connected {
             Ok(socket) => Reached::Connected { round_trip, segment_bytes: socket.tcp_mss().ok() },
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Reached::Refused { round_trip },
-            // One that fails after others worked is the network's, not the peer's, and is no reason to forget those.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                Reached::Refused { round_trip }
+            }
+            // One that fails after others worked is the network's, not the peer's, and is no reason
+            // to forget those.
             Err(error) => return best.unwrap_or(Reached::Failed(error.to_string())),
         };
         best = Some(best.map_or(now.clone(), |best| shorter(best, now)));
@@ -156,8 +172,12 @@ mod tests {
     #[test]
     fn a_listening_peer_is_reached_and_its_way_is_known() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let probe = probe_peer(&this(), "127.0.0.1", listener.local_addr().unwrap().port(), &options());
-        assert!(matches!(probe.reached, Reached::Connected { segment_bytes: Some(1..), .. }), "{probe:?}");
+        let probe =
+            probe_peer(&this(), "127.0.0.1", listener.local_addr().unwrap().port(), &options());
+        assert!(
+            matches!(probe.reached, Reached::Connected { segment_bytes: Some(1..), .. }),
+            "{probe:?}"
+        );
         assert_eq!(probe.source, Ok("127.0.0.1".parse().unwrap()));
         assert_eq!(probe.device.as_deref(), Some("lo"));
         assert!(probe.path_mtu.is_some_and(|mtu| mtu >= 1280), "{probe:?}");

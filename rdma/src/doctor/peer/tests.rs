@@ -56,37 +56,59 @@ fn a_peer_on_a_rail_is_well() {
 
 #[test]
 fn a_name_that_does_not_resolve_is_a_failure() {
-    let found = worst(&PeerProbe { resolved: Err("Name or service not known".to_owned()), ..on_the_rail() });
-    assert_eq!((found.severity, found.seen.as_str()), (Severity::Fail, "can't be resolved: Name or service not known"));
+    let found = worst(&PeerProbe {
+        resolved: Err("Name or service not known".to_owned()),
+        ..on_the_rail()
+    });
+    assert_eq!(
+        (found.severity, found.seen.as_str()),
+        (Severity::Fail, "can't be resolved: Name or service not known")
+    );
 }
 
 #[test]
 fn a_peer_without_route_is_a_failure() {
-    let found = worst(&PeerProbe { source: Err("Network is unreachable".to_owned()), ..on_the_rail() });
-    assert_eq!((found.severity, found.seen.as_str()), (Severity::Fail, "no route: Network is unreachable"));
+    let found =
+        worst(&PeerProbe { source: Err("Network is unreachable".to_owned()), ..on_the_rail() });
+    assert_eq!(
+        (found.severity, found.seen.as_str()),
+        (Severity::Fail, "no route: Network is unreachable")
+    );
 }
 
 #[test]
 fn refused_and_silent_ports_are_failures_with_different_remedies() {
-    let refused =
-        worst(&PeerProbe { reached: Reached::Refused { round_trip: Duration::from_millis(2) }, ..on_the_rail() });
+    let refused = worst(&PeerProbe {
+        reached: Reached::Refused { round_trip: Duration::from_millis(2) },
+        ..on_the_rail()
+    });
     assert_eq!(
         (refused.severity, refused.seen.as_str()),
         (Severity::Fail, "the host answers after 2.000 ms, and refuses port 9400")
     );
     assert!(refused.remedy.unwrap().contains("worker.listen"));
-    let silent = worst(&PeerProbe { reached: Reached::Failed("connection timed out".to_owned()), ..on_the_rail() });
+    let silent = worst(&PeerProbe {
+        reached: Reached::Failed("connection timed out".to_owned()),
+        ..on_the_rail()
+    });
     assert_eq!(silent.severity, Severity::Fail);
     assert!(silent.remedy.unwrap().contains("firewalls"));
 }
 
 #[test]
 fn a_way_past_the_rails_is_a_warning_if_there_are_rails() {
-    let past =
-        PeerProbe { device: Some("eth0".to_owned()), path_mtu: Some(1500), reached: connected(1448), ..on_the_rail() };
+    let past = PeerProbe {
+        device: Some("eth0".to_owned()),
+        path_mtu: Some(1500),
+        reached: connected(1448),
+        ..on_the_rail()
+    };
     let found = worst(&past);
     assert_eq!(found.severity, Severity::Warn);
-    assert_eq!(found.seen, "the way leads out of eth0, which is on no rail; this host has mlx5_0/1, mlx5_1/1");
+    assert_eq!(
+        found.seen,
+        "the way leads out of eth0, which is on no rail; this host has mlx5_0/1, mlx5_1/1"
+    );
     let bare = judge_peer(&Fake::bare().host(), &past);
     assert_eq!(verdict(&bare), Severity::Ok, "without RDMA, tcp is what there is: {bare:#?}");
 }
@@ -95,8 +117,12 @@ fn a_way_past_the_rails_is_a_warning_if_there_are_rails() {
 fn ends_that_disagree_about_the_mtu_are_a_warning() {
     let found = worst(&PeerProbe { reached: connected(1448), ..on_the_rail() });
     assert_eq!(found.severity, Severity::Warn);
-    assert_eq!(found.seen, "eth2 has MTU 9000, the peer takes about 1500; RDMA packets carry 4096 bytes");
-    let path = worst(&PeerProbe { path_mtu: Some(1500), reached: connected(1448), ..on_the_rail() });
+    assert_eq!(
+        found.seen,
+        "eth2 has MTU 9000, the peer takes about 1500; RDMA packets carry 4096 bytes"
+    );
+    let path =
+        worst(&PeerProbe { path_mtu: Some(1500), reached: connected(1448), ..on_the_rail() });
     assert_eq!(path.seen, "eth2 has MTU 9000, the path 1500; RDMA packets carry 1024 bytes");
     // A peer without time stamps has 12 bytes more in a segment, and one with options 12 less.
     for segment in [8936, 8960] {
@@ -110,7 +136,11 @@ fn ends_that_disagree_about_the_mtu_are_a_warning() {
 
 #[test]
 fn this_host_is_known_by_its_own_address() {
-    let own = PeerProbe { address: Some("10.2.0.7:9400".parse().unwrap()), path_mtu: Some(65_535), ..on_the_rail() };
+    let own = PeerProbe {
+        address: Some("10.2.0.7:9400".parse().unwrap()),
+        path_mtu: Some(65_535),
+        ..on_the_rail()
+    };
     assert_eq!(worst(&own).severity, Severity::Ok, "its MTU is the loopback device's");
     assert!(judged(&own).iter().any(|finding| finding.seen == "is this host: shm is used"));
     // Found by trying: the loopback device has MTU 65,536, and its path 65,535.

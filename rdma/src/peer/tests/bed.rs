@@ -60,7 +60,8 @@ impl Line {
     /// From now on a tcp connection tells these ways.
     pub fn tells(&self, ways: Ways) {
         let echo = Arc::new(Echo(self.watch.clone()));
-        *self.watch.instead.lock() = Some(InProcess::posing_as(Tcp, ways, echo, Mode::Copy(Faults::none())));
+        *self.watch.instead.lock() =
+            Some(InProcess::posing_as(Tcp, ways, echo, Mode::Copy(Faults::none())));
     }
 
     pub fn asked(&self) -> Vec<Ways> {
@@ -133,16 +134,26 @@ impl Bed {
         Self::with_peer_rails(rails, rails, shm, options)
     }
 
-    pub fn with_peer_rails(rails: usize, peer_rails: usize, shm: bool, options: PeerOptions) -> Self {
+    pub fn with_peer_rails(
+        rails: usize,
+        peer_rails: usize,
+        shm: bool,
+        options: PeerOptions,
+    ) -> Self {
         static SOCKETS: AtomicUsize = AtomicUsize::new(0);
         let nth = SOCKETS.fetch_add(1, Ordering::SeqCst);
-        let socket = std::env::temp_dir().join(format!("verbs3-peer-{}-{nth}.sock", std::process::id()));
+        let socket =
+            std::env::temp_dir().join(format!("verbs3-peer-{}-{nth}.sock", std::process::id()));
         let listener = UnixListener::bind(&socket).unwrap();
         let way = shm.then(|| ShmWay::of_this_host(&socket).unwrap());
-        let ways = Ways { shm: way, rails: (0..peer_rails).map(|nth| Some(Self::rail_address(nth))).collect() };
+        let ways = Ways {
+            shm: way,
+            rails: (0..peer_rails).map(|nth| Some(Self::rail_address(nth))).collect(),
+        };
         let (tcp, tcp_line) = fake(Tcp, ways);
         let (shared, shm_line) = fake(Shm, Ways::default());
-        let (verbs, lines): (Vec<_>, Vec<_>) = (0..rails).map(|_| fake(Verbs, Ways::default())).unzip();
+        let (verbs, lines): (Vec<_>, Vec<_>) =
+            (0..rails).map(|_| fake(Verbs, Ways::default())).unzip();
         // In no particular order: the kind decides.
         let transports = [vec![tcp], verbs, vec![shared]].concat();
         let address = PeerAddress::named("192.0.2.1:9400".parse().unwrap(), "gpu-07");
@@ -168,14 +179,16 @@ impl Bed {
         Ok(call.kind().unwrap())
     }
 
-    /// As the tier's client asks for what may be asked twice: a broken connection is followed by another try.
+    /// As the tier's client asks for what may be asked twice: a broken connection is followed by
+    /// another try.
     pub async fn ask_surely(&self) -> Result<TransportKind, TransportError> {
         let mut tries = 0;
         loop {
             tries += 1;
             match self.ask().await {
                 Err(TransportError::Lost { .. }) if tries < 8 => {}
-                Err(TransportError::Unreachable { .. }) if tries < 8 && self.peer.is_connected() => {}
+                Err(TransportError::Unreachable { .. })
+                    if tries < 8 && self.peer.is_connected() => {}
                 result => return result,
             }
         }

@@ -148,7 +148,10 @@ async fn with_every_way_down_calls_fail_at_once_and_the_first_way_that_returns_i
     for _ in 0..60 {
         let start = Instant::now();
         let error = bed.ask_surely().await.unwrap_err();
-        assert!(matches!(error, TransportError::Unreachable { .. } | TransportError::Lost { .. }), "{error}");
+        assert!(
+            matches!(error, TransportError::Unreachable { .. } | TransportError::Lost { .. }),
+            "{error}"
+        );
         assert_eq!(start.elapsed(), Duration::ZERO);
         tokio::time::sleep(SECOND).await;
     }
@@ -179,7 +182,10 @@ async fn whatever_fails_no_call_is_lost_while_tcp_works() {
             let start = Instant::now();
             let kind = bed.ask_surely().await;
             assert!(kind.is_ok(), "seed {seed}, step {step}: {kind:?}");
-            assert!(start.elapsed() <= 2 * PeerOptions::default().upgrade_wait, "seed {seed}, step {step}");
+            assert!(
+                start.elapsed() <= 2 * PeerOptions::default().upgrade_wait,
+                "seed {seed}, step {step}"
+            );
             tokio::time::sleep(Duration::from_millis(random.random_range(0..20_000))).await;
         }
         for line in &bed.rails {

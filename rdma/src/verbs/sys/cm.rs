@@ -1,6 +1,7 @@
 //! Connections by rdma_cm: the address selects device, port, GID and P_Key.
 //!
-//! Owns ids, their event channels and queue pairs, and the order of their ends. Knows no frame and no credit.
+//! Owns ids, their event channels and queue pairs, and the order of their ends. Knows no frame and
+//! no credit.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -21,7 +22,8 @@ use super::{TRANSPORT_IWARP, check, last_error, states};
 /// What an InfiniBand connection request has room for.
 pub(in crate::verbs) const PRIVATE_BYTES_MAX: usize = 56;
 
-/// `RDMA_OPTION_ID` and its options, of <rdma/rdma_cma.h>; macros and anonymous enums, which the bindings leave out.
+/// `RDMA_OPTION_ID` and its options, of <rdma/rdma_cma.h>; macros and anonymous enums, which the
+/// bindings leave out.
 const OPTION_ID: libc::c_int = 0;
 const OPTION_ID_TOS: libc::c_int = 0;
 const OPTION_ID_REUSEADDR: libc::c_int = 1;
@@ -42,7 +44,8 @@ pub(in crate::verbs) enum EventKind {
     AddressResolved,
     RouteResolved,
     ConnectRequest,
-    /// The peer accepts; a queue pair whose states this side moves becomes ready, and then `establish` is due.
+    /// The peer accepts; a queue pair whose states this side moves becomes ready, and then
+    /// `establish` is due.
     Accepted,
     Established,
     Disconnected,
@@ -69,7 +72,8 @@ impl EventChannel {
     pub(in crate::verbs) fn new() -> io::Result<Arc<Self>> {
         // SAFETY: takes nothing.
         let channel = unsafe { ffi::rdma_create_event_channel() };
-        let channel = NonNull::new(channel).ok_or_else(|| last_error("can't create an RDMA event channel"))?;
+        let channel = NonNull::new(channel)
+            .ok_or_else(|| last_error("can't create an RDMA event channel"))?;
         let channel = Self { channel };
         queue::set_nonblocking(channel.as_fd().as_raw_fd())?;
         Ok(Arc::new(channel))
@@ -95,16 +99,20 @@ impl EventChannel {
         ];
         if tells.contains(&event_type) {
             // SAFETY: these kinds carry connection parameters.
-            let (data, bytes) =
-                unsafe { ((*event).param.conn.private_data.cast::<u8>(), (*event).param.conn.private_data_len) };
+            let (data, bytes) = unsafe {
+                (
+                    (*event).param.conn.private_data.cast::<u8>(),
+                    (*event).param.conn.private_data_len,
+                )
+            };
             let bytes = usize::from(bytes).min(PRIVATE_BYTES_MAX);
             if !data.is_null() {
                 // SAFETY: librdmacm says that so many bytes are there until the acknowledgement.
                 unsafe { ptr::copy_nonoverlapping(data, private.as_mut_ptr(), bytes) };
             }
         }
-        // SAFETY: taken above, and acknowledged once. Nothing of it is used after this but the id of a request, which is
-        // the caller's from now on.
+        // SAFETY: taken above, and acknowledged once. Nothing of it is used after this but the id
+        // of a request, which is the caller's from now on.
         unsafe { ffi::rdma_ack_cm_event(event) };
         let request = match (kind, NonNull::new(id)) {
             (EventKind::ConnectRequest, Some(id)) => {
@@ -128,7 +136,9 @@ fn translate(event: ffi::rdma_cm_event_type::Type) -> EventKind {
         event_type::RDMA_CM_EVENT_DEVICE_REMOVAL => EventKind::DeviceRemoved,
         event_type::RDMA_CM_EVENT_ADDR_ERROR => EventKind::Failed("no RDMA route to its address"),
         event_type::RDMA_CM_EVENT_ROUTE_ERROR => EventKind::Failed("its route can't be resolved"),
-        event_type::RDMA_CM_EVENT_CONNECT_ERROR => EventKind::Failed("the connection can't be made"),
+        event_type::RDMA_CM_EVENT_CONNECT_ERROR => {
+            EventKind::Failed("the connection can't be made")
+        }
         event_type::RDMA_CM_EVENT_UNREACHABLE => EventKind::Failed("it does not answer"),
         event_type::RDMA_CM_EVENT_REJECTED => EventKind::Refused,
         _ => EventKind::Other,
@@ -187,7 +197,8 @@ pub(in crate::verbs) struct CmId {
 
 // SAFETY: librdmacm serialises every call on an id.
 unsafe impl Send for CmId {}
-// SAFETY: as for Send: `&CmId` reads fields that only `&mut self` calls change, and posts, which libibverbs serialises.
+// SAFETY: as for Send: `&CmId` reads fields that only `&mut self` calls change, and posts, which
+// libibverbs serialises.
 unsafe impl Sync for CmId {}
 
 impl CmId {
@@ -195,7 +206,9 @@ impl CmId {
         let mut id = ptr::null_mut();
         let space = ffi::rdma_port_space::RDMA_PS_TCP;
         // SAFETY: the channel is alive and held by the new id; `id` is a valid place.
-        let made = unsafe { ffi::rdma_create_id(channel.channel.as_ptr(), &raw mut id, ptr::null_mut(), space) };
+        let made = unsafe {
+            ffi::rdma_create_id(channel.channel.as_ptr(), &raw mut id, ptr::null_mut(), space)
+        };
         check(made, "can't create an RDMA id")?;
         let id = NonNull::new(id).ok_or_else(|| io::Error::other("librdmacm gave no id"))?;
         Ok(Self { id, channel: channel.clone(), queues: None, own_states: false })
@@ -216,13 +229,17 @@ impl CmId {
         };
         let address = SockAddr::from(address);
         // SAFETY: the address lives through the call, which does not write to it.
-        let bound = unsafe { ffi::rdma_bind_addr(self.id.as_ptr(), address.as_ptr().cast_mut().cast()) };
+        let bound =
+            unsafe { ffi::rdma_bind_addr(self.id.as_ptr(), address.as_ptr().cast_mut().cast()) };
         check(bound, "can't bind the RDMA address")
     }
 
     pub(in crate::verbs) fn listen(&self, backlog: i32) -> io::Result<()> {
         // SAFETY: the id is alive and bound.
-        check(unsafe { ffi::rdma_listen(self.id.as_ptr(), backlog) }, "can't listen for RDMA connections")
+        check(
+            unsafe { ffi::rdma_listen(self.id.as_ptr(), backlog) },
+            "can't listen for RDMA connections",
+        )
     }
 
     /// The port that a listener got, where it asked for any.
@@ -239,9 +256,13 @@ impl CmId {
         // SAFETY: the family lies at the same place in all members, and any bytes are one.
         match i32::from(unsafe { peer.dst_addr.sa_family }) {
             // SAFETY: the family says which member it is; any bytes are an address.
-            libc::AF_INET => Some(Ipv4Addr::from_bits(u32::from_be(unsafe { peer.dst_sin.sin_addr.s_addr })).into()),
+            libc::AF_INET => Some(
+                Ipv4Addr::from_bits(u32::from_be(unsafe { peer.dst_sin.sin_addr.s_addr })).into(),
+            ),
             // SAFETY: as above.
-            libc::AF_INET6 => Some(Ipv6Addr::from(unsafe { peer.dst_sin6.sin6_addr.s6_addr }).into()),
+            libc::AF_INET6 => {
+                Some(Ipv6Addr::from(unsafe { peer.dst_sin6.sin6_addr.s6_addr }).into())
+            }
             _ => None,
         }
     }
@@ -249,28 +270,43 @@ impl CmId {
     pub(in crate::verbs) fn set_tos(&self, mut tos: u8) -> io::Result<()> {
         let value = (&raw mut tos).cast();
         // SAFETY: the option takes one byte.
-        let set = unsafe { ffi::rdma_set_option(self.id.as_ptr(), OPTION_ID, OPTION_ID_TOS, value, 1) };
+        let set =
+            unsafe { ffi::rdma_set_option(self.id.as_ptr(), OPTION_ID, OPTION_ID_TOS, value, 1) };
         check(set, "can't set the type of service")
     }
 
-    /// Sets how long this side's NIC waits for an acknowledgement: 4.096 µs times two to this power.
+    /// Sets how long this side's NIC waits for an acknowledgement: 4.096 µs times two to this
+    /// power.
     pub(in crate::verbs) fn set_ack_timeout(&self, mut exponent: u8) -> io::Result<()> {
         let value = (&raw mut exponent).cast();
         // SAFETY: the option takes one byte.
-        let set = unsafe { ffi::rdma_set_option(self.id.as_ptr(), OPTION_ID, OPTION_ID_ACK_TIMEOUT, value, 1) };
+        let set = unsafe {
+            ffi::rdma_set_option(self.id.as_ptr(), OPTION_ID, OPTION_ID_ACK_TIMEOUT, value, 1)
+        };
         check(set, "can't set the acknowledgement timeout")
     }
 
-    pub(in crate::verbs) fn resolve_address(&self, from: IpAddr, to: SocketAddr, within: Duration) -> io::Result<()> {
+    pub(in crate::verbs) fn resolve_address(
+        &self,
+        from: IpAddr,
+        to: SocketAddr,
+        within: Duration,
+    ) -> io::Result<()> {
         let (from, to) = (SockAddr::from(SocketAddr::new(from, 0)), SockAddr::from(to));
         let (from, to) = (from.as_ptr().cast_mut().cast(), to.as_ptr().cast_mut().cast());
         // SAFETY: both addresses live through the call, which does not write to them.
-        check(unsafe { ffi::rdma_resolve_addr(self.id.as_ptr(), from, to, milliseconds(within)) }, "can't resolve it")
+        check(
+            unsafe { ffi::rdma_resolve_addr(self.id.as_ptr(), from, to, milliseconds(within)) },
+            "can't resolve it",
+        )
     }
 
     pub(in crate::verbs) fn resolve_route(&self, within: Duration) -> io::Result<()> {
         // SAFETY: the id is alive.
-        check(unsafe { ffi::rdma_resolve_route(self.id.as_ptr(), milliseconds(within)) }, "can't resolve the route")
+        check(
+            unsafe { ffi::rdma_resolve_route(self.id.as_ptr(), milliseconds(within)) },
+            "can't resolve the route",
+        )
     }
 
     /// The device's context; `None` while bound to none.
@@ -296,12 +332,16 @@ impl CmId {
     /// Moves the id to a channel of its own, as a new connection of a listener needs.
     pub(in crate::verbs) fn migrate(&mut self, channel: &Arc<EventChannel>) -> io::Result<()> {
         // SAFETY: both channels are alive, and every event of this id was acknowledged.
-        check(unsafe { ffi::rdma_migrate_id(self.id.as_ptr(), channel.channel.as_ptr()) }, "can't move an RDMA id")?;
+        check(
+            unsafe { ffi::rdma_migrate_id(self.id.as_ptr(), channel.channel.as_ptr()) },
+            "can't move an RDMA id",
+        )?;
         self.channel = channel.clone();
         Ok(())
     }
 
-    /// Makes the queue pair, with a receive queue of its own or a shared one; returns how many bytes its device takes inline.
+    /// Makes the queue pair, with a receive queue of its own or a shared one; returns how many
+    /// bytes its device takes inline.
     pub(in crate::verbs) fn create_queue_pair(
         &mut self,
         domain: &Arc<Domain>,
@@ -310,7 +350,9 @@ impl CmId {
         sizes: QueueSizes,
     ) -> io::Result<u32> {
         if self.context() != Some(domain.context()) {
-            return Err(io::Error::other("the route leads over another device than that of the rail"));
+            return Err(io::Error::other(
+                "the route leads over another device than that of the rail",
+            ));
         }
         let mut error = None;
         // Not every device takes data inline.
@@ -329,7 +371,12 @@ impl CmId {
             match self.make_queue_pair(domain, &mut attributes) {
                 Ok(own) => {
                     let (completions, shared) = (completions.clone(), shared.cloned());
-                    self.queues = Some(Queues { own, _completions: completions, shared, _domain: domain.clone() });
+                    self.queues = Some(Queues {
+                        own,
+                        _completions: completions,
+                        shared,
+                        _domain: domain.clone(),
+                    });
                     if let Some(qp) = own {
                         // SAFETY: the id is alive, and the queue pair held by it.
                         unsafe { states::to_init(self.id, qp) }?;
@@ -349,16 +396,23 @@ impl CmId {
     ) -> io::Result<Option<NonNull<ffi::ibv_qp>>> {
         let attributes: *mut ffi::ibv_qp_init_attr = attributes;
         if self.own_states {
-            // SAFETY: the domain is alive, as is the completion queue in the attributes: the caller holds both.
+            // SAFETY: the domain is alive, as is the completion queue in the attributes: the caller
+            // holds both.
             let qp = unsafe { ffi::ibv_create_qp(domain.pd(), attributes) };
-            return NonNull::new(qp).map(Some).ok_or_else(|| last_error("can't create a queue pair"));
+            return NonNull::new(qp)
+                .map(Some)
+                .ok_or_else(|| last_error("can't create a queue pair"));
         }
         // SAFETY: as above; rdma_cm keeps the queue pair with the id.
-        check(unsafe { ffi::rdma_create_qp(self.id.as_ptr(), domain.pd(), attributes) }, "can't create a queue pair")?;
+        check(
+            unsafe { ffi::rdma_create_qp(self.id.as_ptr(), domain.pd(), attributes) },
+            "can't create a queue pair",
+        )?;
         Ok(None)
     }
 
-    /// Leaves the states of the queue pair, which must not be made yet, to this side: see [`CmId::get_ready`].
+    /// Leaves the states of the queue pair, which must not be made yet, to this side: see
+    /// [`CmId::get_ready`].
     pub(in crate::verbs) fn move_states(&mut self) {
         self.own_states = true;
     }
@@ -368,9 +422,11 @@ impl CmId {
         self.own_states
     }
 
-    /// Makes the queue pair ready, with a path MTU of at most so many bytes: before `accept`, or after [`EventKind::Accepted`].
+    /// Makes the queue pair ready, with a path MTU of at most so many bytes: before `accept`, or
+    /// after [`EventKind::Accepted`].
     pub(in crate::verbs) fn get_ready(&self, path_mtu_max: u16) -> io::Result<()> {
-        let context = self.context().ok_or_else(|| io::Error::other("the id is bound to no device"))?;
+        let context =
+            self.context().ok_or_else(|| io::Error::other("the id is bound to no device"))?;
         // SAFETY: the id is alive.
         let number = unsafe { (*self.id.as_ptr()).port_num };
         // SAFETY: the context is open as long as the id is bound to it.
@@ -382,7 +438,10 @@ impl CmId {
     /// Tells the peer that this side is ready.
     pub(in crate::verbs) fn establish(&self) -> io::Result<()> {
         // SAFETY: the id is alive.
-        check(unsafe { ffi::rdma_establish(self.id.as_ptr()) }, "can't end the making of a connection")
+        check(
+            unsafe { ffi::rdma_establish(self.id.as_ptr()) },
+            "can't end the making of a connection",
+        )
     }
 
     /// The path MTU in bytes, once the queue pair is ready.
@@ -394,17 +453,26 @@ impl CmId {
     /// Whether the device speaks iWARP, whose packets are TCP's business.
     pub(in crate::verbs) fn is_iwarp(&self) -> bool {
         // SAFETY: an open context has its device, whose kind nobody writes to.
-        self.context()
-            .is_some_and(|context| unsafe { (*(*context.as_ptr()).device).transport_type as u32 == TRANSPORT_IWARP })
+        self.context().is_some_and(|context| unsafe {
+            (*(*context.as_ptr()).device).transport_type as u32 == TRANSPORT_IWARP
+        })
     }
 
-    pub(in crate::verbs) fn connect(&self, private: &[u8], options: ConnectOptions) -> io::Result<()> {
+    pub(in crate::verbs) fn connect(
+        &self,
+        private: &[u8],
+        options: ConnectOptions,
+    ) -> io::Result<()> {
         let mut parameters = self.parameters(private, options)?;
         // SAFETY: the parameters, and what they point to, live through the call.
         check(unsafe { ffi::rdma_connect(self.id.as_ptr(), &raw mut parameters) }, "can't connect")
     }
 
-    pub(in crate::verbs) fn accept(&self, private: &[u8], options: ConnectOptions) -> io::Result<()> {
+    pub(in crate::verbs) fn accept(
+        &self,
+        private: &[u8],
+        options: ConnectOptions,
+    ) -> io::Result<()> {
         let mut parameters = self.parameters(private, options)?;
         // SAFETY: as for `connect`.
         check(unsafe { ffi::rdma_accept(self.id.as_ptr(), &raw mut parameters) }, "can't accept")
@@ -417,17 +485,23 @@ impl CmId {
         let _ = unsafe { ffi::rdma_reject(self.id.as_ptr(), private.as_ptr().cast(), bytes) };
     }
 
-    fn parameters(&self, private: &[u8], options: ConnectOptions) -> io::Result<ffi::rdma_conn_param> {
+    fn parameters(
+        &self,
+        private: &[u8],
+        options: ConnectOptions,
+    ) -> io::Result<ffi::rdma_conn_param> {
         let mut parameters = parameters(private, options);
         if self.own_states {
             // SAFETY: the queue pair lives as long as the id; its number is set once.
             parameters.qp_num = unsafe { (*self.queue_pair()?.as_ptr()).qp_num };
-            parameters.srq = u8::from(self.queues.as_ref().is_some_and(|queues| queues.shared.is_some()));
+            parameters.srq =
+                u8::from(self.queues.as_ref().is_some_and(|queues| queues.shared.is_some()));
         }
         Ok(parameters)
     }
 
-    /// Ends all traffic. Receive buffers that were taken for what did not arrive whole are completed, with an error.
+    /// Ends all traffic. Receive buffers that were taken for what did not arrive whole are
+    /// completed, with an error.
     pub(in crate::verbs) fn stop(&self) {
         if let Ok(qp) = self.queue_pair() {
             // SAFETY: the queue pair lives as long as the id.
@@ -440,13 +514,15 @@ impl CmId {
             return Ok(own);
         }
         // SAFETY: the id is alive; the field is set by `create_queue_pair`.
-        NonNull::new(unsafe { (*self.id.as_ptr()).qp }).ok_or_else(|| io::Error::other("there is no queue pair"))
+        NonNull::new(unsafe { (*self.id.as_ptr()).qp })
+            .ok_or_else(|| io::Error::other("there is no queue pair"))
     }
 
     /// Posts `works` in order.
     ///
     /// # Safety
-    /// The memory of every piece stays valid and unchanged until its request is complete, or this id is dropped.
+    /// The memory of every piece stays valid and unchanged until its request is complete, or this
+    /// id is dropped.
     pub(in crate::verbs) unsafe fn post_send(&self, works: &[Work]) -> io::Result<()> {
         // SAFETY: the queue pair lives as long as the id; the caller vouches for the memory.
         unsafe { queue::post_send(self.queue_pair()?, works) }
@@ -455,7 +531,8 @@ impl CmId {
     /// Posts one receive buffer.
     ///
     /// # Safety
-    /// The memory stays valid and untouched until a completion with `request`, or until this id is dropped.
+    /// The memory stays valid and untouched until a completion with `request`, or until this id is
+    /// dropped.
     pub(in crate::verbs) unsafe fn post_receive(&self, request: u64, piece: Sge) -> io::Result<()> {
         // SAFETY: the queue pair lives as long as the id; the caller vouches for the memory.
         unsafe { queue::post_receive(self.queue_pair()?, request, piece) }
@@ -468,7 +545,8 @@ impl Drop for CmId {
             // Tells the peer; fails harmlessly where there is no connection any more.
             // SAFETY: the id is alive.
             let _ = unsafe { ffi::rdma_disconnect(self.id.as_ptr()) };
-            // From its return on, neither this NIC nor the peer's touches memory for this connection.
+            // From its return on, neither this NIC nor the peer's touches memory for this
+            // connection.
             match queues.own {
                 // SAFETY: made by this id, and destroyed once.
                 Some(qp) => drop(check(unsafe { ffi::ibv_destroy_qp(qp.as_ptr()) }, "destroy_qp")),

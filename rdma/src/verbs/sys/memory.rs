@@ -1,7 +1,7 @@
 //! Protection domains and registered memory.
 //!
-//! Owns the order of their ends: a region goes before its domain, a domain before the device's context. Who may use which
-//! bytes of a region is not decided here.
+//! Owns the order of their ends: a region goes before its domain, a domain before the device's
+//! context. Who may use which bytes of a region is not decided here.
 
 use std::io;
 use std::ptr::NonNull;
@@ -36,10 +36,13 @@ unsafe impl Sync for Domain {}
 impl Domain {
     /// On the device that `anchor` is bound to.
     pub(in crate::verbs) fn new(anchor: CmId) -> io::Result<Self> {
-        let context = anchor.context().ok_or_else(|| io::Error::other("the address belongs to no RDMA device"))?;
+        let context = anchor
+            .context()
+            .ok_or_else(|| io::Error::other("the address belongs to no RDMA device"))?;
         // SAFETY: the context stays open as long as `anchor`, which this domain keeps.
         let pd = unsafe { ffi::ibv_alloc_pd(context.as_ptr()) };
-        let pd = NonNull::new(pd).ok_or_else(|| last_error("can't allocate a protection domain"))?;
+        let pd =
+            NonNull::new(pd).ok_or_else(|| last_error("can't allocate a protection domain"))?;
         Ok(Self { pd, anchor })
     }
 
@@ -56,7 +59,10 @@ impl Domain {
         // SAFETY: plain data, for which zeroes are valid.
         let mut told: ffi::ibv_device_attr = unsafe { std::mem::zeroed() };
         // SAFETY: the context is open as long as the anchor; `told` is a valid place.
-        check(unsafe { ffi::ibv_query_device(self.context().as_ptr(), &raw mut told) }, "can't ask the device")?;
+        check(
+            unsafe { ffi::ibv_query_device(self.context().as_ptr(), &raw mut told) },
+            "can't ask the device",
+        )?;
         let shared = if told.max_srq > 0 { told.max_srq_wr } else { 0 };
         let type_2 = ffi::ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW_TYPE_2A.0
             | ffi::ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW_TYPE_2B.0;
@@ -122,17 +128,22 @@ impl Region {
             Rights::Source => ffi::ibv_access_flags(0),
             Rights::Receive => ffi::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE,
             Rights::RemoteWrite => {
-                ffi::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE | ffi::ibv_access_flags::IBV_ACCESS_REMOTE_WRITE
+                ffi::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE
+                    | ffi::ibv_access_flags::IBV_ACCESS_REMOTE_WRITE
             }
             Rights::Windows => {
-                ffi::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE | ffi::ibv_access_flags::IBV_ACCESS_MW_BIND
+                ffi::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE
+                    | ffi::ibv_access_flags::IBV_ACCESS_MW_BIND
             }
         };
         // SAFETY: the domain is alive, and the caller vouches for the memory.
-        let mr = unsafe { ffi::ibv_reg_mr(domain.pd(), base.as_ptr().cast(), bytes, access.0 as libc::c_int) };
+        let mr = unsafe {
+            ffi::ibv_reg_mr(domain.pd(), base.as_ptr().cast(), bytes, access.0 as libc::c_int)
+        };
         let mr = NonNull::new(mr).ok_or_else(|| {
             last_error(&format!(
-                "can't register {bytes} bytes of memory; raise the limit of locked memory (ulimit -l) or grant IPC_LOCK"
+                "can't register {bytes} bytes of memory; raise the limit of locked memory (ulimit \
+                -l) or grant IPC_LOCK"
             ))
         })?;
         // SAFETY: a registration that succeeded has its keys.
@@ -162,14 +173,16 @@ impl Drop for Region {
     }
 }
 
-/// Memory of its own, registered for messages of one connection: they come in and go out through equal pieces of it.
+/// Memory of its own, registered for messages of one connection: they come in and go out through
+/// equal pieces of it.
 pub(in crate::verbs) struct Buffer {
     region: Option<Region>,
     base: NonNull<u8>,
     bytes: usize,
 }
 
-// SAFETY: plain memory at a fixed place; the wire's lock and the NIC's completions say who may touch which piece.
+// SAFETY: plain memory at a fixed place; the wire's lock and the NIC's completions say who may
+// touch which piece.
 unsafe impl Send for Buffer {}
 // SAFETY: as for Send.
 unsafe impl Sync for Buffer {}
@@ -183,7 +196,8 @@ impl Buffer {
         if base == libc::MAP_FAILED {
             return Err(last_error("can't map memory for messages"));
         }
-        let base = NonNull::new(base.cast::<u8>()).ok_or_else(|| io::Error::other("memory at address 0"))?;
+        let base = NonNull::new(base.cast::<u8>())
+            .ok_or_else(|| io::Error::other("memory at address 0"))?;
         // A child process would share, and after its first write move, what the NIC writes to.
         // SAFETY: the range is exactly this mapping.
         let _ = unsafe { libc::madvise(base.as_ptr().cast(), bytes, libc::MADV_DONTFORK) };
@@ -203,23 +217,33 @@ impl Buffer {
 
     /// Copies `from` to `offset`.
     pub(in crate::verbs) fn write(&self, offset: usize, from: &[u8]) {
-        assert!(from.len() <= self.bytes && offset <= self.bytes - from.len(), "outside the buffer");
-        // SAFETY: inside the mapping; the caller owns the piece: its slot is free, so the NIC is done with it.
-        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.base.as_ptr().add(offset), from.len()) };
+        assert!(
+            from.len() <= self.bytes && offset <= self.bytes - from.len(),
+            "outside the buffer"
+        );
+        // SAFETY: inside the mapping; the caller owns the piece: its slot is free, so the NIC is
+        // done with it.
+        unsafe {
+            std::ptr::copy_nonoverlapping(from.as_ptr(), self.base.as_ptr().add(offset), from.len())
+        };
     }
 
     /// Copies to `to` from `offset`.
     pub(in crate::verbs) fn read(&self, offset: usize, to: &mut [u8]) {
         assert!(to.len() <= self.bytes && offset <= self.bytes - to.len(), "outside the buffer");
-        // SAFETY: inside the mapping; the piece was completed and not posted again, so the NIC is done with it.
-        unsafe { std::ptr::copy_nonoverlapping(self.base.as_ptr().add(offset), to.as_mut_ptr(), to.len()) };
+        // SAFETY: inside the mapping; the piece was completed and not posted again, so the NIC is
+        // done with it.
+        unsafe {
+            std::ptr::copy_nonoverlapping(self.base.as_ptr().add(offset), to.as_mut_ptr(), to.len())
+        };
     }
 }
 
 impl Drop for Buffer {
     fn drop(&mut self) {
         drop(self.region.take());
-        // SAFETY: mapped by `new`, deregistered above; whoever posted from it destroyed its queue pair before.
+        // SAFETY: mapped by `new`, deregistered above; whoever posted from it destroyed its queue
+        // pair before.
         let _ = unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }

@@ -9,7 +9,8 @@ use rdma_mummy_sys as ffi;
 use super::states::mtu_bytes;
 use super::{check, last_error};
 
-/// `IBV_LINK_LAYER_INFINIBAND` of <infiniband/verbs.h>; an anonymous enum, which the bindings leave out.
+/// `IBV_LINK_LAYER_INFINIBAND` of <infiniband/verbs.h>; an anonymous enum, which the bindings leave
+/// out.
 const LINK_LAYER_INFINIBAND: u8 = 1;
 
 /// A port, as its device sees it.
@@ -29,7 +30,10 @@ impl Port {
         // SAFETY: the caller vouches for the context; the place is valid.
         let asked = unsafe { ffi::ibv_query_port(context.as_ptr(), number, &raw mut port) };
         check(asked, "can't ask the port")?;
-        Ok(Self { infiniband: port.link_layer == LINK_LAYER_INFINIBAND, active_mtu: mtu_bytes(port.active_mtu) })
+        Ok(Self {
+            infiniband: port.link_layer == LINK_LAYER_INFINIBAND,
+            active_mtu: mtu_bytes(port.active_mtu),
+        })
     }
 
     /// Opens the device of that name for the question.
@@ -45,7 +49,11 @@ impl Port {
             // SAFETY: the list has `count` entries and lives until it is freed below.
             let entry = unsafe { *list.add(at) };
             // SAFETY: an entry of the live list, or null, for which libibverbs returns null.
-            let name = if entry.is_null() { std::ptr::null() } else { unsafe { ffi::ibv_get_device_name(entry) } };
+            let name = if entry.is_null() {
+                std::ptr::null()
+            } else {
+                unsafe { ffi::ibv_get_device_name(entry) }
+            };
             // SAFETY: not null: a string that ends with a zero and lives as long as the device.
             if !name.is_null() && unsafe { CStr::from_ptr(name) }.to_bytes() == device.as_bytes() {
                 found = Some(entry);
@@ -54,7 +62,8 @@ impl Port {
         // SAFETY: an entry of the list, which is freed only below.
         let context = found.and_then(|entry| NonNull::new(unsafe { ffi::ibv_open_device(entry) }));
         let opened = context.ok_or_else(|| last_error("can't open the RDMA device"));
-        // SAFETY: the list came from `ibv_get_device_list`; an open context keeps its device by itself.
+        // SAFETY: the list came from `ibv_get_device_list`; an open context keeps its device by
+        // itself.
         unsafe { ffi::ibv_free_device_list(list) };
         let context = opened?;
         // SAFETY: just opened, and closed below.

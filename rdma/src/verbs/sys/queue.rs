@@ -51,8 +51,12 @@ impl Completion {
             ffi::ibv_wc_status::IBV_WC_RETRY_EXC_ERR => "retry",
             ffi::ibv_wc_status::IBV_WC_RNR_RETRY_EXC_ERR => "receiver_not_ready",
             ffi::ibv_wc_status::IBV_WC_REM_ACCESS_ERR => "remote_access",
-            ffi::ibv_wc_status::IBV_WC_REM_OP_ERR | ffi::ibv_wc_status::IBV_WC_REM_INV_REQ_ERR => "remote",
-            ffi::ibv_wc_status::IBV_WC_LOC_PROT_ERR | ffi::ibv_wc_status::IBV_WC_LOC_LEN_ERR => "local",
+            ffi::ibv_wc_status::IBV_WC_REM_OP_ERR | ffi::ibv_wc_status::IBV_WC_REM_INV_REQ_ERR => {
+                "remote"
+            }
+            ffi::ibv_wc_status::IBV_WC_LOC_PROT_ERR | ffi::ibv_wc_status::IBV_WC_LOC_LEN_ERR => {
+                "local"
+            }
             ffi::ibv_wc_status::IBV_WC_WR_FLUSH_ERR => "flushed",
             _ => "other",
         }
@@ -60,8 +64,12 @@ impl Completion {
 
     pub(in crate::verbs) fn describe(status: u32) -> String {
         let reason = match status {
-            ffi::ibv_wc_status::IBV_WC_RETRY_EXC_ERR => "the peer did not acknowledge (transport retries exceeded)",
-            ffi::ibv_wc_status::IBV_WC_RNR_RETRY_EXC_ERR => "the peer's receive queue was empty for too long",
+            ffi::ibv_wc_status::IBV_WC_RETRY_EXC_ERR => {
+                "the peer did not acknowledge (transport retries exceeded)"
+            }
+            ffi::ibv_wc_status::IBV_WC_RNR_RETRY_EXC_ERR => {
+                "the peer's receive queue was empty for too long"
+            }
             ffi::ibv_wc_status::IBV_WC_REM_ACCESS_ERR => "the peer refused access to its memory",
             ffi::ibv_wc_status::IBV_WC_REM_OP_ERR => "the peer's NIC failed",
             ffi::ibv_wc_status::IBV_WC_WR_FLUSH_ERR => "the queue pair is in error",
@@ -76,13 +84,16 @@ impl CompletionQueue {
         let context = domain.context().as_ptr();
         // SAFETY: the context stays open as long as the domain.
         let channel = unsafe { ffi::ibv_create_comp_channel(context) };
-        let channel = NonNull::new(channel).ok_or_else(|| last_error("can't create a completion channel"))?;
+        let channel =
+            NonNull::new(channel).ok_or_else(|| last_error("can't create a completion channel"))?;
         // SAFETY: a fresh channel has its descriptor.
         let fd = unsafe { (*channel.as_ptr()).fd };
         let entries = libc::c_int::try_from(entries).unwrap_or(libc::c_int::MAX);
         let cq = set_nonblocking(fd).and_then(|()| {
             // SAFETY: context and channel are alive; there is no context pointer to keep.
-            let cq = unsafe { ffi::ibv_create_cq(context, entries, ptr::null_mut(), channel.as_ptr(), 0) };
+            let cq = unsafe {
+                ffi::ibv_create_cq(context, entries, ptr::null_mut(), channel.as_ptr(), 0)
+            };
             NonNull::new(cq).ok_or_else(|| last_error("can't create a completion queue"))
         });
         match cq {
@@ -106,10 +117,16 @@ impl CompletionQueue {
         let mut polled: [ffi::ibv_wc; BATCH] = unsafe { std::mem::zeroed() };
         let entries = into.len().min(BATCH);
         // SAFETY: the queue is alive, and `polled` has room for `entries`.
-        let count = unsafe { ffi::ibv_poll_cq(self.cq.as_ptr(), entries as i32, polled.as_mut_ptr()) };
-        let count = usize::try_from(count).map_err(|_| last_error("can't poll the completion queue"))?;
+        let count =
+            unsafe { ffi::ibv_poll_cq(self.cq.as_ptr(), entries as i32, polled.as_mut_ptr()) };
+        let count =
+            usize::try_from(count).map_err(|_| last_error("can't poll the completion queue"))?;
         for (to, from) in into.iter_mut().zip(&polled[..count.min(BATCH)]) {
-            let status = if from.status == ffi::ibv_wc_status::IBV_WC_SUCCESS { Ok(()) } else { Err(from.status) };
+            let status = if from.status == ffi::ibv_wc_status::IBV_WC_SUCCESS {
+                Ok(())
+            } else {
+                Err(from.status)
+            };
             *to = Completion { id: from.wr_id, bytes: from.byte_len, status };
         }
         Ok(count)
@@ -118,14 +135,19 @@ impl CompletionQueue {
     /// Asks for an event on the channel at the next completion.
     pub(in crate::verbs) fn arm(&self) -> io::Result<()> {
         // SAFETY: the queue is alive.
-        check(unsafe { ffi::ibv_req_notify_cq(self.cq.as_ptr(), 0) }, "can't arm the completion queue")
+        check(
+            unsafe { ffi::ibv_req_notify_cq(self.cq.as_ptr(), 0) },
+            "can't arm the completion queue",
+        )
     }
 
     /// Takes the event that made the channel readable. One: the queue was armed once.
     pub(in crate::verbs) fn take_event(&self) {
         let (mut cq, mut context) = (ptr::null_mut(), ptr::null_mut());
         // SAFETY: the channel is alive and does not block; both places are valid.
-        if unsafe { ffi::ibv_get_cq_event(self.channel.as_ptr(), &raw mut cq, &raw mut context) } == 0 {
+        if unsafe { ffi::ibv_get_cq_event(self.channel.as_ptr(), &raw mut cq, &raw mut context) }
+            == 0
+        {
             // SAFETY: the event was just taken, and is acknowledged once.
             unsafe { ffi::ibv_ack_cq_events(cq, 1) };
         }
@@ -143,10 +165,14 @@ impl AsFd for CompletionQueue {
 
 impl Drop for CompletionQueue {
     fn drop(&mut self) {
-        // SAFETY: queue pairs hold their completion queue, so none is left; every event was acknowledged.
+        // SAFETY: queue pairs hold their completion queue, so none is left; every event was
+        // acknowledged.
         let _ = check(unsafe { ffi::ibv_destroy_cq(self.cq.as_ptr()) }, "destroy_cq");
         // SAFETY: its only queue is gone.
-        let _ = check(unsafe { ffi::ibv_destroy_comp_channel(self.channel.as_ptr()) }, "destroy_comp_channel");
+        let _ = check(
+            unsafe { ffi::ibv_destroy_comp_channel(self.channel.as_ptr()) },
+            "destroy_comp_channel",
+        );
     }
 }
 
@@ -195,8 +221,8 @@ pub(in crate::verbs) struct Work {
 /// Posts `works` in order, in as few calls as it takes.
 ///
 /// # Safety
-/// `qp` is alive. The memory of every piece stays valid and unchanged until its request is complete, or the queue pair
-/// destroyed. Windows and regions that requests name are alive.
+/// `qp` is alive. The memory of every piece stays valid and unchanged until its request is
+/// complete, or the queue pair destroyed. Windows and regions that requests name are alive.
 pub(super) unsafe fn post_send(qp: NonNull<ffi::ibv_qp>, works: &[Work]) -> io::Result<()> {
     for batch in works.chunks(POST_MAX) {
         // SAFETY: a request is plain data, for which zeroes are valid.
@@ -242,12 +268,17 @@ pub(super) unsafe fn post_send(qp: NonNull<ffi::ibv_qp>, works: &[Work]) -> io::
             next = request;
         }
         let mut bad = ptr::null_mut();
-        // SAFETY: the chain ends with a null pointer and lives through the call; the caller vouches for the rest.
-        check(unsafe { ffi::ibv_post_send(qp.as_ptr(), next, &raw mut bad) }, "can't post to the send queue")?;
+        // SAFETY: the chain ends with a null pointer and lives through the call; the caller vouches
+        // for the rest.
+        check(
+            unsafe { ffi::ibv_post_send(qp.as_ptr(), next, &raw mut bad) },
+            "can't post to the send queue",
+        )?;
         for work in batch {
             if let Op::Bind { window, key, .. } = work.op {
-                // The next binding of a window names the key of this one; for type 2 that is the caller's to note.
-                // SAFETY: the caller vouches for the window, which nobody else uses while it is bound.
+                // The next binding of a window names the key of this one; for type 2 that is the
+                // caller's to note. SAFETY: the caller vouches for the window, which nobody else
+                // uses while it is bound.
                 unsafe { (*(window as *mut ffi::ibv_mw)).rkey = key };
             }
         }
@@ -258,11 +289,16 @@ pub(super) unsafe fn post_send(qp: NonNull<ffi::ibv_qp>, works: &[Work]) -> io::
 /// Posts one receive buffer.
 ///
 /// # Safety
-/// `qp` is alive. The memory stays valid and untouched until a completion with `id`, or until the queue pair is destroyed.
+/// `qp` is alive. The memory stays valid and untouched until a completion with `id`, or until the
+/// queue pair is destroyed.
 pub(super) unsafe fn post_receive(qp: NonNull<ffi::ibv_qp>, id: u64, piece: Sge) -> io::Result<()> {
     let mut sge = ffi::ibv_sge { addr: piece.address, length: piece.bytes, lkey: piece.lkey };
-    let mut request = ffi::ibv_recv_wr { wr_id: id, next: ptr::null_mut(), sg_list: &raw mut sge, num_sge: 1 };
+    let mut request =
+        ffi::ibv_recv_wr { wr_id: id, next: ptr::null_mut(), sg_list: &raw mut sge, num_sge: 1 };
     let mut bad = ptr::null_mut();
     // SAFETY: request and piece live through the call; the caller vouches for the rest.
-    check(unsafe { ffi::ibv_post_recv(qp.as_ptr(), &raw mut request, &raw mut bad) }, "can't post a receive buffer")
+    check(
+        unsafe { ffi::ibv_post_recv(qp.as_ptr(), &raw mut request, &raw mut bad) },
+        "can't post a receive buffer",
+    )
 }

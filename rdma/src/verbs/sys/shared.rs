@@ -1,6 +1,7 @@
 //! Shared receive queues: buffers that whichever queue pair of a rail takes for what arrives.
 //!
-//! Owns the queue. Which memory is posted, and how much of it each connection may use, is not decided here.
+//! Owns the queue. Which memory is posted, and how much of it each connection may use, is not
+//! decided here.
 
 use std::io;
 use std::ptr::{self, NonNull};
@@ -28,13 +29,16 @@ impl SharedQueue {
     pub(in crate::verbs) fn new(domain: Arc<Domain>, depth: u32) -> io::Result<Self> {
         let has = domain.capabilities()?.shared_buffers_max;
         if has < depth {
-            return Err(io::Error::other(format!("its shared receive queues have {has} places, {depth} are wanted")));
+            return Err(io::Error::other(format!(
+                "its shared receive queues have {has} places, {depth} are wanted"
+            )));
         }
         let attr = ffi::ibv_srq_attr { max_wr: depth, max_sge: 1, srq_limit: 0 };
         let mut attributes = ffi::ibv_srq_init_attr { srq_context: ptr::null_mut(), attr };
         // SAFETY: the domain is alive; the attributes live through the call.
         let srq = unsafe { ffi::ibv_create_srq(domain.pd(), &raw mut attributes) };
-        let srq = NonNull::new(srq).ok_or_else(|| last_error("can't create a shared receive queue"))?;
+        let srq =
+            NonNull::new(srq).ok_or_else(|| last_error("can't create a shared receive queue"))?;
         Ok(Self { srq, _domain: domain })
     }
 
@@ -45,13 +49,21 @@ impl SharedQueue {
     /// Posts one buffer.
     ///
     /// # Safety
-    /// The memory stays valid and untouched until a completion with `id`, or until this queue is dropped.
+    /// The memory stays valid and untouched until a completion with `id`, or until this queue is
+    /// dropped.
     pub(in crate::verbs) unsafe fn post(&self, id: u64, piece: Sge) -> io::Result<()> {
         let mut sge = ffi::ibv_sge { addr: piece.address, length: piece.bytes, lkey: piece.lkey };
-        let mut request = ffi::ibv_recv_wr { wr_id: id, next: ptr::null_mut(), sg_list: &raw mut sge, num_sge: 1 };
+        let mut request = ffi::ibv_recv_wr {
+            wr_id: id,
+            next: ptr::null_mut(),
+            sg_list: &raw mut sge,
+            num_sge: 1,
+        };
         let mut bad = ptr::null_mut();
-        // SAFETY: the queue is alive, request and piece live through the call; the caller vouches for the rest.
-        let posted = unsafe { ffi::ibv_post_srq_recv(self.srq.as_ptr(), &raw mut request, &raw mut bad) };
+        // SAFETY: the queue is alive, request and piece live through the call; the caller vouches
+        // for the rest.
+        let posted =
+            unsafe { ffi::ibv_post_srq_recv(self.srq.as_ptr(), &raw mut request, &raw mut bad) };
         check(posted, "can't post a shared receive buffer")
     }
 }

@@ -1,7 +1,9 @@
-//! The states of a queue pair that this side moves by itself: rdma_cm's own way leaves no room for a smaller path MTU.
+//! The states of a queue pair that this side moves by itself: rdma_cm's own way leaves no room for
+//! a smaller path MTU.
 //!
-//! Owns the attributes of each step, which come from rdma_cm, and the one that is changed. Makes no queue pair and no event.
-//! What librdmacm 44 does for queue pairs of its own (`ucma_modify_qp_rtr`, `ucma_modify_qp_rts`) is the model.
+//! Owns the attributes of each step, which come from rdma_cm, and the one that is changed. Makes no
+//! queue pair and no event. What librdmacm 44 does for queue pairs of its own
+//! (`ucma_modify_qp_rtr`, `ucma_modify_qp_rts`) is the model.
 
 use std::io;
 use std::ptr::NonNull;
@@ -10,7 +12,8 @@ use rdma_mummy_sys as ffi;
 
 use super::check;
 
-/// Bits of the mask that rdma_cm sets for RoCE, and by mistake for InfiniBand too, which then refuses them.
+/// Bits of the mask that rdma_cm sets for RoCE, and by mistake for InfiniBand too, which then
+/// refuses them.
 const ROCE_BITS: libc::c_int = 0x00e0_0000;
 
 /// A path MTU in bytes as verbs name it; the next smaller one for what is none.
@@ -52,16 +55,26 @@ unsafe fn attributes(
 
 /// # Safety
 /// `qp` is alive.
-unsafe fn modify(qp: NonNull<ffi::ibv_qp>, mut to: ffi::ibv_qp_attr, mask: libc::c_int) -> io::Result<()> {
+unsafe fn modify(
+    qp: NonNull<ffi::ibv_qp>,
+    mut to: ffi::ibv_qp_attr,
+    mask: libc::c_int,
+) -> io::Result<()> {
     // SAFETY: the caller vouches for the queue pair; the attributes live through the call.
-    check(unsafe { ffi::ibv_modify_qp(qp.as_ptr(), &raw mut to, mask) }, "can't move the queue pair on")
+    check(
+        unsafe { ffi::ibv_modify_qp(qp.as_ptr(), &raw mut to, mask) },
+        "can't move the queue pair on",
+    )
 }
 
 /// Receive buffers can be posted from here on.
 ///
 /// # Safety
 /// `id` and `qp` are alive.
-pub(super) unsafe fn to_init(id: NonNull<ffi::rdma_cm_id>, qp: NonNull<ffi::ibv_qp>) -> io::Result<()> {
+pub(super) unsafe fn to_init(
+    id: NonNull<ffi::rdma_cm_id>,
+    qp: NonNull<ffi::ibv_qp>,
+) -> io::Result<()> {
     // SAFETY: the caller vouches for the id.
     let (to, mask) = unsafe { attributes(id, ffi::ibv_qp_state::IBV_QPS_INIT) }?;
     // SAFETY: the caller vouches for the queue pair.
@@ -80,8 +93,9 @@ pub(super) unsafe fn to_error(qp: NonNull<ffi::ibv_qp>) -> io::Result<()> {
     unsafe { modify(qp, to, ffi::ibv_qp_attr_mask::IBV_QP_STATE.0 as libc::c_int) }
 }
 
-/// Ready to receive and to send, in packets of at most `path_mtu_max` bytes; returns the path MTU. Both sides must come to
-/// the same one: a receiver refuses packets that are not as long as its own.
+/// Ready to receive and to send, in packets of at most `path_mtu_max` bytes; returns the path MTU.
+/// Both sides must come to the same one: a receiver refuses packets that are not as long as its
+/// own.
 ///
 /// # Safety
 /// `id` and `qp` are alive.
@@ -116,7 +130,8 @@ pub(super) unsafe fn to_ready(
 /// `qp` is alive.
 pub(super) unsafe fn path_mtu(qp: NonNull<ffi::ibv_qp>) -> io::Result<u16> {
     // SAFETY: plain data, for which zeroes are valid.
-    let (mut attributes, mut made): (ffi::ibv_qp_attr, ffi::ibv_qp_init_attr) = unsafe { std::mem::zeroed() };
+    let (mut attributes, mut made): (ffi::ibv_qp_attr, ffi::ibv_qp_init_attr) =
+        unsafe { std::mem::zeroed() };
     let mask = ffi::ibv_qp_attr_mask::IBV_QP_PATH_MTU.0 as libc::c_int;
     // SAFETY: the caller vouches for the queue pair; both places are valid.
     let asked = unsafe { ffi::ibv_query_qp(qp.as_ptr(), &raw mut attributes, mask, &raw mut made) };
@@ -133,7 +148,10 @@ mod tests {
         for bytes in [256, 512, 1024, 2048, 4096] {
             assert_eq!(mtu_bytes(mtu_of(bytes)), bytes);
         }
-        assert_eq!((mtu_bytes(mtu_of(1500)), mtu_bytes(mtu_of(9000)), mtu_bytes(mtu_of(0))), (1024, 4096, 256));
+        assert_eq!(
+            (mtu_bytes(mtu_of(1500)), mtu_bytes(mtu_of(9000)), mtu_bytes(mtu_of(0))),
+            (1024, 4096, 256)
+        );
         assert_eq!((mtu_bytes(0), mtu_bytes(9)), (0, 0));
     }
 }

@@ -1,7 +1,7 @@
 //! Memory windows of type 2: a range of a registration, opened for the peer of one queue pair.
 //!
-//! Owns the windows and their keys. Binding and invalidating are work requests (`queue`); who asks for them, and when, is not decided
-//! here.
+//! Owns the windows and their keys. Binding and invalidating are work requests (`queue`); who asks
+//! for them, and when, is not decided here.
 
 use std::io;
 use std::ptr::NonNull;
@@ -38,7 +38,13 @@ impl Window {
     pub(in crate::verbs) fn bind(&mut self, region: &Region, address: u64, bytes: u32) -> Op {
         // SAFETY: takes and returns plain numbers.
         self.key = unsafe { ffi::ibv_inc_rkey(self.key) };
-        Op::Bind { window: self.mw.as_ptr() as usize, region: region.handle(), address, bytes, key: self.key }
+        Op::Bind {
+            window: self.mw.as_ptr() as usize,
+            region: region.handle(),
+            address,
+            bytes,
+            key: self.key,
+        }
     }
 
     pub(in crate::verbs) fn key(&self) -> u32 {

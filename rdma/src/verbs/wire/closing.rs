@@ -1,4 +1,5 @@
-//! The end of a queue pair, and of the windows that landings are lent through: what must be closed before what goes back.
+//! The end of a queue pair, and of the windows that landings are lent through: what must be closed
+//! before what goes back.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -38,7 +39,8 @@ impl Wire {
         segments
     }
 
-    /// Closes the windows over a landing; `held` is let go of when no peer can write to it any more.
+    /// Closes the windows over a landing; `held` is let go of when no peer can write to it any
+    /// more.
     pub(in crate::verbs) fn close_windows(&self, number: u64, held: Vec<CellHold>) {
         let mut state = self.state.lock();
         if let Some(bound) = state.bound.remove(&number) {
@@ -69,7 +71,8 @@ impl Wire {
             let mut state = self.state.lock();
             state.closed = true;
             state.ended = true;
-            let (unread, bound) = (std::mem::take(&mut state.received), std::mem::take(&mut state.bound));
+            let (unread, bound) =
+                (std::mem::take(&mut state.received), std::mem::take(&mut state.bound));
             (state.id.take(), unread, bound, state.sender.take_closing())
         };
         unread.into_iter().for_each(|(buffer, _)| self.receives.give_back(buffer));
@@ -103,7 +106,8 @@ impl Wire {
         if self.receives.queue().is_some() {
             self.take_back();
             let state = self.state.lock();
-            let buffers = if state.said_end || !state.agreed { 0 } else { state.credits.arriving_max() };
+            let buffers =
+                if state.said_end || !state.agreed { 0 } else { state.credits.arriving_max() };
             self.receives.end(Doubt { buffers, proven: state.proven });
         }
     }
@@ -111,7 +115,9 @@ impl Wire {
     fn take_back(&self) {
         let mut polled = [Completion::NONE; POLL_MAX];
         while let Ok(1..) = self.completions.get_ref().0.poll(&mut polled).inspect(|&count| {
-            for completion in polled[..count].iter().filter(|completion| completion.id & RECEIVE != 0) {
+            for completion in
+                polled[..count].iter().filter(|completion| completion.id & RECEIVE != 0)
+            {
                 let buffer = (completion.id & !RECEIVE) as u16;
                 self.receives.completed(buffer);
                 self.receives.give_back(buffer);

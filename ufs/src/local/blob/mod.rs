@@ -1,5 +1,5 @@
-//! Blobs: the plain files that hold bytes. Written once, read by position, removed when nothing refers to them.
-//! Knows neither keys nor buckets.
+//! Blobs: the plain files that hold bytes. Written once, read by position, removed when nothing
+//! refers to them. Knows neither keys nor buckets.
 
 mod pins;
 mod read;
@@ -19,12 +19,15 @@ pub use read::{ObjectBody, Reader};
 pub use reclaim::{Reclaim, Reclaimer, sweep_generation};
 pub use write::{BlobWriter, Unfinished};
 
-/// Bits of a [`BlobId`] that count blobs within one generation: 10^12 of them, and 16 million starts.
+/// Bits of a [`BlobId`] that count blobs within one generation: 10^12 of them, and 16 million
+/// starts.
 const COUNT_BITS: u32 = 40;
-/// Blobs in one folder, as a power of two. 4096 keeps a folder's own file small on every common file system.
+/// Blobs in one folder, as a power of two. 4096 keeps a folder's own file small on every common
+/// file system.
 const FOLDER_BITS: u32 = 12;
 
-/// Names a blob file: the generation (which start of the store wrote it) and a count within it. Never used twice.
+/// Names a blob file: the generation (which start of the store wrote it) and a count within it.
+/// Never used twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct BlobId(pub u64);
 

@@ -1,5 +1,5 @@
-//! Which blobs are being read, so that a reader of an overwritten object reads the old bytes to their end.
-//! Removes nothing itself.
+//! Which blobs are being read, so that a reader of an overwritten object reads the old bytes to
+//! their end. Removes nothing itself.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,9 +9,10 @@ use parking_lot::{Mutex, RwLock};
 
 use super::BlobId;
 
-/// Readers per blob. A reader holds [`look_up`](Pins::look_up)'s guard from before it reads the index until its pin is
-/// in place; the reclaimer waits for such readers once ([`wait_for_lookups`](Pins::wait_for_lookups)) after it has seen
-/// a blob become garbage, so no reader can be about to open what it removes.
+/// Readers per blob. A reader holds [`look_up`](Pins::look_up)'s guard from before it reads the
+/// index until its pin is in place; the reclaimer waits for such readers once
+/// ([`wait_for_lookups`](Pins::wait_for_lookups)) after it has seen a blob become garbage, so no
+/// reader can be about to open what it removes.
 #[derive(Debug, Default)]
 pub struct Pins {
     gate: RwLock<()>,

@@ -1,5 +1,5 @@
-//! Reads an object's extents as a body: in bounded pieces, off the async threads, one piece ahead of the client.
-//! Knows no ranges of objects and no headers; the caller cuts the extents.
+//! Reads an object's extents as a body: in bounded pieces, off the async threads, one piece ahead
+//! of the client. Knows no ranges of objects and no headers; the caller cuts the extents.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -17,8 +17,8 @@ use tokio::task::JoinHandle;
 
 use super::{BlobDir, Extent, PinGuard};
 
-/// A position in a list of extents. Blobs are opened as they are reached, so that an object of 10,000 parts does not
-/// hold 10,000 files open; the pin keeps the later ones in place.
+/// A position in a list of extents. Blobs are opened as they are reached, so that an object of
+/// 10,000 parts does not hold 10,000 files open; the pin keeps the later ones in place.
 pub struct Reader {
     dir: Arc<BlobDir>,
     extents: VecDeque<Extent>,
@@ -40,7 +40,9 @@ impl Reader {
             Some(file) => file,
             None => {
                 let path = self.dir.path(extent.blob);
-                let named = |e: io::Error| io::Error::new(e.kind(), format!("blob file {}: {e}", path.display()));
+                let named = |e: io::Error| {
+                    io::Error::new(e.kind(), format!("blob file {}: {e}", path.display()))
+                };
                 self.file.insert(File::open(&path).map_err(named)?)
             }
         };
@@ -48,7 +50,10 @@ impl Reader {
         let mut piece = vec![0; len as usize];
         file.read_exact_at(&mut piece, extent.offset).map_err(|e| {
             let path = self.dir.path(extent.blob);
-            io::Error::new(e.kind(), format!("blob file {} at {}: {e}", path.display(), extent.offset))
+            io::Error::new(
+                e.kind(),
+                format!("blob file {} at {}: {e}", path.display(), extent.offset),
+            )
         })?;
         extent.offset += len;
         extent.len -= len;
@@ -62,8 +67,8 @@ impl Reader {
 
 type Piece = JoinHandle<io::Result<(Reader, Bytes)>>;
 
-/// A body of known length. The first piece is already read when it is made, so that an unreadable object is an error
-/// before the first byte.
+/// A body of known length. The first piece is already read when it is made, so that an unreadable
+/// object is an error before the first byte.
 pub struct ObjectBody {
     first: Option<Bytes>,
     next: Option<Piece>,
@@ -80,7 +85,8 @@ impl ObjectBody {
 
     fn give(&mut self, piece: Bytes) -> Option<Result<Bytes, StdError>> {
         if piece.is_empty() && self.remaining > 0 {
-            return self.fail(io::Error::other("the object's index record is longer than its blobs"));
+            return self
+                .fail(io::Error::other("the object's index record is longer than its blobs"));
         }
         self.remaining -= piece.len() as u64;
         Some(Ok(piece))

@@ -1,5 +1,5 @@
-//! Removes the files of blobs that nothing refers to: those in the index's garbage table, and those that a killed
-//! process left behind. The table is the queue, so nothing is forgotten by a crash.
+//! Removes the files of blobs that nothing refers to: those in the index's garbage table, and those
+//! that a killed process left behind. The table is the queue, so nothing is forgotten by a crash.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -40,8 +40,8 @@ impl Reclaim {
         self.changed.notify_all();
     }
 
-    /// The blobs whose garbage rows can go with the next commit. If that commit fails, their rows are met again and
-    /// their files found absent, which does no harm.
+    /// The blobs whose garbage rows can go with the next commit. If that commit fails, their rows
+    /// are met again and their files found absent, which does no harm.
     pub fn take_gone(&self) -> Vec<BlobId> {
         self.state.lock().gone.drain().collect()
     }
@@ -59,9 +59,15 @@ pub struct Reclaimer {
 }
 
 impl Reclaimer {
-    pub fn start(db: Arc<Database>, dir: Arc<BlobDir>, pins: Arc<Pins>, reclaim: Arc<Reclaim>) -> io::Result<Self> {
+    pub fn start(
+        db: Arc<Database>,
+        dir: Arc<BlobDir>,
+        pins: Arc<Pins>,
+        reclaim: Arc<Reclaim>,
+    ) -> io::Result<Self> {
         let worker = Worker { db, dir, pins, reclaim: reclaim.clone() };
-        let thread = std::thread::Builder::new().name("local-reclaim".into()).spawn(move || worker.run())?;
+        let thread =
+            std::thread::Builder::new().name("local-reclaim".into()).spawn(move || worker.run())?;
         Ok(Reclaimer { reclaim, thread: Mutex::new(Some(thread)) })
     }
 }
@@ -105,7 +111,10 @@ impl Worker {
             waiting = match self.round() {
                 Ok(waiting) => waiting,
                 Err(e) => {
-                    tracing::warn!(error = &e as &dyn std::error::Error, "could not look for garbage; trying again");
+                    tracing::warn!(
+                        error = &e as &dyn std::error::Error,
+                        "could not look for garbage; trying again"
+                    );
                     true
                 }
             };
@@ -142,7 +151,10 @@ impl Worker {
             Ok(()) => {}
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             Err(e) => {
-                tracing::warn!(blob = id.0, error = %e, "could not remove a blob file; trying again");
+                tracing::warn!(
+                    blob = id.0, error = %e,
+                    "could not remove a blob file; trying again"
+                );
                 return false;
             }
         }
@@ -151,8 +163,8 @@ impl Worker {
     }
 }
 
-/// Removes the files of one finished generation that no record refers to: bodies that were being written, or were
-/// written but not committed, when the process ended. Returns how many.
+/// Removes the files of one finished generation that no record refers to: bodies that were being
+/// written, or were written but not committed, when the process ended. Returns how many.
 pub fn sweep_generation(dir: &BlobDir, generation: u64, view: &View) -> io::Result<usize> {
     let mut removed = 0;
     let folders = match fs::read_dir(dir.generation_path(generation)) {
@@ -162,7 +174,10 @@ pub fn sweep_generation(dir: &BlobDir, generation: u64, view: &View) -> io::Resu
     for folder in folders {
         for file in fs::read_dir(folder?.path())? {
             let file = file?;
-            let Some(id) = file.file_name().to_str().and_then(|n| BlobDir::id_of(generation, n)) else { continue };
+            let Some(id) = file.file_name().to_str().and_then(|n| BlobDir::id_of(generation, n))
+            else {
+                continue;
+            };
             if !view.blob_is_referenced(id.0).map_err(io::Error::other)? {
                 fs::remove_file(file.path())?;
                 removed += 1;

@@ -1,5 +1,6 @@
-//! Writes one blob: gathers a body's pieces, hashes and writes them off the async threads, makes the file durable.
-//! Does not decide whether the bytes are wanted; a blob that is not kept removes its own file.
+//! Writes one blob: gathers a body's pieces, hashes and writes them off the async threads, makes
+//! the file durable. Does not decide whether the bytes are wanted; a blob that is not kept removes
+//! its own file.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -37,11 +38,15 @@ impl Unfinished {
 impl Drop for Unfinished {
     fn drop(&mut self) {
         self.dir.unfinished.fetch_sub(1, Ordering::Relaxed);
-        // The file is small work to remove, and a failure leaves an orphan that the next start sweeps away.
+        // The file is small work to remove, and a failure leaves an orphan that the next start
+        // sweeps away.
         if !self.keep
             && let Err(e) = std::fs::remove_file(&self.path)
         {
-            tracing::warn!(blob = self.id.0, error = %e, "could not remove an unfinished blob; the next start will");
+            tracing::warn!(
+                blob = self.id.0, error = %e,
+                "could not remove an unfinished blob; the next start will"
+            );
         }
     }
 }
@@ -71,7 +76,11 @@ pub struct Finished {
 }
 
 impl BlobWriter {
-    pub async fn create(dir: Arc<BlobDir>, hasher: BodyHasher, chunk_bytes: usize) -> io::Result<Self> {
+    pub async fn create(
+        dir: Arc<BlobDir>,
+        hasher: BodyHasher,
+        chunk_bytes: usize,
+    ) -> io::Result<Self> {
         let made = dir.clone();
         let sink = blocking(move || {
             let id = made.next_id()?;
@@ -81,7 +90,15 @@ impl BlobWriter {
         })
         .await?;
         let (gathered, gathered_bytes) = (Vec::new(), 0);
-        Ok(BlobWriter { dir, idle: Some(sink), busy: None, gathered, gathered_bytes, chunk_bytes, len: 0 })
+        Ok(BlobWriter {
+            dir,
+            idle: Some(sink),
+            busy: None,
+            gathered,
+            gathered_bytes,
+            chunk_bytes,
+            len: 0,
+        })
     }
 
     pub fn len(&self) -> u64 {
@@ -134,11 +151,16 @@ impl BlobWriter {
     async fn sink(&mut self) -> io::Result<Sink> {
         match self.busy.take() {
             Some(task) => task.await.map_err(io::Error::other)?,
-            None => self.idle.take().ok_or_else(|| io::Error::other("the blob's writer has failed before")),
+            None => self
+                .idle
+                .take()
+                .ok_or_else(|| io::Error::other("the blob's writer has failed before")),
         }
     }
 }
 
-pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
+pub async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
     tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?
 }

@@ -7,7 +7,11 @@ use std::path::Path;
 
 use redb::{Builder, Database, DatabaseError, StorageBackend};
 
-pub fn open_database(path: &Path, cache_bytes: usize, sync: bool) -> Result<Database, DatabaseError> {
+pub fn open_database(
+    path: &Path,
+    cache_bytes: usize,
+    sync: bool,
+) -> Result<Database, DatabaseError> {
     let mut builder = Builder::new();
     builder.set_cache_size(cache_bytes);
     if sync {
@@ -17,7 +21,8 @@ pub fn open_database(path: &Path, cache_bytes: usize, sync: bool) -> Result<Data
     builder.create_with_backend(UnsyncedFile(file))
 }
 
-/// A file whose writes reach the page cache and no further: they outlive the process, but not the machine.
+/// A file whose writes reach the page cache and no further: they outlive the process, but not the
+/// machine.
 #[derive(Debug)]
 struct UnsyncedFile(File);
 

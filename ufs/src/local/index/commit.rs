@@ -1,5 +1,6 @@
-//! The one writer of the index: gathers waiting changes into a commit, applies each in turn, commits once and tells
-//! everybody. That is what makes many small writes share one `fsync`. Knows no operation.
+//! The one writer of the index: gathers waiting changes into a commit, applies each in turn,
+//! commits once and tells everybody. That is what makes many small writes share one `fsync`. Knows
+//! no operation.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -36,7 +37,8 @@ pub struct CommitLimits {
     pub batch_max: usize,
 }
 
-/// Hands changes to the committing thread, which it owns: dropping it finishes what waits and joins the thread.
+/// Hands changes to the committing thread, which it owns: dropping it finishes what waits and joins
+/// the thread.
 pub struct Committer {
     jobs: Option<mpsc::Sender<Apply>>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -51,7 +53,8 @@ impl Committer {
     ) -> std::io::Result<Self> {
         let (jobs, queue) = mpsc::channel(limits.queue_max);
         let writer = Writer { db, queue, batch_max: limits.batch_max, reclaim, metrics };
-        let thread = std::thread::Builder::new().name("local-commit".into()).spawn(move || writer.run())?;
+        let thread =
+            std::thread::Builder::new().name("local-commit".into()).spawn(move || writer.run())?;
         Ok(Committer { jobs: Some(jobs), thread: Mutex::new(Some(thread)) })
     }
 
@@ -60,11 +63,11 @@ impl Committer {
         self.jobs.as_ref().map_or(0, |jobs| jobs.max_capacity() - jobs.capacity())
     }
 
-    /// Applies `change` atomically and returns once it is committed (durably, if the store is). If the caller goes away
-    /// meanwhile, the change still happens as a whole or not at all.
+    /// Applies `change` atomically and returns once it is committed (durably, if the store is). If
+    /// the caller goes away meanwhile, the change still happens as a whole or not at all.
     ///
-    /// `blob` is the new blob that the change refers to, if any: it is kept if the change is committed, even if the
-    /// caller has gone by then, and removed if it is not.
+    /// `blob` is the new blob that the change refers to, if any: it is kept if the change is
+    /// committed, even if the caller has gone by then, and removed if it is not.
     pub async fn commit<T, F>(&self, blob: Option<Unfinished>, change: F) -> S3Result<T>
     where
         T: Send + 'static,
@@ -72,7 +75,9 @@ impl Committer {
     {
         let (tell, told) = oneshot::channel();
         let jobs = self.jobs.as_ref().ok_or_else(stopped)?;
-        jobs.send(Box::new(move |tx| apply(tx, change, blob, tell))).await.map_err(|_| stopped())?;
+        jobs.send(Box::new(move |tx| apply(tx, change, blob, tell)))
+            .await
+            .map_err(|_| stopped())?;
         told.await.map_err(|_| stopped())?
     }
 }
@@ -102,15 +107,23 @@ where
         Ok(value) => (Ok(value), Ok(())),
         Err(TxError::Refused(e)) if !tx.changed() => (Err(e), Ok(())),
         Err(TxError::Refused(e)) => {
-            tracing::error!(error = %e, "an operation was refused after it had changed the index; giving its commit up");
+            tracing::error!(
+                error = %e,
+                "an operation was refused after it had changed the index; giving its commit up"
+            );
             (Err(e), Err(GivenUp))
         }
         Err(TxError::Index(e)) => (Err(broken(e)), Err(GivenUp)),
     };
     let settle = move |outcome: Outcome| {
         // A refusal or failure is told as it is; only a success depends on the commit.
-        let answer = if outcome == Outcome::Committed { answer } else { answer.and_then(|_| Err(not_committed())) };
-        // When the outcome is unknown the file stays: an orphan is swept at the next start, a hole could not be mended.
+        let answer = if outcome == Outcome::Committed {
+            answer
+        } else {
+            answer.and_then(|_| Err(not_committed()))
+        };
+        // When the outcome is unknown the file stays: an orphan is swept at the next start, a hole
+        // could not be mended.
         let wanted = outcome == Outcome::Unknown || answer.is_ok();
         if wanted && let Some(blob) = blob {
             blob.keep();
@@ -147,13 +160,17 @@ impl Writer {
         let mut batch = Vec::with_capacity(self.batch_max);
         while self.queue.blocking_recv_many(&mut batch, self.batch_max) > 0 {
             let mut jobs = batch.drain(..);
-            // One failing operation takes its commit with it; those that came after it get one of their own.
+            // One failing operation takes its commit with it; those that came after it get one of
+            // their own.
             while jobs.len() > 0 {
                 let mut settles = Vec::with_capacity(jobs.len());
                 let result = self.write(&mut jobs, &mut settles);
                 if let Err(e) = &result {
                     self.metrics.commit_failures.inc();
-                    tracing::error!(error = e as &dyn std::error::Error, "the local store could not commit");
+                    tracing::error!(
+                        error = e as &dyn std::error::Error,
+                        "the local store could not commit"
+                    );
                     if settles.is_empty() {
                         // The index refuses even to begin: these callers must not wait for ever.
                         jobs.by_ref().for_each(drop);
@@ -171,7 +188,11 @@ impl Writer {
         }
     }
 
-    fn write(&self, jobs: &mut impl Iterator<Item = Apply>, settles: &mut Vec<Settle>) -> Result<(), WriteError> {
+    fn write(
+        &self,
+        jobs: &mut impl Iterator<Item = Apply>,
+        settles: &mut Vec<Settle>,
+    ) -> Result<(), WriteError> {
         let write = self.db.begin_write().map_err(|e| WriteError::Begin(e.into()))?;
         let gone = self.reclaim.take_gone();
         let mut freed = false;

@@ -1,7 +1,9 @@
-//! The index: ordered tables in one ACID file, their keys, and the reads that need no change. Opens no blob.
+//! The index: ordered tables in one ACID file, their keys, and the reads that need no change. Opens
+//! no blob.
 //!
 //! Reads take a snapshot and block nobody. Every change goes through [`Committer`], which applies
-//! many in one commit; conditions are checked there, so nothing can slip in between check and change.
+//! many in one commit; conditions are checked there, so nothing can slip in between check and
+//! change.
 
 mod backend;
 mod commit;
@@ -15,8 +17,8 @@ use redb::{ReadTransaction, ReadableTable, ReadableTableMetadata, TableDefinitio
 pub use backend::open_database;
 pub use commit::{CommitLimits, Committer};
 pub use records::{
-    Attributes, BucketId, BucketRecord, Layout, LayoutRecord, ObjectRecord, ObjectSeq, PartRecord, PartSummary,
-    RecordError, UploadRecord,
+    Attributes, BucketId, BucketRecord, Layout, LayoutRecord, ObjectRecord, ObjectSeq, PartRecord,
+    PartSummary, RecordError, UploadRecord,
 };
 pub use tx::{Tx, TxError};
 
@@ -151,7 +153,12 @@ impl View {
         Ok(LayoutRecord { extents, parts: Vec::new() })
     }
 
-    pub fn upload(&self, bucket: BucketId, key: &str, id: &str) -> Result<Option<UploadRecord>, IndexError> {
+    pub fn upload(
+        &self,
+        bucket: BucketId,
+        key: &str,
+        id: &str,
+    ) -> Result<Option<UploadRecord>, IndexError> {
         if id.len() != UPLOAD_ID_LEN {
             return Ok(None);
         }
@@ -159,7 +166,11 @@ impl View {
     }
 
     /// An upload's parts with numbers above `after`, in order.
-    pub fn parts_after(&self, upload_id: &str, after: u16) -> Result<Entries<PartRecord>, IndexError> {
+    pub fn parts_after(
+        &self,
+        upload_id: &str,
+        after: u16,
+    ) -> Result<Entries<PartRecord>, IndexError> {
         let from = part_key(upload_id, after);
         let to = part_key(upload_id, u16::MAX);
         let bounds = (Bound::Excluded(from.as_slice()), Bound::Included(to.as_slice()));
@@ -183,7 +194,10 @@ impl View {
     pub fn garbage(&self, after: Option<u64>, max: usize) -> Result<Vec<u64>, IndexError> {
         let table = self.0.open_table(GARBAGE)?;
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let ids = table.range::<u64>((from, Bound::Unbounded))?.take(max).map(|row| row.map(|(k, _)| k.value()));
+        let ids = table
+            .range::<u64>((from, Bound::Unbounded))?
+            .take(max)
+            .map(|row| row.map(|(k, _)| k.value()));
         Ok(ids.collect::<Result<_, _>>()?)
     }
 
@@ -202,7 +216,10 @@ impl View {
         Ok(self.0.open_table(BLOBS)?.get(id)?.is_some())
     }
 
-    fn table(&self, table: Table<'static>) -> Result<redb::ReadOnlyTable<&'static [u8], &'static [u8]>, TableError> {
+    fn table(
+        &self,
+        table: Table<'static>,
+    ) -> Result<redb::ReadOnlyTable<&'static [u8], &'static [u8]>, TableError> {
         self.0.open_table(table)
     }
 }
@@ -236,7 +253,9 @@ impl<T> Entries<T> {
         match self.range.next() {
             None => Ok(None),
             Some(Err(e)) => Err(e.into()),
-            Some(Ok((key, value))) => Ok(Some(Entry { what: self.what, key: key.value().to_vec(), value })),
+            Some(Ok((key, value))) => {
+                Ok(Some(Entry { what: self.what, key: key.value().to_vec(), value }))
+            }
         }
     }
 }

@@ -1,4 +1,5 @@
-//! What the index stores, and how it is written: a version byte, then postcard. Knows no table and no file.
+//! What the index stores, and how it is written: a version byte, then postcard. Knows no table and
+//! no file.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +9,8 @@ use serde::{Deserialize, Serialize};
 use crate::local::blob::{BlobId, Extent};
 use crate::local::checksum::{Algorithm, ChecksumKind, Checksums};
 
-/// The first byte of every value. A change of any record's shape needs a new one, and code that reads the old.
+/// The first byte of every value. A change of any record's shape needs a new one, and code that
+/// reads the old.
 const RECORD_VERSION: u8 = 1;
 
 /// Numbers every object record ever written, so that two records of the same content differ.
@@ -41,7 +43,8 @@ pub struct Attributes {
     pub metadata: BTreeMap<String, String>,
 }
 
-/// Where an object's bytes are. Long lists live in a table of their own, so that listings stay cheap.
+/// Where an object's bytes are. Long lists live in a table of their own, so that listings stay
+/// cheap.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Layout {
     Empty,
@@ -90,7 +93,8 @@ pub struct UploadRecord {
     pub tags: Vec<(String, String)>,
     pub algorithm: Algorithm,
     pub kind: ChecksumKind,
-    /// Whether the client named the algorithm; if not, S3 does not speak of it in the upload's answers.
+    /// Whether the client named the algorithm; if not, S3 does not speak of it in the upload's
+    /// answers.
     pub algorithm_named: bool,
 }
 
@@ -106,7 +110,9 @@ pub struct PartRecord {
 
 /// A value that could not be understood.
 #[derive(Debug, thiserror::Error)]
-#[error("an index record is damaged or of an unknown version ({what}); restore the store from a backup")]
+#[error(
+    "an index record is damaged or of an unknown version ({what}); restore the store from a backup"
+)]
 pub struct RecordError {
     what: &'static str,
     #[source]
@@ -120,7 +126,8 @@ impl RecordError {
 }
 
 pub fn encode<T: Serialize>(value: &T) -> Vec<u8> {
-    postcard::to_extend(value, vec![RECORD_VERSION]).expect("records hold nothing that postcard cannot write to memory")
+    postcard::to_extend(value, vec![RECORD_VERSION])
+        .expect("records hold nothing that postcard cannot write to memory")
 }
 
 pub fn decode<T: DeserializeOwned>(what: &'static str, bytes: &[u8]) -> Result<T, RecordError> {

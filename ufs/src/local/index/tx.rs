@@ -1,14 +1,14 @@
-//! The changes that an operation may make inside a commit, and the reference counting of blobs that goes with them.
-//! Does not decide when to commit.
+//! The changes that an operation may make inside a commit, and the reference counting of blobs that
+//! goes with them. Does not decide when to commit.
 
 use redb::{ReadableTable, WriteTransaction};
 use s3s::S3Error;
 
 use super::records::encode;
 use super::{
-    BLOBS, BUCKETS, BucketId, BucketRecord, GARBAGE, IndexError, LAYOUTS, Layout, LayoutRecord, META, OBJECTS,
-    ObjectRecord, ObjectSeq, PARTS, PartRecord, RecordError, Table, UPLOAD_ID_LEN, UPLOADS, UploadRecord, decode, get,
-    object_key, part_key, part_number_of, upload_key,
+    BLOBS, BUCKETS, BucketId, BucketRecord, GARBAGE, IndexError, LAYOUTS, Layout, LayoutRecord,
+    META, OBJECTS, ObjectRecord, ObjectSeq, PARTS, PartRecord, RecordError, Table, UPLOAD_ID_LEN,
+    UPLOADS, UploadRecord, decode, get, object_key, part_key, part_number_of, upload_key,
 };
 use crate::local::blob::{BlobId, Extent};
 
@@ -40,8 +40,9 @@ from_index!(IndexError, RecordError, redb::StorageError, redb::TableError);
 
 /// One operation's hold on the commit under way.
 ///
-/// An operation must finish its checks before its first change: a refusal after a change would leave half of it behind,
-/// so [`changed`](Tx::changed) tells the committer to give the whole commit up in that case.
+/// An operation must finish its checks before its first change: a refusal after a change would
+/// leave half of it behind, so [`changed`](Tx::changed) tells the committer to give the whole
+/// commit up in that case.
 pub struct Tx<'a> {
     write: &'a WriteTransaction,
     changed: bool,
@@ -138,7 +139,8 @@ impl<'a> Tx<'a> {
         Ok(get(&self.write.open_table(OBJECTS)?, "object", &object_key(bucket, key.as_bytes()))?)
     }
 
-    /// Puts an object in the place of any earlier one. The extents' blobs must already be counted for it.
+    /// Puts an object in the place of any earlier one. The extents' blobs must already be counted
+    /// for it.
     pub fn put_object(
         &mut self,
         bucket: BucketId,
@@ -162,7 +164,12 @@ impl<'a> Tx<'a> {
     }
 
     /// Changes an object's record without touching its bytes.
-    pub fn update_object(&mut self, bucket: BucketId, key: &str, record: &ObjectRecord) -> Result<(), TxError> {
+    pub fn update_object(
+        &mut self,
+        bucket: BucketId,
+        key: &str,
+        record: &ObjectRecord,
+    ) -> Result<(), TxError> {
         self.insert(OBJECTS, &object_key(bucket, key.as_bytes()), &encode(record))
     }
 
@@ -184,14 +191,29 @@ impl<'a> Tx<'a> {
         self.remove(OBJECTS, &object_key(bucket, key.as_bytes()))
     }
 
-    pub fn upload(&self, bucket: BucketId, key: &str, id: &str) -> Result<Option<UploadRecord>, TxError> {
+    pub fn upload(
+        &self,
+        bucket: BucketId,
+        key: &str,
+        id: &str,
+    ) -> Result<Option<UploadRecord>, TxError> {
         if id.len() != UPLOAD_ID_LEN {
             return Ok(None);
         }
-        Ok(get(&self.write.open_table(UPLOADS)?, "upload", &upload_key(bucket, key.as_bytes(), id))?)
+        Ok(get(
+            &self.write.open_table(UPLOADS)?,
+            "upload",
+            &upload_key(bucket, key.as_bytes(), id),
+        )?)
     }
 
-    pub fn put_upload(&mut self, bucket: BucketId, key: &str, id: &str, record: &UploadRecord) -> Result<(), TxError> {
+    pub fn put_upload(
+        &mut self,
+        bucket: BucketId,
+        key: &str,
+        id: &str,
+        record: &UploadRecord,
+    ) -> Result<(), TxError> {
         self.insert(UPLOADS, &upload_key(bucket, key.as_bytes(), id), &encode(record))
     }
 
@@ -203,23 +225,31 @@ impl<'a> Tx<'a> {
         Ok(get(&self.write.open_table(PARTS)?, "part", &part_key(upload_id, number))?)
     }
 
-    /// Puts a part in the place of any earlier one of its number. Its blobs must already be counted for it.
-    pub fn put_part(&mut self, upload_id: &str, number: u16, record: &PartRecord) -> Result<(), TxError> {
+    /// Puts a part in the place of any earlier one of its number. Its blobs must already be counted
+    /// for it.
+    pub fn put_part(
+        &mut self,
+        upload_id: &str,
+        number: u16,
+        record: &PartRecord,
+    ) -> Result<(), TxError> {
         if let Some(old) = self.part(upload_id, number)? {
             self.release(&old.extents)?;
         }
         self.insert(PARTS, &part_key(upload_id, number), &encode(record))
     }
 
-    /// Forgets an upload's parts. The blobs of parts in `kept` (in ascending order) stay counted: they now belong to
-    /// an object.
+    /// Forgets an upload's parts. The blobs of parts in `kept` (in ascending order) stay counted:
+    /// they now belong to an object.
     pub fn remove_parts(&mut self, upload_id: &str, kept: &[u16]) -> Result<(), TxError> {
         self.changed = true;
         let mut unkept = Vec::new();
         {
             let mut table = self.write.open_table(PARTS)?;
             let (from, to) = (part_key(upload_id, 0), part_key(upload_id, u16::MAX));
-            for row in table.extract_from_if::<&[u8], _>(from.as_slice()..=to.as_slice(), |_, _| true)? {
+            for row in
+                table.extract_from_if::<&[u8], _>(from.as_slice()..=to.as_slice(), |_, _| true)?
+            {
                 let (key, value) = row?;
                 if kept.binary_search(&part_number_of(key.value())).is_err() {
                     unkept.push(decode::<PartRecord>("part", value.value())?);

@@ -1,5 +1,5 @@
-//! Bucket configurations that this store does not have: reads get the code with which S3 says that none is set, and
-//! deleting what is not there succeeds. Setting one is not implemented.
+//! Bucket configurations that this store does not have: reads get the code with which S3 says that
+//! none is set, and deleting what is not there succeeds. Setting one is not implemented.
 
 use http::StatusCode;
 use s3s::{S3Error, S3Result, s3_error};
@@ -24,7 +24,9 @@ pub enum Configuration {
 impl Configuration {
     fn absent(self) -> S3Error {
         match self {
-            Configuration::Cors => s3_error!(NoSuchCORSConfiguration, "The CORS configuration does not exist"),
+            Configuration::Cors => {
+                s3_error!(NoSuchCORSConfiguration, "The CORS configuration does not exist")
+            }
             Configuration::Encryption => {
                 let mut error = s3_error!(
                     ServerSideEncryptionConfigurationNotFoundError,
@@ -35,33 +37,51 @@ impl Configuration {
                 error
             }
             Configuration::Lifecycle => {
-                s3_error!(NoSuchLifecycleConfiguration, "The lifecycle configuration does not exist")
+                s3_error!(
+                    NoSuchLifecycleConfiguration,
+                    "The lifecycle configuration does not exist"
+                )
             }
             Configuration::ObjectLock => s3_error!(
                 ObjectLockConfigurationNotFoundError,
                 "Object Lock configuration does not exist for this bucket"
             ),
             Configuration::OwnershipControls => {
-                s3_error!(OwnershipControlsNotFoundError, "The bucket ownership controls were not found")
+                s3_error!(
+                    OwnershipControlsNotFoundError,
+                    "The bucket ownership controls were not found"
+                )
             }
-            Configuration::Policy => s3_error!(NoSuchBucketPolicy, "The bucket policy does not exist"),
+            Configuration::Policy => {
+                s3_error!(NoSuchBucketPolicy, "The bucket policy does not exist")
+            }
             Configuration::PublicAccessBlock => custom(
                 "NoSuchPublicAccessBlockConfiguration",
                 StatusCode::NOT_FOUND,
                 "The public access block configuration was not found",
             ),
             Configuration::Replication => {
-                s3_error!(ReplicationConfigurationNotFoundError, "The replication configuration was not found")
+                s3_error!(
+                    ReplicationConfigurationNotFoundError,
+                    "The replication configuration was not found"
+                )
             }
             Configuration::Website => {
-                s3_error!(NoSuchWebsiteConfiguration, "The specified bucket does not have a website configuration")
+                s3_error!(
+                    NoSuchWebsiteConfiguration,
+                    "The specified bucket does not have a website configuration"
+                )
             }
         }
     }
 }
 
 /// Says that a bucket lacks a configuration, or that there is no such bucket.
-pub async fn refuse_read<T>(store: &LocalStore, bucket: String, configuration: Configuration) -> S3Result<T> {
+pub async fn refuse_read<T>(
+    store: &LocalStore,
+    bucket: String,
+    configuration: Configuration,
+) -> S3Result<T> {
     require_bucket(store, bucket).await?;
     Err(configuration.absent())
 }

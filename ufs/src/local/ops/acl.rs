@@ -3,14 +3,24 @@
 use s3s::dto::*;
 use s3s::{S3Request, S3Response, S3Result};
 
-use super::{check_canned_acl, check_key, check_version, not_implemented, owner, refuse_unkept_promises};
+use super::{
+    check_canned_acl, check_key, check_version, not_implemented, owner, refuse_unkept_promises,
+};
 use crate::local::store::{LocalStore, find_bucket, find_record};
 
 fn grants() -> Grants {
     let Owner { display_name, id } = owner();
-    let grantee =
-        Grantee { display_name, email_address: None, id, type_: Type::from_static(Type::CANONICAL_USER), uri: None };
-    vec![Grant { grantee: Some(grantee), permission: Some(Permission::from_static(Permission::FULL_CONTROL)) }]
+    let grantee = Grantee {
+        display_name,
+        email_address: None,
+        id,
+        type_: Type::from_static(Type::CANONICAL_USER),
+        uri: None,
+    };
+    vec![Grant {
+        grantee: Some(grantee),
+        permission: Some(Permission::from_static(Permission::FULL_CONTROL)),
+    }]
 }
 
 pub async fn get_bucket_acl(
@@ -30,7 +40,8 @@ pub async fn get_object_acl(
     check_key(&input.key)?;
     check_version(input.version_id.as_deref())?;
     store.blocking(move |s| find_record(&s.view()?, &input.bucket, &input.key)).await?;
-    let output = GetObjectAclOutput { grants: Some(grants()), owner: Some(owner()), request_charged: None };
+    let output =
+        GetObjectAclOutput { grants: Some(grants()), owner: Some(owner()), request_charged: None };
     Ok(S3Response::new(output))
 }
 

@@ -26,10 +26,13 @@ pub async fn get_object_attributes(
     let found = store.blocking(move |s| s.find(&bucket, &key)).await?;
     let record = &found.record;
     // s3s takes a header that lists several as one name.
-    let names: Vec<_> = input.object_attributes.iter().flat_map(|names| names.as_str().split(',')).collect();
+    let names: Vec<_> =
+        input.object_attributes.iter().flat_map(|names| names.as_str().split(',')).collect();
     let wants = |name: &str| names.iter().any(|listed| listed.trim() == name);
-    let mut output =
-        GetObjectAttributesOutput { last_modified: Some(timestamp(record.modified_ms)), ..Default::default() };
+    let mut output = GetObjectAttributesOutput {
+        last_modified: Some(timestamp(record.modified_ms)),
+        ..Default::default()
+    };
     if wants(ObjectAttributes::ETAG) {
         output.e_tag = Some(etag(&record.etag));
     }
@@ -47,7 +50,8 @@ pub async fn get_object_attributes(
         output.checksum = Some(sums);
     }
     if wants(ObjectAttributes::OBJECT_PARTS) && record.parts_count > 0 {
-        output.object_parts = Some(parts(record, &found.layout.parts, input.max_parts, input.part_number_marker)?);
+        output.object_parts =
+            Some(parts(record, &found.layout.parts, input.max_parts, input.part_number_marker)?);
     }
     Ok(S3Response::new(output))
 }
@@ -59,7 +63,8 @@ fn parts(
     marker: Option<i32>,
 ) -> S3Result<GetObjectAttributesParts> {
     let max = max.unwrap_or(PARTS_MAX).min(PARTS_MAX);
-    let count = usize::try_from(max).map_err(|_| s3_error!(InvalidArgument, "max-parts must not be negative"))?;
+    let count = usize::try_from(max)
+        .map_err(|_| s3_error!(InvalidArgument, "max-parts must not be negative"))?;
     let after = marker.unwrap_or(0);
     let mut output = GetObjectAttributesParts {
         max_parts: Some(max),
@@ -74,8 +79,11 @@ fn parts(
     }
     let rest: Vec<_> = parts.iter().filter(|p| i32::from(p.number) > after).collect();
     let one = |p: &&PartSummary| {
-        let mut part =
-            ObjectPart { part_number: Some(p.number.into()), size: Some(size(p.size)), ..Default::default() };
+        let mut part = ObjectPart {
+            part_number: Some(p.number.into()),
+            size: Some(size(p.size)),
+            ..Default::default()
+        };
         put_checksums!(p.checksums => part);
         part
     };

@@ -9,7 +9,10 @@ use super::{check_canned_acl, not_implemented, owner, refuse_unkept_promises, ti
 use crate::local::index::{BucketId, BucketRecord};
 use crate::local::store::{LocalStore, find_bucket, index_failed, no_such_bucket, now_ms};
 
-pub async fn create(store: &LocalStore, req: S3Request<CreateBucketInput>) -> S3Result<S3Response<CreateBucketOutput>> {
+pub async fn create(
+    store: &LocalStore,
+    req: S3Request<CreateBucketInput>,
+) -> S3Result<S3Response<CreateBucketOutput>> {
     let input = req.input;
     let name = input.bucket;
     if !s3s::path::check_bucket_name(&name) {
@@ -26,7 +29,11 @@ pub async fn create(store: &LocalStore, req: S3Request<CreateBucketInput>) -> S3
     store
         .commit(move |tx| {
             if tx.bucket(&created)?.is_some() {
-                return Err(s3_error!(BucketAlreadyOwnedByYou, "You already own the bucket {created}.").into());
+                return Err(s3_error!(
+                    BucketAlreadyOwnedByYou,
+                    "You already own the bucket {created}."
+                )
+                .into());
             }
             let id = BucketId(tx.count("bucket-id")?);
             let record = BucketRecord { id, created_ms: now_ms(), location, tags: Vec::new() };
@@ -36,13 +43,20 @@ pub async fn create(store: &LocalStore, req: S3Request<CreateBucketInput>) -> S3
     Ok(S3Response::new(CreateBucketOutput { location: Some(format!("/{name}")) }))
 }
 
-pub async fn delete(store: &LocalStore, req: S3Request<DeleteBucketInput>) -> S3Result<S3Response<DeleteBucketOutput>> {
+pub async fn delete(
+    store: &LocalStore,
+    req: S3Request<DeleteBucketInput>,
+) -> S3Result<S3Response<DeleteBucketOutput>> {
     let name = req.input.bucket;
     store
         .commit(move |tx| {
             let bucket = tx.bucket(&name)?.ok_or_else(|| no_such_bucket(&name))?;
             if !tx.bucket_is_empty(bucket.id)? {
-                return Err(s3_error!(BucketNotEmpty, "The bucket you tried to delete is not empty: {name}").into());
+                return Err(s3_error!(
+                    BucketNotEmpty,
+                    "The bucket you tried to delete is not empty: {name}"
+                )
+                .into());
             }
             tx.remove_bucket(&name, bucket.id)
         })
@@ -50,19 +64,27 @@ pub async fn delete(store: &LocalStore, req: S3Request<DeleteBucketInput>) -> S3
     Ok(S3Response::with_status(DeleteBucketOutput::default(), http::StatusCode::NO_CONTENT))
 }
 
-pub async fn head(store: &LocalStore, req: S3Request<HeadBucketInput>) -> S3Result<S3Response<HeadBucketOutput>> {
+pub async fn head(
+    store: &LocalStore,
+    req: S3Request<HeadBucketInput>,
+) -> S3Result<S3Response<HeadBucketOutput>> {
     let name = req.input.bucket;
     let bucket = store.blocking(move |s| find_bucket(&s.view()?, &name)).await?;
     let region = bucket.location.unwrap_or_else(|| store.inner.options.region.clone());
     Ok(S3Response::new(HeadBucketOutput { bucket_region: Some(region), ..Default::default() }))
 }
 
-pub async fn list(store: &LocalStore, req: S3Request<ListBucketsInput>) -> S3Result<S3Response<ListBucketsOutput>> {
+pub async fn list(
+    store: &LocalStore,
+    req: S3Request<ListBucketsInput>,
+) -> S3Result<S3Response<ListBucketsOutput>> {
     let input = req.input;
     let max = match input.max_buckets {
         None => usize::MAX,
         Some(n @ 1..=10_000) => n as usize,
-        Some(_) => return Err(s3_error!(InvalidArgument, "max-buckets must be between 1 and 10000")),
+        Some(_) => {
+            return Err(s3_error!(InvalidArgument, "max-buckets must be between 1 and 10000"));
+        }
     };
     let prefix = input.prefix.clone().unwrap_or_default();
     let after = input.continuation_token.clone();
@@ -70,7 +92,9 @@ pub async fn list(store: &LocalStore, req: S3Request<ListBucketsInput>) -> S3Res
         .blocking(move |s| {
             let view = s.view()?;
             let from = match &after {
-                Some(after) if after.as_str() >= prefix.as_str() => Bound::Excluded(after.as_bytes()),
+                Some(after) if after.as_str() >= prefix.as_str() => {
+                    Bound::Excluded(after.as_bytes())
+                }
                 _ => Bound::Included(prefix.as_bytes()),
             };
             let mut rows = view.buckets_from(from).map_err(index_failed)?;

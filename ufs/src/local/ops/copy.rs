@@ -1,5 +1,5 @@
-//! CopyObject, and what it shares with UploadPartCopy: the source. Copies share the source's blobs, so they move no
-//! bytes; what has to be computed anew (an MD5, another checksum) is read once.
+//! CopyObject, and what it shares with UploadPartCopy: the source. Copies share the source's blobs,
+//! so they move no bytes; what has to be computed anew (an MD5, another checksum) is read once.
 
 use std::ops::Range as ByteRange;
 
@@ -9,8 +9,8 @@ use s3s::{S3Request, S3Response, S3Result, s3_error};
 use super::read::cut;
 use super::tagging::parse_tagging_header;
 use super::{
-    check_canned_acl, check_key, check_storage_class, check_version, etag, given_attributes, refuse_unkept_promises,
-    timestamp,
+    check_canned_acl, check_key, check_storage_class, check_version, etag, given_attributes,
+    refuse_unkept_promises, timestamp,
 };
 use crate::local::blob::{Extent, Reader};
 use crate::local::checksum::{Algorithm, BodyHasher, ChecksumKind, Checksums, put_checksums};
@@ -39,7 +39,11 @@ pub struct Source {
 }
 
 impl Source {
-    pub async fn find(store: &LocalStore, source: &CopySource, conditions: ReadConditions) -> S3Result<Self> {
+    pub async fn find(
+        store: &LocalStore,
+        source: &CopySource,
+        conditions: ReadConditions,
+    ) -> S3Result<Self> {
         let CopySource::Bucket { bucket, key, version_id } = source else {
             return Err(super::not_implemented("access points as copy sources"));
         };
@@ -58,9 +62,10 @@ impl Source {
         let Some(given) = given else { return Ok(0..size) };
         match Range::parse(given) {
             Ok(Range::Int { first, last: Some(last) }) if last < size => Ok(first..last + 1),
-            Ok(Range::Int { last: Some(_), .. }) => {
-                Err(s3_error!(InvalidRange, "Range specified is not valid for source object of size: {size}"))
-            }
+            Ok(Range::Int { last: Some(_), .. }) => Err(s3_error!(
+                InvalidRange,
+                "Range specified is not valid for source object of size: {size}"
+            )),
             _ => Err(s3_error!(
                 InvalidArgument,
                 "The x-amz-copy-source-range value must be of the form bytes=first-last"
@@ -83,17 +88,20 @@ impl Source {
             let max = store.inner.options.put_bytes_max;
             return Err(s3_error!(
                 InvalidRequest,
-                "The specified copy source is larger than the maximum allowable size for a copy source: {max}"
+                "The specified copy source is larger than the maximum allowable size for a copy \
+                source: {max}"
             ));
         }
         let extents = self.extents(&bytes);
         let pin = store.inner.pins.pin(extents.iter().map(|e| e.blob).collect());
         store
             .blocking(move |s| {
-                let mut reader = Reader::new(s.dir.clone(), extents, s.options.read_chunk_bytes, pin);
+                let mut reader =
+                    Reader::new(s.dir.clone(), extents, s.options.read_chunk_bytes, pin);
                 let mut hasher = BodyHasher::new(algorithms);
                 loop {
-                    let piece = reader.next_piece().map_err(|e| disk_failed("read a copy's source", e))?;
+                    let piece =
+                        reader.next_piece().map_err(|e| disk_failed("read a copy's source", e))?;
                     if piece.is_empty() {
                         return Ok(hasher.finish());
                     }
@@ -103,8 +111,8 @@ impl Source {
             .await
     }
 
-    /// Blobs can only be shared while somebody owns them: if the source was replaced meanwhile, its blobs are on their
-    /// way out.
+    /// Blobs can only be shared while somebody owns them: if the source was replaced meanwhile, its
+    /// blobs are on their way out.
     pub fn still_there(&self, tx: &Tx<'_>) -> Result<(), TxError> {
         let bucket = tx.bucket(&self.bucket)?.ok_or_else(|| no_such_bucket(&self.bucket))?;
         match tx.object(bucket.id, &self.key)? {
@@ -116,7 +124,10 @@ impl Source {
 
 /// S3's code for an operation that lost a race.
 fn source_changed() -> s3s::S3Error {
-    s3_error!(OperationAborted, "The copy source was changed while it was being copied. Please try again.")
+    s3_error!(
+        OperationAborted,
+        "The copy source was changed while it was being copied. Please try again."
+    )
 }
 
 pub async fn copy_object(
@@ -130,23 +141,34 @@ pub async fn copy_object(
         copy_source_sse_customer_algorithm, copy_source_sse_customer_key, object_lock_legal_hold_status,
         object_lock_mode, object_lock_retain_until_date, grant_full_control, grant_read, grant_read_acp,
         grant_write_acp);
-    let replace_metadata = replaces(input.metadata_directive.as_ref().map(MetadataDirective::as_str))?;
+    let replace_metadata =
+        replaces(input.metadata_directive.as_ref().map(MetadataDirective::as_str))?;
     let replace_tags = replaces(input.tagging_directive.as_ref().map(TaggingDirective::as_str))?;
-    let storage_class = check_storage_class(input.storage_class.as_ref().map(StorageClass::as_str))?;
-    let algorithm = input.checksum_algorithm.as_ref().map(|a| Algorithm::parse(a.as_str())).transpose()?;
+    let storage_class =
+        check_storage_class(input.storage_class.as_ref().map(StorageClass::as_str))?;
+    let algorithm =
+        input.checksum_algorithm.as_ref().map(|a| Algorithm::parse(a.as_str())).transpose()?;
     let conditions = copy_conditions!(input);
     let source = Source::find(store, &input.copy_source, conditions).await?;
     let from = &source.found.record;
 
     let redirects = input.website_redirect_location.is_some();
     let itself = source.bucket == input.bucket && source.key == input.key;
-    if itself && !replace_metadata && !redirects && input.storage_class.is_none() && algorithm.is_none() {
+    if itself
+        && !replace_metadata
+        && !redirects
+        && input.storage_class.is_none()
+        && algorithm.is_none()
+    {
         return Err(s3_error!(
             InvalidRequest,
-            "This copy request is illegal because it is trying to copy an object to itself without changing the object's metadata, storage class, website redirect location or encryption attributes."
+            "This copy request is illegal because it is trying to copy an object to itself without \
+            changing the object's metadata, storage class, website redirect location or encryption \
+            attributes."
         ));
     }
-    let given_tags = input.tagging.as_deref().map(parse_tagging_header).transpose()?.unwrap_or_default();
+    let given_tags =
+        input.tagging.as_deref().map(parse_tagging_header).transpose()?.unwrap_or_default();
     let given = given_attributes!(input);
     // The redirect is never copied (S3 API reference, CopyObject).
     let attributes = if replace_metadata {
@@ -193,15 +215,21 @@ fn answer(record: &ObjectRecord) -> CopyObjectOutput {
     CopyObjectOutput { copy_object_result: Some(result), ..Default::default() }
 }
 
-/// A copy is one object even of a source that was uploaded in parts: its ETag is the MD5 of its bytes, and its checksum is
-/// of the whole. The bytes are read only if the source does not know these.
-async fn digests(store: &LocalStore, source: &Source, algorithm: Option<Algorithm>) -> S3Result<(String, Checksums)> {
+/// A copy is one object even of a source that was uploaded in parts: its ETag is the MD5 of its
+/// bytes, and its checksum is of the whole. The bytes are read only if the source does not know
+/// these.
+async fn digests(
+    store: &LocalStore,
+    source: &Source,
+    algorithm: Option<Algorithm>,
+) -> S3Result<(String, Checksums)> {
     let from = &source.found.record;
     if from.size > store.inner.options.put_bytes_max {
         let max = store.inner.options.put_bytes_max;
         return Err(s3_error!(
             InvalidRequest,
-            "The specified copy source is larger than the maximum allowable size for a copy source: {max}"
+            "The specified copy source is larger than the maximum allowable size for a copy \
+            source: {max}"
         ));
     }
     let known = algorithm.is_none_or(|a| from.checksums.get(a).is_some());

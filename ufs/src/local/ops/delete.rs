@@ -22,7 +22,8 @@ struct DeleteConditions {
 }
 
 impl DeleteConditions {
-    /// An absent object is already deleted, so conditions on what it is do not apply; `*` asks for one to be there.
+    /// An absent object is already deleted, so conditions on what it is do not apply; `*` asks for
+    /// one to be there.
     fn judge(&self, current: Option<&ObjectRecord>) -> S3Result<()> {
         let Some(record) = current else {
             let must_exist = matches!(self.etag, Some(ETagCondition::Any));
@@ -32,7 +33,8 @@ impl DeleteConditions {
             return Err(precondition_failed("If-Match"));
         }
         let seconds = |t: &Timestamp| OffsetDateTime::from(t.clone()).unix_timestamp();
-        if self.modified.as_ref().is_some_and(|t| seconds(t) != record.modified_ms.div_euclid(1000)) {
+        if self.modified.as_ref().is_some_and(|t| seconds(t) != record.modified_ms.div_euclid(1000))
+        {
             return Err(precondition_failed("x-amz-if-match-last-modified-time"));
         }
         if self.size.is_some_and(|n| n != size(record.size)) {
@@ -59,7 +61,12 @@ pub async fn delete_object(
     Ok(S3Response::with_status(DeleteObjectOutput::default(), StatusCode::NO_CONTENT))
 }
 
-async fn delete_one(store: &LocalStore, bucket: String, key: String, conditions: DeleteConditions) -> S3Result<()> {
+async fn delete_one(
+    store: &LocalStore,
+    bucket: String,
+    key: String,
+    conditions: DeleteConditions,
+) -> S3Result<()> {
     store
         .commit(move |tx| {
             let bucket = tx.bucket(&bucket)?.ok_or_else(|| no_such_bucket(&bucket))?;
@@ -91,7 +98,11 @@ pub async fn delete_objects(
                 match verdict {
                     Ok(()) => {
                         tx.remove_object(bucket.id, &key)?;
-                        deleted.push(DeletedObject { key: Some(key), version_id, ..Default::default() });
+                        deleted.push(DeletedObject {
+                            key: Some(key),
+                            version_id,
+                            ..Default::default()
+                        });
                     }
                     Err(e) => errors.push(Error {
                         code: Some(e.code().as_str().to_owned()),
@@ -105,7 +116,11 @@ pub async fn delete_objects(
         })
         .await?;
     let deleted = (!quiet.unwrap_or(false)).then_some(deleted);
-    Ok(S3Response::new(DeleteObjectsOutput { deleted, errors: Some(errors), request_charged: None }))
+    Ok(S3Response::new(DeleteObjectsOutput {
+        deleted,
+        errors: Some(errors),
+        request_charged: None,
+    }))
 }
 
 fn check_one(object: ObjectIdentifier) -> S3Result<DeleteConditions> {

@@ -17,7 +17,9 @@ impl Encoding {
         match given.map(EncodingType::as_str) {
             None => Ok(Encoding(false)),
             Some(EncodingType::URL) => Ok(Encoding(true)),
-            Some(_) => Err(s3_error!(InvalidArgument, "Invalid Encoding Method specified in Request")),
+            Some(_) => {
+                Err(s3_error!(InvalidArgument, "Invalid Encoding Method specified in Request"))
+            }
         }
     }
 
@@ -39,7 +41,8 @@ impl Encoding {
 /// How many entries a request may have.
 pub fn page_size(asked: Option<i32>, page_max: usize) -> S3Result<usize> {
     let asked = asked.unwrap_or(1000);
-    let asked = usize::try_from(asked).map_err(|_| s3_error!(InvalidArgument, "max-keys must not be negative"))?;
+    let asked = usize::try_from(asked)
+        .map_err(|_| s3_error!(InvalidArgument, "max-keys must not be negative"))?;
     Ok(asked.min(page_max))
 }
 
@@ -87,12 +90,15 @@ impl Ask<'_> {
     async fn page(&self, store: &LocalStore, start: Start) -> S3Result<Listed> {
         let encoding = Encoding::parse(self.encoding_type.as_ref())?;
         let max = page_size(self.max_keys, store.inner.options.list_page_max)?;
-        let (bucket, prefix, delimiter) = (self.bucket.to_owned(), self.prefix.clone(), self.delimiter.clone());
+        let (bucket, prefix, delimiter) =
+            (self.bucket.to_owned(), self.prefix.clone(), self.delimiter.clone());
         let page = store.blocking(move |s| {
             let view = s.view()?;
             let bucket = find_bucket(&view, &bucket)?;
-            let (prefix, delimiter) = (prefix.as_deref().unwrap_or_default(), delimiter.as_deref().unwrap_or_default());
-            list(&view, Space::Objects, bucket.id, &Query { prefix, delimiter, start, max }).map_err(index_failed)
+            let (prefix, delimiter) =
+                (prefix.as_deref().unwrap_or_default(), delimiter.as_deref().unwrap_or_default());
+            list(&view, Space::Objects, bucket.id, &Query { prefix, delimiter, start, max })
+                .map_err(index_failed)
         });
         let page: Page<ObjectRecord> = page.await?;
         let last = page.items.last().map(|item| match item {
@@ -127,7 +133,8 @@ fn object(key: String, record: ObjectRecord, encoding: Encoding, with_owner: boo
 }
 
 fn checksum_algorithms(sums: &crate::local::checksum::Checksums) -> Option<ChecksumAlgorithmList> {
-    let names: Vec<_> = sums.algorithms().map(|a| ChecksumAlgorithm::from_static(a.name())).collect();
+    let names: Vec<_> =
+        sums.algorithms().map(|a| ChecksumAlgorithm::from_static(a.name())).collect();
     (!names.is_empty()).then_some(names)
 }
 
@@ -165,15 +172,17 @@ pub async fn list_objects_v2(
     let input = req.input;
     let ask = ask!(input);
     let start = match &input.continuation_token {
-        Some(token) => Start::from_token(token)
-            .ok_or_else(|| s3_error!(InvalidArgument, "The continuation token provided is incorrect"))?,
+        Some(token) => Start::from_token(token).ok_or_else(|| {
+            s3_error!(InvalidArgument, "The continuation token provided is incorrect")
+        })?,
         None => ask.after(&input.start_after),
     };
     let listed = ask.page(store, start).await?;
     let encoding = listed.encoding;
     let with_owner = input.fetch_owner.unwrap_or(false);
     let count = listed.entries.len() + listed.prefixes.len();
-    let contents: Vec<_> = listed.entries.into_iter().map(|(k, r)| object(k, r, encoding, with_owner)).collect();
+    let contents: Vec<_> =
+        listed.entries.into_iter().map(|(k, r)| object(k, r, encoding, with_owner)).collect();
     Ok(S3Response::new(ListObjectsV2Output {
         name: Some(input.bucket),
         prefix: Some(encoding.name(input.prefix.unwrap_or_default())),
@@ -198,7 +207,10 @@ pub async fn list_object_versions(
 ) -> S3Result<S3Response<ListObjectVersionsOutput>> {
     let input = req.input;
     if input.version_id_marker.is_some() && input.key_marker.is_none() {
-        return Err(s3_error!(InvalidArgument, "A version-id marker cannot be specified without a key marker."));
+        return Err(s3_error!(
+            InvalidArgument,
+            "A version-id marker cannot be specified without a key marker."
+        ));
     }
     let ask = ask!(input);
     let listed = ask.page(store, ask.after(&input.key_marker)).await?;

@@ -1,5 +1,5 @@
-//! S3's operations, one file a family. What several families need is here: the checks of a request, and the translation
-//! between records and answers.
+//! S3's operations, one file a family. What several families need is here: the checks of a request,
+//! and the translation between records and answers.
 
 pub mod absent;
 pub mod acl;
@@ -24,7 +24,8 @@ use time::OffsetDateTime;
 
 /// The longest key, in bytes (S3 user guide, "Naming Amazon S3 objects").
 const KEY_BYTES_MAX: usize = 1024;
-/// The most user metadata, in bytes of names and values (S3 user guide, "Working with object metadata").
+/// The most user metadata, in bytes of names and values (S3 user guide, "Working with object
+/// metadata").
 const METADATA_BYTES_MAX: usize = 2048;
 /// The one owner of everything here; 64 hexadecimal digits like AWS's canonical user ids.
 const OWNER_ID: &str = "7665726273337665726273337665726273337665726273337665726273337665";
@@ -50,7 +51,9 @@ pub fn owner() -> Owner {
 
 /// Times are shown in whole seconds, like S3's.
 pub fn timestamp(ms: i64) -> Timestamp {
-    OffsetDateTime::from_unix_timestamp(ms.div_euclid(1000)).unwrap_or(OffsetDateTime::UNIX_EPOCH).into()
+    OffsetDateTime::from_unix_timestamp(ms.div_euclid(1000))
+        .unwrap_or(OffsetDateTime::UNIX_EPOCH)
+        .into()
 }
 
 pub fn etag(value: &str) -> ETag {
@@ -72,7 +75,10 @@ pub fn check_key(key: &str) -> S3Result<()> {
     match key.len() {
         0 => Err(s3_error!(InvalidArgument, "Object keys cannot be empty.")),
         1..=KEY_BYTES_MAX => Ok(()),
-        _ => Err(s3_error!(KeyTooLongError, "Your key is too long; it may have {KEY_BYTES_MAX} bytes.")),
+        _ => Err(s3_error!(
+            KeyTooLongError,
+            "Your key is too long; it may have {KEY_BYTES_MAX} bytes."
+        )),
     }
 }
 
@@ -88,7 +94,9 @@ pub fn check_storage_class(class: Option<&str>) -> S3Result<Option<String>> {
     match class {
         None | Some("STANDARD") => Ok(None),
         Some(class) if STORAGE_CLASSES.contains(&class) => Ok(Some(class.to_owned())),
-        Some(_) => Err(s3_error!(InvalidStorageClass, "The storage class you specified is not valid.")),
+        Some(_) => {
+            Err(s3_error!(InvalidStorageClass, "The storage class you specified is not valid."))
+        }
     }
 }
 
@@ -110,11 +118,16 @@ macro_rules! refuse_unkept_promises {
 }
 pub(super) use refuse_unkept_promises;
 
-pub fn check_metadata(metadata: Option<HashMap<String, String>>) -> S3Result<BTreeMap<String, String>> {
+pub fn check_metadata(
+    metadata: Option<HashMap<String, String>>,
+) -> S3Result<BTreeMap<String, String>> {
     let metadata: BTreeMap<_, _> = metadata.unwrap_or_default().into_iter().collect();
     let bytes: usize = metadata.iter().map(|(k, v)| k.len() + v.len()).sum();
     if bytes > METADATA_BYTES_MAX {
-        return Err(s3_error!(MetadataTooLarge, "Your metadata headers exceed {METADATA_BYTES_MAX} bytes."));
+        return Err(s3_error!(
+            MetadataTooLarge,
+            "Your metadata headers exceed {METADATA_BYTES_MAX} bytes."
+        ));
     }
     Ok(metadata)
 }
@@ -125,10 +138,15 @@ macro_rules! given_attributes {
         $crate::local::index::Attributes {
             cache_control: $input.cache_control.take(),
             content_disposition: $input.content_disposition.take(),
-            content_encoding: $crate::local::ops::without_aws_chunked($input.content_encoding.take()),
+            content_encoding: $crate::local::ops::without_aws_chunked(
+                $input.content_encoding.take(),
+            ),
             content_language: $input.content_language.take(),
             content_type: $input.content_type.take(),
-            expires_s: $input.expires.take().map(|t| time::OffsetDateTime::from(t).unix_timestamp()),
+            expires_s: $input
+                .expires
+                .take()
+                .map(|t| time::OffsetDateTime::from(t).unix_timestamp()),
             website_redirect: $input.website_redirect_location.take(),
             metadata: $crate::local::ops::check_metadata($input.metadata.take())?,
         }
@@ -156,7 +174,8 @@ macro_rules! put_attributes {
         $output.content_encoding = a.content_encoding;
         $output.content_language = a.content_language;
         $output.content_type = Some($crate::local::ops::content_type(a.content_type));
-        $output.expires = a.expires_s.map(|s| $crate::local::ops::timestamp(s.saturating_mul(1000)));
+        $output.expires =
+            a.expires_s.map(|s| $crate::local::ops::timestamp(s.saturating_mul(1000)));
         $output.website_redirect_location = a.website_redirect;
         $output.metadata = (!a.metadata.is_empty()).then(|| a.metadata.into_iter().collect());
     }};

@@ -1,5 +1,5 @@
-//! Multipart uploads as a whole: create, complete, abort, expiry. Completing moves no bytes: the object is the list of its
-//! parts' blobs.
+//! Multipart uploads as a whole: create, complete, abort, expiry. Completing moves no bytes: the
+//! object is the list of its parts' blobs.
 
 use std::sync::atomic::Ordering;
 
@@ -7,13 +7,18 @@ use s3s::dto::*;
 use s3s::{S3Error, S3Request, S3Response, S3Result, s3_error};
 
 use super::tagging::parse_tagging_header;
-use super::{check_canned_acl, check_key, check_storage_class, etag, given_attributes, refuse_unkept_promises};
+use super::{
+    check_canned_acl, check_key, check_storage_class, etag, given_attributes,
+    refuse_unkept_promises,
+};
 use crate::local::checksum::{
-    Algorithm, ChecksumKind, Checksums, given_checksums, multipart_checksum, multipart_etag, put_checksums,
+    Algorithm, ChecksumKind, Checksums, given_checksums, multipart_checksum, multipart_etag,
+    put_checksums,
 };
 use crate::local::condition::WriteConditions;
 use crate::local::index::{
-    Layout, LayoutRecord, ObjectRecord, ObjectSeq, PartRecord, PartSummary, Tx, TxError, UploadRecord,
+    Layout, LayoutRecord, ObjectRecord, ObjectSeq, PartRecord, PartSummary, Tx, TxError,
+    UploadRecord,
 };
 use crate::local::store::{LocalStore, no_such_bucket, now_ms};
 
@@ -25,7 +30,8 @@ const EXPIRY_EVERY_MS: i64 = 3_600_000;
 pub fn no_such_upload() -> S3Error {
     s3_error!(
         NoSuchUpload,
-        "The specified upload does not exist. The upload ID may be invalid, or the upload may have been aborted or completed."
+        "The specified upload does not exist. The upload ID may be invalid, or the upload may have \
+        been aborted or completed."
     )
 }
 
@@ -39,17 +45,24 @@ pub async fn create(
     refuse_unkept_promises!(input; sse_customer_algorithm, sse_customer_key, ssekms_key_id, server_side_encryption,
         object_lock_legal_hold_status, object_lock_mode, object_lock_retain_until_date, grant_full_control,
         grant_read, grant_read_acp, grant_write_acp);
-    let named = input.checksum_algorithm.as_ref().map(|a| Algorithm::parse(a.as_str())).transpose()?;
+    let named =
+        input.checksum_algorithm.as_ref().map(|a| Algorithm::parse(a.as_str())).transpose()?;
     let kind = input.checksum_type.as_ref().map(|t| ChecksumKind::parse(t.as_str())).transpose()?;
     if kind.is_some() && named.is_none() {
-        return Err(s3_error!(InvalidRequest, "x-amz-checksum-type needs x-amz-checksum-algorithm."));
+        return Err(s3_error!(
+            InvalidRequest,
+            "x-amz-checksum-type needs x-amz-checksum-algorithm."
+        ));
     }
     let algorithm = named.unwrap_or(Algorithm::Crc64Nvme);
     let kind = kind.unwrap_or(algorithm.default_kind());
     if !algorithm.allows(kind) {
         let kind = kind.to_dto();
         let (kind, name) = (kind.as_str(), algorithm.name());
-        return Err(s3_error!(InvalidRequest, "The {kind} checksum type cannot be used with the {name} algorithm."));
+        return Err(s3_error!(
+            InvalidRequest,
+            "The {kind} checksum type cannot be used with the {name} algorithm."
+        ));
     }
     let record = UploadRecord {
         initiated_ms: now_ms(),
@@ -61,7 +74,8 @@ pub async fn create(
         algorithm_named: named.is_some(),
     };
     expire(store).await?;
-    // The time first, so that uploads of one key sort by it; then chance, so that ids cannot be guessed.
+    // The time first, so that uploads of one key sort by it; then chance, so that ids cannot be
+    // guessed.
     let upload_id = format!("{:012x}{:020x}", record.initiated_ms, rand::random::<u128>() >> 48);
     let (bucket, key, id) = (input.bucket.clone(), input.key.clone(), upload_id.clone());
     store
@@ -97,7 +111,8 @@ pub async fn abort(
     Ok(S3Response::with_status(AbortMultipartUploadOutput::default(), status))
 }
 
-/// Aborts uploads past their time, if that is configured and an hour has gone by since the last look.
+/// Aborts uploads past their time, if that is configured and an hour has gone by since the last
+/// look.
 async fn expire(store: &LocalStore) -> S3Result<()> {
     let Some(ttl) = store.inner.options.multipart_ttl else { return Ok(()) };
     let now = now_ms();
@@ -143,7 +158,10 @@ pub async fn complete(
         size: input.mpu_object_size,
         claimed: given_checksums!(input),
         kind: input.checksum_type.as_ref().map(|t| ChecksumKind::parse(t.as_str())).transpose()?,
-        conditions: WriteConditions { if_match: input.if_match.take(), if_none_match: input.if_none_match.take() },
+        conditions: WriteConditions {
+            if_match: input.if_match.take(),
+            if_none_match: input.if_none_match.take(),
+        },
     };
     completion.conditions.check()?;
     let (bucket, key, id) = (input.bucket.clone(), input.key.clone(), input.upload_id);
@@ -187,7 +205,10 @@ fn listed(upload: Option<CompletedMultipartUpload>) -> S3Result<Vec<Listed>> {
         };
         let number = super::part::check_number(number)?;
         if out.last().is_some_and(|last| last.number >= number) {
-            return Err(s3_error!(InvalidPartOrder, "The list of parts was not in ascending order."));
+            return Err(s3_error!(
+                InvalidPartOrder,
+                "The list of parts was not in ascending order."
+            ));
         }
         out.push(Listed { number, etag, checksums });
     }
@@ -200,19 +221,23 @@ impl Completion {
         let invalid = |number: u16| {
             s3_error!(
                 InvalidPart,
-                "Part {number} could not be found, or its entity tag or checksum does not match what was uploaded."
+                "Part {number} could not be found, or its entity tag or checksum does not match \
+                what was uploaded."
             )
         };
         for (at, listed) in self.parts.iter().enumerate() {
             let part = tx.part(upload_id, listed.number)?.ok_or_else(|| invalid(listed.number))?;
-            if listed.etag.value() != hex::encode(part.md5) || part.checksums.verify(&listed.checksums).is_err() {
+            if listed.etag.value() != hex::encode(part.md5)
+                || part.checksums.verify(&listed.checksums).is_err()
+            {
                 return Err(invalid(listed.number).into());
             }
             if at + 1 < self.parts.len() && part.size < self.part_bytes_min {
                 let (number, size) = (listed.number, part.size);
                 let message = s3_error!(
                     EntityTooSmall,
-                    "Your proposed upload is smaller than the minimum allowed size: part {number} has {size} bytes."
+                    "Your proposed upload is smaller than the minimum allowed size: part {number} \
+                    has {size} bytes."
                 );
                 return Err(message.into());
             }
@@ -221,15 +246,26 @@ impl Completion {
         Ok(out)
     }
 
-    fn assemble(&self, upload: UploadRecord, parts: Vec<PartRecord>) -> S3Result<(ObjectRecord, LayoutRecord)> {
+    fn assemble(
+        &self,
+        upload: UploadRecord,
+        parts: Vec<PartRecord>,
+    ) -> S3Result<(ObjectRecord, LayoutRecord)> {
         let size: u64 = parts.iter().map(|p| p.size).sum();
         if self.size.is_some_and(|n| n != super::size(size)) {
-            return Err(s3_error!(InvalidRequest, "x-amz-mp-object-size does not match the parts: {size} bytes."));
+            return Err(s3_error!(
+                InvalidRequest,
+                "x-amz-mp-object-size does not match the parts: {size} bytes."
+            ));
         }
         if self.kind.is_some_and(|k| k != upload.kind) {
-            return Err(s3_error!(InvalidRequest, "x-amz-checksum-type differs from what the upload began with."));
+            return Err(s3_error!(
+                InvalidRequest,
+                "x-amz-checksum-type differs from what the upload began with."
+            ));
         }
-        let sums: Vec<_> = parts.iter().map(|p| (p.size, p.checksums.get(upload.algorithm))).collect();
+        let sums: Vec<_> =
+            parts.iter().map(|p| (p.size, p.checksums.get(upload.algorithm))).collect();
         let mut checksums = Checksums::default();
         checksums.set(upload.algorithm, multipart_checksum(upload.algorithm, upload.kind, &sums));
         checksums.kind = (!checksums.is_empty()).then_some(upload.kind);
@@ -266,7 +302,10 @@ impl Completion {
             let bare = computed.as_deref().and_then(|c| c.split('-').next()).map(str::to_owned);
             if claimed != computed && claimed != bare {
                 let name = algorithm.name();
-                return Err(s3_error!(BadDigest, "The {name} you specified did not match the calculated checksum."));
+                return Err(s3_error!(
+                    BadDigest,
+                    "The {name} you specified did not match the calculated checksum."
+                ));
             }
         }
         Ok(())

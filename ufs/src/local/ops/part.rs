@@ -13,7 +13,10 @@ use crate::local::store::{LocalStore, find_bucket, index_failed, no_such_bucket,
 
 pub fn check_number(number: i32) -> S3Result<u16> {
     u16::try_from(number).ok().filter(|n| (1..=PART_NUMBER_MAX).contains(n)).ok_or_else(|| {
-        s3_error!(InvalidArgument, "Part number must be an integer between 1 and {PART_NUMBER_MAX}, inclusive")
+        s3_error!(
+            InvalidArgument,
+            "Part number must be an integer between 1 and {PART_NUMBER_MAX}, inclusive"
+        )
     })
 }
 
@@ -52,10 +55,13 @@ pub async fn upload_part(
     check_key(&input.key)?;
     refuse_unkept_promises!(input; sse_customer_algorithm, sse_customer_key);
     let number = check_number(input.part_number)?;
-    let which = Which { bucket: input.bucket.clone(), key: input.key.clone(), id: input.upload_id.clone() };
+    let which =
+        Which { bucket: input.bucket.clone(), key: input.key.clone(), id: input.upload_id.clone() };
     let upload = which.find(store).await?;
     let mut wanted = vec![upload.algorithm];
-    wanted.extend(input.checksum_algorithm.as_ref().map(|a| Algorithm::parse(a.as_str())).transpose()?);
+    wanted.extend(
+        input.checksum_algorithm.as_ref().map(|a| Algorithm::parse(a.as_str())).transpose()?,
+    );
     let claims = Claims {
         length: input.content_length,
         md5: input.content_md5.take(),
@@ -67,14 +73,16 @@ pub async fn upload_part(
     let received = receive(store, input.body.take(), claims).await?;
     let (size, md5, checksums) = (received.size, received.md5, received.checksums.clone());
     let (extents, blob) = received.split();
-    let record = PartRecord { size, md5, modified_ms: now_ms(), extents, checksums: checksums.clone() };
+    let record =
+        PartRecord { size, md5, modified_ms: now_ms(), extents, checksums: checksums.clone() };
     let put = move |tx: &mut Tx<'_>| {
         which.require(tx)?;
         tx.hold(&record.extents)?;
         tx.put_part(&which.id, number, &record)
     };
     store.inner.committer.commit(blob, put).await?;
-    let mut output = UploadPartOutput { e_tag: Some(etag(&hex::encode(md5))), ..Default::default() };
+    let mut output =
+        UploadPartOutput { e_tag: Some(etag(&hex::encode(md5))), ..Default::default() };
     put_checksums!(checksums => output);
     Ok(S3Response::new(output))
 }
@@ -117,16 +125,24 @@ pub async fn upload_part_copy(
             tx.put_part(&which.id, number, &record)
         })
         .await?;
-    Ok(S3Response::new(UploadPartCopyOutput { copy_part_result: Some(result), ..Default::default() }))
+    Ok(S3Response::new(UploadPartCopyOutput {
+        copy_part_result: Some(result),
+        ..Default::default()
+    }))
 }
 
-pub async fn list_parts(store: &LocalStore, req: S3Request<ListPartsInput>) -> S3Result<S3Response<ListPartsOutput>> {
+pub async fn list_parts(
+    store: &LocalStore,
+    req: S3Request<ListPartsInput>,
+) -> S3Result<S3Response<ListPartsOutput>> {
     let input = req.input;
     let max = super::list::page_size(input.max_parts, store.inner.options.list_page_max)?;
     let marker = input.part_number_marker.unwrap_or(0);
-    let after = u16::try_from(marker)
-        .map_err(|_| s3_error!(InvalidArgument, "part-number-marker must be between 0 and 65535"))?;
-    let which = Which { bucket: input.bucket.clone(), key: input.key.clone(), id: input.upload_id.clone() };
+    let after = u16::try_from(marker).map_err(|_| {
+        s3_error!(InvalidArgument, "part-number-marker must be between 0 and 65535")
+    })?;
+    let which =
+        Which { bucket: input.bucket.clone(), key: input.key.clone(), id: input.upload_id.clone() };
     let upload = which.find(store).await?;
     let (parts, truncated) = store
         .blocking(move |s| {

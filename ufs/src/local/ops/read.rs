@@ -6,10 +6,14 @@ use http::StatusCode;
 use s3s::dto::*;
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 
-use super::{check_key, check_version, custom, etag, put_attributes, refuse_unkept_promises, size, timestamp};
+use super::{
+    check_key, check_version, custom, etag, put_attributes, refuse_unkept_promises, size, timestamp,
+};
 use crate::local::blob::{Extent, ObjectBody, Reader};
 use crate::local::checksum::{Checksums, put_checksums};
-use crate::local::condition::{ReadConditions, Verdict, not_modified, precondition_failed, resolve_range};
+use crate::local::condition::{
+    ReadConditions, Verdict, not_modified, precondition_failed, resolve_range,
+};
 use crate::local::index::{LayoutRecord, ObjectRecord};
 use crate::local::store::{Found, Inner, LocalStore, disk_failed};
 
@@ -66,7 +70,10 @@ macro_rules! answer {
     }};
 }
 
-pub async fn get_object(store: &LocalStore, req: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
+pub async fn get_object(
+    store: &LocalStore,
+    req: S3Request<GetObjectInput>,
+) -> S3Result<S3Response<GetObjectOutput>> {
     let mut input = req.input;
     let ask = ask!(input);
     let opened = move |s: &Inner| {
@@ -109,15 +116,18 @@ pub async fn head_object(
 fn serve(record: &ObjectRecord, layout: &LayoutRecord, ask: &Ask) -> S3Result<Served> {
     match ask.conditions.judge(&record.etag, record.modified_ms.div_euclid(1000)) {
         Verdict::Proceed => {}
-        Verdict::NotModified => return Err(not_modified(&record.etag, &timestamp(record.modified_ms))),
+        Verdict::NotModified => {
+            return Err(not_modified(&record.etag, &timestamp(record.modified_ms)));
+        }
         Verdict::Failed(which) => return Err(precondition_failed(which)),
     }
     let parts_count = i32::try_from(record.parts_count).ok().filter(|n| *n > 0);
     let whole = if ask.checksums { record.checksums.clone() } else { Checksums::default() };
     match (&ask.range, ask.part_number) {
-        (Some(_), Some(_)) => {
-            Err(s3_error!(InvalidRequest, "Cannot specify both Range header and partNumber query parameter."))
-        }
+        (Some(_), Some(_)) => Err(s3_error!(
+            InvalidRequest,
+            "Cannot specify both Range header and partNumber query parameter."
+        )),
         (None, None) => Ok(Served {
             bytes: 0..record.size,
             content_range: None,
@@ -127,7 +137,8 @@ fn serve(record: &ObjectRecord, layout: &LayoutRecord, ask: &Ask) -> S3Result<Se
         }),
         (Some(range), None) => {
             let bytes = resolve_range(range, record.size)?;
-            // A checksum of the whole says nothing of a piece; clients would verify the piece against it and fail.
+            // A checksum of the whole says nothing of a piece; clients would verify the piece
+            // against it and fail.
             let checksums = if bytes == (0..record.size) { whole } else { Checksums::default() };
             Ok(Served { checksums, parts_count: None, ..partial(bytes, record.size) })
         }
@@ -144,14 +155,21 @@ fn serve(record: &ObjectRecord, layout: &LayoutRecord, ask: &Ask) -> S3Result<Se
 }
 
 fn partial(bytes: ByteRange<u64>, size: u64) -> Served {
-    let content_range =
-        if bytes.is_empty() { None } else { Some(format!("bytes {}-{}/{size}", bytes.start, bytes.end - 1)) };
+    let content_range = if bytes.is_empty() {
+        None
+    } else {
+        Some(format!("bytes {}-{}/{size}", bytes.start, bytes.end - 1))
+    };
     let status = StatusCode::PARTIAL_CONTENT;
     Served { bytes, content_range, checksums: Checksums::default(), parts_count: None, status }
 }
 
 /// The bytes and checksums of a part. Any object has a part 1.
-fn part(record: &ObjectRecord, layout: &LayoutRecord, number: i32) -> S3Result<(ByteRange<u64>, Checksums)> {
+fn part(
+    record: &ObjectRecord,
+    layout: &LayoutRecord,
+    number: i32,
+) -> S3Result<(ByteRange<u64>, Checksums)> {
     if record.parts_count == 0 && number == 1 {
         return Ok((0..record.size, record.checksums.clone()));
     }
@@ -174,7 +192,11 @@ pub fn cut(extents: &[Extent], bytes: &ByteRange<u64>) -> Vec<Extent> {
         let end = start + extent.len;
         let (from, to) = (bytes.start.max(start), bytes.end.min(end));
         if from < to {
-            out.push(Extent { blob: extent.blob, offset: extent.offset + from - start, len: to - from });
+            out.push(Extent {
+                blob: extent.blob,
+                offset: extent.offset + from - start,
+                len: to - from,
+            });
         }
         start = end;
         if start >= bytes.end {

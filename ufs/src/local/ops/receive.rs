@@ -1,5 +1,6 @@
-//! Takes a request's body into a blob: counts, hashes and verifies it against everything the client claimed, in the
-//! headers and behind the body. Commits nothing; what it returns is removed again unless somebody does.
+//! Takes a request's body into a blob: counts, hashes and verifies it against everything the client
+//! claimed, in the headers and behind the body. Commits nothing; what it returns is removed again
+//! unless somebody does.
 
 use futures::StreamExt;
 use http::HeaderMap;
@@ -41,7 +42,11 @@ impl Received {
     }
 }
 
-pub async fn receive(store: &LocalStore, body: Option<StreamingBlob>, claims: Claims) -> S3Result<Received> {
+pub async fn receive(
+    store: &LocalStore,
+    body: Option<StreamingBlob>,
+    claims: Claims,
+) -> S3Result<Received> {
     claims.checksums.check_shape()?;
     claims.refuse_unverified()?;
     let md5 = claims.md5.as_deref().map(parse_content_md5).transpose()?;
@@ -50,7 +55,8 @@ pub async fn receive(store: &LocalStore, body: Option<StreamingBlob>, claims: Cl
         return Err(too_large());
     }
     let promised = claims.promised_trailers()?;
-    let mut algorithms: Vec<_> = claims.checksums.algorithms().chain(claims.wanted.iter().copied()).collect();
+    let mut algorithms: Vec<_> =
+        claims.checksums.algorithms().chain(claims.wanted.iter().copied()).collect();
     algorithms.extend(&promised);
     if algorithms.is_empty() {
         // S3 gives this one to objects that came without a checksum.
@@ -63,7 +69,10 @@ pub async fn receive(store: &LocalStore, body: Option<StreamingBlob>, claims: Cl
     }
     let (computed_md5, checksums) = hasher.finish();
     if md5.is_some_and(|claimed| claimed != computed_md5) {
-        return Err(s3_error!(BadDigest, "The Content-MD5 you specified did not match what we received."));
+        return Err(s3_error!(
+            BadDigest,
+            "The Content-MD5 you specified did not match what we received."
+        ));
     }
     checksums.verify(&claims.checksums)?;
     checksums.verify(&claims.trailing(&promised)?)?;
@@ -90,7 +99,11 @@ async fn store_body(
             }
             if let Some(hasher) = hasher.take() {
                 let chunk = options.write_chunk_bytes;
-                writer = Some(BlobWriter::create(store.inner.dir.clone(), hasher, chunk).await.map_err(write_failed)?);
+                writer = Some(
+                    BlobWriter::create(store.inner.dir.clone(), hasher, chunk)
+                        .await
+                        .map_err(write_failed)?,
+                );
             }
             let Some(writer) = &mut writer else { break };
             if writer.len() + piece.len() as u64 > limit {
@@ -119,7 +132,8 @@ impl Claims {
         self.length.map(|n| u64::try_from(n).map_err(|_| bad())).transpose()
     }
 
-    /// A checksum that nobody has verified must not be acknowledged. The gateway verifies all others that this store does not keep.
+    /// A checksum that nobody has verified must not be acknowledged. The gateway verifies all
+    /// others that this store does not keep.
     fn refuse_unverified(&self) -> S3Result<()> {
         match self.headers.keys().find(|name| name.as_str().starts_with("x-amz-checksum-xxhash")) {
             Some(name) => Err(not_implemented(&format!("the checksum {name}"))),
@@ -133,7 +147,9 @@ impl Claims {
         for value in self.headers.get_all("x-amz-trailer") {
             let value = value.to_str().map_err(|_| malformed_trailer())?;
             for name in value.split(',').map(str::trim) {
-                promised.extend(Algorithm::ALL.into_iter().filter(|a| a.header().eq_ignore_ascii_case(name)));
+                promised.extend(
+                    Algorithm::ALL.into_iter().filter(|a| a.header().eq_ignore_ascii_case(name)),
+                );
             }
         }
         Ok(promised)
@@ -142,7 +158,8 @@ impl Claims {
     /// What stood behind the body. Everything promised must be there.
     fn trailing(&self, promised: &[Algorithm]) -> S3Result<Checksums> {
         let read = |headers: &HeaderMap| Checksums::from_headers(headers);
-        let found = self.trailers.as_ref().and_then(|t| t.read(read)).transpose()?.unwrap_or_default();
+        let found =
+            self.trailers.as_ref().and_then(|t| t.read(read)).transpose()?.unwrap_or_default();
         if promised.iter().any(|a| found.get(*a).is_none()) {
             return Err(malformed_trailer());
         }
@@ -151,26 +168,32 @@ impl Claims {
 }
 
 fn malformed_trailer() -> S3Error {
-    let message = "The request contained trailing data that was not well-formed or did not conform to x-amz-trailer.";
+    let message = "The request contained trailing data that was not well-formed or did not conform \
+        to x-amz-trailer.";
     super::custom("MalformedTrailerError", http::StatusCode::BAD_REQUEST, message)
 }
 
 fn incomplete() -> S3Error {
-    s3_error!(IncompleteBody, "The request body does not have the number of bytes specified by its length header.")
+    s3_error!(
+        IncompleteBody,
+        "The request body does not have the number of bytes specified by its length header."
+    )
 }
 
 fn too_large() -> S3Error {
     s3_error!(EntityTooLarge, "Your proposed upload exceeds the maximum allowed object size.")
 }
 
-/// A body that broke off. s3s tells its own refusals apart by text only, because the types are private.
+/// A body that broke off. s3s tells its own refusals apart by text only, because the types are
+/// private.
 fn body_failed(e: StdError) -> S3Error {
     let text = e.to_string();
     if text.contains("SignatureMismatch") {
         return s3_error!(SignatureDoesNotMatch, "A chunk's signature does not match.");
     }
     if text.contains("Sha256Mismatch") {
-        let message = "The provided 'x-amz-content-sha256' header does not match what was computed.";
+        let message =
+            "The provided 'x-amz-content-sha256' header does not match what was computed.";
         return super::custom("XAmzContentSHA256Mismatch", http::StatusCode::BAD_REQUEST, message);
     }
     let mut error = incomplete();

@@ -24,7 +24,9 @@ pub fn parse_tagging_header(header: &str) -> S3Result<Tags> {
     let decode = |text: &str| {
         let text = text.replace('+', " ");
         let decoded = percent_encoding::percent_decode_str(&text).decode_utf8();
-        decoded.map(|t| t.into_owned()).map_err(|_| invalid("The header 'x-amz-tagging' is not valid UTF-8."))
+        decoded
+            .map(|t| t.into_owned())
+            .map_err(|_| invalid("The header 'x-amz-tagging' is not valid UTF-8."))
     };
     let mut tags = Vec::new();
     for pair in header.split('&').filter(|p| !p.is_empty()) {
@@ -76,7 +78,8 @@ pub async fn get_object_tagging(
     let input = req.input;
     check_key(&input.key)?;
     check_version(input.version_id.as_deref())?;
-    let record = store.blocking(move |s| find_record(&s.view()?, &input.bucket, &input.key)).await?;
+    let record =
+        store.blocking(move |s| find_record(&s.view()?, &input.bucket, &input.key)).await?;
     Ok(S3Response::new(GetObjectTaggingOutput { tag_set: to_dto(record.tags), version_id: None }))
 }
 
@@ -104,7 +107,12 @@ pub async fn delete_object_tagging(
 }
 
 /// Tags are not part of a version: ETag and Last-Modified stay.
-async fn set_object_tags(store: &LocalStore, bucket: String, key: String, tags: Tags) -> S3Result<()> {
+async fn set_object_tags(
+    store: &LocalStore,
+    bucket: String,
+    key: String,
+    tags: Tags,
+) -> S3Result<()> {
     store
         .commit(move |tx| {
             let bucket = tx.bucket(&bucket)?.ok_or_else(|| no_such_bucket(&bucket))?;

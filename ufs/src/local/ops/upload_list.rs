@@ -21,7 +21,9 @@ pub async fn list_multipart_uploads(
     let (prefix, delimiter) = (text(&input.prefix), text(&input.delimiter));
     // An upload id marker without a key marker is ignored (S3 API reference).
     let start = match (&input.key_marker, &input.upload_id_marker) {
-        (Some(key), Some(id)) if !key.is_empty() && !id.is_empty() => Start::AfterUpload(key.clone(), id.clone()),
+        (Some(key), Some(id)) if !key.is_empty() && !id.is_empty() => {
+            Start::AfterUpload(key.clone(), id.clone())
+        }
         (key, _) => Start::from_marker(&text(key), &prefix, &delimiter),
     };
     let bucket = input.bucket.clone();
@@ -30,7 +32,8 @@ pub async fn list_multipart_uploads(
             let view = s.view()?;
             let bucket = find_bucket(&view, &bucket)?;
             let query = Query { prefix: &prefix, delimiter: &delimiter, start, max };
-            let page: Page<UploadRecord> = list(&view, Space::Uploads, bucket.id, &query).map_err(index_failed)?;
+            let page: Page<UploadRecord> =
+                list(&view, Space::Uploads, bucket.id, &query).map_err(index_failed)?;
             Ok(page)
         })
         .await?;
@@ -43,7 +46,9 @@ pub async fn list_multipart_uploads(
     for item in page.items {
         match item {
             Item::Prefix(prefix) => prefixes.push(prefix),
-            Item::Entry { key, upload_id, record } => uploads.push(upload(encoding.name(key), upload_id, record)),
+            Item::Entry { key, upload_id, record } => {
+                uploads.push(upload(encoding.name(key), upload_id, record))
+            }
         }
     }
     Ok(S3Response::new(ListMultipartUploadsOutput {

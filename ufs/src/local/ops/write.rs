@@ -6,14 +6,18 @@ use s3s::{S3Request, S3Response, S3Result};
 use super::receive::{Claims, receive};
 use super::tagging::parse_tagging_header;
 use super::{
-    check_canned_acl, check_key, check_storage_class, etag, given_attributes, not_implemented, refuse_unkept_promises,
+    check_canned_acl, check_key, check_storage_class, etag, given_attributes, not_implemented,
+    refuse_unkept_promises,
 };
 use crate::local::checksum::{Algorithm, given_checksums, put_checksums};
 use crate::local::condition::WriteConditions;
 use crate::local::index::{Layout, LayoutRecord, ObjectRecord, ObjectSeq};
 use crate::local::store::{LocalStore, find_bucket, no_such_bucket, now_ms};
 
-pub async fn put_object(store: &LocalStore, req: S3Request<PutObjectInput>) -> S3Result<S3Response<PutObjectOutput>> {
+pub async fn put_object(
+    store: &LocalStore,
+    req: S3Request<PutObjectInput>,
+) -> S3Result<S3Response<PutObjectOutput>> {
     let mut input = req.input;
     check_key(&input.key)?;
     check_canned_acl(input.acl.as_ref().map(ObjectCannedACL::as_str))?;
@@ -23,16 +27,21 @@ pub async fn put_object(store: &LocalStore, req: S3Request<PutObjectInput>) -> S
     if input.write_offset_bytes.is_some_and(|n| n != 0) {
         return Err(not_implemented("appending to objects"));
     }
-    let conditions = WriteConditions { if_match: input.if_match.take(), if_none_match: input.if_none_match.take() };
+    let conditions = WriteConditions {
+        if_match: input.if_match.take(),
+        if_none_match: input.if_none_match.take(),
+    };
     conditions.check()?;
-    let storage_class = check_storage_class(input.storage_class.as_ref().map(StorageClass::as_str))?;
+    let storage_class =
+        check_storage_class(input.storage_class.as_ref().map(StorageClass::as_str))?;
     let tags = input.tagging.as_deref().map(parse_tagging_header).transpose()?.unwrap_or_default();
     let attributes = given_attributes!(input);
     // Before the body: a bucket that is not there should not cost the client an upload.
     let bucket = input.bucket.clone();
     store.blocking(move |s| find_bucket(&s.view()?, &bucket)).await?;
 
-    let wanted = input.checksum_algorithm.as_ref().map(|a| Algorithm::parse(a.as_str())).transpose()?;
+    let wanted =
+        input.checksum_algorithm.as_ref().map(|a| Algorithm::parse(a.as_str())).transpose()?;
     let claims = Claims {
         length: input.content_length,
         md5: input.content_md5.take(),

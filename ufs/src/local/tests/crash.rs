@@ -1,5 +1,5 @@
-//! A process that is killed at any moment: what it acknowledged is there, what it did not finish is not, and its
-//! leftovers are cleared away.
+//! A process that is killed at any moment: what it acknowledged is there, what it did not finish is
+//! not, and its leftovers are cleared away.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,12 +12,14 @@ use super::*;
 const ROOT: &str = "VERBS3_LOCAL_CRASH_ROOT";
 const SEED: &str = "VERBS3_LOCAL_CRASH_SEED";
 
-/// Not a test: what the killed process does. Prints a line for each operation that begins and each that is acknowledged.
+/// Not a test: what the killed process does. Prints a line for each operation that begins and each
+/// that is acknowledged.
 #[test]
 #[ignore = "run by acknowledged_writes_survive_kill_9 in a process of its own"]
 fn the_process_that_is_killed() {
     let (Ok(root), Ok(seed)) = (std::env::var(ROOT), std::env::var(SEED)) else { return };
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(3).enable_all().build().unwrap();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(3).enable_all().build().unwrap();
     runtime.block_on(async {
         let store = open(Path::new(&root));
         let seed: u64 = seed.parse().unwrap();
@@ -71,7 +73,10 @@ async fn acknowledged_writes_survive_kill_9() {
         let lines = run_and_kill(folder.path(), round * 1_000_000, 40 + round as usize * 37);
         for line in lines {
             let mut words = line.split(' ');
-            let (Some(verb), Some(key), Some(value)) = (words.next(), words.next(), words.next()) else { continue };
+            let (Some(verb), Some(key), Some(value)) = (words.next(), words.next(), words.next())
+            else {
+                continue;
+            };
             let Ok(value) = value.parse() else { continue };
             let entry = known.entry(key.to_owned()).or_default();
             match verb {
@@ -96,7 +101,11 @@ async fn acknowledged_writes_survive_kill_9() {
             };
             // Of a write under way either outcome is right, and no third.
             let allowed = found == *acknowledged || Some(found) == *under_way;
-            assert!(allowed, "{key} is {found}, acknowledged {acknowledged}, under way {under_way:?}, round {round}");
+            assert!(
+                allowed,
+                "{key} is {found}, acknowledged {acknowledged}, under way {under_way:?}, round \
+                {round}"
+            );
             (*acknowledged, *under_way) = (found, None);
         }
         drop(store);
@@ -107,7 +116,12 @@ async fn acknowledged_writes_survive_kill_9() {
 /// Runs the writing process, kills it after some lines, and returns all that it said.
 fn run_and_kill(root: &Path, seed: u64, lines: usize) -> Vec<String> {
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "local::tests::crash::the_process_that_is_killed", "--nocapture"])
+        .args([
+            "--ignored",
+            "--exact",
+            "local::tests::crash::the_process_that_is_killed",
+            "--nocapture",
+        ])
         .env(ROOT, root)
         .env(SEED, seed.to_string())
         .stdout(Stdio::piped())
@@ -117,7 +131,8 @@ fn run_and_kill(root: &Path, seed: u64, lines: usize) -> Vec<String> {
     let mut out: Vec<String> = said.by_ref().take(lines).map(Result::unwrap).collect();
     child.kill().unwrap();
     child.wait().unwrap();
-    // What it said before it died but we had not read yet; a torn last line has no newline and may be cut.
+    // What it said before it died but we had not read yet; a torn last line has no newline and may
+    // be cut.
     out.extend(said.map_while(Result::ok));
     out
 }
@@ -147,7 +162,8 @@ async fn garbage_that_a_killed_process_did_not_remove_is_removed_later() {
     let reading = start_get(&store, "k").await.unwrap();
     delete(&store, "k").await;
     drop(store);
-    // The reader kept the file in place while the store closed: what is left is a garbage row and its file.
+    // The reader kept the file in place while the store closed: what is left is a garbage row and
+    // its file.
     assert_eq!(blobs(folder.path()).len(), 1);
     drop(reading);
     let _store = open(folder.path());

@@ -141,7 +141,9 @@ async fn a_refused_or_abandoned_put_leaves_no_file() {
     let first = futures::stream::iter([Ok::<_, std::io::Error>(Bytes::from(content(1, 500_000)))]);
     let stalled = StreamingBlob::wrap(first.chain(futures::stream::pending()));
     let (abandoned, root) = (store.clone(), folder.path().to_owned());
-    let task = tokio::spawn(async move { abandoned.put_object(req(input(Some(stalled), None))).await.map(drop) });
+    let task = tokio::spawn(async move {
+        abandoned.put_object(req(input(Some(stalled), None))).await.map(drop)
+    });
     until("the first bytes", || !blobs(&root).is_empty()).await;
     task.abort();
     assert!(task.await.unwrap_err().is_cancelled());
@@ -163,7 +165,10 @@ fn a_folder_of_another_format_is_left_alone() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("FORMAT"), "verbs3-local 999\n").unwrap();
     let error = LocalStore::open(options(folder.path())).unwrap_err();
-    assert!(matches!(&error, LocalError::Format { found, .. } if found == "verbs3-local 999\n"), "{error}");
+    assert!(
+        matches!(&error, LocalError::Format { found, .. } if found == "verbs3-local 999\n"),
+        "{error}"
+    );
     assert!(!folder.path().join("index.redb").exists());
 }
 
@@ -182,8 +187,11 @@ async fn uploads_past_their_time_are_aborted() {
     let id = start_upload(&store, "old").await;
     let part = upload_part(&store, "old", &id, 1, content(1, 10)).await.unwrap();
     drop(store);
-    let store =
-        LocalStore::open(LocalOptions { multipart_ttl: Some(Duration::ZERO), ..options(folder.path()) }).unwrap();
+    let store = LocalStore::open(LocalOptions {
+        multipart_ttl: Some(Duration::ZERO),
+        ..options(folder.path())
+    })
+    .unwrap();
     let fresh = start_upload(&store, "new").await;
     let gone = complete(&store, "old", &id, vec![part]).await.unwrap_err();
     assert_eq!(gone.code().as_str(), "NoSuchUpload");

@@ -60,7 +60,8 @@ async fn an_object_of_many_parts_is_small_in_a_listing() {
     let store = open_with_bucket(folder.path()).await;
     let stored = store.commit(|tx| {
         let bucket = tx.bucket("bucket")?.unwrap();
-        let extents: Vec<_> = (0..10_000).map(|n| Extent { blob: BlobId(n), offset: 0, len: 1 }).collect();
+        let extents: Vec<_> =
+            (0..10_000).map(|n| Extent { blob: BlobId(n), offset: 0, len: 1 }).collect();
         tx.hold(&extents)?;
         tx.put_object(bucket.id, "k", record(), &LayoutRecord { extents, parts: Vec::new() })
     });

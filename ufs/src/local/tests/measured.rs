@@ -35,7 +35,8 @@ async fn every_row_of_the_table_is_shown_under_the_stores_name_while_it_is_open(
     table.sort_unstable();
     assert_eq!(names, table);
     for family in &families {
-        let labels: Vec<&str> = family.get_metric().iter().map(|metric| metric.get_label()[0].value()).collect();
+        let labels: Vec<&str> =
+            family.get_metric().iter().map(|metric| metric.get_label()[0].value()).collect();
         assert_eq!(labels, ["one", "two"], "{}", family.name());
     }
     drop(store);
@@ -52,8 +53,13 @@ async fn what_is_stored_read_and_being_written_is_counted() {
     store.register(&registry).unwrap();
     put(&store, "a", content(1, 1_000_000)).await.unwrap();
     put(&store, "b", Vec::new()).await.unwrap();
-    let input = CreateMultipartUploadInput { bucket: "bucket".to_owned(), key: "m".to_owned(), ..Default::default() };
-    let upload_id = store.create_multipart_upload(req(input)).await.unwrap().output.upload_id.unwrap();
+    let input = CreateMultipartUploadInput {
+        bucket: "bucket".to_owned(),
+        key: "m".to_owned(),
+        ..Default::default()
+    };
+    let upload_id =
+        store.create_multipart_upload(req(input)).await.unwrap().output.upload_id.unwrap();
     let part = UploadPartInput {
         bucket: "bucket".to_owned(),
         key: "m".to_owned(),
@@ -63,12 +69,17 @@ async fn what_is_stored_read_and_being_written_is_counted() {
         ..Default::default()
     };
     store.upload_part(req(part)).await.unwrap();
-    for (name, expected) in [("objects", 2), ("uploads", 1), ("parts", 1), ("blobs", 2), ("writers", 0)] {
+    for (name, expected) in
+        [("objects", 2), ("uploads", 1), ("parts", 1), ("blobs", 2), ("writers", 0)]
+    {
         assert_eq!(value(&registry, name), expected, "{name}");
     }
     assert_eq!(value(&registry, "changes_total"), 5);
     assert!(value(&registry, "index_bytes") > 0);
-    assert_eq!(value(&registry, "changes_queued_max"), options(folder.path()).commit_queue_max as i64);
+    assert_eq!(
+        value(&registry, "changes_queued_max"),
+        options(folder.path()).commit_queue_max as i64
+    );
 
     // An upload that has sent one piece and waits, and a reader that has not begun.
     let (pieces, source) = futures::channel::mpsc::unbounded::<Result<Bytes, std::io::Error>>();

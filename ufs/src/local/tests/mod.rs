@@ -1,5 +1,5 @@
-//! Tests of what only this store promises: crashes, files, readers beside writers. What every store has to do is in
-//! `tests/store_conformance`.
+//! Tests of what only this store promises: crashes, files, readers beside writers. What every store
+//! has to do is in `tests/store_conformance`.
 #![allow(clippy::unwrap_used)]
 
 mod crash;
@@ -54,7 +54,8 @@ fn content(seed: u64, len: usize) -> Vec<u8> {
 }
 
 fn body(bytes: Vec<u8>) -> Option<StreamingBlob> {
-    let pieces: Vec<_> = bytes.chunks(60_000).map(|c| Ok::<_, std::io::Error>(Bytes::copy_from_slice(c))).collect();
+    let pieces: Vec<_> =
+        bytes.chunks(60_000).map(|c| Ok::<_, std::io::Error>(Bytes::copy_from_slice(c))).collect();
     Some(StreamingBlob::wrap(futures::stream::iter(pieces)))
 }
 
@@ -70,7 +71,8 @@ async fn put(store: &LocalStore, key: &str, bytes: Vec<u8>) -> S3Result<()> {
 }
 
 async fn start_get(store: &LocalStore, key: &str) -> S3Result<StreamingBlob> {
-    let input = GetObjectInput { bucket: "bucket".to_owned(), key: key.to_owned(), ..Default::default() };
+    let input =
+        GetObjectInput { bucket: "bucket".to_owned(), key: key.to_owned(), ..Default::default() };
     Ok(store.get_object(req(input)).await?.output.body.unwrap())
 }
 
@@ -87,16 +89,30 @@ async fn get(store: &LocalStore, key: &str) -> S3Result<Vec<u8>> {
 }
 
 async fn delete(store: &LocalStore, key: &str) {
-    let input = DeleteObjectInput { bucket: "bucket".to_owned(), key: key.to_owned(), ..Default::default() };
+    let input = DeleteObjectInput {
+        bucket: "bucket".to_owned(),
+        key: key.to_owned(),
+        ..Default::default()
+    };
     store.delete_object(req(input)).await.unwrap();
 }
 
 async fn start_upload(store: &LocalStore, key: &str) -> String {
-    let input = CreateMultipartUploadInput { bucket: "bucket".to_owned(), key: key.to_owned(), ..Default::default() };
+    let input = CreateMultipartUploadInput {
+        bucket: "bucket".to_owned(),
+        key: key.to_owned(),
+        ..Default::default()
+    };
     store.create_multipart_upload(req(input)).await.unwrap().output.upload_id.unwrap()
 }
 
-async fn upload_part(store: &LocalStore, key: &str, id: &str, number: i32, bytes: Vec<u8>) -> S3Result<CompletedPart> {
+async fn upload_part(
+    store: &LocalStore,
+    key: &str,
+    id: &str,
+    number: i32,
+    bytes: Vec<u8>,
+) -> S3Result<CompletedPart> {
     let input = UploadPartInput {
         bucket: "bucket".to_owned(),
         key: key.to_owned(),
@@ -110,7 +126,12 @@ async fn upload_part(store: &LocalStore, key: &str, id: &str, number: i32, bytes
     Ok(CompletedPart { e_tag, part_number: Some(number), ..Default::default() })
 }
 
-async fn complete(store: &LocalStore, key: &str, id: &str, parts: Vec<CompletedPart>) -> S3Result<()> {
+async fn complete(
+    store: &LocalStore,
+    key: &str,
+    id: &str,
+    parts: Vec<CompletedPart>,
+) -> S3Result<()> {
     let input = CompleteMultipartUploadInput {
         bucket: "bucket".to_owned(),
         key: key.to_owned(),

@@ -9,7 +9,9 @@ async fn a_body_under_way_outlives_its_object() {
     let id = start_upload(&store, "k").await;
     let mut parts = Vec::new();
     for number in 1..=4 {
-        parts.push(upload_part(&store, "k", &id, number, content(number as u64, 400_000)).await.unwrap());
+        parts.push(
+            upload_part(&store, "k", &id, number, content(number as u64, 400_000)).await.unwrap(),
+        );
     }
     complete(&store, "k", &id, parts).await.unwrap();
     let begun = start_get(&store, "k").await.unwrap();
@@ -40,8 +42,11 @@ async fn readers_beside_writers_see_whole_versions() {
                 let len = 200_000 + (seed as usize * 997) % 300_000;
                 if n % 3 == 0 {
                     let id = start_upload(&store, "k").await;
-                    let one = upload_part(&store, "k", &id, 1, content(seed, 80_000)).await.unwrap();
-                    let two = upload_part(&store, "k", &id, 2, content(seed, len - 80_000)).await.unwrap();
+                    let one =
+                        upload_part(&store, "k", &id, 1, content(seed, 80_000)).await.unwrap();
+                    let two = upload_part(&store, "k", &id, 2, content(seed, len - 80_000))
+                        .await
+                        .unwrap();
                     complete(&store, "k", &id, vec![one, two]).await.unwrap();
                 } else {
                     put(&store, "k", content(seed, len)).await.unwrap();
@@ -55,8 +60,12 @@ async fn readers_beside_writers_see_whole_versions() {
             for _ in 0..60 {
                 let bytes = get(&store, "k").await.unwrap();
                 let seed = u64::from_le_bytes(bytes[..8].try_into().unwrap());
-                assert!(bytes == content(seed, bytes.len()), "mixed versions, beginning with {seed}");
-                let want = if seed == 0 { 300_000 } else { 200_000 + (seed as usize * 997) % 300_000 };
+                assert!(
+                    bytes == content(seed, bytes.len()),
+                    "mixed versions, beginning with {seed}"
+                );
+                let want =
+                    if seed == 0 { 300_000 } else { 200_000 + (seed as usize * 997) % 300_000 };
                 assert_eq!(bytes.len(), want, "half of version {seed}");
             }
         })
@@ -88,7 +97,11 @@ async fn a_copy_beside_writers_copies_a_whole_version_or_says_that_it_lost() {
         let mut input = CopyObjectInput::builder();
         input.set_bucket("bucket".to_owned());
         input.set_key("to".to_owned());
-        input.set_copy_source(CopySource::Bucket { bucket: "bucket".into(), key: "from".into(), version_id: None });
+        input.set_copy_source(CopySource::Bucket {
+            bucket: "bucket".into(),
+            key: "from".into(),
+            version_id: None,
+        });
         match store.copy_object(req(input.build().unwrap())).await {
             Ok(_) => {
                 copied += 1;

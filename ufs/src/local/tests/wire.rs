@@ -1,4 +1,5 @@
-//! Uploads as HTTP requests through s3s: aws-chunked framing and trailing checksums, which have no form without it.
+//! Uploads as HTTP requests through s3s: aws-chunked framing and trailing checksums, which have no
+//! form without it.
 
 use http::{Request, StatusCode};
 use s3s::Body;
@@ -17,12 +18,15 @@ const RIGHT: &str = "x-amz-checksum-crc32:y/Q5Jg==\r\n";
 
 fn hmac(key: &[u8], message: &str) -> Vec<u8> {
     // RFC 2104 with SHA-256's block of 64 bytes; the keys here are shorter.
-    let pad = |byte: u8| -> Vec<u8> { (0..64).map(|i| key.get(i).copied().unwrap_or(0) ^ byte).collect() };
+    let pad = |byte: u8| -> Vec<u8> {
+        (0..64).map(|i| key.get(i).copied().unwrap_or(0) ^ byte).collect()
+    };
     let inner = Sha256::digest([pad(0x36), message.as_bytes().to_vec()].concat());
     Sha256::digest([pad(0x5c), inner.to_vec()].concat()).to_vec()
 }
 
-/// A signed PUT of an aws-chunked body (AWS Signature Version 4, "Signature calculations: trailing headers").
+/// A signed PUT of an aws-chunked body (AWS Signature Version 4, "Signature calculations: trailing
+/// headers").
 fn signed_put(decoded_len: usize, framed: String) -> Request<Body> {
     let now = time::OffsetDateTime::now_utc();
     let date = format!("{:04}{:02}{:02}", now.year(), u8::from(now.month()), now.day());
@@ -40,15 +44,22 @@ fn signed_put(decoded_len: usize, framed: String) -> Request<Body> {
     let lines: String = headers.iter().map(|(name, value)| format!("{name}:{value}\n")).collect();
     let canonical = format!("PUT\n/bucket/k\n\n{lines}\n{names}\n{PAYLOAD}");
     let scope = format!("{date}/us-east-1/s3/aws4_request");
-    let to_sign = format!("AWS4-HMAC-SHA256\n{stamp}\n{scope}\n{}", hex::encode(Sha256::digest(canonical.as_bytes())));
+    let to_sign = format!(
+        "AWS4-HMAC-SHA256\n{stamp}\n{scope}\n{}",
+        hex::encode(Sha256::digest(canonical.as_bytes()))
+    );
     let key = ["us-east-1", "s3", "aws4_request"]
         .iter()
         .fold(hmac(format!("AWS4{SECRET}").as_bytes(), &date), |key, word| hmac(&key, word));
     let signature = hex::encode(hmac(&key, &to_sign));
-    let mut request = Request::put("http://localhost/bucket/k").header("content-length", framed.len()).header(
-        "authorization",
-        format!("AWS4-HMAC-SHA256 Credential={ACCESS}/{scope}, SignedHeaders={names}, Signature={signature}"),
-    );
+    let mut request =
+        Request::put("http://localhost/bucket/k").header("content-length", framed.len()).header(
+            "authorization",
+            format!(
+                "AWS4-HMAC-SHA256 Credential={ACCESS}/{scope}, SignedHeaders={names}, \
+            Signature={signature}"
+            ),
+        );
     for (name, value) in headers {
         request = request.header(name, value);
     }
@@ -82,7 +93,10 @@ async fn a_trailing_checksum_is_verified_before_the_object_shows() {
     let absent = framed("123456789", "");
 
     let (status, body) = send(&service, signed_put(9, wrong)).await;
-    assert!(status == StatusCode::BAD_REQUEST && body.contains("<Code>BadDigest</Code>"), "{status} {body}");
+    assert!(
+        status == StatusCode::BAD_REQUEST && body.contains("<Code>BadDigest</Code>"),
+        "{status} {body}"
+    );
     let (status, body) = send(&service, signed_put(9, absent)).await;
     assert!(status == StatusCode::BAD_REQUEST, "{status} {body}");
     assert_eq!(get(&store, "k").await.unwrap_err().code().as_str(), "NoSuchKey");
@@ -106,10 +120,16 @@ async fn the_decoded_length_is_enforced() {
     let folder = tempfile::tempdir().unwrap();
     let (store, service) = service(folder.path()).await;
     for decoded_len in [5, 8, 10, 11_000] {
-        let (status, body) = send(&service, signed_put(decoded_len, framed("123456789", RIGHT))).await;
-        let refused = status == StatusCode::BAD_REQUEST && body.contains("<Code>IncompleteBody</Code>");
+        let (status, body) =
+            send(&service, signed_put(decoded_len, framed("123456789", RIGHT))).await;
+        let refused =
+            status == StatusCode::BAD_REQUEST && body.contains("<Code>IncompleteBody</Code>");
         assert!(refused, "{decoded_len}: {status} {body}");
-        assert_eq!(get(&store, "k").await.unwrap_err().code().as_str(), "NoSuchKey", "{decoded_len}");
+        assert_eq!(
+            get(&store, "k").await.unwrap_err().code().as_str(),
+            "NoSuchKey",
+            "{decoded_len}"
+        );
     }
     let (status, body) = send(&service, signed_put(9, framed("123456789", RIGHT))).await;
     assert_eq!(status, StatusCode::OK, "{body}");
@@ -121,6 +141,9 @@ async fn a_truncated_body_stores_nothing() {
     let (store, service) = service(folder.path()).await;
     let cut = "9\r\n12345".to_owned();
     let (status, body) = send(&service, signed_put(9, cut)).await;
-    assert!(status == StatusCode::BAD_REQUEST && body.contains("<Code>IncompleteBody</Code>"), "{status} {body}");
+    assert!(
+        status == StatusCode::BAD_REQUEST && body.contains("<Code>IncompleteBody</Code>"),
+        "{status} {body}"
+    );
     assert_eq!(get(&store, "k").await.unwrap_err().code().as_str(), "NoSuchKey");
 }

@@ -1,5 +1,5 @@
-//! Writes in such histories that are announced to a home and never reported: whoever is their key's home meanwhile must ask
-//! the UFS, until each one's time is over.
+//! Writes in such histories that are announced to a home and never reported: whoever is their key's
+//! home meanwhile must ask the UFS, until each one's time is over.
 //!
 //! What a home does with maps is as the worker's `standing.rs` and `membership.rs` do it.
 
@@ -13,7 +13,9 @@ const GATEWAY: u64 = 2;
 
 /// A key's home. It moves as little as those of slots do.
 fn home(map: &Membership, key: usize) -> Option<&ClusterMember> {
-    let rank = |id: &WorkerId| IDS.iter().position(|known| *known == id.0).map(|at| (at + key) % IDS.len());
+    let rank = |id: &WorkerId| {
+        IDS.iter().position(|known| *known == id.0).map(|at| (at + key) % IDS.len())
+    };
     map.members.iter().filter(|member| !member.draining).min_by_key(|member| rank(&member.id))
 }
 
@@ -50,10 +52,17 @@ impl Homes {
         if self.last == membership.epoch {
             return;
         }
-        let (inherited, silent) = (now.after(Duration::from_millis(*uncertain_ms)), now.after(UNCERTAIN));
+        let (inherited, silent) =
+            (now.after(Duration::from_millis(*uncertain_ms)), now.after(UNCERTAIN));
         for (key, valid_from) in self.valid_from.iter_mut().enumerate() {
             let homes = [home(former, key), home(membership, key)];
-            *valid_from = good_from((*valid_from, self.last), me, activation, homes, [now, inherited, silent]);
+            *valid_from = good_from(
+                (*valid_from, self.last),
+                me,
+                activation,
+                homes,
+                [now, inherited, silent],
+            );
         }
         self.last = membership.epoch;
     }
@@ -78,20 +87,27 @@ impl World {
         if !is_home || !leased && (process.outage_until <= self.now || !self.stand_by(map)) {
             return;
         }
-        let (sequence, end, told) = (self.lost.len() as u64, self.now.after(UNCERTAIN), process.address.clone());
+        let (sequence, end, told) =
+            (self.lost.len() as u64, self.now.after(UNCERTAIN), process.address.clone());
         self.workers[worker].homes.open.insert(sequence, (key, end));
         self.lost.push(Lost { sequence, key, end, told });
     }
 
-    /// The homes of lost writes that answer from what they know, each with whether it is another than was told; and whether
-    /// the write is uncertain there.
+    /// The homes of lost writes that answer from what they know, each with whether it is another
+    /// than was told; and whether the write is uncertain there.
     fn answering(&self) -> Vec<(&Lost, bool, bool)> {
         let mut found = Vec::new();
         for process in self.processes().values() {
-            let Some(map) = process.active.as_ref().filter(|_| process.lease_until > self.now) else { continue };
-            let is_home = |lost: &&Lost| home(map, lost.key).is_some_and(|home| home.address == process.address);
+            let Some(map) = process.active.as_ref().filter(|_| process.lease_until > self.now)
+            else {
+                continue;
+            };
+            let is_home = |lost: &&Lost| {
+                home(map, lost.key).is_some_and(|home| home.address == process.address)
+            };
             for lost in self.lost.iter().filter(|lost| lost.end > self.now).filter(is_home) {
-                let open = process.homes.open.get(&lost.sequence).is_some_and(|(_, end)| *end >= lost.end);
+                let open =
+                    process.homes.open.get(&lost.sequence).is_some_and(|(_, end)| *end >= lost.end);
                 let asks = process.homes.valid_from[lost.key].is_none_or(|from| from >= lost.end);
                 found.push((lost, lost.told != process.address, open || asks));
             }
@@ -108,7 +124,8 @@ impl World {
     }
 }
 
-/// The property means something: in such histories lost writes have other homes than were told of them.
+/// The property means something: in such histories lost writes have other homes than were told of
+/// them.
 #[test]
 fn histories_have_lost_writes_whose_homes_move() {
     use proptest::strategy::ValueTree;

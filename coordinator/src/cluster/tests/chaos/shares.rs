@@ -18,7 +18,8 @@ pub(super) struct Shares {
 }
 
 impl Shares {
-    /// `after` comes into force in place of `before`. `begins`: who joins may have its share at once.
+    /// `after` comes into force in place of `before`. `begins`: who joins may have its share at
+    /// once.
     pub(super) fn count(&mut self, [before, after]: [&Document; 2], begins: bool, now: Moment) {
         self.maps += u64::from(before.moving != after.moving);
         let begins = begins || before.active.members.iter().all(|member| member.draining);
@@ -33,7 +34,8 @@ impl Shares {
             let soon = last.is_some_and(|last| now.since(last) < in_steps().step_time());
             if soon || !joins && had.abs_diff(has) > 1 {
                 let (last, now) = (last.map(Moment::nanos), now.nanos());
-                self.too_far = Some(format!("{id}: {had} to {has} steps at {now}, last at {last:?}"));
+                self.too_far =
+                    Some(format!("{id}: {had} to {has} steps at {now}, last at {last:?}"));
             }
         }
         self.stepped.retain(|id, _| after.active.get(id).is_some());

@@ -1,13 +1,16 @@
-//! One key in such histories: a gateway that writes it and can't reach worker `a`, whose words go there by way of the leaders,
-//! and readers that ask its homes.
+//! One key in such histories: a gateway that writes it and can't reach worker `a`, whose words go
+//! there by way of the leaders, and readers that ask its homes.
 //!
-//! What a home does with announcements, reports and maps is as the worker's `standing.rs` and `attributes/coherence.rs` do it;
-//! what carries words is the leader's real [`Relays`](crate::relays::Relays) and the worker's real `Tenure`.
+//! What a home does with announcements, reports and maps is as the worker's `standing.rs` and
+//! `attributes/coherence.rs` do it; what carries words is the leader's real
+//! [`Relays`](crate::relays::Relays) and the worker's real `Tenure`.
 
 use std::collections::BTreeMap;
 
 use verbs3_coordinator_client::api::{HeardWord, OpenWrite, RelayedWord};
-use verbs3_protocol::{Announce, Heard, Refusal, RefusalKind, Report, Volume, Word, WriteId, WriteOutcome};
+use verbs3_protocol::{
+    Announce, Heard, Refusal, RefusalKind, Report, Volume, Word, WriteId, WriteOutcome,
+};
 
 use super::*;
 use crate::relays::{RelayOptions, Relays};
@@ -20,7 +23,8 @@ pub(super) const RELAYS: RelayOptions = RelayOptions { words_max: 8, bytes_max: 
 
 /// The key's home, which moves with every map.
 pub(super) fn home(map: &Membership) -> Option<&ClusterMember> {
-    let owners: Vec<&ClusterMember> = map.members.iter().filter(|member| !member.draining).collect();
+    let owners: Vec<&ClusterMember> =
+        map.members.iter().filter(|member| !member.draining).collect();
     owners.get(usize::try_from(map.epoch.0).unwrap() % owners.len().max(1)).copied()
 }
 
@@ -63,7 +67,13 @@ impl KeyState {
         let inherited = now.after(Duration::from_millis(*uncertain_ms).min(UNCERTAIN));
         let silent = now.after(UNCERTAIN);
         let homes = [home(former), home(membership)];
-        self.valid_from = good_from((self.valid_from, self.last), me, activation, homes, [now, inherited, silent]);
+        self.valid_from = good_from(
+            (self.valid_from, self.last),
+            me,
+            activation,
+            homes,
+            [now, inherited, silent],
+        );
         self.last = membership.epoch;
     }
 
@@ -125,7 +135,17 @@ impl Writer {
         let map = Membership::default();
         let (version, phase, stored, acknowledged) = (0, Phase::Idle, 0, 0);
         let (answers, sent) = (Vec::new(), Vec::new());
-        Self { map, version, phase, stored, acknowledged, answers, sent, relayed: 0, known_reads: 0 }
+        Self {
+            map,
+            version,
+            phase,
+            stored,
+            acknowledged,
+            answers,
+            sent,
+            relayed: 0,
+            known_reads: 0,
+        }
     }
 
     /// What is to be said now, to whom.
@@ -134,8 +154,12 @@ impl Writer {
         let (volume, keys) = (Volume("store/bucket".into()), vec!["k".to_owned()]);
         let write = WriteId { gateway: 1, sequence: self.version };
         let word = match self.phase {
-            Phase::Announcing => Word::Announce(Announce { volume, keys, write, epoch, uncertain_ms: 60_000 }),
-            Phase::Reporting => Word::Report(Report { volume, keys, write, epoch, outcome: WriteOutcome::Done }),
+            Phase::Announcing => {
+                Word::Announce(Announce { volume, keys, write, epoch, uncertain_ms: 60_000 })
+            }
+            Phase::Reporting => {
+                Word::Report(Report { volume, keys, write, epoch, outcome: WriteOutcome::Done })
+            }
             Phase::Idle | Phase::Sending => return None,
         };
         Some((home, word))
@@ -161,7 +185,11 @@ pub(super) fn hear(process: &mut Worker, word: &Word, now: Moment) -> Heard {
     heard
 }
 
-pub(super) fn hear_all(process: &mut Worker, words: Vec<RelayedWord>, now: Moment) -> Vec<HeardWord> {
+pub(super) fn hear_all(
+    process: &mut Worker,
+    words: Vec<RelayedWord>,
+    now: Moment,
+) -> Vec<HeardWord> {
     let hear = |RelayedWord { id, word }| HeardWord { id, heard: hear(process, &word, now) };
     words.into_iter().map(hear).collect()
 }
@@ -235,7 +263,8 @@ impl World {
         let map = &self.writer.map;
         let processes = self.processes();
         let stands = |member: &ClusterMember| {
-            let active = processes.get(member.address.as_str()).and_then(|process| process.active.as_ref());
+            let active =
+                processes.get(member.address.as_str()).and_then(|process| process.active.as_ref());
             member.id.0 != CUT_OFF && active.is_some_and(|active| active.epoch == map.epoch)
         };
         map.members.iter().all(stands)
@@ -252,7 +281,8 @@ impl World {
         }
     }
 
-    /// Readers whose maps name this process or that as the home ask it. `slow`: the answer of the UFS is a while on its way.
+    /// Readers whose maps name this process or that as the home ask it. `slow`: the answer of the
+    /// UFS is a while on its way.
     pub(super) fn read(&mut self, slow: bool) -> Result<(), TestCaseError> {
         let (now, stored, acknowledged) = (self.now, self.writer.stored, self.writer.acknowledged);
         for process in self.workers.iter_mut().chain(&mut self.ghosts) {
@@ -281,7 +311,8 @@ fn read_at(process: &mut Worker, now: Moment, stored: u64, slow: bool) -> Option
     {
         return Some(version);
     }
-    // It asks the UFS, which is right by itself. What it says may be kept, under the generation of the question.
+    // It asks the UFS, which is right by itself. What it says may be kept, under the generation of
+    // the question.
     let checked = (stored, key.generation, now);
     let ended = if slow { key.checking.replace(checked) } else { Some(checked) };
     if let Some(checked @ (_, generation, _)) = ended

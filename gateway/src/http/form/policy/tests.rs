@@ -4,8 +4,10 @@ use bytes::Bytes;
 use super::*;
 
 fn form(conditions: &str, fields: &[(&str, &str)], bytes: usize) -> Form {
-    let policy = format!("{{\"expiration\": \"2030-01-01T00:00:00Z\", \"conditions\": [{conditions}]}}");
-    let mut fields: Vec<(String, String)> = fields.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
+    let policy =
+        format!("{{\"expiration\": \"2030-01-01T00:00:00Z\", \"conditions\": [{conditions}]}}");
+    let mut fields: Vec<(String, String)> =
+        fields.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
     fields.push(("policy".to_owned(), BASE64.encode(policy)));
     Form { fields, file: Bytes::from(vec![0; bytes]), file_name: String::new() }
 }
@@ -73,8 +75,14 @@ fn only_ignored_and_signing_fields_go_unspoken_of() {
 #[test]
 fn a_list_of_types_begins_so_in_each_part() {
     let conditions = r#"["starts-with", "$key", ""], ["starts-with", "$Content-Type", "image/"]"#;
-    assert_eq!(verdict(&form(conditions, &[("key", "k"), ("content-type", "image/png, image/gif")], 1)), "");
-    assert_eq!(verdict(&form(conditions, &[("key", "k"), ("content-type", "image/png,text/html")], 1)), "AccessDenied");
+    assert_eq!(
+        verdict(&form(conditions, &[("key", "k"), ("content-type", "image/png, image/gif")], 1)),
+        ""
+    );
+    assert_eq!(
+        verdict(&form(conditions, &[("key", "k"), ("content-type", "image/png,text/html")], 1)),
+        "AccessDenied"
+    );
 }
 
 #[test]
@@ -101,9 +109,12 @@ fn a_policy_with_a_malformed_date_is_refused() {
         ("2030-01-01", "InvalidPolicyDocument"),
         ("", "InvalidPolicyDocument"),
     ] {
-        let policy =
-            format!("{{\"expiration\": \"{expiration}\", \"conditions\": [[\"starts-with\", \"$key\", \"\"]]}}");
-        let fields = vec![("key".to_owned(), "k".to_owned()), ("policy".to_owned(), BASE64.encode(policy))];
+        let policy = format!(
+            "{{\"expiration\": \"{expiration}\", \"conditions\": [[\"starts-with\", \"$key\", \
+            \"\"]]}}"
+        );
+        let fields =
+            vec![("key".to_owned(), "k".to_owned()), ("policy".to_owned(), BASE64.encode(policy))];
         let form = Form { fields, file: Bytes::new(), file_name: String::new() };
         assert_eq!(verdict(&form), wanted, "{expiration:?}");
     }
@@ -111,7 +122,8 @@ fn a_policy_with_a_malformed_date_is_refused() {
 
 #[test]
 fn the_signature_of_the_reference_is_ours() {
-    // "Examples: Browser-Based Upload using HTTP POST (Using AWS Signature Version 4)", S3 reference.
+    // "Examples: Browser-Based Upload using HTTP POST (Using AWS Signature Version 4)", S3
+    // reference.
     let policy = "eyAiZXhwaXJhdGlvbiI6ICIyMDE1LTEyLTMwVDEyOjAwOjAwLjAwMFoiLA0KICAiY29uZGl0aW9ucyI6IFsNCiAgICB7ImJ1Y2tldCI6ICJzaWd2NGV4YW1wbGVidWNrZXQifSwNCiAgICBbInN0YXJ0cy13aXRoIiwgIiRrZXkiLCAidXNlci91c2VyMS8iXSwNCiAgICB7ImFjbCI6ICJwdWJsaWMtcmVhZCJ9LA0KICAgIHsic3VjY2Vzc19hY3Rpb25fcmVkaXJlY3QiOiAiaHR0cDovL3NpZ3Y0ZXhhbXBsZWJ1Y2tldC5zMy5hbWF6b25hd3MuY29tL3N1Y2Nlc3NmdWxfdXBsb2FkLmh0bWwifSwNCiAgICBbInN0YXJ0cy13aXRoIiwgIiRDb250ZW50LVR5cGUiLCAiaW1hZ2UvIl0sDQogICAgeyJ4LWFtei1tZXRhLXV1aWQiOiAiMTQzNjUxMjM2NTEyNzQifSwNCiAgICB7IngtYW16LXNlcnZlci1zaWRlLWVuY3J5cHRpb24iOiAiQUVTMjU2In0sDQogICAgWyJzdGFydHMtd2l0aCIsICIkeC1hbXotbWV0YS10YWciLCAiIl0sDQoNCiAgICB7IngtYW16LWNyZWRlbnRpYWwiOiAiQUtJQUlPU0ZPRE5ON0VYQU1QTEUvMjAxNTEyMjkvdXMtZWFzdC0xL3MzL2F3czRfcmVxdWVzdCJ9LA0KICAgIHsieC1hbXotYWxnb3JpdGhtIjogIkFXUzQtSE1BQy1TSEEyNTYifSwNCiAgICB7IngtYW16LWRhdGUiOiAiMjAxNTEyMjlUMDAwMDAwWiIgfQ0KICBdDQp9";
     let right = v4("wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "20151229", "us-east-1", policy);
     assert_eq!(right, "8afdbf4008c03f22c2cd3cdb72e4afbb1f6a588f3255ac628749a66d7f09699e");
@@ -155,7 +167,8 @@ fn a_form_is_signed_by_a_known_key_and_whole() {
     }
     let unsigned = form(r#"["starts-with", "$key", ""]"#, &[("key", "k")], 1);
     assert_eq!(signer(&unsigned, &identities, false).unwrap_err().code().as_str(), "AccessDenied");
-    // "Authenticating Requests in Browser-Based Uploads Using POST (AWS Signature Version 2)": HMAC-SHA1 of the policy.
+    // "Authenticating Requests in Browser-Based Uploads Using POST (AWS Signature Version 2)":
+    // HMAC-SHA1 of the policy.
     let policy = unsigned.get("policy").unwrap().to_owned();
     let mut v2 = unsigned;
     v2.fields.push(("awsaccesskeyid".to_owned(), "AK".to_owned()));

@@ -4,13 +4,21 @@ use crate::doctor::check::{Needs, size};
 use crate::doctor::fake::{Control, Fake};
 use crate::doctor::finding::{Check, Severity};
 
-const fn control(check: Check, subject: &'static str, severity: Severity, said: &'static str) -> Control<'static> {
+const fn control(
+    check: Check,
+    subject: &'static str,
+    severity: Severity,
+    said: &'static str,
+) -> Control<'static> {
     Control { healthy: Fake::mlx5, check, subject, severity, said }
 }
 
 fn needs(gib: u64) -> Needs {
     Needs {
-        arenas: vec![("gateway.memory.capacity".to_owned(), 1 << 30), ("worker.memory.capacity".to_owned(), gib << 30)],
+        arenas: vec![
+            ("gateway.memory.capacity".to_owned(), 1 << 30),
+            ("worker.memory.capacity".to_owned(), gib << 30),
+        ],
     }
 }
 
@@ -67,10 +75,11 @@ fn an_arena_that_fills_the_cgroup_fails_and_a_tight_one_warns() {
             fake.needs = needs(gib);
         }
     };
-    let said =
-        "limit 66 GiB (/sys/fs/cgroup/system.slice/verbs3@worker.service/memory.max); worker.memory.capacity is 66 GiB";
+    let said = "limit 66 GiB (/sys/fs/cgroup/system.slice/verbs3@worker.service/memory.max); \
+        worker.memory.capacity is 66 GiB";
     control(Check::MemoryLimit, "cgroup", Severity::Fail, said).holds_after(limited(66));
-    control(Check::MemoryLimit, "cgroup", Severity::Ok, "worker.memory.capacity is 65 GiB").holds_after(limited(65));
+    control(Check::MemoryLimit, "cgroup", Severity::Ok, "worker.memory.capacity is 65 GiB")
+        .holds_after(limited(65));
     control(Check::MemoryLimit, "cgroup", Severity::Warn, "").holds_after(|fake| {
         fake.set(UNIT, &((66u64 << 30) + (255 << 20)).to_string());
         fake.needs = needs(66);
@@ -79,12 +88,17 @@ fn an_arena_that_fills_the_cgroup_fails_and_a_tight_one_warns() {
 
 #[test]
 fn a_limit_of_an_outer_cgroup_counts() {
-    control(Check::MemoryLimit, "cgroup", Severity::Fail, "limit 4 GiB (/sys/fs/cgroup/system.slice/memory.max)")
-        .holds_after(|fake| {
-            fake.set(SLICE, "4294967296");
-            fake.set(UNIT, "8589934592");
-            fake.needs = needs(6);
-        });
+    control(
+        Check::MemoryLimit,
+        "cgroup",
+        Severity::Fail,
+        "limit 4 GiB (/sys/fs/cgroup/system.slice/memory.max)",
+    )
+    .holds_after(|fake| {
+        fake.set(SLICE, "4294967296");
+        fake.set(UNIT, "8589934592");
+        fake.needs = needs(6);
+    });
 }
 
 #[test]
@@ -121,7 +135,10 @@ fn a_limit_without_configuration_is_explained() {
     fake.set(UNIT, "70866960384");
     let found = fake.about(Check::MemoryLimit, "cgroup").unwrap();
     assert_eq!(found.severity, Severity::Ok);
-    assert!(found.why.contains("counts against the limit") && found.why.contains("--config FILE"), "{found:?}");
+    assert!(
+        found.why.contains("counts against the limit") && found.why.contains("--config FILE"),
+        "{found:?}"
+    );
 }
 
 #[test]
@@ -129,23 +146,41 @@ fn no_huge_page_of_any_kind_is_a_warning_where_there_is_a_nic() {
     let pool = "sys/kernel/mm/hugepages/hugepages-2048kB";
     let never = "always within_size advise [never] deny force";
     let shmem = "sys/kernel/mm/transparent_hugepage/shmem_enabled";
-    control(Check::HugePages, "host", Severity::Warn, "0 free of 1024 × 2 MiB; transparent for shared memory: never")
-        .holds_after(|fake| {
-            fake.set(&format!("{pool}/free_hugepages"), "0");
-            fake.set(shmem, never);
-        });
+    control(
+        Check::HugePages,
+        "host",
+        Severity::Warn,
+        "0 free of 1024 × 2 MiB; transparent for shared memory: never",
+    )
+    .holds_after(|fake| {
+        fake.set(&format!("{pool}/free_hugepages"), "0");
+        fake.set(shmem, never);
+    });
     let pages = Fake::mlx5();
     pages.set(shmem, never);
-    assert_eq!(pages.about(Check::HugePages, "host").unwrap().severity, Severity::Ok, "pages are free");
+    assert_eq!(
+        pages.about(Check::HugePages, "host").unwrap().severity,
+        Severity::Ok,
+        "pages are free"
+    );
     let bare = Fake::bare().about(Check::HugePages, "host").unwrap();
-    assert_eq!((bare.severity, bare.remedy.is_some()), (Severity::Ok, true), "advice, where no NIC suffers");
+    assert_eq!(
+        (bare.severity, bare.remedy.is_some()),
+        (Severity::Ok, true),
+        "advice, where no NIC suffers"
+    );
 }
 
 #[test]
 fn a_process_kept_away_from_its_nic_is_a_warning() {
     let status = |cpus: &str| format!("Name:\tverbs3\nCapEff:\t0\nCpus_allowed_list:\t{cpus}");
-    control(Check::Numa, "mlx5_1", Severity::Warn, "on NUMA node 1 (CPUs 8-15); this process may run on CPUs 0-3,6")
-        .holds_after(|fake| fake.set("proc/self/status", &status("0-3,6")));
+    control(
+        Check::Numa,
+        "mlx5_1",
+        Severity::Warn,
+        "on NUMA node 1 (CPUs 8-15); this process may run on CPUs 0-3,6",
+    )
+    .holds_after(|fake| fake.set("proc/self/status", &status("0-3,6")));
     let near = Fake::mlx5();
     near.set("proc/self/status", &status("0-3,6"));
     assert_eq!(near.about(Check::Numa, "mlx5_0").unwrap().severity, Severity::Ok);

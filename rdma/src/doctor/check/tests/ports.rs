@@ -16,11 +16,13 @@ fn remedy(fake: &Fake, check: Check, subject: &str) -> String {
 
 #[test]
 fn a_port_that_is_down_is_a_warning_with_its_netdev() {
-    warns(Check::Port, "mlx5_1/1", "down, physical Disabled, RoCE on Ethernet, eth2").holds_after(|fake| {
-        fake.set(&format!("{ROCE}/state"), "1: DOWN");
-        fake.set(&format!("{ROCE}/phys_state"), "3: Disabled");
-        assert!(remedy(fake, Check::Port, "mlx5_1/1").starts_with("ip link set eth2 up"));
-    });
+    warns(Check::Port, "mlx5_1/1", "down, physical Disabled, RoCE on Ethernet, eth2").holds_after(
+        |fake| {
+            fake.set(&format!("{ROCE}/state"), "1: DOWN");
+            fake.set(&format!("{ROCE}/phys_state"), "3: Disabled");
+            assert!(remedy(fake, Check::Port, "mlx5_1/1").starts_with("ip link set eth2 up"));
+        },
+    );
 }
 
 #[test]
@@ -35,7 +37,8 @@ fn a_port_without_subnet_manager_is_told_so() {
 fn an_infiniband_link_that_negotiated_down_is_a_warning_and_one_ethernet_lane_is_not() {
     warns(Check::Rate, "mlx5_0/1", "1 × NDR")
         .holds_after(|fake| fake.set(&format!("{IB}/rate"), "100 Gb/sec (1X NDR)"));
-    warns(Check::Rate, "mlx5_0/1", "4 × SDR").holds_after(|fake| fake.set(&format!("{IB}/rate"), "10 Gb/sec (4X SDR)"));
+    warns(Check::Rate, "mlx5_0/1", "4 × SDR")
+        .holds_after(|fake| fake.set(&format!("{IB}/rate"), "10 Gb/sec (4X SDR)"));
     let ethernet = Fake::mlx5().about(Check::Rate, "mlx5_1/1").unwrap();
     assert_eq!((ethernet.severity, ethernet.seen.as_str()), (Severity::Ok, "25 Gb/s (1 × EDR)"));
 }
@@ -46,10 +49,15 @@ fn roce_v1_alone_is_a_warning_and_infiniband_is_not_taken_for_it() {
         for index in [1, 3] {
             fake.set(&format!("{ROCE}/gid_attrs/types/{index}"), "IB/RoCE v1");
         }
-        assert!(remedy(fake, Check::Gid, "mlx5_1/1").starts_with("cma_roce_mode -d mlx5_1 -p 1 -m 2"));
+        assert!(
+            remedy(fake, Check::Gid, "mlx5_1/1").starts_with("cma_roce_mode -d mlx5_1 -p 1 -m 2")
+        );
     });
     let infiniband = Fake::mlx5().about(Check::Gid, "mlx5_0/1").unwrap();
-    assert_eq!(infiniband.seen, "0 fe80::c42:a103:0:1", "one GID; the empty entry with its prefix is none");
+    assert_eq!(
+        infiniband.seen, "0 fe80::c42:a103:0:1",
+        "one GID; the empty entry with its prefix is none"
+    );
 }
 
 #[test]
@@ -80,7 +88,10 @@ fn a_rail_without_ip_address_is_a_warning() {
             fake.remove(&format!("{ROCE}/gids/{index}"));
         }
         // Link-local addresses are no addresses of a rail.
-        fake.addresses.insert("eth2".to_owned(), vec!["fe80::1".parse().unwrap(), "169.254.1.1".parse().unwrap()]);
+        fake.addresses.insert(
+            "eth2".to_owned(),
+            vec!["fe80::1".parse().unwrap(), "169.254.1.1".parse().unwrap()],
+        );
     });
 }
 
@@ -115,13 +126,20 @@ fn an_iwarp_port_finds_its_netdev_by_mac_and_needs_no_roce_gid() {
     assert_eq!((host.devices[0].driver.as_deref(), host.devices[0].iwarp), (Some("siw"), true));
     assert_eq!(host.devices[0].ports[0].netdevs, ["eth0"]);
     assert_eq!(fake.about(Check::Gid, "rxe0/1").unwrap().severity, Severity::Ok);
-    assert!(fake.about(Check::Port, "rxe0/1").unwrap().seen.contains("iWARP on Ethernet, in software, eth0"));
+    assert!(
+        fake.about(Check::Port, "rxe0/1")
+            .unwrap()
+            .seen
+            .contains("iWARP on Ethernet, in software, eth0")
+    );
 }
 
 #[test]
 fn a_small_mtu_is_a_warning_with_the_packet_size_that_it_leaves() {
-    let mtu = |bytes: &'static str| move |fake: &mut Fake| fake.set("sys/class/net/eth2/mtu", bytes);
-    warns(Check::Mtu, "mlx5_1/1", "eth2 MTU 1500, so RDMA packets carry up to 1024 bytes").holds_after(mtu("1500"));
+    let mtu =
+        |bytes: &'static str| move |fake: &mut Fake| fake.set("sys/class/net/eth2/mtu", bytes);
+    warns(Check::Mtu, "mlx5_1/1", "eth2 MTU 1500, so RDMA packets carry up to 1024 bytes")
+        .holds_after(mtu("1500"));
     warns(Check::Mtu, "mlx5_1/1", "up to 2048 bytes").holds_after(mtu("4191"));
     warns(Check::Mtu, "mlx5_1/1", "too small for any RDMA packet").holds_after(mtu("300"));
     let enough = Fake::mlx5();
@@ -131,8 +149,10 @@ fn a_small_mtu_is_a_warning_with_the_packet_size_that_it_leaves() {
 
 #[test]
 fn an_active_mtu_below_what_the_netdev_allows_is_a_warning() {
-    warns(Check::Mtu, "mlx5_1/1", "active MTU 1024, eth2 MTU 9000").holds_after(|fake| fake.active_mtu = Some(1024));
-    warns(Check::Mtu, "mlx5_0/1", "active MTU 1024").holds_after(|fake| fake.active_mtu = Some(1024));
+    warns(Check::Mtu, "mlx5_1/1", "active MTU 1024, eth2 MTU 9000")
+        .holds_after(|fake| fake.active_mtu = Some(1024));
+    warns(Check::Mtu, "mlx5_0/1", "active MTU 1024")
+        .holds_after(|fake| fake.active_mtu = Some(1024));
     let whole = Fake { active_mtu: Some(4096), ..Fake::mlx5() };
     assert_eq!(whole.about(Check::Mtu, "mlx5_1/1").unwrap().severity, Severity::Ok);
 }
@@ -150,12 +170,17 @@ fn limited_members_of_a_partition_are_a_warning() {
 #[test]
 fn ipoib_says_why_a_large_mtu_is_refused() {
     let datagram = Fake::mlx5().about(Check::Ipoib, "ib0").unwrap();
-    assert_eq!((datagram.severity, datagram.seen.as_str()), (Severity::Ok, "datagram mode, MTU 2044"));
+    assert_eq!(
+        (datagram.severity, datagram.seen.as_str()),
+        (Severity::Ok, "datagram mode, MTU 2044")
+    );
     assert!(
-        datagram.why.contains("capped at 2,044") && datagram.why.contains("MTU of 9000 refused there is expected"),
+        datagram.why.contains("capped at 2,044")
+            && datagram.why.contains("MTU of 9000 refused there is expected"),
         "{datagram:?}"
     );
-    warns(Check::Ipoib, "ib0", "datagram mode, MTU 1500").holds_after(|fake| fake.set("sys/class/net/ib0/mtu", "1500"));
+    warns(Check::Ipoib, "ib0", "datagram mode, MTU 1500")
+        .holds_after(|fake| fake.set("sys/class/net/ib0/mtu", "1500"));
     warns(Check::Ipoib, "ib0", "connected mode, MTU 2044")
         .holds_after(|fake| fake.set("sys/class/net/ib0/mode", "connected"));
     let connected = Fake::mlx5();
@@ -167,12 +192,23 @@ fn ipoib_says_why_a_large_mtu_is_refused() {
 
 #[test]
 fn counters_above_0_are_warnings_with_their_numbers() {
-    warns(Check::Counters, "mlx5_0/1", "symbol_error 17, rnr_nak_retry_err 3").holds_after(|fake| {
-        fake.set(&format!("{IB}/counters/symbol_error"), "17");
-        fake.set(&format!("{IB}/hw_counters/rnr_nak_retry_err"), "3");
-        assert!(fake.about(Check::Counters, "mlx5_0/1").unwrap().why.contains("packets arrive damaged"));
-        assert_eq!(fake.about(Check::Counters, "mlx5_1/1").unwrap().severity, Severity::Ok, "of another port");
-    });
+    warns(Check::Counters, "mlx5_0/1", "symbol_error 17, rnr_nak_retry_err 3").holds_after(
+        |fake| {
+            fake.set(&format!("{IB}/counters/symbol_error"), "17");
+            fake.set(&format!("{IB}/hw_counters/rnr_nak_retry_err"), "3");
+            assert!(
+                fake.about(Check::Counters, "mlx5_0/1")
+                    .unwrap()
+                    .why
+                    .contains("packets arrive damaged")
+            );
+            assert_eq!(
+                fake.about(Check::Counters, "mlx5_1/1").unwrap().severity,
+                Severity::Ok,
+                "of another port"
+            );
+        },
+    );
     for name in ["link_downed", "out_of_sequence"] {
         warns(Check::Counters, "mlx5_0/1", name).holds_after(|fake| {
             let folder = if name == "link_downed" { "counters" } else { "hw_counters" };
@@ -219,15 +255,20 @@ fn bond(fake: &mut Fake, mode: &str) {
 fn a_bond_that_is_one_rdma_device_is_one_rail() {
     let found = lag().about(Check::Bonding, "bond0").unwrap();
     assert_eq!(found.severity, Severity::Ok);
-    assert_eq!(found.seen, "RoCE LAG: mlx5_1/1 on eth2, eth3, mode 802.3ad, hash layer3+4: one rail");
+    assert_eq!(
+        found.seen,
+        "RoCE LAG: mlx5_1/1 on eth2, eth3, mode 802.3ad, hash layer3+4: one rail"
+    );
     assert!(Fake::mlx5().about(Check::Bonding, "bond0").is_none());
 }
 
 #[test]
 fn a_bond_in_a_mode_without_lag_or_with_a_slave_down_is_a_warning() {
     let warns = |said| Control { healthy: lag, ..warns(Check::Bonding, "bond0", said) };
-    warns("mode balance-rr").holds_after(|fake| fake.set("sys/class/net/bond0/bonding/mode", "balance-rr 0"));
-    warns("its slave eth3 is down").holds_after(|fake| fake.set("sys/class/net/eth3/bonding_slave/mii_status", "down"));
+    warns("mode balance-rr")
+        .holds_after(|fake| fake.set("sys/class/net/bond0/bonding/mode", "balance-rr 0"));
+    warns("its slave eth3 is down")
+        .holds_after(|fake| fake.set("sys/class/net/eth3/bonding_slave/mii_status", "down"));
 }
 
 #[test]

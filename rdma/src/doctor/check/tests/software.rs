@@ -5,7 +5,12 @@ use std::fs;
 use crate::doctor::fake::{Control, Fake};
 use crate::doctor::finding::{Check, Severity};
 
-const fn control(check: Check, subject: &'static str, severity: Severity, said: &'static str) -> Control<'static> {
+const fn control(
+    check: Check,
+    subject: &'static str,
+    severity: Severity,
+    said: &'static str,
+) -> Control<'static> {
     Control { healthy: Fake::mlx5, check, subject, severity, said }
 }
 
@@ -49,16 +54,18 @@ fn a_nic_whose_rdma_module_is_missing_is_pointed_out_without_alarm() {
 
 #[test]
 fn an_infiniband_controller_that_is_no_device_is_a_warning() {
-    control(Check::Modules, "0000:03:00.0", Severity::Warn, "InfiniBand controller (mlx5_core)").holds_after(|fake| {
-        fake.remove("sys/class/infiniband/mlx5_0");
-    });
+    control(Check::Modules, "0000:03:00.0", Severity::Warn, "InfiniBand controller (mlx5_core)")
+        .holds_after(|fake| {
+            fake.remove("sys/class/infiniband/mlx5_0");
+        });
 }
 
 #[test]
 fn missing_libraries_fail_and_leave_tcp() {
     let lose = |fake: &mut Fake| fake.remove("usr/lib/x86_64-linux-gnu/librdmacm.so.1");
     control(Check::Libraries, "librdmacm.so.1", Severity::Fail, "not found").holds_after(lose);
-    control(Check::Transport, "host", Severity::Fail, "librdmacm.so.1 is missing: tcp is used").holds_after(lose);
+    control(Check::Transport, "host", Severity::Fail, "librdmacm.so.1 is missing: tcp is used")
+        .holds_after(lose);
 }
 
 #[test]
@@ -75,8 +82,11 @@ fn libraries_are_found_where_the_loader_is_told_to_look() {
 #[test]
 fn a_device_without_provider_is_a_warning() {
     let said = "no provider library libmlx5";
-    for path in ["usr/lib/x86_64-linux-gnu/libibverbs/libmlx5-rdmav34.so", "etc/libibverbs.d/mlx5.driver"] {
-        control(Check::Libraries, "mlx5_0", Severity::Warn, said).holds_after(|fake| fake.remove(path));
+    for path in
+        ["usr/lib/x86_64-linux-gnu/libibverbs/libmlx5-rdmav34.so", "etc/libibverbs.d/mlx5.driver"]
+    {
+        control(Check::Libraries, "mlx5_0", Severity::Warn, said)
+            .holds_after(|fake| fake.remove(path));
     }
 }
 
@@ -105,14 +115,17 @@ fn a_missing_device_file_is_a_warning_and_a_failure_if_it_was_the_last() {
 #[test]
 fn a_device_file_that_does_not_open_is_told_with_the_kernels_words() {
     // A folder can't be opened for writing by anybody, not even by root.
-    control(Check::Access, "mlx5_0", Severity::Warn, "/dev/infiniband/uverbs0 does not open: ").holds_after(|fake| {
-        fake.remove("dev/infiniband/uverbs0");
-        fake.set("dev/infiniband/uverbs0/x", "");
-    });
-    control(Check::Access, "rdma_cm", Severity::Fail, "rdma_cm does not open: ").holds_after(|fake| {
-        fake.remove("dev/infiniband/rdma_cm");
-        fake.set("dev/infiniband/rdma_cm/x", "");
-    });
+    control(Check::Access, "mlx5_0", Severity::Warn, "/dev/infiniband/uverbs0 does not open: ")
+        .holds_after(|fake| {
+            fake.remove("dev/infiniband/uverbs0");
+            fake.set("dev/infiniband/uverbs0/x", "");
+        });
+    control(Check::Access, "rdma_cm", Severity::Fail, "rdma_cm does not open: ").holds_after(
+        |fake| {
+            fake.remove("dev/infiniband/rdma_cm");
+            fake.set("dev/infiniband/rdma_cm/x", "");
+        },
+    );
 }
 
 #[test]
@@ -142,7 +155,10 @@ fn a_container_without_device_files_is_told_of_the_device_plugin() {
     let fake = pod();
     fake.remove("dev/infiniband");
     let remedy = fake.about(Check::Access, "mlx5_0").unwrap().remedy.unwrap();
-    assert!(remedy.contains("device plugin") && remedy.contains("--device /dev/infiniband"), "{remedy}");
+    assert!(
+        remedy.contains("device plugin") && remedy.contains("--device /dev/infiniband"),
+        "{remedy}"
+    );
 }
 
 #[test]
@@ -150,8 +166,14 @@ fn a_container_that_was_given_one_device_of_two_is_well() {
     let fake = pod();
     fake.remove("dev/infiniband/uverbs1");
     let found = fake.about(Check::Access, "mlx5_1").unwrap();
-    assert_eq!((found.severity, found.seen.contains("not given to this container")), (Severity::Ok, true));
-    assert_eq!(fake.about(Check::Transport, "host").unwrap().seen, "verbs can be used on 1 of 2 rails: mlx5_0/1");
+    assert_eq!(
+        (found.severity, found.seen.contains("not given to this container")),
+        (Severity::Ok, true)
+    );
+    assert_eq!(
+        fake.about(Check::Transport, "host").unwrap().seen,
+        "verbs can be used on 1 of 2 rails: mlx5_0/1"
+    );
 }
 
 #[test]
@@ -165,7 +187,6 @@ fn containers_are_known_by_their_marks_and_hosts_are_not_taken_for_one() {
     assert!(!container(|fake| fake.set("proc/self/cgroup", "0::/system.slice/docker.service")));
     assert!(container(|fake| fake.set(".dockerenv", "")));
     assert!(container(|fake| fake.set("run/.containerenv", "")));
-    assert!(container(
-        |fake| fake.set("proc/self/cgroup", "0::/kubepods.slice/kubepods-pod1.slice/cri-containerd-1.scope")
-    ));
+    assert!(container(|fake| fake
+        .set("proc/self/cgroup", "0::/kubepods.slice/kubepods-pod1.slice/cri-containerd-1.scope")));
 }
