@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::{Method, Uri};
+use http::{HeaderMap, Method, Uri, header};
 use http_body::{Body, Frame, SizeHint};
 use s3s::StdError;
 use tracing::Level;
@@ -61,17 +61,14 @@ impl Outbound {
     }
 
     /// Over HTTP/2, where many answers may wait on one connection: what holds no admission holds
-    /// some of `budget`.
+    /// `place` (of [`place_for_http2`]).
     pub fn over_http2(
         inner: s3s::Body,
         ending: Ending,
         progress: Arc<Progress>,
-        budget: &BodyBudget,
+        place: Option<BodyPlace>,
     ) -> Self {
-        let small = small_bytes(&inner);
-        let place =
-            small.filter(|&bytes| bytes > 0).and_then(|bytes| budget.take_memory(bytes as u64));
-        if place.is_some() || small == Some(0) {
+        if place.is_some() || small_bytes(&inner) == Some(0) {
             ending.exchange.release_places();
         }
         let queued = QueuedAnswer::new(ending.metrics.http2_queued_bytes.clone());
@@ -97,16 +94,22 @@ impl Outbound {
     }
 }
 
-/// Whether an answer to a stranger would stay a request under way, because the memory for answers
-/// that wait is used up: strangers must not hold the places of others.
-pub(super) fn is_too_much_for_stranger(
-    body: &s3s::Body,
+/// Memory of `budget` for an answer over HTTP/2 that holds no admission while it waits. `None`: it
+/// needs none, or there is none left. What is left then is a stranger's answer without its body:
+/// strangers must not hold the places of others.
+pub(super) fn place_for_http2(
+    body: &mut s3s::Body,
+    headers: &mut HeaderMap,
     exchange: &Exchange,
     budget: &BodyBudget,
-) -> bool {
-    exchange.identity().is_none()
-        && small_bytes(body)
-            .is_some_and(|bytes| bytes > 0 && budget.take_memory(bytes as u64).is_none())
+) -> Option<BodyPlace> {
+    let bytes = small_bytes(body).filter(|&bytes| bytes > 0)?;
+    let place = budget.take_memory(bytes as u64);
+    if place.is_none() && exchange.identity().is_none() {
+        headers.remove(header::CONTENT_LENGTH);
+        *body = s3s::Body::empty();
+    }
+    place
 }
 
 fn small_bytes(body: &s3s::Body) -> Option<usize> {

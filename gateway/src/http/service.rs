@@ -144,16 +144,15 @@ impl Front {
         if unasked || (expects && ending.status >= 400) {
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
-        if version == Version::HTTP_2
-            && outbound::is_too_much_for_stranger(response.body(), &exchange, &self.answers)
-        {
-            response.headers_mut().remove(header::CONTENT_LENGTH);
-            *response.body_mut() = Body::empty();
-        }
-        Ok(response.map(|body| match version {
-            Version::HTTP_2 => Outbound::over_http2(body, ending, peer.progress, &self.answers),
-            _ => Outbound::new(body, ending, peer.progress),
-        }))
+        let (mut parts, mut body) = response.into_parts();
+        let outbound = if version == Version::HTTP_2 {
+            let place =
+                outbound::place_for_http2(&mut body, &mut parts.headers, &exchange, &self.answers);
+            Outbound::over_http2(body, ending, peer.progress, place)
+        } else {
+            Outbound::new(body, ending, peer.progress)
+        };
+        Ok(Response::from_parts(parts, outbound))
     }
 
     /// Whether an answer may wait for the bucket's CORS configuration. To strangers it goes

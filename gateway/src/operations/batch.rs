@@ -1,6 +1,8 @@
 //! DeleteObjects: the right is asked for each key. Keys that may not be deleted are answered one by
 //! one, as S3 does; the others are deleted. Owns the split.
 
+use std::collections::HashSet;
+
 use s3s::dto::{DeleteObjectsInput, DeleteObjectsOutput, Error, ObjectIdentifier};
 use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
 use verbs3_protocol::WriteOutcome;
@@ -31,7 +33,8 @@ pub(super) async fn delete_objects(
         core.rewrite(&entry, &mut request)?;
         let keys: Vec<String> =
             request.input.delete.objects.iter().map(|object| object.key.clone()).collect();
-        core.announced(&entry, request, keys.clone(), |output| ends(output, &keys)).await?
+        let quiet = request.input.delete.quiet == Some(true);
+        core.announced(&entry, request, keys.clone(), |output| ends(output, &keys, quiet)).await?
     };
     if !denied.is_empty() {
         response.output.errors.get_or_insert_default().extend(denied.into_iter().map(refusal));
@@ -41,8 +44,9 @@ pub(super) async fn delete_objects(
 
 /// A key that the UFS itself stumbled over may be deleted yet, or has been: an attempt may go on
 /// behind its answer. That says nothing of the others. Stores say `SlowDown` of a key also where
-/// some of their disks have deleted it.
-fn ends(output: &DeleteObjectsOutput, keys: &[String]) -> WriteEnd {
+/// some of their disks have deleted it. `quiet`: the UFS was asked to name errors alone; else a key
+/// that its answer does not name may be deleted yet.
+fn ends(output: &DeleteObjectsOutput, keys: &[String], quiet: bool) -> WriteEnd {
     let refused = |error: &Error| {
         let code = error.code.as_ref().and_then(|code| S3ErrorCode::from_bytes(code.as_bytes()));
         // S3's time-out is a 400.
@@ -52,12 +56,15 @@ fn ends(output: &DeleteObjectsOutput, keys: &[String]) -> WriteEnd {
     let stumbled = output.errors.iter().flatten().filter(|error| !refused(error));
     let unknown: Option<Vec<String>> =
         stumbled.map(|error| error.key.clone().filter(|key| keys.contains(key))).collect();
-    match unknown {
-        // Of whichever key it speaks.
-        None => WriteEnd::Whole(WriteOutcome::Unknown),
-        Some(none) if none.is_empty() => WriteEnd::Whole(WriteOutcome::Done),
-        Some(unknown) => WriteEnd::AllBut(unknown),
+    // Of whichever key it speaks.
+    let Some(mut unknown) = unknown else { return WriteEnd::Whole(WriteOutcome::Unknown) };
+    if !quiet {
+        let errors = output.errors.iter().flatten().filter_map(|error| error.key.as_deref());
+        let deleted = output.deleted.iter().flatten().filter_map(|entry| entry.key.as_deref());
+        let named: HashSet<&str> = errors.chain(deleted).collect();
+        unknown.extend(keys.iter().filter(|key| !named.contains(key.as_str())).cloned());
     }
+    if unknown.is_empty() { WriteEnd::Whole(WriteOutcome::Done) } else { WriteEnd::AllBut(unknown) }
 }
 
 fn refusal(object: ObjectIdentifier) -> Error {
@@ -71,6 +78,8 @@ fn refusal(object: ObjectIdentifier) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use s3s::dto::DeletedObject;
+
     use super::*;
 
     #[test]
@@ -88,6 +97,7 @@ mod tests {
                     ..Default::default()
                 },
                 &keys,
+                true,
             )
         };
         let done = WriteEnd::Whole(WriteOutcome::Done);
@@ -115,5 +125,26 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn a_key_that_a_full_answer_does_not_name_is_unknown() {
+        let keys: Vec<String> = ["a", "b", "c"].map(str::to_owned).into();
+        let deleted = |key: &str| DeletedObject { key: Some(key.to_owned()), ..Default::default() };
+        let refused = Error {
+            key: Some("b".to_owned()),
+            code: Some("AccessDenied".to_owned()),
+            ..Default::default()
+        };
+        let output = |deleted| DeleteObjectsOutput {
+            deleted: Some(deleted),
+            errors: Some(vec![refused.clone()]),
+            ..Default::default()
+        };
+        let partial = output(vec![deleted("a")]);
+        assert_eq!(ends(&partial, &keys, false), WriteEnd::AllBut(vec!["c".to_owned()]));
+        assert_eq!(ends(&partial, &keys, true), WriteEnd::Whole(WriteOutcome::Done));
+        let whole = output(vec![deleted("a"), deleted("c")]);
+        assert_eq!(ends(&whole, &keys, false), WriteEnd::Whole(WriteOutcome::Done));
     }
 }
