@@ -29,6 +29,19 @@ impl Found {
             (Self::Present(attributes), Some(shown)) => shown.contradicts(attributes),
         }
     }
+
+    /// Whether an older answer showed attributes of another state. Headers are not compared: a GET
+    /// may have others than a HEAD.
+    fn replaces(&self, older: &Self) -> bool {
+        match (self, older) {
+            (_, Self::Absent(_)) => false,
+            (Self::Absent(_), Self::Present(_)) => true,
+            (Self::Present(new), Self::Present(old)) => {
+                new.version != old.version
+                    || new.last_modified.zip(old.last_modified).is_some_and(|(new, old)| new != old)
+            }
+        }
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -125,6 +138,29 @@ impl Cache {
     ) -> bool {
         let known = self.entries.peek(&key).filter(|known| known.generation == generation);
         known.is_some_and(|known| known.found.is_contradicted(shown))
+    }
+
+    /// Whether this answer replaces the attributes that are known under this generation; `None`:
+    /// nothing is known.
+    pub(crate) fn is_replaced(
+        &self,
+        key: AttributesKey,
+        generation: Generation,
+        found: &Found,
+    ) -> Option<bool> {
+        let known = self.entries.peek(&key).filter(|known| known.generation == generation)?;
+        Some(found.replaces(&known.found))
+    }
+
+    /// Whether the answer to the question of that moment is what is known still.
+    pub(crate) fn is_still_known(
+        &self,
+        key: AttributesKey,
+        generation: Generation,
+        asked: Moment,
+    ) -> bool {
+        let known = self.entries.peek(&key);
+        known.is_some_and(|known| known.generation == generation && known.asked == asked)
     }
 
     /// Whether anything is known under this generation.

@@ -61,6 +61,7 @@ impl Worker {
             let valid = || {
                 let voided = self.voids.since(&subject.object, now);
                 self.coherence.holds(subject.hash, learnt.generation, now)
+                    && self.attributes.is_still_known(subject.key, learnt.generation, asked)
                     && voided.is_none_or(|since| now.since(asked) <= since)
             };
             match self.grants.grant(
