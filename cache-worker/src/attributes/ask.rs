@@ -116,16 +116,14 @@ impl Asker {
             Answered::Changing => return Outcome::Moved,
             Answered::Refused(kind, reason) => return Outcome::Refused(kind, reason),
         };
-        // False: it is older than a listing that somebody has seen meanwhile.
+        // False: it is older than what somebody has seen meanwhile.
         let keep = |generation: Generation| {
-            self.checks.settle(subject.key, |shown| {
-                let is_late = shown.is_some_and(|shown| found.is_contradicted(shown.as_ref()));
-                if !is_late && is_worth_it {
+            self.checks.settle(subject.key, &found, || {
+                if is_worth_it {
                     let found = found.clone();
                     let known = Known { generation, asked: sent.began, found };
                     self.cache.insert(subject.key, known);
                 }
-                !is_late
             })
         };
         let recalled = self.recall_older(subject, sent.generation, &found).await;

@@ -30,6 +30,13 @@ impl Found {
         }
     }
 
+    pub(crate) fn is_of(&self, version: &Version) -> bool {
+        match self {
+            Self::Present(attributes) => attributes.version == *version,
+            Self::Absent(_) => false,
+        }
+    }
+
     /// Whether an older answer showed attributes of another state. Headers are not compared: a GET
     /// may have others than a HEAD.
     fn replaces(&self, older: &Self) -> bool {
@@ -166,14 +173,6 @@ impl Cache {
     /// Whether anything is known under this generation.
     pub(crate) fn knows(&self, key: AttributesKey, generation: Generation) -> bool {
         self.entries.peek(&key).is_some_and(|known| known.generation == generation)
-    }
-
-    /// Forgets the attributes, if they are still this version's.
-    pub(crate) fn drop_version(&self, key: AttributesKey, version: &Version) {
-        self.entries.remove_if(&key, |known| match &known.found {
-            Found::Present(attributes) => attributes.version == *version,
-            Found::Absent(_) => false,
-        });
     }
 
     pub(crate) fn len(&self) -> usize {

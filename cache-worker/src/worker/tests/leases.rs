@@ -426,3 +426,17 @@ async fn attributes_that_are_asked_anew_and_are_the_same_recall_no_lease() {
     assert!(!bed.open(always).await.opened().attributes_cached);
     assert_eq!(lease(&bed).await.milliseconds, 2000);
 }
+
+/// Its bytes are asked for by the version that is known, which the store has no more.
+#[tokio::test]
+async fn an_open_that_finds_its_version_gone_recalls_the_leases_on_it() {
+    let (bed, told) = granted().await;
+    bed.store.put("k", Stored::new(2, 10));
+    let open = open("k", Some(verbs3_protocol::ByteRange::All));
+    let mut opened = Box::pin(finish(bed.call(&Request::Open(open))));
+    assert!(is_waiting(&mut opened).await, "a gateway may answer with the version that is gone");
+    let recalled = poll(&bed, &told).await;
+    assert_eq!(recalled.keys, [object("k").hash()]);
+    poll(&bed, &recalled).await;
+    assert_eq!(opened.await.bytes, Stored::new(2, 10).content(0..10));
+}
