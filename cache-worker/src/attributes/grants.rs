@@ -164,6 +164,18 @@ impl Grants {
         }
     }
 
+    /// The holders of such keys are to drop them. After the keys' generations were raised.
+    pub(crate) fn recall_where(&self, concerns: impl Fn(KeyHash) -> bool) {
+        if self.held.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        for shard in &self.shards {
+            let keys: Vec<KeyHash> =
+                shard.lock().keys().copied().filter(|&hash| concerns(hash)).collect();
+            self.recall(&keys);
+        }
+    }
+
     /// All holders are to drop all that they have.
     pub(crate) fn recall_all(&self) {
         if self.held.load(Ordering::SeqCst) == 0 {
