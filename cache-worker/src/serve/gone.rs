@@ -40,9 +40,7 @@ impl Worker {
         let is_known = |key| {
             self.attributes.hint(key, generation).is_some_and(|known| known.version == *version)
         };
-        let is_leased_unseen =
-            || !self.attributes.knows(key, generation) && self.grants.is_granted(hash, now);
-        if !is_known(key) && !is_known(named) && !is_leased_unseen() {
+        if !is_known(key) && !is_known(named) && !self.is_leased_unseen(hash, key, generation) {
             return None;
         }
         self.metrics.gone_versions.inc();
