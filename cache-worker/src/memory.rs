@@ -96,16 +96,19 @@ impl Memory {
     }
 
     /// The page, if it is held. Counts as a use.
+    #[cfg(test)]
     pub(crate) fn get(&self, key: PageKey, now_s: u32) -> Option<Page> {
         self.get_to_save(key, now_s).map(|(page, _)| page)
     }
 
-    /// The same, and what speaks for writing the page to disk, if it isn't there.
+    /// The page, if it is held, and what speaks for writing it to disk, if it isn't there. Counts as
+    /// a use.
     pub(crate) fn get_to_save(&self, key: PageKey, now_s: u32) -> Option<(Page, Option<Unsaved>)> {
         self.shard(key).lock().get(key, now_s)
     }
 
-    /// The page, if it is held, without using it: for who takes it over.
+    /// The page, if it is held, without using it: for who takes it over, and for the reader of a
+    /// fill.
     pub(crate) fn peek(&self, key: PageKey) -> Option<Page> {
         self.shard(key).lock().peek(key)
     }

@@ -183,6 +183,7 @@ impl Worker {
             coherence: coherence.clone(),
             cache: attributes.clone(),
             checks: Checks::new(options.checks_in_flight_max),
+            grants: grants.clone(),
             filler: filler.clone(),
             digests: digests.clone(),
             clock: clock.clone(),

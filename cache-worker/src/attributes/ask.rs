@@ -9,12 +9,13 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
-use verbs3_protocol::{Attributes, RefusalKind};
+use verbs3_protocol::{Attributes, Generation, RefusalKind};
 use verbs3_ufs::{ObjectHead, ObjectStream, RawAnswer, ReadObject, UfsError};
 
 use super::cache::{Cache, Found, Known, Needs};
 use super::checks::{Asking, Checks, Joined, Plan, Sent, Waiting};
 use super::coherence::Coherence;
+use super::grants::{Concerned, Grants};
 use super::{Outcome, Subject, identity};
 use crate::clock::Clock;
 use crate::digest::Digests;
@@ -28,6 +29,7 @@ pub(crate) struct Asker {
     pub(crate) coherence: Arc<Coherence>,
     pub(crate) cache: Arc<Cache>,
     pub(crate) checks: Checks,
+    pub(crate) grants: Arc<Grants>,
     pub(crate) filler: Arc<Filler>,
     pub(crate) digests: Digests,
     pub(crate) clock: Arc<dyn Clock>,
@@ -103,37 +105,68 @@ impl Asker {
             self.metrics.checks_moved.inc();
             return Outcome::Moved;
         }
-        // False: it is older than a listing that somebody has seen meanwhile.
-        let keep = |found: Found, is_worth_it: bool| {
-            self.checks.settle(subject.key, |shown| {
-                let is_late = shown.is_some_and(|shown| found.is_contradicted(shown.as_ref()));
-                if !is_late && is_worth_it {
-                    let known = Known { generation: sent.generation, asked: sent.began, found };
-                    self.cache.insert(subject.key, known);
-                }
-                !is_late
-            })
-        };
-        match answered {
+        let (found, is_worth_it, coming) = match answered {
             Answered::Present(attributes, coming) => {
-                let attributes = Arc::new(attributes);
-                if !keep(Found::Present(attributes.clone()), true) {
-                    self.metrics.checks_moved.inc();
-                    return Outcome::Moved;
-                }
-                Outcome::Present { attributes, generation: sent.generation, coming }
+                (Found::Present(Arc::new(attributes)), true, coming)
             }
             Answered::Absent(raw) => {
-                let absent = Arc::new(answer(&raw));
-                if !keep(Found::Absent(absent.clone()), identity::names_an_absence(&raw)) {
-                    self.metrics.checks_moved.inc();
-                    return Outcome::Moved;
-                }
-                Outcome::Absent { answer: absent, generation: sent.generation }
+                let is_worth_it = identity::names_an_absence(&raw);
+                (Found::Absent(Arc::new(answer(&raw))), is_worth_it, None)
             }
-            Answered::Changing => Outcome::Moved,
-            Answered::Refused(kind, reason) => Outcome::Refused(kind, reason),
+            Answered::Changing => return Outcome::Moved,
+            Answered::Refused(kind, reason) => return Outcome::Refused(kind, reason),
+        };
+        // False: it is older than what somebody has seen meanwhile.
+        let keep = |generation: Generation| {
+            self.checks.settle(subject.key, &found, || {
+                if is_worth_it {
+                    let found = found.clone();
+                    let known = Known { generation, asked: sent.began, found };
+                    self.cache.insert(subject.key, known);
+                }
+            })
+        };
+        let recalled = self.recall_older(subject, sent.generation, &found).await;
+        let Some(generation) = recalled.filter(|&generation| keep(generation)) else {
+            self.metrics.checks_moved.inc();
+            return Outcome::Moved;
+        };
+        match found {
+            Found::Present(attributes) => Outcome::Present { attributes, generation, coming },
+            Found::Absent(answer) => Outcome::Absent { answer, generation },
         }
+    }
+
+    /// Before an answer is given to anyone: no gateway reads on from older attributes by a lease.
+    /// They are void under the generation that the answer may be kept under. `None`: something else
+    /// made void what was asked.
+    async fn recall_older(
+        &self,
+        subject: &Subject,
+        generation: Generation,
+        found: &Found,
+    ) -> Option<Generation> {
+        // Leases are on what is current, never on a version that a client named.
+        if subject.version_id.is_some() {
+            return Some(generation);
+        }
+        let now = self.clock.now();
+        // What is not known here any more may be leased yet. Who recalled a lease waits for it.
+        let is_leased_unseen = || self.grants.is_unrecalled(subject.hash, now);
+        let replaced = self.cache.is_replaced(subject.key, generation, found);
+        if !replaced.unwrap_or_else(is_leased_unseen) {
+            return Some(generation);
+        }
+        self.metrics.generations_raised.inc();
+        let raised = self.coherence.raise(&[subject.hash], now);
+        let concerned = Concerned::Keys(vec![subject.hash]);
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => return None,
+            () = self.grants.settled(&concerned, &*self.clock) => {}
+        }
+        let is_alone = raised.0 == generation.0 + 1;
+        (is_alone && self.coherence.holds(subject.hash, raised, self.clock.now())).then_some(raised)
     }
 
     async fn ask(&self, subject: &Subject, plan: &Plan) -> Answered {

@@ -29,6 +29,26 @@ impl Found {
             (Self::Present(attributes), Some(shown)) => shown.contradicts(attributes),
         }
     }
+
+    pub(crate) fn is_of(&self, version: &Version) -> bool {
+        match self {
+            Self::Present(attributes) => attributes.version == *version,
+            Self::Absent(_) => false,
+        }
+    }
+
+    /// Whether an older answer showed attributes of another state. Headers are not compared: a GET
+    /// may have others than a HEAD.
+    fn replaces(&self, older: &Self) -> bool {
+        match (self, older) {
+            (_, Self::Absent(_)) => false,
+            (Self::Absent(_), Self::Present(_)) => true,
+            (Self::Present(new), Self::Present(old)) => {
+                new.version != old.version
+                    || new.last_modified.zip(old.last_modified).is_some_and(|(new, old)| new != old)
+            }
+        }
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -127,17 +147,32 @@ impl Cache {
         known.is_some_and(|known| known.found.is_contradicted(shown))
     }
 
+    /// Whether this answer replaces the attributes that are known under this generation; `None`:
+    /// nothing is known.
+    pub(crate) fn is_replaced(
+        &self,
+        key: AttributesKey,
+        generation: Generation,
+        found: &Found,
+    ) -> Option<bool> {
+        let known = self.entries.peek(&key).filter(|known| known.generation == generation)?;
+        Some(found.replaces(&known.found))
+    }
+
+    /// Whether the answer to the question of that moment is what is known still.
+    pub(crate) fn is_still_known(
+        &self,
+        key: AttributesKey,
+        generation: Generation,
+        asked: Moment,
+    ) -> bool {
+        let known = self.entries.peek(&key);
+        known.is_some_and(|known| known.generation == generation && known.asked == asked)
+    }
+
     /// Whether anything is known under this generation.
     pub(crate) fn knows(&self, key: AttributesKey, generation: Generation) -> bool {
         self.entries.peek(&key).is_some_and(|known| known.generation == generation)
-    }
-
-    /// Forgets the attributes, if they are still this version's.
-    pub(crate) fn drop_version(&self, key: AttributesKey, version: &Version) {
-        self.entries.remove_if(&key, |known| match &known.found {
-            Found::Present(attributes) => attributes.version == *version,
-            Found::Absent(_) => false,
-        });
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -11,9 +11,9 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use verbs3_protocol::{Generation, Shown};
+use verbs3_protocol::{Generation, Shown, Version};
 
-use super::cache::Needs;
+use super::cache::{Found, Needs};
 use super::{Age, Outcome};
 use crate::clock::Moment;
 use crate::digest::{AttributesKey, DigestState};
@@ -65,9 +65,25 @@ struct Running {
     began: Moment,
     generation: Generation,
     waiting: Waiting,
-    /// What a listing has shown since it was sent, the last of them.
-    shown: Option<Option<Shown>>,
+    /// What was said of the key since it was sent.
+    news: Vec<CheckNews>,
+    /// More was said than is remembered.
+    has_lost_news: bool,
 }
+
+/// What somebody has seen of a key while it was being asked about: the answer may be older.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum CheckNews {
+    /// A listing has shown that (`None`: no object).
+    Listed(Option<Shown>),
+    /// The UFS has this version no more.
+    Gone(Version),
+}
+
+/// Different news that are remembered for one check: each answer is held against all of them.
+/// Nobody lists or loses as many versions of a key within one question to a UFS; if so, it is asked
+/// again.
+const NEWS_MAX: usize = 8;
 
 struct Queued {
     plan: Plan,
@@ -104,6 +120,26 @@ impl Running {
         self.generation == asking.generation
             && self.plan.answers(needs)
             && asking.age.accepts(asking.arrived.since(self.began))
+    }
+
+    fn note(&mut self, news: CheckNews) {
+        if self.news.contains(&news) {
+            return;
+        }
+        if self.news.len() < NEWS_MAX {
+            self.news.push(news);
+        } else {
+            self.has_lost_news = true;
+        }
+    }
+
+    /// All news count, whatever their order: a listing may be older than the one before it.
+    fn is_contradicted(&self, found: &Found) -> bool {
+        let contradicts = |news: &CheckNews| match news {
+            CheckNews::Listed(shown) => found.is_contradicted(shown.as_ref()),
+            CheckNews::Gone(version) => found.is_of(version),
+        };
+        self.has_lost_news || self.news.iter().any(contradicts)
     }
 }
 
@@ -148,20 +184,29 @@ impl Checks {
 
     /// A listing has shown that (`None`: no object). A check that is under way may be older.
     pub(crate) fn note_listed(&self, key: AttributesKey, shown: Option<&Shown>) {
+        self.note(key, CheckNews::Listed(shown.cloned()));
+    }
+
+    /// The UFS has this version no more. A check that is under way may have seen it.
+    pub(crate) fn note_gone(&self, key: AttributesKey, version: &Version) {
+        self.note(key, CheckNews::Gone(version.clone()));
+    }
+
+    fn note(&self, key: AttributesKey, news: CheckNews) {
         if let Some(slot) = self.slots.lock().get_mut(&key) {
-            slot.running.shown = Some(shown.cloned());
+            slot.running.note(news);
         }
     }
 
-    /// Keeps what the running check came to, with what a listing has shown since it was sent: no
-    /// listing comes in between.
-    pub(crate) fn settle<T>(
-        &self,
-        key: AttributesKey,
-        settle: impl FnOnce(Option<&Option<Shown>>) -> T,
-    ) -> T {
+    /// Has what the running check found kept, unless anything contradicts it that was noted since it
+    /// was sent: nothing is noted in between.
+    pub(crate) fn settle(&self, key: AttributesKey, found: &Found, keep: impl FnOnce()) -> bool {
         let slots = self.slots.lock();
-        settle(slots.get(&key).and_then(|slot| slot.running.shown.as_ref()))
+        let is_late = slots.get(&key).is_some_and(|slot| slot.running.is_contradicted(found));
+        if !is_late {
+            keep();
+        }
+        !is_late
     }
 
     /// The running check is answered: the next one, if anyone waits for it. `generation` is asked
@@ -197,8 +242,14 @@ fn send(
     answer: Option<Answering>,
 ) -> (Sent, Running) {
     let answer = answer.unwrap_or_else(|| watch::channel(None).0);
-    let running =
-        Running { plan: plan.clone(), began, generation, waiting: answer.subscribe(), shown: None };
+    let running = Running {
+        plan: plan.clone(),
+        began,
+        generation,
+        waiting: answer.subscribe(),
+        news: Vec::new(),
+        has_lost_news: false,
+    };
     (Sent { plan, began, generation, answer }, running)
 }
 

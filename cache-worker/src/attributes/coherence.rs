@@ -5,7 +5,7 @@
 //! valid only under the generation at which their check was sent, and a key with an open write has
 //! none. Decides only: no I/O, no clock of its own.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use verbs3_protocol::{Generation, KeyHash, WriteId, WriteOutcome};
 
-use super::doubts::{DoubtOptions, Doubts, Over};
+use super::doubts::{DoubtBucket, DoubtOptions, Doubts};
 use super::grants::Grants;
 use crate::clock::Moment;
 
@@ -191,10 +191,11 @@ impl Coherence {
     /// How old what is known of the key may be, because of a write that was lost sight of. Asked
     /// after [`Coherence::admit`].
     pub(crate) fn doubted_age(&self, hash: KeyHash) -> Option<Duration> {
-        self.doubts.age_max(hash)
+        self.doubts.age_max(hash, self.bucket(hash))
     }
 
-    /// Keys whose write was lost sight of, and may be completed yet.
+    /// Keys whose write was lost sight of, and may be completed yet; for those without a place, the
+    /// buckets that they are in.
     pub(crate) fn doubts(&self) -> usize {
         self.doubts.len()
     }
@@ -207,22 +208,24 @@ impl Coherence {
                 !writes.is_empty()
             });
         }
-        match self.doubts.over(now) {
-            None => return,
-            Some(Over::Keys(hashes)) => {
-                self.raise(&hashes, now);
-            }
-            Some(Over::All) => self.raise_all(now),
+        let Some(over) = self.doubts.over(now) else { return };
+        self.raise(&over.keys, now);
+        if !over.buckets.is_empty() {
+            self.raise_buckets(&over.buckets, now);
         }
         self.doubts.forget(now);
     }
 
-    fn raise_all(&self, now: Moment) {
-        for (generation, raised) in self.generations.iter().zip(&self.raised) {
+    fn raise_buckets(&self, buckets: &HashSet<DoubtBucket>, now: Moment) {
+        let slots = self.generations.iter().zip(&self.raised).enumerate();
+        for (_, (generation, raised)) in
+            slots.filter(|(slot, _)| buckets.contains(&DoubtBucket::of_slot(*slot)))
+        {
             generation.fetch_add(1, Ordering::SeqCst);
             raised.store(steps(now), Ordering::Relaxed);
         }
-        self.grants.recall_all();
+        // Afterwards: see `grants`.
+        self.grants.recall_where(|hash| buckets.contains(&self.bucket(hash)));
     }
 
     /// Writes that are announced and not reported, and how long they may still be; `None`: more
@@ -261,6 +264,10 @@ impl Coherence {
 
     fn place(&self, hash: KeyHash) -> usize {
         (hash.0 % self.generations.len() as u64) as usize
+    }
+
+    fn bucket(&self, hash: KeyHash) -> DoubtBucket {
+        DoubtBucket::of_slot(self.place(hash))
     }
 
     fn shard(&self, hash: KeyHash) -> &OpenWrites {
@@ -330,7 +337,7 @@ impl Coherence {
         writes.retain(|open| open.end > now);
         let expired = before - writes.len();
         if expired > 0 {
-            self.doubts.note(hash, now);
+            self.doubts.note(hash, self.bucket(hash), now);
             self.open.fetch_sub(expired, Ordering::SeqCst);
             self.expired.fetch_add(expired as u64, Ordering::Relaxed);
         }

@@ -3,10 +3,13 @@
 //! where attributes are believed for ever. When the doubt is over, what was learnt in its shadow is
 //! void.
 //!
+//! Keys that find no place by name are in doubt by bucket, with the few others that share it. A
+//! bucket is some of the slots of the generations, so that its end makes void no other keys.
+//!
 //! Not handed over with the map, and lost with the process: a home that knows nothing of a write
 //! can't doubt it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -21,22 +24,37 @@ pub(crate) struct DoubtOptions {
     pub(crate) length: Duration,
     /// How long what is learnt meanwhile is believed.
     pub(crate) age_max: Duration,
-    /// Keys that are remembered; beyond, all keys are in doubt.
+    /// Keys that are remembered; beyond, their buckets are in doubt.
     pub(crate) keys_max: usize,
+}
+
+/// Bounds what an overflow takes: two MiB, if every bucket is in doubt. With the default table of
+/// generations, one stands for sixteen slots.
+const BUCKETS: usize = 1 << 16;
+
+/// Keys that are in doubt together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct DoubtBucket(u16);
+
+impl DoubtBucket {
+    /// Of the keys of one slot of the generations.
+    pub(super) fn of_slot(slot: usize) -> Self {
+        Self((slot % BUCKETS) as u16)
+    }
 }
 
 /// What is in doubt, and until when.
 #[derive(Default)]
 struct DoubtTable {
     keys: HashMap<KeyHash, Moment>,
-    /// There was no place for some.
-    all: Option<Moment>,
+    /// Of those for which there was no place.
+    buckets: HashMap<DoubtBucket, Moment>,
 }
 
 /// Doubts that are over. What was learnt under them has to be made void before [`Doubts::forget`].
-pub(super) enum Over {
-    Keys(Vec<KeyHash>),
-    All,
+pub(super) struct Over {
+    pub(super) keys: Vec<KeyHash>,
+    pub(super) buckets: HashSet<DoubtBucket>,
 }
 
 pub(super) struct Doubts {
@@ -51,14 +69,14 @@ impl Doubts {
         Self { options, table: Mutex::default(), count: AtomicUsize::new(0) }
     }
 
-    pub(super) fn note(&self, hash: KeyHash, now: Moment) {
+    pub(super) fn note(&self, hash: KeyHash, bucket: DoubtBucket, now: Moment) {
         if self.options.length.is_zero() {
             return;
         }
         let until = now.after(self.options.length);
         let mut table = self.table.lock();
         if table.keys.len() >= self.options.keys_max && !table.keys.contains_key(&hash) {
-            table.all = Some(until);
+            table.buckets.insert(bucket, until);
         } else {
             table.keys.insert(hash, until);
         }
@@ -67,12 +85,13 @@ impl Doubts {
 
     /// How old what is known of the key may be; `None`: there is no doubt. Holds until the doubt is
     /// forgotten, however late.
-    pub(super) fn age_max(&self, hash: KeyHash) -> Option<Duration> {
+    pub(super) fn age_max(&self, hash: KeyHash, bucket: DoubtBucket) -> Option<Duration> {
         if self.count.load(Ordering::SeqCst) == 0 {
             return None;
         }
         let table = self.table.lock();
-        (table.all.is_some() || table.keys.contains_key(&hash)).then_some(self.options.age_max)
+        (table.keys.contains_key(&hash) || table.buckets.contains_key(&bucket))
+            .then_some(self.options.age_max)
     }
 
     pub(super) fn over(&self, now: Moment) -> Option<Over> {
@@ -80,29 +99,32 @@ impl Doubts {
             return None;
         }
         let table = self.table.lock();
-        if table.all.is_some_and(|until| until <= now) {
-            return Some(Over::All);
-        }
         let keys: Vec<KeyHash> =
             table.keys.iter().filter(|(_, until)| **until <= now).map(|(&hash, _)| hash).collect();
-        (!keys.is_empty()).then_some(Over::Keys(keys))
+        let buckets: HashSet<DoubtBucket> = table
+            .buckets
+            .iter()
+            .filter(|(_, until)| **until <= now)
+            .map(|(&bucket, _)| bucket)
+            .collect();
+        (!keys.is_empty() || !buckets.is_empty()).then_some(Over { keys, buckets })
     }
 
     /// Forgets what was over by `now`.
     pub(super) fn forget(&self, now: Moment) {
         let mut table = self.table.lock();
         table.keys.retain(|_, until| *until > now);
-        table.all = table.all.filter(|until| *until > now);
+        table.buckets.retain(|_, until| *until > now);
         self.count_again(&table);
     }
 
-    /// Keys in doubt, and one for all others where they are.
+    /// Keys in doubt, and buckets.
     pub(super) fn len(&self) -> usize {
         self.count.load(Ordering::SeqCst)
     }
 
     fn count_again(&self, table: &DoubtTable) {
-        self.count.store(table.keys.len() + usize::from(table.all.is_some()), Ordering::SeqCst);
+        self.count.store(table.keys.len() + table.buckets.len(), Ordering::SeqCst);
     }
 }
 
@@ -124,37 +146,48 @@ mod tests {
 
     const AGE: Option<Duration> = Some(Duration::from_secs(5));
 
-    #[test]
-    fn a_doubt_lasts_until_it_is_forgotten() {
-        let doubts = doubts(10);
-        doubts.note(KeyHash(1), at(0));
-        assert_eq!((doubts.age_max(KeyHash(1)), doubts.age_max(KeyHash(2))), (AGE, None));
-        assert!(doubts.over(at(59)).is_none());
-        assert!(matches!(doubts.over(at(60)), Some(Over::Keys(keys)) if keys == [KeyHash(1)]));
-        assert_eq!(doubts.age_max(KeyHash(1)), AGE, "what was learnt under it is not void yet");
-        doubts.forget(at(60));
-        assert_eq!((doubts.age_max(KeyHash(1)), doubts.len()), (None, 0));
+    fn note(doubts: &Doubts, key: u64, seconds: u64) {
+        doubts.note(KeyHash(key), DoubtBucket::of_slot(key as usize), at(seconds));
+    }
+
+    fn age_max(doubts: &Doubts, key: u64) -> Option<Duration> {
+        doubts.age_max(KeyHash(key), DoubtBucket::of_slot(key as usize))
     }
 
     #[test]
-    fn where_there_is_no_place_every_key_is_in_doubt() {
+    fn a_doubt_lasts_until_it_is_forgotten() {
+        let doubts = doubts(10);
+        note(&doubts, 1, 0);
+        assert_eq!((age_max(&doubts, 1), age_max(&doubts, 2)), (AGE, None));
+        assert!(doubts.over(at(59)).is_none());
+        let over = doubts.over(at(60)).expect("its time is over");
+        assert!(over.keys == [KeyHash(1)] && over.buckets.is_empty());
+        assert_eq!(age_max(&doubts, 1), AGE, "what was learnt under it is not void yet");
+        doubts.forget(at(60));
+        assert_eq!((age_max(&doubts, 1), doubts.len()), (None, 0));
+    }
+
+    #[test]
+    fn where_there_is_no_place_a_bucket_is_in_doubt() {
         let doubts = doubts(1);
-        doubts.note(KeyHash(1), at(0));
-        doubts.note(KeyHash(1), at(1));
-        assert_eq!(doubts.age_max(KeyHash(3)), None);
-        doubts.note(KeyHash(2), at(10));
-        assert_eq!((doubts.age_max(KeyHash(2)), doubts.age_max(KeyHash(3))), (AGE, AGE));
+        let shared = 2 + BUCKETS as u64;
+        note(&doubts, 1, 0);
+        note(&doubts, 1, 1);
+        assert_eq!(age_max(&doubts, 3), None);
+        note(&doubts, 2, 10);
+        assert_eq!([2, shared, 3].map(|key| age_max(&doubts, key)), [AGE, AGE, None]);
         doubts.forget(at(61));
-        assert_eq!(doubts.age_max(KeyHash(3)), AGE);
-        assert!(matches!(doubts.over(at(70)), Some(Over::All)));
+        assert_eq!(age_max(&doubts, shared), AGE);
+        let over = doubts.over(at(70)).expect("its time is over");
+        assert!(over.keys.is_empty() && over.buckets == HashSet::from([DoubtBucket::of_slot(2)]));
         doubts.forget(at(70));
-        assert_eq!(doubts.age_max(KeyHash(3)), None);
+        assert_eq!((age_max(&doubts, shared), doubts.len()), (None, 0));
     }
 
     #[test]
     fn nothing_is_in_doubt_where_that_is_switched_off() {
         let doubts = Doubts::new(DoubtOptions { length: Duration::ZERO, ..doubts(10).options });
-        doubts.note(KeyHash(1), at(0));
-        assert_eq!(doubts.age_max(KeyHash(1)), None);
+        note(&doubts, 1, 0);
+        assert_eq!(age_max(&doubts, 1), None);
     }
 }

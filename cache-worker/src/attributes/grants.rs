@@ -130,13 +130,22 @@ impl Grants {
 
     /// Whether somebody may hold this key's attributes now.
     pub(crate) fn is_granted(&self, hash: KeyHash, now: Moment) -> bool {
+        self.has_grant(hash, now, |_| true)
+    }
+
+    /// Whether somebody may hold this key's attributes now, and was not told to drop them.
+    pub(crate) fn is_unrecalled(&self, hash: KeyHash, now: Moment) -> bool {
+        self.has_grant(hash, now, |grant| grant.recalled.is_none())
+    }
+
+    fn has_grant(&self, hash: KeyHash, now: Moment, counts: impl Fn(&Grant) -> bool) -> bool {
         if self.held.load(Ordering::SeqCst) == 0 {
             return false;
         }
         let mut table = self.shard(hash).lock();
         let Some(grants) = table.get_mut(&hash) else { return false };
         self.forget_settled(grants, now);
-        !grants.is_empty()
+        grants.iter().any(counts)
     }
 
     /// The holders of these keys are to drop them. After the keys' generations were raised.
@@ -152,6 +161,18 @@ impl Grants {
                 grant.recalled = Some(self.holders.lock().recall(grant.holder, hash));
                 self.metrics.leases_recalled.inc();
             }
+        }
+    }
+
+    /// The holders of such keys are to drop them. After the keys' generations were raised.
+    pub(crate) fn recall_where(&self, concerns: impl Fn(KeyHash) -> bool) {
+        if self.held.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        for shard in &self.shards {
+            let keys: Vec<KeyHash> =
+                shard.lock().keys().copied().filter(|&hash| concerns(hash)).collect();
+            self.recall(&keys);
         }
     }
 

@@ -25,10 +25,8 @@ impl Worker {
             let key = self.digests.attributes(&object, None);
             // First: what a check installs from here on is held against it there.
             self.asker.checks.note_listed(key, entry.shown.as_ref());
-            let is_leased_unseen =
-                || !self.attributes.knows(key, generation) && self.grants.is_granted(hash, now);
             if self.attributes.is_contradicted(key, generation, entry.shown.as_ref())
-                || is_leased_unseen()
+                || self.is_leased_unseen(hash, key, generation)
             {
                 newest = newest.max(self.coherence.raise(&[hash], now));
                 void.push(hash);

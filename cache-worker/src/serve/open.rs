@@ -290,13 +290,14 @@ impl Worker {
             let chunk = reading.next().await?;
             Ok((chunk, reading))
         };
-        got.await.map_err(|failure: Failure| match &failure {
-            Failure::VersionGone(_) => {
-                self.attributes.drop_version(opening.subject.key, version);
-                Missed::Again(failure.into())
+        match got.await {
+            Ok(got) => Ok(got),
+            Err(failure @ Failure::VersionGone(_)) => {
+                self.recall_version(&opening.subject.object, version).await;
+                Err(Missed::Again(failure.into()))
             }
-            _ => Missed::Refused(failure.into()),
-        })
+            Err(failure) => Err(Missed::Refused(failure.into())),
+        }
     }
 
     async fn send_opened(&self, present: Present<'_>, mut reply: Reply) {

@@ -212,8 +212,9 @@ impl<'a> Reading<'a> {
     fn there(&self, source: usize) -> There {
         let looked_up = || {
             let key = self.target.digest.page(self.block, self.claim.first_page + source as u16);
-            let held = self.worker.filler.memory().get(key, self.worker.clock.now().seconds());
-            held.map_or(There::Lost, There::Whole)
+            // The claim has counted this read of what was here. Who reads what is filled for it is no
+            // second use: a scan would look as used as what is read again.
+            self.worker.filler.memory().peek(key).map_or(There::Lost, There::Whole)
         };
         match &self.claim.sources[source] {
             PageSource::Held(page) => There::Whole(page.clone()),

@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 use verbs3_protocol::{
-    LEASE_MS_MAX, Lease, RECALLS_WAIT_MS, Recalls, RefusalKind, Reply as Message,
+    Generation, KeyHash, LEASE_MS_MAX, Lease, RECALLS_WAIT_MS, Recalls, RefusalKind,
+    Reply as Message,
 };
 
 use super::Refused;
 use super::open::{Learnt, Opening};
 use crate::attributes::{Age, Ungranted};
+use crate::digest::AttributesKey;
 use crate::worker::Worker;
 
 /// A lease of less is worth no recall.
@@ -61,6 +63,7 @@ impl Worker {
             let valid = || {
                 let voided = self.voids.since(&subject.object, now);
                 self.coherence.holds(subject.hash, learnt.generation, now)
+                    && self.attributes.is_still_known(subject.key, learnt.generation, asked)
                     && voided.is_none_or(|since| now.since(asked) <= since)
             };
             match self.grants.grant(
@@ -81,6 +84,17 @@ impl Worker {
             }
         });
         granted.unwrap_or(none)
+    }
+
+    /// Whether somebody may hold attributes of the key that are not known here any more: nothing can
+    /// be held against them.
+    pub(super) fn is_leased_unseen(
+        &self,
+        hash: KeyHash,
+        key: AttributesKey,
+        generation: Generation,
+    ) -> bool {
+        !self.attributes.knows(key, generation) && self.grants.is_granted(hash, self.clock.now())
     }
 
     /// Waits for a recall, but not for ever: the next poll says that the holder is there.

@@ -146,7 +146,7 @@ impl Worker {
         match self.warm_pages(target, warm, learnt.brought()).await {
             Ok(bytes) => Ok(Answer::Warmed(bytes.of(version.clone(), self.life))),
             Err(failure @ Failure::VersionGone(_)) => {
-                self.attributes.drop_version(opening.subject.key, version);
+                self.recall_version(&opening.subject.object, version).await;
                 Err(Missed::Again(failure.into()))
             }
             Err(failure) => Err(Missed::Refused(failure.into())),

@@ -2,6 +2,8 @@
 use super::*;
 use std::time::Duration;
 
+use verbs3_protocol::UfsAnswer;
+
 const KEY: AttributesKey = AttributesKey(7);
 const PLAIN: Needs = Needs { checksums: false, error_body: false };
 
@@ -107,4 +109,20 @@ async fn checks_are_bounded() {
         checks.join(AttributesKey(8), plan(PLAIN), &asking(10, Age::Any, 1), at(10)),
         Joined::Sends(..)
     ));
+}
+
+#[tokio::test]
+async fn an_answer_is_not_believed_where_more_was_said_than_is_remembered() {
+    let (checks, _sent) = running();
+    let version = |bytes| Version { etag: "\"x\"".into(), bytes, version_id: None };
+    let absent = UfsAnswer { status: 404, headers: Vec::new(), body: Vec::new() };
+    let found = Found::Absent(Arc::new(absent));
+    let settles = || checks.settle(KEY, &found, || {});
+    for _ in 0..2 {
+        (0..NEWS_MAX as u64).for_each(|bytes| checks.note_gone(KEY, &version(bytes)));
+        checks.note_gone(AttributesKey(8), &version(99));
+        assert!(settles(), "the same again, and another key");
+    }
+    checks.note_gone(KEY, &version(99));
+    assert!(!settles());
 }

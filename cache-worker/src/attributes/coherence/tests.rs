@@ -273,15 +273,49 @@ fn a_write_that_was_lost_sight_of_leaves_a_doubt_and_its_end_makes_void() {
 }
 
 #[test]
-fn the_end_of_a_doubt_about_all_keys_makes_all_void() {
-    let table = coherence(8, 100);
-    let hashes: Vec<KeyHash> = (0..3).map(hash).collect();
-    table.announce(&hashes, write(1), Duration::from_millis(1), Moment::default()).unwrap();
+fn doubts_that_find_no_place_concern_few_other_keys() {
+    let table = coherence(1 << 10, 100);
     let at = |seconds| Moment::default().after(Duration::from_secs(seconds));
-    table.sweep(at(1));
-    let learnt = table.admit(hash(7), at(1)).unwrap();
-    assert_eq!(table.doubted_age(hash(7)), Some(DOUBT_AGE), "two are remembered by name");
+    let lose = |key, seconds| {
+        table.announce(&[hash(key)], write(1), Duration::from_millis(1), at(seconds)).unwrap();
+        table.sweep(at(seconds + 1));
+    };
+    (0..3).for_each(|key| lose(key, 0));
+    let doubted = |key| table.doubted_age(hash(key));
+    assert_eq!([0, 1, 2].map(doubted), [Some(DOUBT_AGE); 3], "two are remembered by name");
+    assert_eq!((3..10).filter_map(doubted).count(), 0);
+    let shared = KeyHash(hash(2).0 % (1 << 10));
+    assert_eq!(table.doubted_age(shared), Some(DOUBT_AGE), "it shares what stands for the third");
+    // Another one, later, makes the doubt of the third no longer.
+    lose(3, 50);
+    let learnt = [2, 3, 7].map(|key| table.admit(hash(key), at(51)).unwrap());
     table.sweep(at(61));
-    assert!(!table.holds(hash(7), learnt, at(61)));
-    assert_eq!((table.doubted_age(hash(7)), table.doubts()), (None, 0));
+    assert_eq!([2, 3, 7].map(doubted), [None, Some(DOUBT_AGE), None]);
+    let holds =
+        |seconds| [0, 1, 2].map(|n| table.holds(hash([2, 3, 7][n]), learnt[n], at(seconds)));
+    assert_eq!(holds(61), [false, true, true], "what was learnt of the third in doubt is void");
+    table.sweep(at(111));
+    assert_eq!((holds(111), table.doubts()), ([false, false, true], 0));
+}
+
+#[test]
+fn the_end_of_doubts_that_found_no_place_recalls_leases() {
+    let metrics = crate::metrics::Metrics::new(&prometheus::Registry::new()).unwrap();
+    let options = crate::attributes::GrantOptions { grants_max: 10, holders_max: 10 };
+    let grants = Arc::new(Grants::new(options, metrics));
+    let doubts = DoubtOptions { length: DOUBT, age_max: DOUBT_AGE, keys_max: 0 };
+    let table = Coherence::new(1 << 10, 10, doubts, grants.clone());
+    let at = |seconds| Moment::default().after(Duration::from_secs(seconds));
+    table.announce(&[hash(0)], write(1), Duration::from_millis(1), at(0)).unwrap();
+    table.sweep(at(1));
+    for key in 0..2 {
+        let holder = (verbs3_protocol::HolderId(1), at(100));
+        grants.grant(hash(key), holder, at(2), || true).unwrap();
+    }
+    table.sweep(at(61));
+    let is_recalled = |key| {
+        let concerned = crate::attributes::Concerned::Keys(vec![hash(key)]);
+        grants.outstanding(&concerned, at(61)).is_some()
+    };
+    assert!(is_recalled(0) && !is_recalled(1));
 }

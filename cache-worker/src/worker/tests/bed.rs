@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use verbs3_protocol::{
-    Announce, BlockIndex, ByteRange, CacheVerdict, Epoch, Forget, Geometry, Listed, ListedEntry,
-    ObjectKey, Open, Opened, Piece, Read, RefusalKind, Reply as Message, Report, Request, Shown,
-    Version, Volume, WriteId, WriteOutcome,
+    Announce, BlockIndex, ByteRange, CacheVerdict, Epoch, Forget, Geometry, GoneVersion, Listed,
+    ListedEntry, ObjectKey, Open, Opened, Piece, Read, RefusalKind, Reply as Message, Report,
+    Request, Shown, Version, Volume, WriteId, WriteOutcome,
 };
 use verbs3_rdma::arena::{Arena, ArenaOptions};
 use verbs3_rdma::inprocess::{Faults, InProcess, Mode};
@@ -245,6 +245,12 @@ impl Bed {
     pub(super) async fn listed(&self, key: &str, shown: Option<Shown>) -> Got {
         let entries = vec![ListedEntry { key: key.to_owned(), shown }];
         self.ask(Request::Listed(Listed { volume: volume(), entries })).await
+    }
+
+    /// A reader has found that the store has this version no more.
+    pub(super) async fn gone(&self, key: &str, gone: &Stored) -> Got {
+        let (object, version) = (object(key), version(gone));
+        self.ask(Request::GoneVersion(GoneVersion { object, version })).await
     }
 
     /// What a leak would show: memory that neither the index nor anyone else accounts for.

@@ -413,6 +413,46 @@ async fn a_check_that_is_older_than_a_listing_is_not_believed() {
     }
 }
 
+/// The second listing comes late, and shows what the check has seen.
+#[tokio::test]
+async fn a_check_that_one_of_two_listings_contradicts_is_asked_again() {
+    let bed = Bed::new(Mode::Share);
+    let (old, new) = (Stored::new(1, 1000), Stored::new(2, 1000));
+    bed.store.put("k", old.clone());
+    bed.store.hold();
+    let change = async {
+        bed.store.wait_held(1).await;
+        bed.store.put("k", new.clone());
+        assert!(bed.listed("k", shown(&new)).await.is_done());
+        assert!(bed.listed("k", shown(&old)).await.is_done());
+        bed.store.release();
+    };
+    let (asked, ()) = tokio::join!(bed.open(open("k", ALL)), change);
+    let known = bed.open(open("k", ALL)).await;
+    assert_eq!((asked.bytes, known.bytes), (new.content(0..1000), new.content(0..1000)));
+}
+
+/// A reader was told by the store that the version is gone, after the check had been answered.
+#[tokio::test]
+async fn a_check_does_not_bring_back_a_version_that_is_gone() {
+    let bed = Bed::new(Mode::Share);
+    let (old, new) = (Stored::new(1, 1000), Stored::new(2, 1000));
+    bed.store.put("k", old.clone());
+    bed.store.hold();
+    let change = async {
+        bed.store.wait_held(1).await;
+        bed.store.put("k", new.clone());
+        assert!(bed.gone("k", &old).await.is_done());
+        bed.store.release();
+    };
+    let (asked, ()) = tokio::join!(bed.open(open("k", ALL)), change);
+    let known = bed.open(open("k", ALL)).await;
+    assert_eq!((asked.bytes, known.bytes), (new.content(0..1000), new.content(0..1000)));
+    // News of a version that is not known change nothing.
+    assert!(bed.gone("k", &old).await.is_done());
+    assert!(bed.open(open("k", ALL)).await.opened().attributes_cached);
+}
+
 #[tokio::test]
 async fn a_check_that_a_listing_agrees_with_is_asked_once() {
     let bed = Bed::new(Mode::Share);

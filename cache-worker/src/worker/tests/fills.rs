@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use futures::future::join_all;
-use verbs3_protocol::{ByteRange, CacheVerdict, Read, RefusalKind, Reply as Message, Request};
+use verbs3_protocol::{
+    BlockIndex, ByteRange, CacheVerdict, Read, RefusalKind, Reply as Message, Request,
+};
 use verbs3_rdma::inprocess::Mode;
 use verbs3_rdma::transport::Event;
 
-use super::bed::{BLOCK, Bed, PAGE, collect, modes, open, read};
+use super::bed::{BLOCK, Bed, PAGE, collect, modes, object, open, read, version};
 use super::store::{Fault, Stored};
 use crate::options::WorkerOptions;
 
@@ -245,5 +247,20 @@ async fn shutdown_ends_fills_and_tells_their_readers() {
         assert!(matches!(refused, Message::Refused(refusal) if refusal.kind == RefusalKind::Busy));
         drop(call);
         bed.assert_nothing_leaked().await;
+    }
+}
+
+/// Else a scan would look as used as what is read again, which it then drives out.
+#[tokio::test]
+async fn the_reader_of_a_fill_is_no_second_use_of_its_pages() {
+    let bed = Bed::new(Mode::Share);
+    let stored = Stored::new(1, BLOCK);
+    bed.store.put("k", stored.clone());
+    let digest = bed.worker.digests.version(&object("k"), &version(&stored));
+    for uses in 0..3 {
+        assert!(bed.read(read("k", &stored, 0, 0..BLOCK as u32)).await.refused().is_none());
+        let heat = |page| bed.worker.filler.memory().heat(digest.page(BlockIndex(0), page), 0);
+        let found: Vec<u8> = (0..16).map(|page| heat(page).unwrap().uses).collect();
+        assert_eq!(found, [uses; 16]);
     }
 }

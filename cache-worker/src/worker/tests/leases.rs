@@ -361,15 +361,7 @@ async fn an_answer_that_was_known_before_a_write_grants_nothing_after_it() {
 
 #[tokio::test]
 async fn a_listing_recalls_a_lease_on_what_the_home_has_forgotten() {
-    let bed = home_with(WorkerOptions { attributes_entries_max: 1, ..options() }).await;
-    let told = poll(&bed, &NONE).await;
-    assert_eq!(lease(&bed).await.milliseconds, 2000);
-    for number in 0..20 {
-        let key = format!("other-{number}");
-        bed.store.put(&key, Stored::new(1, 10));
-        bed.open(open(&key, None)).await;
-        bed.open(open(&key, None)).await;
-    }
+    let (bed, told) = granted_by(1).await;
     bed.store.put("k", Stored::new(2, 10));
     let shown = Shown { etag: Some(Stored::new(2, 10).etag()), ..Shown::default() };
     let mut listed: std::pin::Pin<Box<dyn Future<Output = super::bed::Got>>> =
@@ -382,4 +374,69 @@ async fn a_listing_recalls_a_lease_on_what_the_home_has_forgotten() {
     assert_eq!(recalled.keys, [object("k").hash()]);
     let (listed, _) = tokio::join!(listed, poll(&bed, &recalled));
     assert!(listed.is_done());
+}
+
+/// The object was replaced, or deleted, behind the gateways' backs; some ask more often than others.
+#[tokio::test]
+async fn newer_attributes_are_answered_once_a_lease_on_older_is_dropped() {
+    for (new, forgotten) in [(Some(2), false), (None, false), (Some(2), true)] {
+        let (bed, told) = granted_by(usize::from(forgotten)).await;
+        match new {
+            Some(seed) => bed.store.put("k", Stored::new(seed, 10)),
+            None => drop(bed.store.objects.lock().remove("k")),
+        }
+        let always = Open { attributes_age_ms_max: 0, absence_age_ms_max: 0, ..open("k", None) };
+        let mut asked = Box::pin(finish(bed.call(&Request::Open(always))));
+        assert!(is_waiting(&mut asked).await, "a gateway may answer with older ones");
+        let recalled = poll(&bed, &told).await;
+        assert_eq!(recalled.keys, [object("k").hash()]);
+        poll(&bed, &recalled).await;
+        let (asked, known) = (asked.await, bed.open(open("k", None)).await);
+        if new.is_none() {
+            assert_eq!(asked.absent().generation, known.absent().generation);
+            continue;
+        }
+        assert_eq!(asked.opened().attributes.version.etag, Stored::new(2, 10).etag());
+        assert_eq!(asked.opened().attributes, known.opened().attributes);
+        assert!(known.opened().attributes_cached, "what was learnt is kept");
+    }
+}
+
+/// A home that has granted a lease on "k"; and has forgotten "k", where it remembers few keys.
+async fn granted_by(keys_max: usize) -> (Bed, Recalled) {
+    if keys_max == 0 {
+        return granted().await;
+    }
+    let bed = home_with(WorkerOptions { attributes_entries_max: keys_max, ..options() }).await;
+    let told = poll(&bed, &NONE).await;
+    assert_eq!(lease(&bed).await.milliseconds, 2000);
+    for number in 0..20 {
+        let key = format!("other-{number}");
+        bed.store.put(&key, Stored::new(1, 10));
+        bed.open(open(&key, None)).await;
+        bed.open(open(&key, None)).await;
+    }
+    (bed, told)
+}
+
+#[tokio::test]
+async fn attributes_that_are_asked_anew_and_are_the_same_recall_no_lease() {
+    let (bed, _) = granted().await;
+    let always = Open { attributes_age_ms_max: 0, ..open("k", None) };
+    assert!(!bed.open(always).await.opened().attributes_cached);
+    assert_eq!(lease(&bed).await.milliseconds, 2000);
+}
+
+/// Its bytes are asked for by the version that is known, which the store has no more.
+#[tokio::test]
+async fn an_open_that_finds_its_version_gone_recalls_the_leases_on_it() {
+    let (bed, told) = granted().await;
+    bed.store.put("k", Stored::new(2, 10));
+    let open = open("k", Some(verbs3_protocol::ByteRange::All));
+    let mut opened = Box::pin(finish(bed.call(&Request::Open(open))));
+    assert!(is_waiting(&mut opened).await, "a gateway may answer with the version that is gone");
+    let recalled = poll(&bed, &told).await;
+    assert_eq!(recalled.keys, [object("k").hash()]);
+    poll(&bed, &recalled).await;
+    assert_eq!(opened.await.bytes, Stored::new(2, 10).content(0..10));
 }
