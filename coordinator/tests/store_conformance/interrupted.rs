@@ -1,11 +1,12 @@
 //! What becomes of watches and leaderships when etcd is killed and comes back, its history
-//! compacted.
+//! compacted; and when a leader is late.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use verbs3_coordinator::store::{Expect, SharedStore};
+use verbs3_coordinator_client::clock::{BootClock, Clock};
 
 use crate::etcd;
 
@@ -84,4 +85,24 @@ async fn a_leader_whose_etcd_comes_back_is_followed_by_another_and_can_not_write
     assert!(fenced.to_string().contains("map"), "{fenced}");
     other.put("map", Bytes::from_static(b"next"), Expect::Any, Some(next.fence())).await.unwrap();
     assert_eq!(one.get("map").await.unwrap().unwrap().value, "next");
+}
+
+/// Its clock has leapt, or it did nothing for a while: nobody else was elected meanwhile.
+#[tokio::test]
+async fn a_leader_that_is_late_leads_on_if_etcd_still_has_its_lease() {
+    let etcd = etcd::start("late");
+    let one = etcd::store(&etcd.endpoint, "late").await;
+    let leadership = one.campaign("one", Duration::from_secs(10)).await.unwrap();
+    let end = leadership.certain_until();
+    // The only thread: what keeps the leadership stands still, too. A second later the lease would
+    // be over.
+    std::thread::sleep(end.since(BootClock.now()) + Duration::from_millis(50));
+    let certain = async {
+        while leadership.certain_until() <= BootClock.latest() {
+            assert!(!leadership.is_lost());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(WITHIN, certain).await.unwrap();
+    one.put("map", Bytes::new(), Expect::Any, Some(leadership.fence())).await.unwrap();
 }

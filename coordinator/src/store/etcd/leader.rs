@@ -14,6 +14,9 @@ use super::{EtcdStore, LEADER, RETRY_PAUSE, revision};
 const DRIFT: u32 = 10;
 /// Tries to renew in one lease.
 const RENEWALS: u32 = 4;
+/// For one more try once it is not certain any more: the wall clock may have been set, or this
+/// process stood still. While etcd has the lease, nobody else is elected.
+const LAST_TRY: Duration = Duration::from_millis(500);
 
 impl EtcdStore {
     pub(super) async fn elected(
@@ -104,10 +107,7 @@ fn keep(mut held: Held, fence: Fence, until: Moment, store: String) -> Leadershi
         let mut until = until;
         loop {
             let left = until.since(BootClock.latest());
-            if left.is_zero() {
-                tracing::warn!(store, "the leadership could not be renewed in time");
-                break;
-            }
+            let is_last = left.is_zero();
             if ended
                 .run_until_cancelled(tokio::time::sleep((left / RENEWALS).min(left)))
                 .await
@@ -116,14 +116,18 @@ fn keep(mut held: Held, fence: Fence, until: Moment, store: String) -> Leadershi
                 break;
             }
             let asked = BootClock.latest();
-            let left = until.since(asked).min(held.deadline);
-            match tokio::time::timeout(left, held.renew()).await {
+            let left = if is_last { LAST_TRY } else { until.since(asked) };
+            match tokio::time::timeout(left.min(held.deadline), held.renew()).await {
                 Ok(Ok(Some(seconds))) => {
                     until = certain(asked, seconds);
                     sender.send_replace(until);
                 }
                 Ok(Ok(None)) => {
                     tracing::warn!(store, "the lease of the leadership is over");
+                    break;
+                }
+                _ if is_last => {
+                    tracing::warn!(store, "the leadership could not be renewed in time");
                     break;
                 }
                 Ok(Err(error)) => {
