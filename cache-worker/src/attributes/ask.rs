@@ -88,7 +88,8 @@ impl Asker {
     }
 
     async fn outcome(&self, subject: &Subject, sent: &Sent) -> Outcome {
-        match self.coherence.admit(subject.hash, self.clock.now()) {
+        let times = self.clock.times();
+        match self.coherence.admit(subject.hash, times.now) {
             Ok(generation) if generation == sent.generation => {}
             Ok(_) => return Outcome::Moved,
             Err(_) => return Outcome::Uncertain,
@@ -108,7 +109,8 @@ impl Asker {
             self.checks.settle(subject.key, |shown| {
                 let is_late = shown.is_some_and(|shown| found.is_contradicted(shown.as_ref()));
                 if !is_late && is_worth_it {
-                    let known = Known { generation: sent.generation, asked: sent.began, found };
+                    let (generation, asked, missed) = (sent.generation, sent.began, times.missed());
+                    let known = Known { generation, asked, missed, found };
                     self.cache.insert(subject.key, known);
                 }
                 !is_late
