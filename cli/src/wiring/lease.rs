@@ -350,7 +350,7 @@ mod tests {
             let (kind, reason) = (RefusedKind::Taken, String::new());
             let (leader, now_ms, recipient) = (None, None, None);
             let refused = Refused { kind, reason, leader, now_ms, recipient, left_ms };
-            refused_pause(&AskError::Refused { url: String::new(), refused })
+            refused_pause(&AskError::Refused { url: String::new(), refused: refused.into() })
         };
         assert_eq!(pause(Some(1200)), Duration::from_millis(1201));
         assert_eq!(pause(Some(0)), PAUSE_MIN);
