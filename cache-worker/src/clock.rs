@@ -42,11 +42,18 @@ impl Moment {
 /// Now, as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Times {
-    /// By the host's own clock: for what others are waited for, and for ages.
+    /// By the host's own clock: for what others are waited for.
     pub now: Moment,
     /// The latest that it may be, where the host's own clock may have stood still: for the ends of
     /// rights.
     pub latest: Moment,
+}
+
+impl Times {
+    /// What the host's own clock may have missed, in all.
+    pub(crate) fn missed(self) -> Duration {
+        self.latest.since(self.now)
+    }
 }
 
 impl From<Moment> for Times {

@@ -103,6 +103,8 @@ pub(crate) fn check(config: &Config, roles: &[Role], environment: &Environment) 
     ufs::check(ufs, roles, &mut findings);
     identity::check(ufs, &mut findings);
     mount::check(mount, ufs, roles, &mut findings);
+    let lease = coordinator.lease;
+    gateway::check_announcements(&gateway.tier, cluster, lease, roles, &mut findings);
     gateway::check(gateway, cluster, roles, &mut findings);
     worker::check(worker, cluster, roles, &mut findings);
     coordinator::check(coordinator, roles, &mut findings);

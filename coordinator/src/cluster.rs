@@ -221,6 +221,9 @@ pub struct Cluster {
     left: BTreeMap<WorkerId, Option<Noted>>,
     /// Members that a person has declared dead; until the map is without them.
     forgotten: BTreeSet<WorkerId>,
+    /// Where members of the map in force say that they listen, which is to be persisted: before
+    /// that they get no lease, or another leader would grant one to another process at once.
+    new_places: BTreeMap<WorkerId, u64>,
     pace: Pace,
 }
 
@@ -269,6 +272,7 @@ impl Cluster {
             handed_over: BTreeMap::new(),
             left: BTreeMap::new(),
             forgotten: BTreeSet::new(),
+            new_places: BTreeMap::new(),
             pace,
         }
     }
@@ -330,9 +334,14 @@ impl Cluster {
         if self.activating {
             return Err(MembershipError::Changing);
         }
+        let is_named = self.is_named(&id, &address, place);
+        if is_named && place != 0 && !self.document.places.contains_key(&id) {
+            self.new_places.insert(id, place);
+            return Err(MembershipError::Changing);
+        }
         // The new process has given up nothing, and answers where the one before did.
         let (mut resumes, mut restarted) = (None, false);
-        if self.document.active.get(&id).is_some_and(|member| member.address == address) {
+        if is_named {
             resumes = self.left.remove(&id).flatten();
             restarted = true;
             // It asks again, because the answer was lost.
@@ -435,10 +444,9 @@ impl Cluster {
     pub fn leave(&mut self, id: &WorkerId, asked: Leave) -> Result<(), MembershipError> {
         let record = self.known(id, &asked.incarnation)?;
         record.gone = true;
-        let address = record.member.address.clone();
         // A process that has come up elsewhere can't speak for the one that the map names, which
         // may be cut off only.
-        if self.document.active.get(id).is_some_and(|member| member.address == address) {
+        if self.names(id).is_some() {
             self.left
                 .insert(id.clone(), self.noted(id, asked.open_writes.as_ref(), asked.given_up));
         }
@@ -480,15 +488,25 @@ impl Cluster {
         Ok(())
     }
 
+    /// Whether the map in force means a process that listens here. Where it does not say at which
+    /// place, it means any at the address.
+    fn is_named(&self, id: &WorkerId, address: &str, place: u64) -> bool {
+        let named = self.document.active.get(id).is_some_and(|member| member.address == address);
+        named && self.document.places.get(id).is_none_or(|known| *known == place)
+    }
+
+    /// What is known of the process that the map in force names, unless another has come up
+    /// elsewhere since.
+    fn names(&self, id: &WorkerId) -> Option<&Record> {
+        let record = self.records.get(id)?;
+        self.is_named(id, &record.member.address, record.place).then_some(record)
+    }
+
     /// When the lease ends, or ended, of the process that the map names.
     fn end_at_the_map(&self, id: &WorkerId) -> Moment {
-        let Some(record) = self.records.get(id) else { return Moment::default() };
-        let named = self
-            .document
-            .active
-            .get(id)
-            .is_some_and(|member| member.address == record.member.address);
-        if named { record.lease_until } else { record.elsewhere_until }
+        let elsewhere = || self.records.get(id).map(|record| record.elsewhere_until);
+        let named = self.names(id).map(|record| record.lease_until);
+        named.or_else(elsewhere).unwrap_or_default()
     }
 
     fn known(
@@ -508,11 +526,8 @@ impl Cluster {
     fn granted(&self, id: &WorkerId, asked: &Renewal) -> Granted {
         let &Renewal { active, prepared, knows, .. } = asked;
         let map = &self.document.active;
-        // At another address it is not whom the members of the map reach.
-        let record = self.records.get(id);
-        let member = record.filter(|record| {
-            map.get(id).is_some_and(|member| member.address == record.member.address)
-        });
+        // Elsewhere it is not whom the map means.
+        let member = self.names(id);
         let prepare = self
             .change
             .as_ref()

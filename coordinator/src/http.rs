@@ -80,7 +80,14 @@ impl Answer {
     fn refused(status: StatusCode, kind: RefusedKind, reason: impl Into<String>) -> Self {
         Self::refusal(
             status,
-            &Refused { kind, reason: reason.into(), leader: None, now_ms: None, recipient: None },
+            &Refused {
+                kind,
+                reason: reason.into(),
+                leader: None,
+                now_ms: None,
+                recipient: None,
+                left_ms: None,
+            },
         )
     }
 
@@ -265,6 +272,7 @@ impl Coordinator {
             leader: None,
             now_ms: None,
             recipient: None,
+            left_ms: None,
         };
         match error {
             ProofError::Clock => {

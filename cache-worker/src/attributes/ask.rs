@@ -90,7 +90,8 @@ impl Asker {
     }
 
     async fn outcome(&self, subject: &Subject, sent: &Sent) -> Outcome {
-        match self.coherence.admit(subject.hash, self.clock.now()) {
+        let times = self.clock.times();
+        match self.coherence.admit(subject.hash, times.now) {
             Ok(generation) if generation == sent.generation => {}
             Ok(_) => return Outcome::Moved,
             Err(_) => return Outcome::Uncertain,
@@ -121,7 +122,8 @@ impl Asker {
             self.checks.settle(subject.key, &found, || {
                 if is_worth_it {
                     let found = found.clone();
-                    let known = Known { generation, asked: sent.began, found };
+                    let (asked, missed) = (sent.began, times.missed());
+                    let known = Known { generation, asked, missed, found };
                     self.cache.insert(subject.key, known);
                 }
             })

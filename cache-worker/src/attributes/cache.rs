@@ -3,13 +3,14 @@
 //! Removes nothing when a write passes: an entry of an older generation is never found again.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use quick_cache::Weighter;
 use quick_cache::sync::Cache as Quick;
 use verbs3_protocol::{Attributes, Generation, Shown, UfsAnswer, Version};
 
 use super::Ages;
-use crate::clock::Moment;
+use crate::clock::{Moment, Times};
 use crate::digest::{AttributesKey, DigestState};
 
 /// What the UFS said.
@@ -56,7 +57,22 @@ pub(crate) struct Known {
     pub(crate) generation: Generation,
     /// When the question was sent.
     pub(crate) asked: Moment,
+    /// What the host's own clock had missed by then.
+    pub(crate) missed: Duration,
     pub(crate) found: Found,
+}
+
+impl Known {
+    /// What the host's own clock has missed since.
+    fn missed_since(&self, times: Times) -> Duration {
+        times.missed().saturating_sub(self.missed)
+    }
+
+    /// When it was asked, as a clock that misses nothing would say. `None`: before this one began.
+    pub(crate) fn asked_by(&self, times: Times) -> Option<Moment> {
+        let missed = u64::try_from(self.missed_since(times).as_nanos()).ok()?;
+        self.asked.nanos().checked_sub(missed).map(Moment::from_nanos)
+    }
 }
 
 /// What an asker needs of an answer.
@@ -108,7 +124,7 @@ impl Cache {
         &self,
         key: AttributesKey,
         generation: Generation,
-        now: Moment,
+        times: Times,
         ages: Ages,
         needs: Needs,
     ) -> Option<Known> {
@@ -119,7 +135,9 @@ impl Cache {
             }
             Found::Absent(answer) => (ages.absence, !answer.body.is_empty() || !needs.error_body),
         };
-        (complete && age.accepts(now.since(known.asked))).then_some(known)
+        // The truth may be older than the host's own clock says.
+        let old = times.now.since(known.asked) + known.missed_since(times);
+        (complete && age.accepts(old)).then_some(known)
     }
 
     /// What was known last, under this generation, however old: enough to choose how to ask.

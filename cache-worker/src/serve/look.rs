@@ -55,7 +55,7 @@ impl Worker {
         let known = self.attributes.get(
             self.digests.attributes(object, None),
             generation,
-            now,
+            times,
             ages,
             needs,
         )?;

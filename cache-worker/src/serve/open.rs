@@ -197,15 +197,15 @@ impl Worker {
     /// What the cache or the UFS knows of the object.
     pub(super) async fn learn(&self, opening: &Opening) -> Result<Learnt, Missed> {
         let subject = &opening.subject;
-        let now = self.clock.now();
-        let Ok(generation) = self.coherence.admit(subject.hash, now) else {
+        let times = self.clock.times();
+        let Ok(generation) = self.coherence.admit(subject.hash, times.now) else {
             return Err(uncertain().into());
         };
         let ages = opening.ages.at_most(self.coherence.doubted_age(subject.hash));
-        if let Some(known) = self.attributes.get(subject.key, generation, now, ages, opening.needs)
-        {
+        let (key, needs) = (subject.key, opening.needs);
+        if let Some(known) = self.attributes.get(key, generation, times, ages, needs) {
             self.metrics.attributes_hits.inc();
-            let asked = Some(known.asked);
+            let asked = known.asked_by(times);
             return Ok(Learnt {
                 found: known.found,
                 generation,

@@ -25,6 +25,9 @@ use super::tier::Ways;
 use super::{arena, coordinator, following, geometry, relay, stores, tier};
 use crate::process::Started;
 
+/// Who knows no worker after so long is told so: more than an election and a join take.
+const WORKERS_WITHIN: Duration = Duration::from_secs(10);
+
 /// A gateway that serves.
 pub struct Serving {
     gateway: verbs3_gateway::Gateway,
@@ -65,7 +68,11 @@ pub async fn run(config: Config, started: Started) -> anyhow::Result<()> {
     // Without a map yet, or with the last one while no coordinator answers, clients are served all
     // the same.
     let following = coordinator::client(&cluster)?.map(|client| {
-        tokio::spawn(following::follow(client, tier.clone(), ways.clone(), unfollow.clone()))
+        let known = tier.clone();
+        let missing = warn_without_workers(WORKERS_WITHIN, move || known.workers_up().1);
+        let missing = unfollow.clone().run_until_cancelled_owned(missing);
+        let follow = following::follow(client, tier.clone(), ways.clone(), unfollow.clone());
+        tokio::spawn(async move { tokio::join!(follow, missing) })
     });
     let following_hot = coordinator::client(&cluster)?
         .map(|client| tokio::spawn(following::follow_hot(client, tier.clone(), unfollow.clone())));
@@ -176,6 +183,18 @@ impl Serving {
         self.gateway.shutdown(drain_for).await;
         self.tier.shutdown().await;
         super::telemetry::end(self.telemetry).await;
+    }
+}
+
+/// Without a home to tell, no write is taken: others may join and cache the key meanwhile.
+async fn warn_without_workers(within: Duration, workers: impl Fn() -> usize) {
+    tokio::time::sleep(within).await;
+    if workers() == 0 {
+        tracing::warn!(
+            "no worker of this cluster is known: reads go to the store, and writes get 503, \
+            through mounts that are not cached, too; start a worker, or say coherence = \"ttl\" on \
+            mounts whose objects no gateway caches"
+        );
     }
 }
 
@@ -346,4 +365,40 @@ fn made(mount: &Mount, stores: &HashMap<String, Ufs>) -> anyhow::Result<mount::M
         read_only: *read_only,
         cached: *cached,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::Mutex;
+
+    use super::*;
+
+    /// What was logged meanwhile.
+    async fn logged(workers: usize) -> String {
+        struct Lines(Arc<Mutex<Vec<u8>>>);
+        impl std::io::Write for Lines {
+            fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+                self.0.lock().unwrap().extend_from_slice(bytes);
+                Ok(bytes.len())
+            }
+
+            fn flush(&mut self) -> std::io::Result<()> {
+                Ok(())
+            }
+        }
+        let lines = Arc::<Mutex<Vec<u8>>>::default();
+        let written = lines.clone();
+        let subscriber = tracing_subscriber::fmt().with_writer(move || Lines(written.clone()));
+        let _logging = tracing::subscriber::set_default(subscriber.finish());
+        warn_without_workers(Duration::ZERO, move || workers).await;
+        String::from_utf8(lines.lock().unwrap().clone()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_gateway_that_knows_no_worker_says_so() {
+        let said = logged(0).await;
+        assert!(said.contains("WARN") && said.contains("writes get 503"), "{said}");
+        assert_eq!(logged(1).await, "");
+    }
 }

@@ -27,7 +27,7 @@ use super::transports::Rails;
 /// Pauses while no coordinator answers.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// Pause after the coordinators refused: what a person has to see to.
+/// Pause after the coordinators refused: what a person has to see to, unless it passes sooner.
 const REFUSED_PAUSE: Duration = Duration::from_secs(5);
 
 /// Bytes of the names of the hot blocks that are told of: in JSON they may be six times as long,
@@ -183,7 +183,7 @@ impl Tenant {
                     self.tenure.replaced();
                 }
                 self.registered = false;
-                REFUSED_PAUSE
+                refused_pause(error)
             }
             None => {
                 tracing::warn!(%error, "no lease can be had; the worker goes on with its last map");
@@ -295,6 +295,17 @@ impl Tenant {
     }
 }
 
+/// Who is refused because of an older process' lease asks again once that is over.
+fn refused_pause(error: &AskError) -> Duration {
+    let left_ms = match error {
+        AskError::Refused { refused, .. } => refused.left_ms,
+        _ => None,
+    };
+    // Milliseconds were rounded down.
+    let left = left_ms.map(|left| Duration::from_millis(left.saturating_add(1)));
+    left.map_or(REFUSED_PAUSE, |left| left.clamp(PAUSE_MIN, REFUSED_PAUSE))
+}
+
 fn progress(progress: HandingOver) -> api::HandingOver {
     let HandingOver { blocks, blocks_left, bytes } = progress;
     api::HandingOver { blocks, blocks_left, bytes }
@@ -325,4 +336,27 @@ pub fn escaped(id: &str) -> String {
             |byte| if plain(&byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") },
         )
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use verbs3_coordinator_client::api::Refused;
+
+    use super::*;
+
+    #[test]
+    fn who_is_refused_waits_for_the_end_of_the_older_lease() {
+        let pause = |left_ms| {
+            let (kind, reason) = (RefusedKind::Taken, String::new());
+            let (leader, now_ms, recipient) = (None, None, None);
+            let refused = Refused { kind, reason, leader, now_ms, recipient, left_ms };
+            refused_pause(&AskError::Refused { url: String::new(), refused: refused.into() })
+        };
+        assert_eq!(pause(Some(1200)), Duration::from_millis(1201));
+        assert_eq!(pause(Some(0)), PAUSE_MIN);
+        // The other may leave sooner than it would have to.
+        assert_eq!(pause(Some(60_000)), REFUSED_PAUSE);
+        assert_eq!(pause(Some(u64::MAX)), REFUSED_PAUSE);
+        assert_eq!(pause(None), REFUSED_PAUSE, "another reason, or another release");
+    }
 }

@@ -365,3 +365,25 @@ fn check_tier(tier: &GatewayTier, cluster: &Cluster, findings: &mut Findings) {
         findings.error(at("rest_min"), format!("{rest_min} is more than rest_max ({rest_max})"));
     }
 }
+
+/// A home that has died is in the map until its lease is over. `lease`: of the coordinators, as far
+/// as this file says it.
+pub(super) fn check_announcements(
+    tier: &GatewayTier,
+    cluster: &Cluster,
+    lease: Period,
+    roles: &[Role],
+    findings: &mut Findings,
+) {
+    let is_late = tier.announce_deadline <= lease;
+    if is_late && !cluster.coordinators.is_empty() && roles.contains(&Role::Gateway) {
+        findings.warning(
+            "gateway.tier.announce_deadline",
+            format!(
+                "{} is not longer than coordinator.lease ({lease}, as this file has it): writes \
+                whose home has died get 503",
+                tier.announce_deadline
+            ),
+        );
+    }
+}

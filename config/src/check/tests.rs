@@ -333,6 +333,12 @@ fn gateway_problems() {
     // Of use with coordinators alone, and a matter of them alone.
     let in_vain = "tier = { announce_deadline = \"500ms\" }";
     broken("[gateway]", &gateway(in_vain), &[]);
+    let too_soon = |deadline: &str| {
+        format!(
+            "warning: gateway.tier.announce_deadline: {deadline} is not longer than \
+            coordinator.lease (6s, as this file has it): writes whose home has died get 503"
+        )
+    };
     let coordinated = "coordinators = [\"http://10.0.0.1:9500\"]";
     let relayed = GOOD.replacen(
         "workers = [{ id = \"w0\", address = \"10.0.0.1:9400\" }]\nworkers_fixed = true",
@@ -342,11 +348,19 @@ fn gateway_problems() {
     assert_eq!(findings(&relayed, BOTH), [""; 0]);
     assert_eq!(
         findings(&relayed.replacen("[gateway]", &gateway(in_vain), 1), BOTH),
-        ["gateway.tier.relay_after: 500ms is not shorter than announce_deadline (500ms): no \
-            announcement would ever be relayed"]
+        [
+            too_soon("500ms"),
+            "gateway.tier.relay_after: 500ms is not shorter than announce_deadline (500ms): no \
+            announcement would ever be relayed"
+                .to_owned()
+        ]
     );
-    let none = "tier = { announce_deadline = \"500ms\", relays_max = 0 }";
-    assert_eq!(findings(&relayed.replacen("[gateway]", &gateway(none), 1), BOTH), [""; 0]);
+    let none = |deadline| {
+        let tier = format!("tier = {{ announce_deadline = \"{deadline}\", relays_max = 0 }}");
+        findings(&relayed.replacen("[gateway]", &gateway(&tier), 1), BOTH)
+    };
+    assert_eq!(none("6s"), [too_soon("6s")]);
+    assert_eq!(none("6001ms"), [""; 0]);
 }
 
 #[test]

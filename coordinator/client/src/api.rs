@@ -328,6 +328,10 @@ pub struct Refused {
     /// With [`RefusedKind::Recipient`]: whom to address.
     #[serde(default)]
     pub recipient: Option<Recipient>,
+    /// With [`RefusedKind::Taken`], where another process has the worker's id: what is left of its
+    /// lease, if it is not heard of again.
+    #[serde(default)]
+    pub left_ms: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -45,7 +45,7 @@ pub enum AskError {
     #[error("no coordinator answers: {0}")]
     Away(String),
     #[error("{url} refused: {}", refused.reason)]
-    Refused { url: String, refused: Refused },
+    Refused { url: String, refused: Box<Refused> },
     #[error(
         "the question is {bytes} bytes long, and coordinators read {REQUEST_BYTES_MAX} at most; \
         ask about fewer things at once"
@@ -304,6 +304,6 @@ fn decoded<A: DeserializeOwned>(
     if status.is_success() {
         return serde_json::from_slice(body).map(Some).map_err(senseless);
     }
-    let refused = serde_json::from_slice(body).map_err(senseless)?;
+    let refused = serde_json::from_slice(body).map(Box::new).map_err(senseless)?;
     Err(AskError::Refused { url: url.to_owned(), refused })
 }

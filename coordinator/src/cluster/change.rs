@@ -46,6 +46,13 @@ impl Cluster {
     /// What is to be done now. Called after every event, and when its moment has come. What is to
     /// be persisted must be: a leader whose write fails, or may have failed, has to step down.
     pub fn step(&mut self, now: Moment) -> Step {
+        // Beside a change: a member gives up the present map only once it has a lease.
+        let new_places = std::mem::take(&mut self.new_places);
+        if !new_places.is_empty() {
+            let mut places = self.document.places.clone();
+            places.extend(new_places);
+            return Step::Persist(Box::new(Document { places, ..self.document.clone() }));
+        }
         if let Some(change) = &self.change {
             if let Readiness::WaitsFor(_, until) = self.readiness(change, now) {
                 return Step::Wait(until);
@@ -72,11 +79,6 @@ impl Cluster {
             let missing = self.missing(&self.document.active, &self.document.active);
             if missing != self.document.missing {
                 return Step::Persist(Box::new(Document { missing, ..self.document.clone() }));
-            }
-            // The next leader knows by them who was started again, and who is another.
-            let places = self.places(&self.document.active);
-            if places != self.document.places {
-                return Step::Persist(Box::new(Document { places, ..self.document.clone() }));
             }
             self.forgotten.retain(|id| self.document.active.get(id).is_some());
             return Step::Wait(self.next_end(now));
@@ -109,6 +111,12 @@ impl Cluster {
     /// The document of the last step is durable.
     pub fn persisted(&mut self, document: Document, now: Moment) {
         let before = std::mem::replace(&mut self.document, document);
+        // The process before, which did not say, is taken to be where its next one is.
+        for (id, record) in self.records.iter_mut().filter(|(_, record)| record.place == 0) {
+            if !before.places.contains_key(id) {
+                record.place = self.document.places.get(id).copied().unwrap_or(0);
+            }
+        }
         if self.document.active.epoch != before.active.epoch {
             self.activated(&before.active);
             self.shares_moved(&before, now);
@@ -126,6 +134,7 @@ impl Cluster {
         }
     }
 
+    /// The next leader knows by them who was started again, and who is another.
     fn places(&self, active: &Membership) -> BTreeMap<WorkerId, u64> {
         let place = |id: &WorkerId| self.records.get(id).map_or(0, |record| record.place);
         let all = active.members.iter().map(|member| (member.id.clone(), place(&member.id)));
@@ -169,28 +178,21 @@ impl Cluster {
         self.told = Told::new(&self.document, &self.handed_over);
         // Who has left answers under the new map as little as under the old one.
         // A process that has come up since, elsewhere, is another one.
-        let (records, active) = (&self.records, &self.document.active);
-        let is_gone = |id: &WorkerId| {
-            let named = active.get(id).map(|member| &member.address);
-            records
-                .get(id)
-                .is_some_and(|record| record.gone && Some(&record.member.address) == named)
-        };
-        self.left.retain(|id, _| is_gone(id));
+        let (left, forgotten) =
+            (std::mem::take(&mut self.left), std::mem::take(&mut self.forgotten));
+        let is_gone = |id: &WorkerId| self.names(id).is_some_and(|record| record.gone);
         // What they said was all of the map before.
-        self.left.values_mut().for_each(|noted| *noted = None);
-        self.forgotten.retain(is_gone);
+        let left = left.into_keys().filter(is_gone).map(|id| (id, None)).collect();
+        let forgotten = forgotten.into_iter().filter(is_gone).collect();
+        (self.left, self.forgotten) = (left, forgotten);
     }
 
     fn readiness(&self, change: &Change, now: Moment) -> Readiness {
         let mut waiting = Vec::new();
         let (mut gave_up, mut latest_end) = (0, Moment::default());
         for member in &self.document.active.members {
-            // A process at another address is not the one that members of the present map reach.
-            let record = self
-                .records
-                .get(&member.id)
-                .filter(|record| record.member.address == member.address);
+            // A process elsewhere is not the one that the present map means.
+            let record = self.names(&member.id);
             let end = self.end_at_the_map(&member.id);
             latest_end = latest_end.max(end);
             if self.left.contains_key(&member.id)
@@ -217,8 +219,15 @@ impl Cluster {
 
     /// Another map than the present one, that somebody owns.
     fn is_wanted(&self, wanted: &Wanted) -> bool {
-        let replicas = self.document.active.replicas != self.options.replicas;
-        wanted.is_owned() && (wanted.members != self.document.active.members || replicas)
+        let Membership { members, replicas, .. } = &self.document.active;
+        // Where a process is another one at a member's address, the map has to mean that.
+        let is_another = |member: &ClusterMember| {
+            self.document.active.get(&member.id).is_some() && self.names(&member.id).is_none()
+        };
+        wanted.is_owned()
+            && (wanted.members != *members
+                || *replicas != self.options.replicas
+                || wanted.members.iter().any(is_another))
     }
 
     /// The next moment at which a lease ends, or a share may move.

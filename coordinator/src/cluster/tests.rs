@@ -6,6 +6,7 @@ mod moving;
 mod uncertain;
 
 use verbs3_coordinator_client::api::{Activation, OPEN_WRITES_MAX, WorkerState};
+use verbs3_protocol::Relayed;
 
 use super::*;
 
@@ -475,8 +476,66 @@ fn a_second_process_under_one_address_is_no_restart() {
     assert!(matches!(next.register(at("a4", 8), seconds(8)), Err(MembershipError::Taken { .. })));
     assert!(next.register(at("a3", 7), seconds(8)).is_ok());
     let mut later = Cluster::new(options(), document, seconds(7));
-    assert!(later.register(at("a4", 8), seconds(17)).is_ok(), "every lease of the first is over");
-    later.register(registration("b", "b1"), seconds(17)).unwrap();
+    later.register(registration("b", "b1"), seconds(16)).unwrap();
+    let granted = later.register(at("a4", 8), seconds(17));
+    // Every lease of the first is over. It may take part in writes under this map nevertheless.
+    assert_eq!(granted.unwrap().activation, None, "the map names the first");
+    assert_eq!(later.unheard(&id("a"), epoch, seconds(17)), Some(Relayed::NoLease));
+    settle(&mut later, seconds(17));
     settle(&mut later, seconds(18));
+    assert_eq!(later.document().places.get(&id("a")), Some(&7), "of the map in force");
+    // Only b can give it up: the process elsewhere is not even asked, and can't leave for it.
+    let renewed = later.renew(&id("a"), &renewal("a4", Epoch(0), Epoch(0)), seconds(18));
+    assert_eq!(renewed.unwrap().prepare, None);
+    let next = Epoch(epoch.0 + 1);
+    later.renew(&id("b"), &renewal("b1", Epoch(0), next), seconds(18)).unwrap();
+    settle(&mut later, seconds(18));
+    assert_eq!((later.document().active.epoch, members(&later)), (next, vec!["a", "b"]));
     assert_eq!(later.document().places.get(&id("a")), Some(&8));
+    let renewed = later.renew(&id("a"), &renewal("a4", Epoch(0), Epoch(0)), seconds(18));
+    let news = activation(renewed.unwrap());
+    assert_eq!((news.restarted, news.resumes, news.handed_over), (false, None, vec![id("b")]));
+}
+
+#[test]
+fn who_leaves_and_comes_back_at_another_place_resumes_nothing() {
+    let mut cluster = Cluster::new(options(), Document::new(Epoch(100), 2), seconds(0));
+    let at =
+        |incarnation: &str, place: u64| Registration { place, ..registration("a", incarnation) };
+    cluster.register(at("a1", 7), seconds(0)).unwrap();
+    settle(&mut cluster, seconds(0));
+    settle(&mut cluster, seconds(1));
+    cluster.leave(&id("a"), leave("a1", Some(Vec::new()), 0)).unwrap();
+    let granted = cluster.register(at("a2", 8), seconds(2)).unwrap();
+    assert_eq!(granted.activation, None);
+    settle(&mut cluster, seconds(2));
+    settle(&mut cluster, seconds(3));
+    assert_eq!(epoch(&cluster), Epoch(102), "the one before has given up its map");
+    let granted = cluster.renew(&id("a"), &renewal("a2", Epoch(0), Epoch(0)), seconds(3)).unwrap();
+    assert_eq!(activation(granted).handed_over, [id("a")]);
+}
+
+#[test]
+fn a_place_is_durable_before_a_lease_is_granted_there() {
+    // Nobody has said yet where it listens.
+    let mut cluster = cluster_of(&["a", "b"]);
+    cluster.register(registration("c", "c"), seconds(2)).unwrap();
+    settle(&mut cluster, seconds(2));
+    settle(&mut cluster, seconds(3));
+    let at =
+        |incarnation: &str, place: u64| Registration { place, ..registration("a", incarnation) };
+    // A map is on its way, and waits for a.
+    assert_eq!(cluster.register(at("a2", 8), seconds(3)), Err(MembershipError::Changing));
+    settle(&mut cluster, seconds(3));
+    assert_eq!(cluster.document().places, BTreeMap::from([(id("a"), 8)]));
+    // Whoever comes first now, the process before is waited for.
+    assert!(matches!(
+        cluster.register(at("a3", 9), seconds(3)),
+        Err(MembershipError::Taken { .. })
+    ));
+    assert!(cluster.register(at("a2", 8), seconds(3)).unwrap().prepare.is_some());
+    // Another leader knows where the lease is.
+    let mut next = Cluster::new(options(), cluster.document().clone(), seconds(4));
+    assert!(matches!(next.register(at("a3", 9), seconds(4)), Err(MembershipError::Taken { .. })));
+    assert!(next.register(at("a2", 8), seconds(4)).is_ok());
 }

@@ -13,12 +13,8 @@ impl Cluster {
         if map.epoch != epoch {
             return Some(Relayed::OtherEpoch(map.epoch));
         }
-        let member = map.get(id);
-        // A process at another address is not the one that the map names.
-        let record = self.records.get(id).filter(|record| {
-            record.is_live(now)
-                && member.is_some_and(|member| member.address == record.member.address)
-        });
+        // A process elsewhere is not the one that the map names.
+        let record = self.names(id).filter(|record| record.is_live(now));
         record.is_none().then_some(Relayed::NoLease)
     }
 }

@@ -291,8 +291,14 @@ impl Coordinator {
             Ok(_) => (None, "no coordinator leads at this moment".to_owned()),
             Err(reason) => (None, format!("no coordinator leads: {reason}")),
         };
-        let refused =
-            Refused { kind: RefusedKind::NotLeader, reason, leader, now_ms: None, recipient: None };
+        let refused = Refused {
+            kind: RefusedKind::NotLeader,
+            reason,
+            leader,
+            now_ms: None,
+            recipient: None,
+            left_ms: None,
+        };
         Answer::refusal(StatusCode::MISDIRECTED_REQUEST, &refused)
     }
 
@@ -351,7 +357,13 @@ fn refused(error: &MembershipError) -> Answer {
             (StatusCode::SERVICE_UNAVAILABLE, RefusedKind::Unavailable)
         }
     };
-    Answer::refused(status, kind, error.to_string())
+    let left_ms = match error {
+        MembershipError::Taken { left_ms, .. } => Some(*left_ms),
+        _ => None,
+    };
+    let reason = error.to_string();
+    let (leader, now_ms, recipient) = (None, None, None);
+    Answer::refusal(status, &Refused { kind, reason, leader, now_ms, recipient, left_ms })
 }
 
 pub(super) fn malformed(status: StatusCode, reason: impl Into<String>) -> Answer {

@@ -5,19 +5,23 @@
 //! the write are one transaction.
 
 mod leader;
+mod members;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use etcd_client::{
     Certificate, Client, Compare, CompareOp, ConnectOptions, GetOptions, Identity, KeyValue,
-    TlsOptions, Txn, TxnOp, WatchOptions,
+    TlsOptions, Txn, TxnOp, TxnResponse, WatchOptions, WatchStream,
 };
+use futures::future::try_join_all;
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{Entry, Expect, Fence, Leadership, Revision, Store, StoreError, Watch, check};
+use members::EtcdMembers;
 
 /// How to reach etcd.
 #[derive(Debug, Clone)]
@@ -31,7 +35,7 @@ pub struct EtcdOptions {
     /// PEM of a certificate and its key, to prove who we are.
     pub identity: Option<(Vec<u8>, Vec<u8>)>,
     pub user: Option<(String, String)>,
-    /// For one request.
+    /// For one request to one member.
     pub deadline: Duration,
 }
 
@@ -45,10 +49,9 @@ const LEADER: &str = "leader";
 
 /// The store.
 pub struct EtcdStore {
-    client: Client,
+    members: Arc<EtcdMembers>,
     name: String,
     prefix: String,
-    deadline: Duration,
     /// Ends the task that says who this is, where etcd has not heard it yet.
     _introducing: DropGuard,
 }
@@ -103,6 +106,8 @@ impl EtcdStore {
             .with_connect_timeout(deadline)
             .with_keep_alive(deadline, deadline)
             .with_keep_alive_while_idle(true)
+            // A member that is cut off from the others says so, and is turned from.
+            .with_require_leader(true)
             // Tokens end with the etcd process that gave them, and when they were not used for some
             // minutes.
             .with_auto_token_refresh(true);
@@ -116,16 +121,20 @@ impl EtcdStore {
             }
             connect = connect.with_tls(tls);
         }
-        let client = Client::connect(&endpoints, Some(connect)).await;
-        let client = client.map_err(|error| StoreError::Unavailable {
+        let each = endpoints.iter().map(|url| Client::connect([url], Some(connect.clone())));
+        let clients = try_join_all(each).await.map_err(|error| StoreError::Unavailable {
             store: name.clone(),
             reason: error.to_string(),
         })?;
         let introducing = CancellationToken::new();
         if let Some(user) = user {
-            introduce(client.clone(), user, &name, deadline, introducing.clone()).await?;
+            let each = clients.iter().map(|client| {
+                introduce(client.clone(), user.clone(), &name, deadline, introducing.clone())
+            });
+            try_join_all(each).await?;
         }
-        Ok(Self { client, name, prefix, deadline, _introducing: introducing.drop_guard() })
+        let members = Arc::new(EtcdMembers::new(clients, deadline));
+        Ok(Self { members, name, prefix, _introducing: introducing.drop_guard() })
     }
 
     fn full(&self, key: &str) -> String {
@@ -145,16 +154,18 @@ impl EtcdStore {
         StoreError::Unavailable { store: self.name.clone(), reason: reason.to_string() }
     }
 
-    /// Every request has a deadline.
-    async fn within<T>(
-        &self,
-        request: impl Future<Output = Result<T, etcd_client::Error>>,
-    ) -> Result<T, StoreError> {
-        match tokio::time::timeout(self.deadline, request).await {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(error)) => Err(self.unavailable(error)),
-            Err(_) => Err(self.unavailable("it did not answer in time")),
-        }
+    async fn found(&self, key: &str) -> Result<Option<KeyValue>, StoreError> {
+        let found = self.members.ask_each(|client| {
+            let full = self.full(key);
+            async move { client.kv_client().get(full, None).await }
+        });
+        Ok(found.await.map_err(|reason| self.unavailable(reason))?.take_kvs().pop())
+    }
+
+    /// May have happened, if there is no answer.
+    async fn commit(&self, txn: Txn) -> Result<TxnResponse, StoreError> {
+        let commit = |client: Client| async move { client.kv_client().txn(txn).await };
+        self.members.ask_one(commit).await.map_err(|reason| self.unavailable(reason))
     }
 
     /// One transaction: the write, if all comparisons hold; else the present entry and leader, to
@@ -186,7 +197,7 @@ impl EtcdStore {
         }
         let otherwise = [TxnOp::get(self.full(LEADER), Some(GetOptions::new().with_keys_only()))];
         let txn = Txn::new().when(compares).and_then([write]).or_else(otherwise);
-        let answer = self.within(self.client.kv_client().txn(txn)).await?;
+        let answer = self.commit(txn).await?;
         if answer.succeeded() {
             return Ok(revision(answer.header().map_or(0, etcd_client::ResponseHeader::revision)));
         }
@@ -208,14 +219,16 @@ impl EtcdStore {
 #[async_trait]
 impl Store for EtcdStore {
     async fn get(&self, key: &str) -> Result<Option<Entry>, StoreError> {
-        let answer = self.within(self.client.kv_client().get(self.full(key), None)).await?;
-        Ok(answer.kvs().first().and_then(|found| self.entry(found)))
+        Ok(self.found(key).await?.and_then(|found| self.entry(&found)))
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<Entry>, StoreError> {
-        let options = GetOptions::new().with_prefix();
-        let mut client = self.client.kv_client().max_decoding_message_size(LIST_BYTES_MAX);
-        let answer = self.within(client.get(self.full(prefix), Some(options))).await?;
+        let answer = self.members.ask_each(|client| {
+            let (full, options) = (self.full(prefix), GetOptions::new().with_prefix());
+            let mut client = client.kv_client().max_decoding_message_size(LIST_BYTES_MAX);
+            async move { client.get(full, Some(options)).await }
+        });
+        let answer = answer.await.map_err(|reason| self.unavailable(reason))?;
         // The leader's key is this module's own.
         let leader = self.full(LEADER);
         let shown = answer.kvs().iter().filter(|found| found.key() != leader.as_bytes());
@@ -243,14 +256,12 @@ impl Store for EtcdStore {
     }
 
     async fn watch(&self, prefix: &str) -> Result<Watch, StoreError> {
-        let full = self.full(prefix);
-        let options = || Some(WatchOptions::new().with_prefix());
-        let mut client = self.client.watch_client();
+        let (full, members) = (self.full(prefix), self.members.clone());
         // Before the return: what changes afterwards must be told.
-        let mut stream = self.within(client.watch(full.clone(), options())).await?;
+        let mut stream = watched(&members, &full).await.map_err(|why| self.unavailable(why))?;
         let (sender, changes) = watch::channel(0);
         let stop = CancellationToken::new();
-        let (ended, name, deadline) = (stop.clone(), self.name.clone(), self.deadline);
+        let (ended, name) = (stop.clone(), self.name.clone());
         // Ends with the watch.
         tokio::spawn(ended.run_until_cancelled_owned(async move {
             loop {
@@ -267,8 +278,7 @@ impl Store for EtcdStore {
                 }
                 stream = loop {
                     tokio::time::sleep(RETRY_PAUSE).await;
-                    let watching = client.watch(full.clone(), options());
-                    if let Ok(Ok(again)) = tokio::time::timeout(deadline, watching).await {
+                    if let Ok(again) = watched(&members, &full).await {
                         break again;
                     }
                 };
@@ -284,13 +294,21 @@ impl Store for EtcdStore {
     }
 
     async fn leader(&self) -> Result<Option<String>, StoreError> {
-        let answer = self.within(self.client.kv_client().get(self.full(LEADER), None)).await?;
-        Ok(answer.kvs().first().and_then(|found| found.value_str().ok()).map(str::to_owned))
+        Ok(self.found(LEADER).await?.and_then(|found| found.value_str().ok().map(str::to_owned)))
     }
 
     fn name(&self) -> &str {
         &self.name
     }
+}
+
+/// What happens below a prefix from now on.
+async fn watched(members: &EtcdMembers, prefix: &str) -> Result<WatchStream, String> {
+    let watch = |client: Client| {
+        let (prefix, options) = (prefix.to_owned(), WatchOptions::new().with_prefix());
+        async move { client.watch_client().watch(prefix, Some(options)).await }
+    };
+    members.ask_each(watch).await
 }
 
 fn revision(number: i64) -> Revision {

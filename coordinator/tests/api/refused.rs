@@ -4,6 +4,7 @@ use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use verbs3_coordinator::store::Expect;
 use verbs3_coordinator::{ClaimError, CoordinatorError};
+use verbs3_coordinator_client::AskError;
 use verbs3_coordinator_client::api::RefusedKind;
 use verbs3_coordinator_client::proof::{REQUEST_HEADER, Said, wall_clock_ms};
 
@@ -128,6 +129,12 @@ async fn a_taken_id_is_refused_with_who_has_it() {
         asking.post::<_, Granted>("/v1/workers", &other, Duration::ZERO).await.unwrap_err();
     assert_eq!(refused.kind(), Some(RefusedKind::Taken));
     assert!(refused.to_string().contains("a:9400"), "{refused}");
+    // For how long it is of no use to ask again.
+    let AskError::Refused { refused, .. } = refused else { panic!("{refused}") };
+    assert!(
+        refused.left_ms.is_some_and(|left| left > 0 && Duration::from_millis(left) <= LEASE),
+        "{refused:?}"
+    );
     running.coordinator.shutdown().await;
 }
 

@@ -1,11 +1,14 @@
 //! What becomes of watches and leaderships when etcd is killed and comes back, its history
-//! compacted.
+//! compacted; when a leader is late, and when members of etcd are away.
 
+use std::net::TcpListener;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use verbs3_coordinator::store::{Expect, SharedStore};
+use verbs3_coordinator::store::etcd::{EtcdOptions, EtcdStore};
+use verbs3_coordinator::store::{Expect, SharedStore, Store};
+use verbs3_coordinator_client::clock::{BootClock, Clock};
 
 use crate::etcd;
 
@@ -84,4 +87,51 @@ async fn a_leader_whose_etcd_comes_back_is_followed_by_another_and_can_not_write
     assert!(fenced.to_string().contains("map"), "{fenced}");
     other.put("map", Bytes::from_static(b"next"), Expect::Any, Some(next.fence())).await.unwrap();
     assert_eq!(one.get("map").await.unwrap().unwrap().value, "next");
+}
+
+/// Its clock has leapt, or it did nothing for a while: nobody else was elected meanwhile.
+#[tokio::test]
+async fn a_leader_that_is_late_leads_on_if_etcd_still_has_its_lease() {
+    let etcd = etcd::start("late");
+    let one = etcd::store(&etcd.endpoint, "late").await;
+    let leadership = one.campaign("one", Duration::from_secs(10)).await.unwrap();
+    let end = leadership.certain_until();
+    // The only thread: what keeps the leadership stands still, too. A second later the lease would
+    // be over.
+    std::thread::sleep(end.since(BootClock.now()) + Duration::from_millis(50));
+    let certain = async {
+        while leadership.certain_until() <= BootClock.latest() {
+            assert!(!leadership.is_lost());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(WITHIN, certain).await.unwrap();
+    one.put("map", Bytes::new(), Expect::Any, Some(leadership.fence())).await.unwrap();
+}
+
+/// A member that fails at once seems to be the one with the least to do.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn members_that_are_away_are_turned_from() {
+    let etcd = etcd::start("away");
+    let real = etcd.endpoint.clone();
+    let at = |listener: &TcpListener| format!("http://{}", listener.local_addr().unwrap());
+    // It takes connections and says nothing.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let closed = at(&TcpListener::bind("127.0.0.1:0").unwrap());
+    let deadline = Duration::from_secs(2);
+    // Until it is there.
+    etcd::store(&real, "away").await;
+    for endpoints in [[closed.clone(), at(&silent), real.clone()], [real, at(&silent), closed]] {
+        let options =
+            EtcdOptions { endpoints: endpoints.to_vec(), deadline, ..etcd::options("", "away") };
+        let store = EtcdStore::connect(options).await.unwrap();
+        let began = Instant::now();
+        let leadership = store.campaign("one", Duration::from_secs(10)).await.unwrap();
+        assert!(began.elapsed() < 3 * deadline, "{:?}", began.elapsed());
+        for _ in 0..20 {
+            store.get("map").await.unwrap();
+            let value = Bytes::from_static(b"map");
+            store.put("map", value, Expect::Any, Some(leadership.fence())).await.unwrap();
+        }
+    }
 }

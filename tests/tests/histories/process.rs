@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use prometheus::Registry;
@@ -63,6 +64,8 @@ pub struct Process {
     /// Stopped, it does nothing.
     goes_on: watch::Sender<bool>,
     start: Instant,
+    /// Processes so far.
+    launches: AtomicU64,
 }
 
 impl Process {
@@ -76,7 +79,14 @@ impl Process {
             place,
             goes_on: watch::Sender::new(true),
             start: Instant::now(),
+            launches: AtomicU64::new(0),
         }
+    }
+
+    /// Where the next process listens: every third one is at another place than the one before.
+    fn listens_at(&self) -> u64 {
+        let launches = self.launches.fetch_add(1, Ordering::SeqCst);
+        1000 * (self.index as u64 + 1) + (launches + 1) / 3
     }
 
     pub fn is_running(&self) -> bool {
@@ -117,6 +127,7 @@ impl Process {
         let tenant = Tenant {
             id: self.id.clone(),
             index: self.index,
+            listens_at: self.listens_at(),
             control: self.control.clone(),
             worker: worker.clone(),
             tenure: Tenure::new(Incarnation::new()),
@@ -151,6 +162,7 @@ impl Process {
 struct Tenant {
     id: WorkerId,
     index: usize,
+    listens_at: u64,
     control: Arc<Control>,
     worker: Arc<Worker>,
     tenure: Tenure,
@@ -206,7 +218,7 @@ impl Tenant {
             tiers: Vec::new(),
             rails: Vec::new(),
             knows: self.tenure.knows(),
-            place: 0,
+            place: self.listens_at,
         })
     }
 

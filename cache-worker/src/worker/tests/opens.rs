@@ -136,6 +136,25 @@ async fn ranges_that_begin_elsewhere_are_answered_with_attributes() {
 }
 
 #[tokio::test]
+async fn what_is_known_ages_while_the_host_is_stopped() {
+    let bed = Bed::new(Mode::Share);
+    let short = || Open { absence_age_ms_max: 1000, ..open("k", ALL) };
+    bed.open(short()).await;
+    // Before a question, a pause makes nothing of what it brings older.
+    for asked in [2, 3] {
+        bed.clock.pause(Duration::from_millis(1001));
+        assert!(!bed.open(short()).await.absent().cached);
+        assert!(bed.open(short()).await.absent().cached);
+        assert_eq!(bed.store.asked(), (asked, 0));
+    }
+    bed.clock.advance(Duration::from_millis(600));
+    bed.clock.pause(Duration::from_millis(300));
+    assert!(bed.open(short()).await.absent().cached, "900 ms in all");
+    bed.clock.pause(Duration::from_millis(101));
+    assert!(!bed.open(short()).await.absent().cached);
+}
+
+#[tokio::test]
 async fn an_absence_is_kept_for_its_age_and_has_the_answer_a_get_is_owed() {
     let bed = Bed::new(Mode::Share);
     let short = || Open { absence_age_ms_max: 1000, ..open("k", ALL) };

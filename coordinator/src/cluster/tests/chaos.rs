@@ -56,6 +56,8 @@ const IDS: [&str; 4] = ["a", "b", "c", "d"];
 struct Worker {
     tenure: Tenure,
     address: String,
+    /// 0: it does not say.
+    place: u64,
     active: Option<Membership>,
     lease_until: Moment,
     outage_until: Moment,
@@ -107,6 +109,10 @@ enum Event {
     Move {
         worker: usize,
     },
+    /// As [`Event::Move`], to another place at which the same address leads.
+    Replace {
+        worker: usize,
+    },
     Leave {
         worker: usize,
     },
@@ -118,8 +124,10 @@ enum Event {
     Write,
     /// It learns of the map in force.
     Follow,
+    /// `older`: where an address leads to several processes, that one is reached.
     Tell {
         lost: bool,
+        older: bool,
     },
     /// An answer reaches it, of those that are on their way: of leaders that are deposed since,
     /// too.
@@ -161,12 +169,13 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         1 => Just(Event::NewLeader),
         1 => worker.clone().prop_map(|worker| Event::Crash { worker }),
         1 => worker.clone().prop_map(|worker| Event::Move { worker }),
+        2 => worker.clone().prop_map(|worker| Event::Replace { worker }),
         2 => worker.clone().prop_map(|worker| Event::Leave { worker }),
         5 => (worker.clone(), any::<bool>()).prop_map(|(worker, draining)| Event::Drain { worker, draining }),
         6 => Just(Event::Write),
         4 => Just(Event::Follow),
         12 => Just(Event::Attempt),
-        8 => prop::bool::weighted(0.2).prop_map(|lost| Event::Tell { lost }),
+        8 => (prop::bool::weighted(0.2), any::<bool>()).prop_map(|(lost, older)| Event::Tell { lost, older }),
         8 => any::<usize>().prop_map(|which| Event::Told { which }),
         2 => Just(Event::HangUp),
         4 => (worker.clone(), any::<usize>()).prop_map(|(worker, which)| Event::HearLate { worker, which }),
@@ -226,19 +235,33 @@ impl World {
             writer: Writer::new(),
             lost: Vec::new(),
         };
-        for name in IDS {
-            let worker = world.fresh(format!("{name}:9400"));
+        for (number, name) in IDS.iter().enumerate() {
+            // The last ones say where they listen once they are started again.
+            let place = if number < 2 { world.other_place() } else { 0 };
+            let worker = world.fresh(format!("{name}:9400"), place);
             world.workers.push(worker);
         }
         world
     }
 
-    fn fresh(&mut self, address: String) -> Worker {
+    fn other_place(&self) -> u64 {
+        1000 + self.lives
+    }
+
+    /// A process that is started again where the one before it was.
+    fn restarted(&mut self, worker: usize) -> Worker {
+        let Worker { address, place, .. } = &self.workers[worker];
+        let place = if *place == 0 { self.other_place() } else { *place };
+        self.fresh(address.clone(), place)
+    }
+
+    fn fresh(&mut self, address: String, place: u64) -> Worker {
         self.lives += 1;
         let never = Moment::default();
         Worker {
             tenure: Tenure::new(Incarnation(format!("life {}", self.lives))),
             address,
+            place,
             active: None,
             lease_until: never,
             outage_until: never,
@@ -262,6 +285,7 @@ impl World {
             Question::Register => {
                 let asked = Registration {
                     address: address.to_owned(),
+                    place: self.workers[worker].place,
                     ..registration(IDS[worker], &incarnation.0)
                 };
                 self.cluster.register(asked, self.now)
@@ -367,12 +391,22 @@ impl World {
                 self.cluster = Cluster::new(in_steps(), document, self.now);
             }
             Event::Crash { worker } => {
-                let address = self.workers[worker].address.clone();
-                self.workers[worker] = self.fresh(address);
+                self.workers[worker] = self.restarted(worker);
             }
             Event::Move { worker } => {
-                let moved = self.fresh(format!("{}:{}", IDS[worker], self.lives));
+                let place = self.other_place();
+                let moved = self.fresh(format!("{}:{}", IDS[worker], self.lives), place);
                 let ghost = std::mem::replace(&mut self.workers[worker], moved);
+                self.ghosts.push(ghost);
+            }
+            Event::Replace { worker } => {
+                // Of who does not say where it is, nobody can tell.
+                if self.workers[worker].place == 0 {
+                    return Ok(());
+                }
+                let (address, place) = (self.workers[worker].address.clone(), self.other_place());
+                let other = self.fresh(address, place);
+                let ghost = std::mem::replace(&mut self.workers[worker], other);
                 self.ghosts.push(ghost);
             }
             Event::Leave { worker } => {
@@ -382,19 +416,18 @@ impl World {
                 let (writes, uncertain) = state.give_up(self.now);
                 let leave = state.tenure.leave(writes, uncertain);
                 let _ = self.cluster.leave(&WorkerId(IDS[worker].into()), leave);
-                let address = self.workers[worker].address.clone();
-                self.workers[worker] = self.fresh(address);
+                self.workers[worker] = self.restarted(worker);
             }
             Event::Drain { worker, draining } => {
                 let _ = self.cluster.drain(&WorkerId(IDS[worker].into()), draining);
             }
             Event::Write => self.write(),
             Event::Follow => self.follow(),
-            Event::Tell { lost } => self.tell(lost),
+            Event::Tell { lost, older } => self.tell(lost, older),
             Event::Told { which } => self.told(which),
             Event::Attempt => {
-                let (worker, lost) = (0, false);
-                for part in [Event::Follow, Event::Write, Event::Tell { lost }] {
+                let (worker, lost, older) = (0, false, false);
+                for part in [Event::Follow, Event::Write, Event::Tell { lost, older }] {
                     self.apply(&part)?;
                 }
                 // What is relayed is fetched, and answered.
@@ -449,10 +482,9 @@ impl World {
         }
     }
 
-    /// All processes that somebody may reach, by address.
-    fn processes(&self) -> BTreeMap<&str, &Worker> {
-        let all = self.ghosts.iter().chain(&self.workers);
-        all.map(|worker| (worker.address.as_str(), worker)).collect()
+    /// All processes that somebody may reach. An address may lead to several.
+    fn processes(&self) -> impl Iterator<Item = &Worker> {
+        self.ghosts.iter().chain(&self.workers)
     }
 
     fn processes_mut(&mut self) -> impl Iterator<Item = &mut Worker> {
@@ -461,8 +493,7 @@ impl World {
 
     fn check(&self) -> Result<(), TestCaseError> {
         self.shares.check()?;
-        let processes = self.processes();
-        for worker in processes.values() {
+        for worker in self.processes() {
             let Some(map) = &worker.active else { continue };
             // Only whom its map names at this address is asked under it.
             if map.members.iter().all(|member| member.address != worker.address) {
@@ -486,14 +517,12 @@ impl World {
 
     /// Whether all members say so.
     fn stand_by(&self, map: &Membership) -> bool {
-        let processes = self.processes();
-        let stand_by = |member: &ClusterMember| {
-            let there = processes.get(member.address.as_str());
-            there
-                .and_then(|worker| worker.active.as_ref())
-                .is_some_and(|active| active.epoch == map.epoch)
-        };
-        map.members.iter().all(stand_by)
+        map.members.iter().all(|member| self.stands_by(member, map))
+    }
+
+    fn stands_by(&self, member: &ClusterMember, map: &Membership) -> bool {
+        let mut there = self.processes().filter(|process| process.address == member.address);
+        there.any(|process| process.active.as_ref().is_some_and(|active| active.epoch == map.epoch))
     }
 }
 

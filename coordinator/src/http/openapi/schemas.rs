@@ -133,6 +133,7 @@ fn jobs() -> Value {
         "Refused": object(&["kind", "reason"], json!({
             "kind": one_of(&["not_leader", "clock", "recipient", "unproven", "unknown", "taken", "superseded", "malformed", "unavailable"]),
             "reason": text(), "leader": maybe(text()), "now_ms": maybe(number()), "recipient": maybe(text()),
+            "left_ms": maybe(number()),
         })),
     })
 }

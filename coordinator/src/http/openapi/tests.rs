@@ -155,6 +155,7 @@ fn samples() -> BTreeMap<&'static str, Value> {
         leader: some("l"),
         now_ms: Some(1),
         recipient: Some(Recipient("0".repeat(32))),
+        left_ms: Some(1),
     };
     BTreeMap::from([
         ("Range", value(job.spec.ranges[0])),

@@ -1,19 +1,24 @@
 //! Election in etcd, and the keeping of what was won.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use etcd_client::{Compare, CompareOp, LeaseClient, PutOptions, Txn, TxnOp};
+use etcd_client::{Client, Compare, CompareOp, Error, LeaseClient, PutOptions, Txn, TxnOp};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use verbs3_coordinator_client::clock::{BootClock, Clock, Moment};
 
 use super::super::{Fence, Leadership, Store, StoreError};
+use super::members::EtcdMembers;
 use super::{EtcdStore, LEADER, RETRY_PAUSE, revision};
 
 /// Part of a lease by which this host's clock may be slow against etcd's.
 const DRIFT: u32 = 10;
 /// Tries to renew in one lease.
 const RENEWALS: u32 = 4;
+/// For one more try once it is not certain any more: the wall clock may have been set, or this
+/// process stood still. While etcd has the lease, nobody else is elected.
+const LAST_TRY: Duration = Duration::from_millis(500);
 
 impl EtcdStore {
     pub(super) async fn elected(
@@ -27,16 +32,15 @@ impl EtcdStore {
         loop {
             let mut gone = self.watch(LEADER).await?;
             let asked = BootClock.latest();
-            let granted = self.within(self.client.lease_client().grant(seconds, None)).await?;
-            let held = Held {
-                id: granted.id(),
-                leases: self.client.lease_client(),
-                deadline: self.deadline,
-            };
+            let grant =
+                |client: Client| async move { client.lease_client().grant(seconds, None).await };
+            let granted = self.members.ask_one(grant).await;
+            let granted = granted.map_err(|reason| self.unavailable(reason))?;
+            let held = Held { id: granted.id(), members: self.members.clone() };
             let put = TxnOp::put(key.clone(), value, Some(PutOptions::new().with_lease(held.id)));
             let absent = Compare::create_revision(key.clone(), CompareOp::Equal, 0);
             let txn = Txn::new().when([absent]).and_then([put]);
-            match self.within(self.client.kv_client().txn(txn)).await {
+            match self.commit(txn).await {
                 Ok(answer) if answer.succeeded() => {
                     let term =
                         revision(answer.header().map_or(0, etcd_client::ResponseHeader::revision))
@@ -65,28 +69,34 @@ impl EtcdStore {
 /// An etcd lease.
 struct Held {
     id: i64,
-    leases: LeaseClient,
-    deadline: Duration,
+    members: Arc<EtcdMembers>,
 }
 
 impl Held {
-    async fn revoke(mut self) {
+    async fn revoke(self) {
+        let revoke = |client: Client| async move { client.lease_client().revoke(self.id).await };
         // Without an answer it ends by itself.
-        let _ = tokio::time::timeout(self.deadline, self.leases.revoke(self.id)).await;
+        let _ = self.members.ask_one(revoke).await;
     }
 
-    /// Seconds that it has from the moment of asking on; `None`: it is over.
-    async fn renew(&mut self) -> Result<Option<i64>, etcd_client::Error> {
-        match self.leases.keep_alive(self.id).await {
-            Ok((mut keeper, mut answers)) => {
-                // The first answer is to the question that opened the stream, and is not shown: ask
-                // once more.
-                keeper.keep_alive().await?;
-                Ok(answers.message().await?.map(|answer| answer.ttl()).filter(|&ttl| ttl > 0))
-            }
-            Err(etcd_client::Error::LeaseKeepAliveError(_)) => Ok(None),
-            Err(error) => Err(error),
+    /// As [`renew`], within a time that may be enough for two members.
+    async fn renew_within(&self, time: Duration) -> Result<Option<i64>, Option<Error>> {
+        let time = if self.members.count() > 1 { time / 2 } else { time };
+        self.members.ask_within(time, |client| renew(client.lease_client(), self.id)).await
+    }
+}
+
+/// Seconds that a lease has from the moment of asking on; `None`: it is over.
+async fn renew(mut leases: LeaseClient, id: i64) -> Result<Option<i64>, Error> {
+    match leases.keep_alive(id).await {
+        Ok((mut keeper, mut answers)) => {
+            // The first answer is to the question that opened the stream, and is not shown: ask
+            // once more.
+            keeper.keep_alive().await?;
+            Ok(answers.message().await?.map(|answer| answer.ttl()).filter(|&ttl| ttl > 0))
         }
+        Err(Error::LeaseKeepAliveError(_)) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -96,7 +106,7 @@ fn certain(asked: Moment, seconds: i64) -> Moment {
 }
 
 /// Renews until the leadership is dropped, or can't be kept.
-fn keep(mut held: Held, fence: Fence, until: Moment, store: String) -> Leadership {
+fn keep(held: Held, fence: Fence, until: Moment, store: String) -> Leadership {
     let (sender, receiver) = watch::channel(until);
     let (lost, dropped) = (CancellationToken::new(), CancellationToken::new());
     let (over, ended) = (lost.clone(), dropped.clone());
@@ -104,10 +114,7 @@ fn keep(mut held: Held, fence: Fence, until: Moment, store: String) -> Leadershi
         let mut until = until;
         loop {
             let left = until.since(BootClock.latest());
-            if left.is_zero() {
-                tracing::warn!(store, "the leadership could not be renewed in time");
-                break;
-            }
+            let is_last = left.is_zero();
             if ended
                 .run_until_cancelled(tokio::time::sleep((left / RENEWALS).min(left)))
                 .await
@@ -116,23 +123,27 @@ fn keep(mut held: Held, fence: Fence, until: Moment, store: String) -> Leadershi
                 break;
             }
             let asked = BootClock.latest();
-            let left = until.since(asked).min(held.deadline);
-            match tokio::time::timeout(left, held.renew()).await {
-                Ok(Ok(Some(seconds))) => {
+            let left = if is_last { LAST_TRY } else { until.since(asked) };
+            match held.renew_within(left).await {
+                Ok(Some(seconds)) => {
                     until = certain(asked, seconds);
                     sender.send_replace(until);
                 }
-                Ok(Ok(None)) => {
+                Ok(None) => {
                     tracing::warn!(store, "the lease of the leadership is over");
                     break;
                 }
-                Ok(Err(error)) => {
+                _ if is_last => {
+                    tracing::warn!(store, "the leadership could not be renewed in time");
+                    break;
+                }
+                Err(Some(error)) => {
                     tracing::debug!(
                         store, %error,
                         "the leadership could not be renewed; trying again"
                     )
                 }
-                Err(_) => tracing::debug!(
+                Err(None) => tracing::debug!(
                     store,
                     "the leadership could not be renewed in time; trying again"
                 ),

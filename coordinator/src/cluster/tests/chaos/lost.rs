@@ -97,7 +97,7 @@ impl World {
     /// than was told; and whether the write is uncertain there.
     fn answering(&self) -> Vec<(&Lost, bool, bool)> {
         let mut found = Vec::new();
-        for process in self.processes().values() {
+        for process in self.processes() {
             let Some(map) = process.active.as_ref().filter(|_| process.lease_until > self.now)
             else {
                 continue;

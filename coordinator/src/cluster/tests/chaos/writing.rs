@@ -214,7 +214,8 @@ impl World {
     }
 
     /// The gateway tells the home, directly or by way of the leader; `lost`: the direct answer is.
-    pub(super) fn tell(&mut self, lost: bool) {
+    /// `older`: of several processes at its address, that one is told.
+    pub(super) fn tell(&mut self, lost: bool, older: bool) {
         let Some((home, word)) = self.writer.word() else { return };
         self.writer.sent.push(word.clone());
         let asker = self.writer.asker();
@@ -225,7 +226,8 @@ impl World {
             return;
         }
         let now = self.now;
-        let process = self.processes_mut().find(|process| process.address == home.address);
+        let there = self.processes_mut().filter(|process| process.address == home.address);
+        let process = there.reduce(|newer, next| if older { next } else { newer });
         let heard = process.map(|process| hear(process, &word, now));
         self.writer.answers.extend(heard.filter(|_| !lost).map(|heard| (asker, heard)));
     }
@@ -261,13 +263,7 @@ impl World {
     /// As far as the gateway can ask them.
     fn all_stand_by(&self) -> bool {
         let map = &self.writer.map;
-        let processes = self.processes();
-        let stands = |member: &ClusterMember| {
-            let active =
-                processes.get(member.address.as_str()).and_then(|process| process.active.as_ref());
-            member.id.0 != CUT_OFF && active.is_some_and(|active| active.epoch == map.epoch)
-        };
-        map.members.iter().all(stands)
+        map.members.iter().all(|member| member.id.0 != CUT_OFF && self.stands_by(member, map))
     }
 
     /// A word that was sent once arrives again, at some process of the worker.

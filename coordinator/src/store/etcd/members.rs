@@ -1,0 +1,81 @@
+//! Which member of etcd is asked: the one that answered last, and after a failure the next one.
+//!
+//! Each has a client of its own. One client of all would share requests out to who has the least to
+//! do, and a member that fails at once seems to have nothing to do.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use etcd_client::{Client, Error};
+
+/// The members of one etcd cluster.
+pub(super) struct EtcdMembers {
+    /// At least one.
+    clients: Vec<Client>,
+    /// Who is asked next.
+    at: AtomicUsize,
+    deadline: Duration,
+}
+
+impl EtcdMembers {
+    pub(super) fn new(clients: Vec<Client>, deadline: Duration) -> Self {
+        Self { clients, at: AtomicUsize::new(0), deadline }
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.clients.len()
+    }
+
+    /// Asks one. For what must not be done twice.
+    pub(super) async fn ask_one<T, A>(&self, ask: impl FnOnce(Client) -> A) -> Result<T, String>
+    where
+        A: Future<Output = Result<T, Error>>,
+    {
+        self.ask_within(self.deadline, ask).await.map_err(|error| match error {
+            Some(error) => error.to_string(),
+            None => "it did not answer in time".to_owned(),
+        })
+    }
+
+    /// Asks one after another, each once, until one answers.
+    pub(super) async fn ask_each<T, A>(&self, ask: impl Fn(Client) -> A) -> Result<T, String>
+    where
+        A: Future<Output = Result<T, Error>>,
+    {
+        let mut last = self.ask_one(&ask).await;
+        for _ in 1..self.count() {
+            if last.is_ok() {
+                break;
+            }
+            last = self.ask_one(&ask).await;
+        }
+        last
+    }
+
+    /// Asks one that has so much time. `None`: it was silent.
+    pub(super) async fn ask_within<T, A>(
+        &self,
+        time: Duration,
+        ask: impl FnOnce(Client) -> A,
+    ) -> Result<T, Option<Error>>
+    where
+        A: Future<Output = Result<T, Error>>,
+    {
+        let at = self.at.load(Ordering::Relaxed);
+        let client = self.clients[at % self.count()].clone();
+        let answer = tokio::time::timeout(time.min(self.deadline), ask(client)).await;
+        let failed = match answer {
+            Ok(Ok(answer)) => return Ok(answer),
+            Ok(Err(error)) => Some(error),
+            Err(_) => None,
+        };
+        // Unless another request has turned from it already.
+        let _ = self.at.compare_exchange(
+            at,
+            (at + 1) % self.count(),
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        );
+        Err(failed)
+    }
+}
