@@ -6,6 +6,7 @@ What was found about a missed aim is written by hand, in `loadtest/findings.md`,
 import json
 import pathlib
 import sys
+import textwrap
 
 MIB = 1 << 20
 
@@ -62,6 +63,18 @@ def errors(record):
         for kind, count in side["all"]["errors"].items():
             found[f"{side['label']}: {kind}"] = count
     return found
+
+
+def wrapped(text: str) -> str:
+    """Prose and items of lists at 100 columns; rows of tables and headings as they are."""
+    lines = []
+    for line in text.split("\n"):
+        if len(line) <= 100 or line.startswith(("|", "#")):
+            lines.append(line)
+        else:
+            indent = "  " if line.startswith(("- ", "  ")) else ""
+            lines += textwrap.wrap(line, 100, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines)
 
 
 class Report:
@@ -189,7 +202,7 @@ class Report:
         tail = ["## Findings\n", findings.read_text()] if findings.exists() else []
         if self.limits:
             tail += ["## Limits besides the server\n", "\n".join(f"- {what}: {', '.join(dict.fromkeys(names))}" for what, names in sorted(self.limits.items())) + "\n"]
-        return "\n".join(head + self.text + tail)
+        return wrapped("\n".join(head + self.text + tail))
 
 
 if __name__ == "__main__":

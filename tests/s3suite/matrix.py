@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Owns the README's table of clients: made of what a run has shown (S3_MATRIX of clients/proof.py), never by hand.
+"""Owns the table of clients in docs/clients.md: made of what a run has shown (S3_MATRIX of clients/proof.py), never by hand.
 
-    matrix.py README ROWS      fails where the table says otherwise than the run; BLESS=1 writes it
+    matrix.py DOCUMENT ROWS    fails where the table says otherwise than the run; BLESS=1 writes it
 
 A client that the run left out (said as NOT PROVEN) keeps its line. Timings have no place here.
 """
@@ -36,8 +36,8 @@ def block(lines: dict[str, str]) -> str:
 
 
 def main() -> int:
-    readme, found = Path(sys.argv[1]), rows(sys.argv[2])
-    text = readme.read_text(encoding="utf-8")
+    document, found = Path(sys.argv[1]), rows(sys.argv[2])
+    text = document.read_text(encoding="utf-8")
     before, rest = text.split(BEGIN, 1)
     old, after = rest.split(END, 1)
     lines = {cell.split("|")[1].strip(): cell for cell in old.strip().splitlines()[2:]}
@@ -46,14 +46,14 @@ def main() -> int:
     if left_out:
         print(f"matrix: this run says nothing about {', '.join(left_out)}")
     if text == before + made + after:
-        print(f"matrix: README agrees with what was shown of {len(found)} clients")
+        print(f"matrix: {document.name} agrees with what was shown of {len(found)} clients")
         return 0
     if os.environ.get("BLESS") == "1":
-        readme.write_text(before + made + after, encoding="utf-8")
+        document.write_text(before + made + after, encoding="utf-8")
         return 0
     for name, row in found.items():
         if lines.get(name) != line(row):
-            print(f"FAILED matrix: README says '{lines.get(name)}', the run has shown '{line(row)}'; BLESS=1 writes it")
+            print(f"FAILED matrix: {document.name} says '{lines.get(name)}', the run has shown '{line(row)}'; BLESS=1 writes it")
     return 1
 
 

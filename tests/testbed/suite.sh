@@ -39,8 +39,8 @@ prepare_clients() {
   return "$status"
 }
 
-# shown ROWS: what the clients' jobs have shown is what the README says.
-shown() { "$VENV/bin/python" "$SUITE/matrix.py" "$ROOT/README.md" "$1"; }
+# shown ROWS: what the clients' jobs have shown is what docs/clients.md says.
+shown() { "$VENV/bin/python" "$SUITE/matrix.py" "$ROOT/docs/clients.md" "$1"; }
 
 # suite ENV RECORD ARGUMENT...: what is not said here is said by the S3_… variables of the caller.
 suite() {

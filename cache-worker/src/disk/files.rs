@@ -204,9 +204,9 @@ impl Medium for Files {
     }
 }
 
-/// From here on a page goes past the page cache. Measured (DECISIONS): 256 KiB cost a fifth of the
-/// CPU to write and a third to read; 4 KiB cost eight times as much to write, and a wait for the
-/// device.
+/// From here on a page goes past the page cache. Measured (`docs/decisions/disk-tier.md`): 256 KiB
+/// cost a fifth of the CPU to write and a third to read; 4 KiB cost eight times as much to write,
+/// and a wait for the device.
 const DIRECT_BYTES_MIN: usize = 64 << 10;
 
 fn goes_direct(at: u64, bytes: &[u8]) -> bool {

@@ -109,7 +109,7 @@ fn differences(results: &Results) -> String {
     let mut text = String::new();
     for (name, verdict) in &results.operations {
         if let Verdict::Differs(reasons) = verdict {
-            text += &format!("- **{name}**: {}.\n", reasons.join("; "));
+            text += &list_item(&format!("**{name}**: {}.", reasons.join("; ")));
         }
     }
     text
@@ -128,7 +128,24 @@ fn reasons(entries: &[Difference]) -> String {
     let shown = |files: &[&str]| {
         if files == ["*"] { "all cases".to_owned() } else { format!("`{}`", files.join("`, `")) }
     };
-    by_reason.iter().map(|(reason, files)| format!("- {reason} ({})\n", shown(files))).collect()
+    let items = by_reason.iter();
+    items.map(|(reason, files)| list_item(&format!("{reason} ({})", shown(files)))).collect()
+}
+
+/// An item of a list, wrapped at 100 columns.
+fn list_item(text: &str) -> String {
+    let (mut item, mut columns) = ("-".to_owned(), 1);
+    for word in text.split_whitespace() {
+        let width = word.chars().count();
+        if columns > 2 && columns + 1 + width > 100 {
+            item.push_str("\n ");
+            columns = 1;
+        }
+        item.push(' ');
+        item.push_str(word);
+        columns += 1 + width;
+    }
+    item + "\n"
 }
 
 fn document() -> String {

@@ -1,7 +1,7 @@
 """Owns what a client's job must show besides its bytes: that cold came from the store, and hot from the tier alone.
 
 Asked of the metrics of the gateways and workers under test (S3_ADMIN, a comma-separated list of admin addresses), never
-of the client. What was shown goes to S3_MATRIX, one JSON line for each client; matrix.py makes the README's table of it.
+of the client. What was shown goes to S3_MATRIX, one JSON line for each client; matrix.py makes the table of docs/clients.md of it.
 """
 
 import json

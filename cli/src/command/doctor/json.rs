@@ -1,5 +1,5 @@
-//! The report as one JSON document. Its schema is in the README, and has a number: fields are
-//! added, never changed.
+//! The report as one JSON document. Its schema is in `docs/networks.md`, and has a number: fields
+//! are added, never changed.
 
 use serde_json::{Value, json};
 use verbs3_rdma::doctor::{

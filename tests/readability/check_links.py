@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+"""Holds the documents against the tree: every link leads somewhere, and every file that they name is there.
+
+    tests/readability/check_links.py        one line for each that is wrong, as FILE:LINE: …; exits 1 if there is one
+
+Looked at are, in every committed document, relative links and their anchors; in ARCHITECTURE.md and docs/ also the paths in
+backticks (`client/src/open.rs`: the end of a path in the tree is enough), and whether docs/SUMMARY.md lists every page.
+Links to other hosts are not asked.
+"""
+
+import fnmatch
+import posixpath
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+# A name without a folder is looked for only if it is a source file: `gateway.toml` may be the reader's own.
+SOURCE_SUFFIXES = (".rs", ".py", ".sh")
+PATH_SUFFIXES = (*SOURCE_SUFFIXES, ".md", ".toml", ".yaml", ".json", ".conf", ".env")
+
+
+def tree() -> list[str]:
+    """All files of the repository, and those that are about to be."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.check_output(command, cwd=ROOT, text=True).split("\n")
+    return [name for name in listed if name and (ROOT / name).is_file()]
+
+
+def blanked(text: str, pattern: str) -> str:
+    """The text with what matches made unreadable, at the same length and with the same lines."""
+    return re.sub(pattern, lambda match: re.sub(r"[^\n]", "x", match[0]), text, flags=re.MULTILINE | re.DOTALL)
+
+
+def without_blocks(text: str) -> str:
+    return blanked(blanked(text, r"^ *```.*?^ *```"), r"<!--.*?-->")
+
+
+def anchors(text: str) -> set[str]:
+    """What a heading is reached by, as GitHub and mdBook make it."""
+    found: set[str] = set()
+    for heading in re.findall(r"^#{1,6} +(.*?) *#*$", without_blocks(text), re.MULTILINE):
+        plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+        slug = re.sub(r"[^\w\- ]", "", plain.lower()).replace(" ", "-")
+        again = 0
+        while (name := f"{slug}-{again}" if again else slug) in found:
+            again += 1
+        found.add(name)
+    return found
+
+
+def links(text: str):
+    """Each link's line and target, without those in code."""
+    prose = blanked(without_blocks(text), r"`[^`\n]*`")
+    for match in re.finditer(r"\]\(\s*<?([^)\s>]+)>?[^)]*\)|^\[[^\]]+\]: +(\S+)", prose, re.MULTILINE):
+        group = 1 if match[1] else 2
+        # Of the text itself: an anchor may look like code.
+        yield text.count("\n", 0, match.start()) + 1, text[match.start(group) : match.end(group)]
+
+
+def wrong_links(path: str, text: str, files: set[str], folders: set[str]):
+    for line, target in links(text):
+        if re.match(r"[a-z][a-z0-9+.-]*:", target):
+            continue
+        place, _, anchor = target.partition("#")
+        there = posixpath.normpath(posixpath.join(posixpath.dirname(path), place)) if place else path
+        if there not in files and there not in folders:
+            yield line, f"link to {target}: there is no {there}"
+        elif anchor and there.endswith(".md") and anchor not in anchors((ROOT / there).read_text(encoding="utf-8")):
+            yield line, f"link to {target}: {there} has no such heading"
+
+
+def alternatives(path: str) -> list[str]:
+    """`a/{b,c}.rs` as a shell reads it."""
+    match = re.search(r"\{([^{}]*)\}", path)
+    if not match:
+        return [path]
+    parts = match[1].split(",")
+    return [one for part in parts for one in alternatives(path[: match.start()] + part.strip() + path[match.end() :])]
+
+
+def is_path(words: str) -> bool:
+    if not re.fullmatch(r"[A-Za-z0-9_.*{},/@-]+", words) or words.startswith("/"):
+        return False
+    if "/" in words.rstrip("/"):
+        return words.endswith(("/", *PATH_SUFFIXES))
+    return words.endswith(SOURCE_SUFFIXES)
+
+
+def is_there(path: str, files: set[str], folders: set[str]) -> bool:
+    path, among = (path.rstrip("/"), folders) if path.endswith("/") else (path, files)
+    if "*" in path:
+        return any(fnmatch.fnmatch(one, path) or fnmatch.fnmatch(one, f"*/{path}") for one in among)
+    return any(one == path or one.endswith(f"/{path}") for one in among)
+
+
+def wrong_paths(text: str, files: set[str], folders: set[str]):
+    prose = without_blocks(text)
+    for match in re.finditer(r"`([^`\n]+)`", prose):
+        if not is_path(match[1]):
+            continue
+        for path in alternatives(match[1]):
+            if not is_there(path, files, folders):
+                yield prose.count("\n", 0, match.start()) + 1, f"`{path}` is not in the tree"
+
+
+def unlisted(documents: list[str]):
+    listed = {posixpath.normpath(f"docs/{target}") for _, target in links((ROOT / "docs/SUMMARY.md").read_text(encoding="utf-8"))}
+    for path in documents:
+        if path.startswith("docs/") and path not in listed and path != "docs/SUMMARY.md":
+            yield f"docs/SUMMARY.md:1: {path} is not listed"
+
+
+def main() -> int:
+    files = set(tree())
+    folders = {str(parent) for name in files for parent in Path(name).parents}
+    documents = sorted(name for name in files if name.endswith(".md"))
+    wrong = list(unlisted(documents))
+    for path in documents:
+        text = (ROOT / path).read_text(encoding="utf-8")
+        found = list(wrong_links(path, text, files, folders))
+        if path == "ARCHITECTURE.md" or path.startswith("docs/"):
+            found += wrong_paths(text, files, folders)
+        wrong += [f"{path}:{line}: {what}" for line, what in sorted(found)]
+    print("\n".join([*wrong, f"{len(documents)} documents, {len(wrong)} wrong"]))
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
